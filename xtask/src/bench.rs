@@ -1,14 +1,14 @@
-//! `cargo xtask bench core`, `bench prefix`, `bench gateway`, `bench router` and `bench fleet`: the benchmarks, which live in the crate `fairgate-bench`;
-//! `bench python`: those of the Python package.
+//! `cargo xtask bench core`, `bench prefix`, `bench gateway`, `bench router` and `bench fleet` run
+//! the benchmarks in the crate `fairgate-bench`; `bench python` runs those of the Python package.
 
 use std::path::Path;
 
-use crate::step::Step;
-use crate::{PROFILE_OF_PACKAGES, Refusal, cargo, gateway, python};
+use crate::step::XtaskStep;
+use crate::{PROFILE_OF_PACKAGES, XtaskError, cargo, gateway, python};
 
-/// What follows `core` or `prefix` goes to the benchmarks as it is. They count instructions too where valgrind is there, and
-/// do without where it is not.
-pub(crate) fn steps(root: &Path, what: &str, args: &[&str]) -> Result<Vec<Step>, Refusal> {
+/// Returns the steps of one benchmark. The arguments after the benchmark's name are passed on to
+/// it. `core` and `prefix` also count instructions if valgrind is installed.
+pub(crate) fn steps(root: &Path, what: &str, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
     match what {
         "core" | "prefix" => {}
         "router" => return gateway::router_steps(root, args),
@@ -17,11 +17,11 @@ pub(crate) fn steps(root: &Path, what: &str, args: &[&str]) -> Result<Vec<Step>,
         "python" => return python::bench_steps(root, args),
         _ => {
             let there_are = "there are `core`, `prefix`, `gateway`, `router`, `fleet` and `python`";
-            return Err(Refusal(format!("no such benchmark: `{what}`; {there_are}")));
+            return Err(XtaskError(format!("no such benchmark: `{what}`; {there_are}")));
         }
     }
     let run = ["run", "--profile", PROFILE_OF_PACKAGES, "-p", "fairgate-bench", "--", what];
-    // Callgrind finds the timed function by its name, which a packaged binary has not.
+    // Callgrind finds the timed function by its name, which a packaged binary does not have.
     let bench = cargo(&format!("bench {what}"), &[&run, args].concat());
     Ok(vec![bench.env("CARGO_PROFILE_DIST_STRIP", "none")])
 }

@@ -1,16 +1,16 @@
-//! `cargo xtask test frameworks`: the recipes of `docs/python/frameworks.md`, run as they are printed with the real packages
-//! from PyPI, against the simulated model.
+//! `cargo xtask test frameworks`: runs the recipes of `docs/python/frameworks.md` exactly as the
+//! page prints them, with the real packages from PyPI and against the simulated model.
 //!
-//! Each framework has an environment of its own, since what they need of each other's packages differs. What is in it is
-//! pinned in `bindings/python/frameworks/NAME.txt`.
+//! Each framework has its own virtual environment, because different frameworks need different
+//! versions of the same packages. The versions are pinned in `bindings/python/frameworks/NAME.txt`.
 
 use std::path::Path;
 
 use crate::python::{install_wheel, target, venv, wheel_steps};
-use crate::step::Step;
-use crate::{Refusal, cargo};
+use crate::step::XtaskStep;
+use crate::{XtaskError, cargo};
 
-/// The names of the recipes, in the order of the page.
+/// Names of the recipes, in the order of the page.
 const FRAMEWORKS: [&str; 9] = [
     "openai-agents",
     "pydantic-ai",
@@ -23,11 +23,12 @@ const FRAMEWORKS: [&str; 9] = [
     "bedrock",
 ];
 
-/// The steps for the frameworks of these names; for all where none is named.
-pub(crate) fn steps(root: &Path, names: &[&str]) -> Result<Vec<Step>, Refusal> {
+/// Returns the steps for the frameworks with these names, or for all frameworks if `names` is
+/// empty.
+pub(crate) fn steps(root: &Path, names: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
     if let Some(unknown) = names.iter().find(|name| !FRAMEWORKS.contains(name)) {
         let known = FRAMEWORKS.join(", ");
-        return Err(Refusal(format!("no recipe for `{unknown}`; there are {known}")));
+        return Err(XtaskError(format!("no recipe for `{unknown}`; there are {known}")));
     }
     let names = if names.is_empty() { &FRAMEWORKS } else { names };
     let mut steps = vec![cargo("simulated model", &["build", "-p", "fairgate-sim"])];

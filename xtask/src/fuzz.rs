@@ -3,23 +3,23 @@
 use std::fs;
 use std::path::Path;
 
-use crate::step::Step;
-use crate::{Refusal, cargo, tools};
+use crate::step::XtaskStep;
+use crate::{XtaskError, cargo, tools};
 
-/// How long a target is fuzzed unless the caller says otherwise.
+/// Default time for which each target is fuzzed, in seconds.
 const SECONDS: u32 = 60;
-/// An input that takes longer than this counts as a hang.
+/// Time after which an input counts as a hang, in seconds.
 const HANG_SECONDS: u32 = 20;
 
-pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
-    let asked = Asked::parse(args)?;
+pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
+    let asked = FuzzArguments::parse(args)?;
     let known = targets(root)?;
     let chosen = match asked.target {
         None => known,
         Some(target) if known.iter().any(|k| k == target) => vec![target.to_owned()],
         Some(target) => {
             let known = known.join(", ");
-            return Err(Refusal(format!("no such fuzz target: `{target}`; there are {known}")));
+            return Err(XtaskError(format!("no such fuzz target: `{target}`; there are {known}")));
         }
     };
     let mut steps = tools::need_debian("c++", "g++");
@@ -30,13 +30,13 @@ pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
     Ok(steps)
 }
 
-/// What libFuzzer finds on the way it keeps out of the repository, in `fuzz/target/corpus`; the inputs
-/// in `fuzz/corpus` are where it starts from, with the words of `fuzz/dictionaries` where the target has
-/// some.
-fn fuzz(root: &Path, target: &str, seconds: u32) -> Result<Step, Refusal> {
+/// Returns the step that fuzzes one target. libFuzzer starts from the inputs in `fuzz/corpus`, and
+/// uses the words in `fuzz/dictionaries` if the target has a dictionary. New inputs are written to
+/// `fuzz/target/corpus`, which is not part of the repository.
+fn fuzz(root: &Path, target: &str, seconds: u32) -> Result<XtaskStep, XtaskError> {
     let found = format!("fuzz/target/corpus/{target}");
     fs::create_dir_all(root.join(&found))
-        .map_err(|error| Refusal(format!("cannot make {found}: {error}")))?;
+        .map_err(|error| XtaskError(format!("cannot make {found}: {error}")))?;
     let seeds = format!("fuzz/corpus/{target}");
     let total = format!("-max_total_time={seconds}");
     let hang = format!("-timeout={HANG_SECONDS}");
@@ -50,10 +50,10 @@ fn fuzz(root: &Path, target: &str, seconds: u32) -> Result<Step, Refusal> {
     Ok(cargo(&format!("fuzz {target}"), &args).env("RUSTC_BOOTSTRAP", "1"))
 }
 
-/// The names of the files in `fuzz/fuzz_targets`, sorted.
-fn targets(root: &Path) -> Result<Vec<String>, Refusal> {
+/// Returns the names of the fuzz targets, which are the files in `fuzz/fuzz_targets`, sorted.
+fn targets(root: &Path) -> Result<Vec<String>, XtaskError> {
     let dir = root.join("fuzz/fuzz_targets");
-    let unreadable = |error| Refusal(format!("cannot read {}: {error}", dir.display()));
+    let unreadable = |error| XtaskError(format!("cannot read {}: {error}", dir.display()));
     let mut names = Vec::new();
     for entry in fs::read_dir(&dir).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
@@ -66,13 +66,13 @@ fn targets(root: &Path) -> Result<Vec<String>, Refusal> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Asked<'a> {
+struct FuzzArguments<'a> {
     target: Option<&'a str>,
     seconds: u32,
 }
 
-impl<'a> Asked<'a> {
-    fn parse(args: &[&'a str]) -> Result<Self, Refusal> {
+impl<'a> FuzzArguments<'a> {
+    fn parse(args: &[&'a str]) -> Result<Self, XtaskError> {
         let mut asked = Self { target: None, seconds: SECONDS };
         let mut args = args.iter();
         while let Some(&arg) = args.next() {
@@ -81,19 +81,20 @@ impl<'a> Asked<'a> {
                 target if !target.starts_with('-') && asked.target.is_none() => {
                     asked.target = Some(target);
                 }
-                other => return Err(Refusal(format!("fuzz does not understand `{other}`"))),
+                other => return Err(XtaskError(format!("fuzz does not understand `{other}`"))),
             }
         }
         Ok(asked)
     }
 }
 
-/// libFuzzer takes 0 for "without end", so it starts at 1.
-fn seconds(value: Option<&&str>) -> Result<u32, Refusal> {
+/// Parses the number of seconds, which must be at least 1, because libFuzzer takes 0 as "without
+/// end".
+fn seconds(value: Option<&&str>) -> Result<u32, XtaskError> {
     value
         .and_then(|v| v.parse().ok())
         .filter(|&n| n >= 1)
-        .ok_or_else(|| Refusal("--seconds needs a whole number, 1 or more".into()))
+        .ok_or_else(|| XtaskError("--seconds needs a whole number, 1 or more".into()))
 }
 
 #[cfg(test)]
@@ -102,11 +103,11 @@ mod tests {
 
     #[test]
     fn targets_and_seconds_come_in_any_order() {
-        let plain = Asked { target: None, seconds: SECONDS };
-        assert_eq!(Asked::parse(&[]), Ok(plain));
-        let both = || Ok(Asked { target: Some("pool_ops"), seconds: 5 });
-        assert_eq!(Asked::parse(&["pool_ops", "--seconds", "5"]), both());
-        assert_eq!(Asked::parse(&["--seconds", "5", "pool_ops"]), both());
+        let plain = FuzzArguments { target: None, seconds: SECONDS };
+        assert_eq!(FuzzArguments::parse(&[]), Ok(plain));
+        let both = || Ok(FuzzArguments { target: Some("pool_ops"), seconds: 5 });
+        assert_eq!(FuzzArguments::parse(&["pool_ops", "--seconds", "5"]), both());
+        assert_eq!(FuzzArguments::parse(&["--seconds", "5", "pool_ops"]), both());
     }
 
     #[test]
@@ -114,7 +115,7 @@ mod tests {
         for bad in
             [&["--seconds"][..], &["--seconds", "0"], &["--seconds", "x"], &["a", "b"], &["-x"]]
         {
-            assert!(Asked::parse(bad).is_err(), "{bad:?}");
+            assert!(FuzzArguments::parse(bad).is_err(), "{bad:?}");
         }
     }
 }

@@ -1,26 +1,27 @@
-//! The chores of the gateway: the SDKs' tests, the benchmark beside its peers, the soak.
+//! The chores of the gateway: the tests with SDKs and real servers, the benchmarks, and the soak.
 
 use std::path::{Path, PathBuf};
 
 use crate::node::node_modules;
 use crate::python::{self, Venv, target};
-use crate::step::Step;
-use crate::{PROFILE_OF_PACKAGES, Refusal, cargo, tools};
+use crate::step::XtaskStep;
+use crate::{PROFILE_OF_PACKAGES, XtaskError, cargo, tools};
 
-/// The tests of servers that others wrote, and the sources of those servers.
+/// Folder of the tests with real servers written by others, and of the sources of those servers.
 const BACKENDS: &str = "tests/backends";
 
-/// `cargo xtask test sdk`: the same, with the binary built first.
-pub(crate) fn sdk_steps_alone(root: &Path) -> Result<Vec<Step>, Refusal> {
+/// `cargo xtask test sdk`: builds the binaries, then runs [`sdk_steps`].
+pub(crate) fn sdk_steps_alone(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut steps =
         vec![cargo("fairgate for the SDKs", &["build", "-p", "fairgate", "-p", "fairgate-sim"])];
     steps.extend(sdk_steps(root)?);
     Ok(steps)
 }
 
-/// The official SDKs, and schemathesis on the admin API, against `fairgate serve`; the binary is there, as
-/// `cargo test --workspace` leaves it.
-pub(crate) fn sdk_steps(root: &Path) -> Result<Vec<Step>, Refusal> {
+/// Returns the steps that run the official SDKs, and schemathesis on the admin API, against
+/// `fairgate serve`. The gateway's binary must have been built, for example by
+/// `cargo test --workspace`.
+pub(crate) fn sdk_steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut venv = python::venv(root, "sdk-tests", "tests/sdk/requirements.txt")?;
     let mut node = node_modules(root, "sdk-tests", "tests/sdk")?;
     let mut steps = venv.take_steps();
@@ -36,15 +37,16 @@ pub(crate) fn sdk_steps(root: &Path) -> Result<Vec<Step>, Refusal> {
     Ok(steps)
 }
 
-/// `cargo xtask test backends`: the same, with the binary built first.
-pub(crate) fn backend_steps_alone(root: &Path) -> Result<Vec<Step>, Refusal> {
+/// `cargo xtask test backends`: builds the binary, then runs [`backend_steps`].
+pub(crate) fn backend_steps_alone(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut steps = vec![cargo("fairgate for backends", &["build", "-p", "fairgate"])];
     steps.extend(backend_steps(root)?);
     Ok(steps)
 }
 
-/// `fairgate serve` in front of servers that others wrote: llama.cpp's own, and an application on uvicorn.
-pub(crate) fn backend_steps(root: &Path) -> Result<Vec<Step>, Refusal> {
+/// Returns the steps that test `fairgate serve` in front of real servers written by others:
+/// llama.cpp's own server, and an application on uvicorn.
+pub(crate) fn backend_steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut venv = backend_venv(root)?;
     let mut steps = venv.take_steps();
     let binary = target(root).join("debug/fairgate");
@@ -57,16 +59,16 @@ pub(crate) fn backend_steps(root: &Path) -> Result<Vec<Step>, Refusal> {
     Ok(steps)
 }
 
-/// The Python environment of the servers that others wrote.
-fn backend_venv(root: &Path) -> Result<Venv, Refusal> {
+/// Returns the virtual environment with the packages that the real servers need.
+fn backend_venv(root: &Path) -> Result<Venv, XtaskError> {
     python::venv(root, "backend-tests", "tests/backends/requirements.txt")
 }
 
-/// `cargo xtask bench gateway`: what follows goes to the benchmark as it is.
-pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
+/// `cargo xtask bench gateway`: builds and runs the benchmark, and passes `args` on to it.
+pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut steps = tools::need_debian("wrk", "wrk");
     steps.extend(need_nginx());
-    // Its default TLS would build a C library for minutes; plain HTTP is all that is asked of it.
+    // Its default TLS would build a C library for minutes; only plain HTTP is needed.
     if !tools::has("oha") {
         steps.extend(tools::need_debian("pkg-config", "pkg-config"));
         steps.extend(tools::install_debian("libssl-dev"));
@@ -84,43 +86,52 @@ pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refus
     Ok(steps)
 }
 
-/// `cargo xtask bench router`: what follows goes to the benchmark as it is. The trace is beside the repository, or where
-/// `FAIRGATE_SHARED` says; without it only the agents run.
-pub(crate) fn router_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
+/// `cargo xtask bench router`: builds and runs the benchmark, and passes `args` on to it. The trace
+/// is in the folder that the variable `FAIRGATE_SHARED` names, by default `../shared`; without the
+/// trace only the agents' workload is measured. With `--rules-only`, only the benchmark is built,
+/// and the other routers are not installed.
+pub(crate) fn router_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
+    let program = |name: &str| target(root).join(PROFILE_OF_PACKAGES).join(name);
+    let (fairgate, bench) = (program("fairgate"), program("fairgate-bench"));
+    let (fairgate, bench) = (fairgate.display().to_string(), bench.display().to_string());
+    let shared = std::env::var_os("FAIRGATE_SHARED").map_or(root.join("../shared"), PathBuf::from);
+    let trace = shared.join("data/mooncake_conversation.jsonl.gz");
+    let (there, trace) = (trace.is_file(), trace.display().to_string());
+    let trace: &[&str] = if there { &["--trace", &trace] } else { &[] };
+    if args.contains(&"--rules-only") {
+        let build = ["build", "--profile", PROFILE_OF_PACKAGES, "-p", "fairgate-bench"];
+        let words = [&["router", "--fairgate", &fairgate], trace, args].concat();
+        return Ok(vec![
+            cargo("build as packaged", &build),
+            XtaskStep::new("router", &bench, &words),
+        ]);
+    }
     let mut steps = need_nginx();
     let mut sglang = python::venv(root, "sglang-router", "tests/peers/sglang-router.txt")?;
     let mut vllm = python::venv(root, "vllm-router", "tests/peers/vllm-router.txt")?;
     steps.extend(sglang.take_steps());
     steps.extend(vllm.take_steps());
     steps.push(build_measured());
-    let program = |name: &str| target(root).join(PROFILE_OF_PACKAGES).join(name);
-    let (fairgate, bench) = (program("fairgate"), program("fairgate-bench"));
-    let (fairgate, bench) = (fairgate.display().to_string(), bench.display().to_string());
     let (sglang, vllm) = (sglang.program("python"), vllm.program("vllm-router"));
-    let shared = std::env::var_os("FAIRGATE_SHARED").map_or(root.join("../shared"), PathBuf::from);
-    let trace = shared.join("data/mooncake_conversation.jsonl.gz");
-    let (there, trace) = (trace.is_file(), trace.display().to_string());
-    let mut words =
-        vec!["router", "--fairgate", &fairgate, "--sglang-python", &sglang, "--vllm-router", &vllm];
-    if there {
-        words.extend(["--trace", &trace]);
-    }
-    words.extend(args);
-    steps.push(Step::new("router", &bench, &words));
+    let programs =
+        ["router", "--fairgate", &fairgate, "--sglang-python", &sglang, "--vllm-router", &vllm];
+    steps.push(XtaskStep::new("router", &bench, &[&programs, trace, args].concat()));
     Ok(steps)
 }
 
-/// `cargo xtask bench fleet`: what follows goes to the benchmark as it is.
-pub(crate) fn fleet_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
+/// `cargo xtask bench fleet`: installs PostgreSQL's server if it is missing, builds and runs the
+/// benchmark, and passes `args` on to it.
+pub(crate) fn fleet_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut steps = tools::need_postgresql();
     steps.push(build_measured());
     let bench = target(root).join(PROFILE_OF_PACKAGES).join("fairgate-bench").display().to_string();
-    steps.push(Step::new("fleet", &bench, &[&["fleet"], args].concat()));
+    steps.push(XtaskStep::new("fleet", &bench, &[&["fleet"], args].concat()));
     Ok(steps)
 }
 
-/// `cargo xtask soak`: ten minutes, with servers that others wrote. What follows goes to it as it is.
-pub(crate) fn soak_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
+/// `cargo xtask soak`: runs the soak for ten minutes, with real servers written by others. Passes
+/// `args` on to it.
+pub(crate) fn soak_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut venv = backend_venv(root)?;
     let mut steps = tools::need_postgresql();
     steps.extend(venv.take_steps());
@@ -131,16 +142,17 @@ pub(crate) fn soak_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusa
     Ok(steps)
 }
 
-/// The soak in a minute, with the programs that `cargo test --workspace` leaves. The real servers have a test of their own.
-pub(crate) fn short_soak_steps(root: &Path) -> Vec<Step> {
+/// Returns the steps that run the soak for one minute, with the programs that
+/// `cargo test --workspace` has built. The real servers take no part; they have their own test.
+pub(crate) fn short_soak_steps(root: &Path) -> Vec<XtaskStep> {
     let program = |name: &str| target(root).join("debug").join(name).display().to_string();
     let (fairgate, sim) = (program("fairgate"), program("fairgate-sim"));
     let args = ["soak", "--seconds", "60", "--fairgate", &fairgate, "--sim", &sim];
-    vec![Step::new("soak of 60 s", &program("fairgate-bench"), &args)]
+    vec![XtaskStep::new("soak of 60 s", &program("fairgate-bench"), &args)]
 }
 
-/// `cargo xtask test soak`: the same, with the programs built first.
-pub(crate) fn short_soak_steps_alone(root: &Path) -> Vec<Step> {
+/// `cargo xtask test soak`: builds the programs, then runs [`short_soak_steps`].
+pub(crate) fn short_soak_steps_alone(root: &Path) -> Vec<XtaskStep> {
     let mut steps = tools::need_postgresql();
     let programs = ["build", "-p", "fairgate", "-p", "fairgate-sim", "-p", "fairgate-bench"];
     steps.push(cargo("programs for the soak", &programs));
@@ -148,19 +160,20 @@ pub(crate) fn short_soak_steps_alone(root: &Path) -> Vec<Step> {
     steps
 }
 
-/// Debian keeps it off some users' paths.
-fn need_nginx() -> Vec<Step> {
+/// Returns the steps that install nginx, if it is missing. On Debian its folder is not in the
+/// `PATH` of all users.
+fn need_nginx() -> Vec<XtaskStep> {
     let installed = Path::new("/usr/sbin/nginx").exists();
     if installed { Vec::new() } else { tools::need_debian("nginx", "nginx-light") }
 }
 
-fn build_measured() -> Step {
+fn build_measured() -> XtaskStep {
     let programs = ["-p", "fairgate", "-p", "fairgate-sim", "-p", "fairgate-bench"];
     let build = ["build", "--profile", PROFILE_OF_PACKAGES];
     cargo("build as packaged", &[&build, &programs[..]].concat())
 }
 
-fn measured(root: &Path, what: &str, args: &[&str], peers: Option<(&Venv, &Path)>) -> Step {
+fn measured(root: &Path, what: &str, args: &[&str], peers: Option<(&Venv, &Path)>) -> XtaskStep {
     let program =
         |name: &str| target(root).join(PROFILE_OF_PACKAGES).join(name).display().to_string();
     let (fairgate, sim) = (program("fairgate"), program("fairgate-sim"));
@@ -171,7 +184,7 @@ fn measured(root: &Path, what: &str, args: &[&str], peers: Option<(&Venv, &Path)
     }
     words.extend(args.iter().map(|&arg| arg.to_owned()));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    Step::new(what, &program("fairgate-bench"), &words)
+    XtaskStep::new(what, &program("fairgate-bench"), &words)
 }
 
 #[cfg(test)]
@@ -183,6 +196,8 @@ mod tests {
         let root =
             Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace");
         assert!(router_steps(root, &["--seconds", "5"]).is_ok_and(|steps| steps.len() >= 2));
+        let rules = router_steps(root, &["--rules-only", "--markdown"]);
+        assert_eq!(rules.map(|steps| steps.len()).ok(), Some(2), "no router of others is needed");
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! The chores of the project: `cargo xtask test` and its parts.
+//! The chores of the project, such as `cargo xtask test`.
 //!
-//! Every chore is a list of [`step::Step`]s, run in order until one fails. This program is built before
-//! anything else in a CI run, so it depends on nothing but the standard library.
+//! Every chore is a list of [`step::XtaskStep`]s, which run in order until one fails. This program
+//! is built before anything else in a CI run, so it depends only on the standard library.
 #![allow(clippy::print_stdout, reason = "a command line program talks on stdout")]
 
 mod bench;
@@ -15,15 +15,17 @@ mod python;
 mod pythons;
 mod step;
 mod test;
+mod tidy;
 mod tools;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fmt};
 
-use step::Step;
+use step::XtaskStep;
 
-/// The profile of what is measured and packaged. Cargo names the folder of its programs after it.
+/// Cargo profile of programs that are measured or packaged. Cargo gives their folder under
+/// `target/` the same name.
 const PROFILE_OF_PACKAGES: &str = "dist";
 
 const HELP: &str = "\
@@ -42,7 +44,10 @@ Usage: cargo xtask <chore>
   test soak                       of all tests, the soak in 60 seconds
   test frameworks [NAME]          the Python package's recipes with the real frameworks from PyPI (not
                                   part of `test`: they take gigabytes); all of them unless one is named
-  lint                            rustfmt, clippy and rustdoc, warnings are errors
+  lint                            rustfmt, tidy, clippy and rustdoc, warnings are errors
+  tidy [--all] [--lower]          counts names and doc comments that break the rules of docs/glossary.md, and
+                                  rules with more than one home; the numbers in xtask/tidy.ratchet may only
+                                  fall. --all prints every offender, --lower writes lower numbers down
   bench core [options]            the benchmarks of the core, as ratios; --help lists the options
   bench prefix [options]          the prefix index and placing by it, as ratios
   bench gateway [options]         the gateway beside nginx, LiteLLM and Portkey
@@ -77,7 +82,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn chore(args: &[&str]) -> Result<(), Refusal> {
+fn chore(args: &[&str]) -> Result<(), XtaskError> {
     let root = root()?;
     let steps = match args {
         [] | ["help" | "--help" | "-h"] | ["test", "help" | "--help" | "-h"] => {
@@ -86,6 +91,7 @@ fn chore(args: &[&str]) -> Result<(), Refusal> {
         }
         ["test", rest @ ..] => test::steps(&root, rest)?,
         ["lint"] => lint::steps(),
+        ["tidy", rest @ ..] => return tidy::run(&root, rest),
         ["bench", what, rest @ ..] => bench::steps(&root, what, rest)?,
         ["soak", rest @ ..] => gateway::soak_steps(&root, rest)?,
         ["wheel"] => python::wheel_steps(&root)?,
@@ -93,7 +99,7 @@ fn chore(args: &[&str]) -> Result<(), Refusal> {
         ["mutants", rest @ ..] => mutants::steps(rest),
         other => {
             let other = other.join(" ");
-            return Err(Refusal(format!(
+            return Err(XtaskError(format!(
                 "no such chore: `{other}`; `cargo xtask help` lists them"
             )));
         }
@@ -101,25 +107,26 @@ fn chore(args: &[&str]) -> Result<(), Refusal> {
     step::run_all(&root, steps)
 }
 
-/// The workspace's root, wherever in it cargo was called.
-fn root() -> Result<PathBuf, Refusal> {
+/// Returns the workspace's root, whatever the current folder is.
+fn root() -> Result<PathBuf, XtaskError> {
     env::var_os("CARGO_MANIFEST_DIR")
         .and_then(|xtask| Path::new(&xtask).parent().map(Path::to_owned))
-        .ok_or_else(|| Refusal("call me as `cargo xtask`, from inside the workspace".into()))
+        .ok_or_else(|| XtaskError("call me as `cargo xtask`, from inside the workspace".into()))
 }
 
-/// Why a chore was not done, in words for the person who asked for it.
+/// Reason why a chore failed or was not begun, in words for the user.
 #[derive(Debug, PartialEq, Eq)]
-struct Refusal(String);
+struct XtaskError(String);
 
-impl fmt::Display for Refusal {
+impl fmt::Display for XtaskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-/// A cargo step: the cargo that runs us, with these arguments.
-fn cargo(name: &str, args: &[&str]) -> Step {
+/// Returns a step that runs cargo with these arguments. It is the same cargo that runs this
+/// program.
+fn cargo(name: &str, args: &[&str]) -> XtaskStep {
     let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    Step::new(name, &cargo, args)
+    XtaskStep::new(name, &cargo, args)
 }

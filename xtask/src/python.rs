@@ -4,42 +4,43 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use crate::node::node_modules;
-use crate::step::Step;
-use crate::{Refusal, cargo, tools};
+use crate::step::XtaskStep;
+use crate::{XtaskError, cargo, tools};
 
-/// The Python package.
+/// Folder of the Python package.
 pub(crate) const PACKAGE: &str = "bindings/python";
-/// What its tests need.
+/// Requirements file of the Python package's tests.
 pub(crate) const TEST_REQUIREMENTS: &str = "bindings/python/requirements-test.txt";
 const MANIFEST: &str = "bindings/python/Cargo.toml";
 
-/// A virtual environment under `target/`.
+/// A Python virtual environment under `target/`.
 pub(crate) struct Venv {
     folder: PathBuf,
-    /// The steps that make it; none where it is there and has what it should.
-    steps: Vec<Step>,
+    /// Steps that create the environment; empty if it exists with the right packages.
+    steps: Vec<XtaskStep>,
 }
 
 impl Venv {
-    /// The steps that make it, to run before any of its programs.
-    pub(crate) fn take_steps(&mut self) -> Vec<Step> {
+    /// Returns the steps that create the environment, which must run before any of its programs. A
+    /// second call returns none.
+    pub(crate) fn take_steps(&mut self) -> Vec<XtaskStep> {
         std::mem::take(&mut self.steps)
     }
 
-    /// A step that runs one of its programs, such as `python` or `pytest`.
-    pub(crate) fn step(&self, name: &str, program: &str, args: &[&str]) -> Step {
-        Step::new(name, &self.program(program), args)
+    /// Returns a step that runs one of the environment's programs, such as `python` or `pytest`.
+    pub(crate) fn step(&self, name: &str, program: &str, args: &[&str]) -> XtaskStep {
+        XtaskStep::new(name, &self.program(program), args)
     }
 
-    /// The path of one of its programs.
+    /// Returns the path of one of the environment's programs.
     pub(crate) fn program(&self, program: &str) -> String {
         self.folder.join("bin").join(program).to_string_lossy().into_owned()
     }
 }
 
-/// The virtual environment of that name, with what a requirements file (its path from the root) lists. It is made
-/// anew where the file has changed since.
-pub(crate) fn venv(root: &Path, name: &str, requirements: &str) -> Result<Venv, Refusal> {
+/// Returns the virtual environment of that name, with the packages of a requirements file, whose
+/// path is relative to the root. The environment is created again if the file has changed.
+pub(crate) fn venv(root: &Path, name: &str, requirements: &str) -> Result<Venv, XtaskError> {
     let mut venv = venv_with(root, name, requirements, Path::new("python3"))?;
     if !venv.steps.is_empty() {
         venv.steps.splice(..0, need_python());
@@ -47,17 +48,17 @@ pub(crate) fn venv(root: &Path, name: &str, requirements: &str) -> Result<Venv, 
     Ok(venv)
 }
 
-/// As [`venv`], of an interpreter that is there.
+/// Like [`venv`], but with a given Python interpreter.
 pub(crate) fn venv_with(
     root: &Path,
     name: &str,
     requirements: &str,
     interpreter: &Path,
-) -> Result<Venv, Refusal> {
+) -> Result<Venv, XtaskError> {
     let wanted = fs::read_to_string(root.join(requirements))
-        .map_err(|error| Refusal(format!("cannot read {requirements}: {error}")))?;
+        .map_err(|error| XtaskError(format!("cannot read {requirements}: {error}")))?;
     let folder = target(root).join("venv").join(name);
-    // Written when everything is installed, so that half an environment is not taken for a whole one.
+    // Written when everything is installed, so that a partial environment is not taken for a complete one.
     let stamp = folder.join("requirements-installed.txt");
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(Venv { folder, steps: Vec::new() });
@@ -73,33 +74,34 @@ pub(crate) fn venv_with(
     );
     let done = ["-f", requirements, &*stamp.to_string_lossy()];
     venv.steps.extend([
-        Step::new(&format!("venv {name}"), &interpreter.to_string_lossy(), &make),
+        XtaskStep::new(&format!("venv {name}"), &interpreter.to_string_lossy(), &make),
         install,
-        Step::new(&format!("venv {name} is whole"), "cp", &done),
+        XtaskStep::new(&format!("venv {name} is whole"), "cp", &done),
     ]);
     Ok(venv)
 }
 
-/// `cargo xtask wheel`: a wheel of the package in `target/wheels`, which installs without Rust.
-pub(crate) fn wheel_steps(root: &Path) -> Result<Vec<Step>, Refusal> {
+/// `cargo xtask wheel`: builds a wheel of the Python package in `target/wheels`, which can be
+/// installed without Rust.
+pub(crate) fn wheel_steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut venv = test_venv(root)?;
     let mut steps = venv.take_steps();
     steps.push(build_wheel(root, &venv));
     Ok(steps)
 }
 
-/// `cargo xtask test python`: what [`steps`] does, with the programs that the tests run.
-pub(crate) fn steps_alone(root: &Path) -> Result<Vec<Step>, Refusal> {
+/// `cargo xtask test python`: builds the programs that the tests run, then runs [`steps`].
+pub(crate) fn steps_alone(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     let build = cargo("programs for pytest", &["build", "-p", "fairgate", "-p", "fairgate-sim"]);
     let mut steps = vec![build];
     steps.extend(self::steps(root)?);
     Ok(steps)
 }
 
-/// The lints of the package's Rust and Python parts, then its tests: a wheel, installed into the tests' environment,
-/// and pytest. The tests run the command `fairgate` and the simulated model, which the tests of the workspace have
-/// built before.
-pub(crate) fn steps(root: &Path) -> Result<Vec<Step>, Refusal> {
+/// Returns the steps that lint the Rust and Python code of the package, build a wheel, install it
+/// into the tests' environment, and run pytest. The tests use the command `fairgate` and the
+/// simulated model, which must have been built before.
+pub(crate) fn steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut venv = test_venv(root)?;
     let mut steps = venv.take_steps();
     let pyright = node_modules(root, "pyright", "bindings/python/pyright")?;
@@ -113,8 +115,9 @@ pub(crate) fn steps(root: &Path) -> Result<Vec<Step>, Refusal> {
     Ok(steps)
 }
 
-/// The tests of the package, in an environment that has it. They run the command `fairgate` and the simulated model.
-pub(crate) fn pytest(root: &Path, venv: &Venv, name: &str, options: &[&str]) -> Step {
+/// Returns the step that runs the package's tests with pytest, in an environment that has the
+/// package. The tests use the command `fairgate` and the simulated model.
+pub(crate) fn pytest(root: &Path, venv: &Venv, name: &str, options: &[&str]) -> XtaskStep {
     let program = |name| target(root).join("debug").join(name).to_string_lossy().into_owned();
     let pytest = ["-m", "pytest", "--quiet", "-c", "bindings/python/pyproject.toml"];
     let tests = ["--rootdir", PACKAGE, "bindings/python/tests"];
@@ -124,7 +127,7 @@ pub(crate) fn pytest(root: &Path, venv: &Venv, name: &str, options: &[&str]) -> 
         .env("FAIRGATE_WHEELS", &wheels(root))
 }
 
-fn lint_steps(root: &Path, venv: &Venv) -> Vec<Step> {
+fn lint_steps(root: &Path, venv: &Venv) -> Vec<XtaskStep> {
     let clippy = ["clippy", "--manifest-path", MANIFEST, "--all-targets", "--", "-Dwarnings"];
     let mypy = ["--config-file", "bindings/python/pyproject.toml", "-p", "fairgate"];
     let source = root.join(PACKAGE).join("python");
@@ -135,8 +138,9 @@ fn lint_steps(root: &Path, venv: &Venv) -> Vec<Step> {
     ]
 }
 
-/// `cargo xtask bench python`: grants per second beside loco-agent, which only the bench's environment has.
-pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
+/// `cargo xtask bench python`: measures grants per second of the Python package and of loco-agent,
+/// which only the benchmark's environment contains.
+pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut tests = test_venv(root)?;
     let mut bench = venv(root, "python-bench", "bindings/python/bench/requirements.txt")?;
     let mut steps = tests.take_steps();
@@ -148,16 +152,16 @@ pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refus
     Ok(steps)
 }
 
-fn test_venv(root: &Path) -> Result<Venv, Refusal> {
+fn test_venv(root: &Path) -> Result<Venv, XtaskError> {
     venv(root, "python-tests", TEST_REQUIREMENTS)
 }
 
-fn build_wheel(root: &Path, venv: &Venv) -> Step {
+fn build_wheel(root: &Path, venv: &Venv) -> XtaskStep {
     let args = ["build", "--release", "--locked", "--manifest-path", MANIFEST, "--out"];
     venv.step("wheel", "maturin", &[&args, &[&*wheels(root)] as &[&str]].concat())
 }
 
-pub(crate) fn install_wheel(root: &Path, venv: &Venv) -> Step {
+pub(crate) fn install_wheel(root: &Path, venv: &Venv) -> XtaskStep {
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
     let fresh = ["--force-reinstall", "--no-deps", "--no-index", "--find-links"];
     let wheels = wheels(root);
@@ -169,13 +173,14 @@ fn wheels(root: &Path) -> String {
     target(root).join("wheels").to_string_lossy().into_owned()
 }
 
-/// Where cargo puts what it builds.
+/// Returns cargo's target folder.
 pub(crate) fn target(root: &Path) -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))
 }
 
-/// Python with the modules that make environments. Debian keeps those apart from the interpreter.
-fn need_python() -> Vec<Step> {
+/// Returns the steps that install Python, if it is missing, with the modules that virtual
+/// environments need. On Debian these are separate packages.
+fn need_python() -> Vec<XtaskStep> {
     let mut steps = tools::need_debian("python3", "python3");
     let made =
         std::process::Command::new("python3").args(["-c", "import ensurepip, venv"]).output();

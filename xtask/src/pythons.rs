@@ -1,22 +1,24 @@
-//! `cargo xtask test pythons`: the tests of the Python package on every version of Python that it is for and that is
-//! installed. One wheel serves all of them; that it does is what is tested.
+//! `cargo xtask test pythons`: runs the tests of the Python package on every supported version of
+//! Python that is installed, to check that one wheel serves all versions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::python::{self, PACKAGE, TEST_REQUIREMENTS};
-use crate::step::Step;
-use crate::{Refusal, cargo};
+use crate::step::XtaskStep;
+use crate::{XtaskError, cargo};
 
-/// The versions that the package is for.
+/// Versions of Python that the package supports.
 const VERSIONS: [&str; 4] = ["3.10", "3.11", "3.12", "3.13"];
 
-/// What says nothing of the interpreter: type checkers, a source build, and the pages, which the usual tests run.
+/// Test files that do not depend on the version of Python: type checkers, a source build, and the
+/// documentation. `cargo xtask test python` runs them.
 const LEFT_OUT: [&str; 2] = ["test_docs.py", "test_install.py"];
 
-/// The steps for every version that is installed. What is not is named by a step of its own.
-pub(crate) fn steps(root: &Path) -> Result<Vec<Step>, Refusal> {
+/// Returns the steps for every installed version of Python. For each missing version there is a
+/// step that says so.
+pub(crate) fn steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     let build = cargo("programs for pytest", &["build", "-p", "fairgate", "-p", "fairgate-sim"]);
     let mut steps = vec![build];
     steps.extend(python::wheel_steps(root)?);
@@ -29,18 +31,18 @@ pub(crate) fn steps(root: &Path) -> Result<Vec<Step>, Refusal> {
     }
     if missing.len() == VERSIONS.len() {
         let wanted = VERSIONS.join(", ");
-        return Err(Refusal(format!(
+        return Err(XtaskError(format!(
             "none of Python {wanted} is here, neither on the path nor among pyenv's: install one"
         )));
     }
     steps.extend(missing.into_iter().map(|version| {
         let words = format!("Python {version} is not installed here: nothing was run on it");
-        Step::new(&format!("no Python {version}"), "echo", &[&words])
+        XtaskStep::new(&format!("no Python {version}"), "echo", &[&words])
     }));
     Ok(steps)
 }
 
-fn tests_on(root: &Path, version: &str, interpreter: &Path) -> Result<Vec<Step>, Refusal> {
+fn tests_on(root: &Path, version: &str, interpreter: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     let name = format!("python-tests-{version}");
     let mut venv = python::venv_with(root, &name, TEST_REQUIREMENTS, interpreter)?;
     let mut steps = venv.take_steps();
@@ -51,8 +53,9 @@ fn tests_on(root: &Path, version: &str, interpreter: &Path) -> Result<Vec<Step>,
     Ok(steps)
 }
 
-/// An interpreter of that version which can make environments: on the path, else the newest among pyenv's. Pyenv's own
-/// programs on the path refuse to run where another version is chosen.
+/// Finds an interpreter of that version that can create virtual environments: the one in `PATH`,
+/// else the newest of pyenv's. The programs that pyenv itself puts into `PATH` may refuse to run,
+/// if another version is selected in pyenv.
 fn interpreter(version: &str) -> Option<PathBuf> {
     let program = format!("python{version}");
     let on_path = PathBuf::from(&program);
@@ -68,7 +71,8 @@ fn makes_environments(program: &Path, version: &str) -> bool {
     })
 }
 
-/// Where pyenv keeps that version, the newest patch first; nothing where there is no pyenv.
+/// Returns pyenv's folders for that version, the newest patch release first; empty if pyenv is not
+/// installed.
 fn pyenv_versions(version: &str) -> Vec<PathBuf> {
     let Ok(output) = Command::new("pyenv").arg("root").output() else { return Vec::new() };
     let root = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());

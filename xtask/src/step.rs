@@ -1,4 +1,4 @@
-//! Steps: commands with a name, run one after another until one fails.
+//! Steps: named commands that run one after another until one fails.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -6,37 +6,37 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{env, fmt};
 
-use crate::Refusal;
+use crate::XtaskError;
 
-/// One command of a chore, run in the workspace's root with its output passed on as it comes.
+/// One command of a chore. It runs in the workspace's root, and its output is shown while it runs.
 #[derive(Debug)]
-pub(crate) struct Step {
+pub(crate) struct XtaskStep {
     name: String,
     command: Command,
 }
 
-impl Step {
-    /// A step that runs `program` with `args`.
+impl XtaskStep {
+    /// Creates a step that runs `program` with `args`.
     pub(crate) fn new(name: &str, program: &str, args: &[&str]) -> Self {
         let mut command = Command::new(program);
         command.args(args);
         Self { name: name.into(), command }
     }
 
-    /// The same step with an environment variable set.
+    /// Sets an environment variable of the step's command.
     pub(crate) fn env(mut self, key: &str, value: &str) -> Self {
         self.command.env(key, value);
         self
     }
 
-    /// The same step with an environment variable taken away.
+    /// Removes an environment variable from the step's command.
     pub(crate) fn without_env(mut self, key: &str) -> Self {
         self.command.env_remove(key);
         self
     }
 
-    fn run(&mut self, root: &Path) -> Outcome {
-        println!("\n==> {}: {}", self.name, Shown(&self.command));
+    fn run(&mut self, root: &Path) -> StepOutcome {
+        println!("\n==> {}: {}", self.name, DisplayCommand(&self.command));
         let start = Instant::now();
         about_this_package().for_each(|name| _ = self.command.env_remove(name));
         let status = self.command.current_dir(root).status();
@@ -47,13 +47,14 @@ impl Step {
             Err(error) => Some(format!("could not start: {error}")),
         };
         let verdict = fault.as_deref().unwrap_or("ok");
-        println!("<== {}: {verdict}, {}", self.name, Seconds(took));
-        Outcome { fault, took }
+        println!("<== {}: {verdict}, {}", self.name, DisplaySeconds(took));
+        StepOutcome { fault, took }
     }
 }
 
-/// The variables by which cargo told this program about its own package. Build scripts watch some of them (that of ring does):
-/// passed on, they would make every switch between `cargo` and `cargo xtask` build half of all crates again.
+/// Iterates over the variables in which cargo describes this program's own package. Steps run
+/// without them. Some build scripts (such as ring's) watch these variables, so every switch between
+/// `cargo` and `cargo xtask` would rebuild half of all crates.
 fn about_this_package() -> impl Iterator<Item = OsString> {
     env::vars_os().map(|(name, _)| name).filter(|name| is_about_a_package(&name.to_string_lossy()))
 }
@@ -62,13 +63,13 @@ fn is_about_a_package(name: &str) -> bool {
     name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
 
-struct Outcome {
+struct StepOutcome {
     fault: Option<String>,
     took: Duration,
 }
 
-/// Runs the steps in order up to the first that fails, and ends with a table of all of them.
-pub(crate) fn run_all(root: &Path, mut steps: Vec<Step>) -> Result<(), Refusal> {
+/// Runs the steps in order until one fails, and prints a table of all of them at the end.
+pub(crate) fn run_all(root: &Path, mut steps: Vec<XtaskStep>) -> Result<(), XtaskError> {
     let start = Instant::now();
     let mut outcomes = Vec::new();
     for step in &mut steps {
@@ -81,36 +82,36 @@ pub(crate) fn run_all(root: &Path, mut steps: Vec<Step>) -> Result<(), Refusal> 
     }
     print!("\n{}", table(&steps, &outcomes, start.elapsed()));
     match outcomes.pop() {
-        Some(Outcome { fault: Some(fault), .. }) => {
+        Some(StepOutcome { fault: Some(fault), .. }) => {
             let step = &steps[outcomes.len()];
-            let (name, command) = (&step.name, Shown(&step.command));
-            Err(Refusal(format!("step `{name}` failed ({fault}): {command}")))
+            let (name, command) = (&step.name, DisplayCommand(&step.command));
+            Err(XtaskError(format!("step `{name}` failed ({fault}): {command}")))
         }
         _ => Ok(()),
     }
 }
 
-fn table(steps: &[Step], outcomes: &[Outcome], total: Duration) -> String {
+fn table(steps: &[XtaskStep], outcomes: &[StepOutcome], total: Duration) -> String {
     let width = steps.iter().map(|s| s.name.len()).max().unwrap_or(0).max("total".len());
     let mut rows = String::new();
-    for (i, Step { name, .. }) in steps.iter().enumerate() {
+    for (i, XtaskStep { name, .. }) in steps.iter().enumerate() {
         let (verdict, took) = match outcomes.get(i) {
-            Some(Outcome { fault: None, took }) => ("ok", Seconds(*took).to_string()),
-            Some(Outcome { took, .. }) => ("FAILED", Seconds(*took).to_string()),
+            Some(StepOutcome { fault: None, took }) => ("ok", DisplaySeconds(*took).to_string()),
+            Some(StepOutcome { took, .. }) => ("FAILED", DisplaySeconds(*took).to_string()),
             None => ("not run", String::new()),
         };
         let row = format!("{name:width$}  {verdict:7}  {took:>8}");
         rows += row.trim_end();
         rows.push('\n');
     }
-    let total = Seconds(total).to_string();
+    let total = DisplaySeconds(total).to_string();
     rows + &format!("{:width$}  {:7}  {total:>8}\n", "total", "")
 }
 
-/// A span of time as a person reads it.
-struct Seconds(Duration);
+/// Displays a span of time for people: `12.3 s` or `2m 03s`.
+struct DisplaySeconds(Duration);
 
-impl fmt::Display for Seconds {
+impl fmt::Display for DisplaySeconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_secs() {
             0..60 => write!(f, "{:.1} s", self.0.as_secs_f64()),
@@ -119,16 +120,17 @@ impl fmt::Display for Seconds {
     }
 }
 
-/// A command as one would type it: changed variables, the program's name, its arguments.
-struct Shown<'a>(&'a Command);
+/// Displays a command as a user would type it: changed variables, the program's name, and the
+/// arguments.
+struct DisplayCommand<'a>(&'a Command);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for DisplayCommand<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (key, value) in self.0.get_envs() {
             let key = key.to_string_lossy();
             match value {
                 Some(value) => write!(f, "{key}={} ", value.to_string_lossy())?,
-                // A shell has none of these.
+                // A shell does not have these variables.
                 None if is_about_a_package(&key) => {}
                 None => write!(f, "env -u {key} ")?,
             }
@@ -143,21 +145,21 @@ impl fmt::Display for Shown<'_> {
 mod tests {
     use super::*;
 
-    fn sh(name: &str, script: &str) -> Step {
-        Step::new(name, "sh", &["-c", script])
+    fn sh(name: &str, script: &str) -> XtaskStep {
+        XtaskStep::new(name, "sh", &["-c", script])
     }
 
     #[test]
     fn a_failing_step_ends_the_run_and_is_named() {
         let steps = vec![sh("one", "true"), sh("two", "exit 3"), sh("three", "true")];
-        let Err(Refusal(words)) = run_all(Path::new("."), steps) else { panic!("it passed") };
+        let Err(XtaskError(words)) = run_all(Path::new("."), steps) else { panic!("it passed") };
         assert_eq!(words, "step `two` failed (exit status: 3): sh -c exit 3");
     }
 
     #[test]
     fn a_program_that_is_not_there_fails_its_step() {
-        let steps = vec![Step::new("ghost", "no-such-program-of-ours", &[])];
-        let Err(Refusal(words)) = run_all(Path::new("."), steps) else { panic!("it passed") };
+        let steps = vec![XtaskStep::new("ghost", "no-such-program-of-ours", &[])];
+        let Err(XtaskError(words)) = run_all(Path::new("."), steps) else { panic!("it passed") };
         assert!(words.starts_with("step `ghost` failed (could not start: "), "{words}");
     }
 
@@ -175,16 +177,17 @@ mod tests {
 
     #[test]
     fn a_command_is_shown_as_one_would_type_it() {
-        let step = Step::new("x", "/usr/bin/cargo", &["doc", "-v"]).env("A", "b").without_env("C");
-        assert_eq!(Shown(&step.command).to_string(), "A=b env -u C cargo doc -v");
+        let step =
+            XtaskStep::new("x", "/usr/bin/cargo", &["doc", "-v"]).env("A", "b").without_env("C");
+        assert_eq!(DisplayCommand(&step.command).to_string(), "A=b env -u C cargo doc -v");
     }
 
     #[test]
     fn the_table_lists_what_ran_what_failed_and_what_did_not_run() {
         let steps = [sh("format", ""), sh("clippy", ""), sh("tests", "")];
         let outcomes = [
-            Outcome { fault: None, took: Duration::from_millis(1234) },
-            Outcome { fault: Some("exit status: 1".into()), took: Duration::from_secs(75) },
+            StepOutcome { fault: None, took: Duration::from_millis(1234) },
+            StepOutcome { fault: Some("exit status: 1".into()), took: Duration::from_secs(75) },
         ];
         let expected = "\
 format  ok          1.2 s

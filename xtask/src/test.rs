@@ -1,25 +1,26 @@
-//! `cargo xtask test`: everything that must hold before a change lands; `test quick`: what is worth running after
-//! every edit.
+//! `cargo xtask test` runs all checks that a change must pass before it is merged; `test quick`
+//! runs those that are worth running after every edit.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::{env, fs};
 
-use crate::step::Step;
-use crate::{Refusal, cargo, frameworks, gateway, lint, python, pythons, tools};
+use crate::step::XtaskStep;
+use crate::{XtaskError, cargo, frameworks, gateway, lint, python, pythons, tools};
 
-/// How many random journals the property tests of `test quick` try. The whole suite tries 20 000.
+/// Number of random journals that the property tests try in `test quick`. The whole suite tries 20
+/// 000.
 const QUICK_CASES: &str = "600";
 
-/// The crates that `test quick` tests: what decides, its text form, its async shell.
+/// Crates that `test quick` tests: the core, the journal, the oracle and the async runtime.
 const QUICK_CRATES: [&str; 4] =
     ["fairgate-core", "fairgate-journal", "fairgate-testkit", "fairgate-runtime"];
 
-/// Of their tests, those that take longest and are left to the whole suite: damaged input by the million, thousands
-/// of schedules, restarts.
+/// Slowest tests of [`QUICK_CRATES`], which only the whole suite runs: they try millions of damaged
+/// inputs, thousands of schedules, or restarts.
 const SLOW_TESTS: [&str; 5] = ["hostile", "model", "restart", "stress", "tampered"];
 
-pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
+pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
     match args {
         [] => all(root),
         ["quick"] => quick(root),
@@ -32,15 +33,15 @@ pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<Step>, Refusal> {
         other => {
             let other = other.join(" ");
             let there_are = "there are `quick`, `python`, `pythons`, `sdk`, `backends`, `soak` and `frameworks`, and none for everything";
-            Err(Refusal(format!("no such tests: `{other}`; {there_are}")))
+            Err(XtaskError(format!("no such tests: `{other}`; {there_are}")))
         }
     }
 }
 
-fn all(root: &Path) -> Result<Vec<Step>, Refusal> {
+fn all(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut steps = lint::steps();
     steps.extend(tools::need_postgresql());
-    // What README's agents call the gateway with.
+    // README's agents call the gateway with it.
     steps.extend(tools::need_debian("curl", "curl"));
     steps.push(cargo("tests", &["test", "--workspace", "--no-fail-fast"]));
     steps.extend(gateway::sdk_steps(root)?);
@@ -50,9 +51,9 @@ fn all(root: &Path) -> Result<Vec<Step>, Refusal> {
     Ok(steps)
 }
 
-/// Clippy and the tests of [`QUICK_CRATES`] alone: the rest of the workspace takes most of the time to build, and has few
-/// tests of its own that a scheduling rule could break.
-fn quick(root: &Path) -> Result<Vec<Step>, Refusal> {
+/// Returns the steps of `test quick`: clippy and the tests of [`QUICK_CRATES`]. The other crates
+/// take most of the build time, and have few tests that a change of a scheduling rule could break.
+fn quick(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     let names = quick_tests(root)?;
     let crates: Vec<&str> = QUICK_CRATES.iter().flat_map(|name| ["--package", name]).collect();
     let clippy = [&["clippy"], &crates[..], &["--all-targets", "--", "-Dwarnings"]].concat();
@@ -63,16 +64,16 @@ fn quick(root: &Path) -> Result<Vec<Step>, Refusal> {
     Ok(vec![lint::format(), cargo("clippy", &clippy), tests])
 }
 
-/// The names of the integration tests of [`QUICK_CRATES`], as cargo finds them: `tests/NAME.rs` or
+/// Returns the names of the integration tests of [`QUICK_CRATES`], which are in `tests/NAME.rs` or
 /// `tests/NAME/main.rs`.
-fn quick_tests(root: &Path) -> Result<BTreeSet<String>, Refusal> {
+fn quick_tests(root: &Path) -> Result<BTreeSet<String>, XtaskError> {
     let mut names = BTreeSet::new();
     for name in QUICK_CRATES {
         let dir = root.join("crates").join(name).join("tests");
         if !dir.exists() {
             continue;
         }
-        let unreadable = |error| Refusal(format!("cannot read {}: {error}", dir.display()));
+        let unreadable = |error| XtaskError(format!("cannot read {}: {error}", dir.display()));
         for entry in fs::read_dir(&dir).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();
             if path.extension().is_some_and(|e| e == "rs") || path.join("main.rs").is_file() {

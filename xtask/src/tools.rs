@@ -1,31 +1,32 @@
-//! What a chore needs and a fresh machine may lack.
+//! Installation of tools that a chore needs and that may be missing on a new machine.
 
 use std::env;
 use std::path::Path;
 
 use crate::cargo;
-use crate::step::Step;
+use crate::step::XtaskStep;
 
-/// The steps that install a Debian package, where `program` is not on the path.
-pub(crate) fn need_debian(program: &str, package: &str) -> Vec<Step> {
+/// Returns the steps that install a Debian package; none if `program` is already in `PATH`.
+pub(crate) fn need_debian(program: &str, package: &str) -> Vec<XtaskStep> {
     if on_path(program) { Vec::new() } else { install_debian(package) }
 }
 
-/// The steps that install PostgreSQL's server, whose programs Debian keeps off the path.
-pub(crate) fn need_postgresql() -> Vec<Step> {
+/// Returns the steps that install PostgreSQL's server, if it is missing. On Debian its programs are
+/// not in `PATH`.
+pub(crate) fn need_postgresql() -> Vec<XtaskStep> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let installed =
         versions.map(|version| version.path().join("bin/initdb")).any(|it| it.is_file());
     if installed { Vec::new() } else { need_debian("initdb", "postgresql") }
 }
 
-/// The steps that install a Debian package.
-pub(crate) fn install_debian(package: &str) -> Vec<Step> {
+/// Returns the steps that install a Debian package with apt-get.
+pub(crate) fn install_debian(package: &str) -> Vec<XtaskStep> {
     let apt = |name: &str, args: &[&str]| {
         let quiet = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet"];
         let sudo: &[&str] = if on_path("sudo") { &["sudo"] } else { &[] };
         let words = [sudo, &quiet, args].concat();
-        Step::new(name, words[0], &words[1..])
+        XtaskStep::new(name, words[0], &words[1..])
     };
     vec![
         apt("list Debian packages", &["update"]),
@@ -36,13 +37,14 @@ pub(crate) fn install_debian(package: &str) -> Vec<Step> {
     ]
 }
 
-/// The step that installs a cargo subcommand from crates.io, where it is missing.
-pub(crate) fn need_cargo(package: &str) -> Option<Step> {
+/// Returns the step that installs a cargo subcommand from crates.io; `None` if it is already
+/// installed.
+pub(crate) fn need_cargo(package: &str) -> Option<XtaskStep> {
     let install = || cargo(&format!("install {package}"), &["install", "--locked", package]);
     (!on_path(package) && !in_cargo_home(package)).then(install)
 }
 
-/// Whether a program is there, on the path or among cargo's own.
+/// Returns whether a program is installed, either in `PATH` or in cargo's home.
 pub(crate) fn has(program: &str) -> bool {
     on_path(program) || in_cargo_home(program)
 }
@@ -52,7 +54,8 @@ fn on_path(program: &str) -> bool {
         .any(|dir| dir.join(program).is_file())
 }
 
-/// Cargo finds its subcommands there even when the path does not lead there.
+/// Returns whether a program is in cargo's home. Cargo finds its subcommands there even if that
+/// folder is not in `PATH`.
 fn in_cargo_home(program: &str) -> bool {
     env::var_os("CARGO_HOME")
         .is_some_and(|home| Path::new(&home).join("bin").join(program).is_file())

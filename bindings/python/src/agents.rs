@@ -1,4 +1,4 @@
-//! The agents that have ever asked, each with its counts. They are never forgotten.
+//! The agents that have ever sent a request, with their counters. Agents are never removed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use fairgate_core::attribute::{Attribute, Attributes};
 use foldhash::fast::FixedState;
 
-use crate::budget::Budget;
+use crate::budget::LocalBudget;
 
-/// A place in [`Agents`].
+/// Index of an agent in [`LocalAgents`].
 pub(crate) type AgentIndex = usize;
 
-/// The upper ends of the buckets in which waits are counted, in microseconds: 1 ms to 5 min. What waited longer
-/// is in one more.
+/// Upper bounds of the wait histogram's buckets in microseconds, from 1 ms to 5 min. One further bucket counts longer
+/// waits.
 pub(crate) const WAIT_BUCKETS_US: [u64; 12] = [
     1_000,
     5_000,
@@ -28,45 +28,47 @@ pub(crate) const WAIT_BUCKETS_US: [u64; 12] = [
     300_000_000,
 ];
 
-/// One agent.
+/// Counters and budget of one agent.
 #[derive(Debug, Default)]
-pub(crate) struct Agent {
+pub(crate) struct LocalAgent {
     pub(crate) name: Arc<str>,
-    /// What its requests say of themselves that say no more than whose they are: all share these.
+    /// Attributes of a request that sets no attribute but the agent. They are kept so that such requests share one
+    /// allocation.
     pub(crate) attributes: Attributes,
-    /// Requests that wait for a slot.
+    /// Requests queued for a slot.
     pub(crate) waiting: u64,
-    /// Requests that wait for budget before they may wait for a slot.
+    /// Requests that wait for budget before they are queued for a slot.
     pub(crate) parked: u64,
     /// Requests that hold a slot.
     pub(crate) in_flight: u64,
-    /// The weights of what waits for a slot, in thousandths.
+    /// Sum of the weights of the requests queued for a slot, in thousandths.
     pub(crate) depth_thousandths: u64,
-    /// How often it was granted a slot.
+    /// Number of grants so far.
     pub(crate) grants: u64,
-    /// How often it was refused, by code.
+    /// Number of refusals so far, by code.
     pub(crate) refusals: HashMap<&'static str, u64>,
-    /// How often a request of its left before it was granted, or as it was.
+    /// Number of requests that were cancelled, or passed their deadline, before they ran.
     pub(crate) withdrawals: u64,
-    /// How long granted requests waited: how many in each bucket.
+    /// Histogram of the waits of granted requests: the number of requests in each bucket of [`WAIT_BUCKETS_US`], and of
+    /// longer waits.
     pub(crate) waits: [u64; WAIT_BUCKETS_US.len() + 1],
-    /// How long they waited together, in microseconds.
+    /// Sum of the waits of granted requests, in microseconds.
     pub(crate) waited_us: u64,
-    /// What it may spend, where it has a budget.
-    pub(crate) budget: Option<Budget>,
-    /// Whether it was said of this agent which budget it has, or that it has none.
-    pub(crate) has_own_terms: bool,
+    /// The token budget of the agent; `None` for no budget.
+    pub(crate) budget: Option<LocalBudget>,
+    /// True if a budget, or "no budget", was set for this agent, so that the default budget does not apply.
+    pub(crate) has_own_budget_setting: bool,
 }
 
-impl Agent {
-    /// Counts a grant after a wait.
+impl LocalAgent {
+    /// Counts a grant, and adds the request's wait to the histogram.
     pub(crate) fn granted(&mut self, waited_us: u64) {
         self.grants += 1;
         self.waited_us = self.waited_us.saturating_add(waited_us);
         self.waits[WAIT_BUCKETS_US.partition_point(|end| *end < waited_us)] += 1;
     }
 
-    /// Counts a refusal.
+    /// Counts a refusal under its code.
     pub(crate) fn refused(&mut self, code: &'static str) {
         *self.refusals.entry(code).or_default() += 1;
     }
@@ -74,15 +76,16 @@ impl Agent {
 
 /// All agents, by name and by index.
 #[derive(Debug, Default)]
-pub(crate) struct Agents {
-    /// The names are the program's own: nobody from outside could choose them so that they collide.
+pub(crate) struct LocalAgents {
+    /// Index of each agent by name. A fixed hasher is safe because the program itself chooses the names, so no attacker
+    /// can choose colliding ones.
     by_name: HashMap<Arc<str>, AgentIndex, FixedState>,
-    list: Vec<Agent>,
+    list: Vec<LocalAgent>,
 }
 
-impl Agents {
-    /// The agent of that name, which comes into being where it is new.
-    pub(crate) fn named(&mut self, name: &str) -> AgentIndex {
+impl LocalAgents {
+    /// Returns the index of the agent with this name; adds an agent if there is none.
+    pub(crate) fn find_or_add(&mut self, name: &str) -> AgentIndex {
         if let Some(index) = self.by_name.get(name) {
             return *index;
         }
@@ -90,24 +93,24 @@ impl Agents {
         let attributes = Attributes::none().with(Attribute::Agent, name);
         let name: Arc<str> = name.into();
         self.by_name.insert(name.clone(), index);
-        self.list.push(Agent { name, attributes, ..Agent::default() });
+        self.list.push(LocalAgent { name, attributes, ..LocalAgent::default() });
         index
     }
 
-    pub(crate) fn get(&mut self, index: AgentIndex) -> &mut Agent {
+    pub(crate) fn get(&mut self, index: AgentIndex) -> &mut LocalAgent {
         &mut self.list[index]
     }
 
-    /// All of them, in the order in which they came.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Agent> {
+    /// Iterates over all agents in the order in which they were added.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &LocalAgent> {
         self.list.iter()
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Agent> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut LocalAgent> {
         self.list.iter_mut()
     }
 
-    /// Forgets what waits and what is in flight, as after a fork; what was counted stays.
+    /// Sets the counts of waiting and in-flight requests to 0, for a child process after a fork. Totals are kept.
     pub(crate) fn forget_requests(&mut self) {
         for agent in &mut self.list {
             agent.waiting = 0;

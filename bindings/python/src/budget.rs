@@ -1,107 +1,109 @@
-//! What one agent may spend, in tokens: reserved when it asks, settled when its request ends.
+//! The token budget of one agent. A request reserves its estimate when it comes, and is charged its usage when it ends.
 //!
-//! spent + reserved ≤ limit holds whenever a request is let through, so that any number of concurrent requests
-//! together stay within the limit as far as their estimates are true. A request that used more than its estimate
-//! is charged what it used, and the next ones find less left.
+//! A request is let through only if spent + reserved + the request's estimate ≤ limit. Any number of concurrent
+//! requests together therefore stay within the limit as far as their estimates are right. A request that used more than
+//! its estimate is charged its real usage, and less is left for later requests.
 //!
-//! A budget may be for a window of time: a calendar's (UTC), at whose end nothing is spent any more, or one that rolls, out of
-//! which what was spent falls piece by piece.
+//! The period of a budget may be a calendar period (UTC), at whose end the spent amount becomes 0, or a rolling window,
+//! which drops old usage in steps of 1/64 of the window's length.
 
 use std::collections::VecDeque;
 
-use fairgate_money::{Day, UnixMicros};
+use fairgate_money::{UnixMicros, UtcDay};
 
-use crate::desk::Number;
+use crate::local_scheduler::RequestNumber;
 
-/// How many pieces a rolling window is counted in.
+/// Number of steps in which a rolling window drops old usage.
 const PIECES: u64 = 64;
 const MINUTE_US: i64 = 60_000_000;
 
-/// A moment, by the pool's clock and by the calendar's.
+/// A point in time, both on the pool's clock and on the calendar.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
-    /// Microseconds since the desk began.
+pub(crate) struct BudgetTime {
+    /// Microseconds since the scheduler was created.
     pub(crate) pool_us: u64,
     pub(crate) unix: UnixMicros,
 }
 
-/// For which time a budget is.
+/// The time after which usage no longer counts against a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Period {
+pub(crate) enum LocalBudgetPeriod {
     Forever,
     Minute,
     Hour,
-    Day,
-    /// From Monday on.
+    UtcDay,
+    /// Calendar week (UTC), which begins on Monday.
     Week,
     Month,
-    /// The last so many microseconds.
+    /// Rolling window of this many microseconds.
     Rolling(u64),
 }
 
-impl Period {
-    /// The calendar's, by name.
+impl LocalBudgetPeriod {
+    /// Returns the calendar period with this name; `None` if there is none.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "minute" => Self::Minute,
             "hour" => Self::Hour,
-            "day" => Self::Day,
+            "day" => Self::UtcDay,
             "week" => Self::Week,
             "month" => Self::Month,
             _ => return None,
         })
     }
 
-    /// When the calendar's period around that moment ends; never where it has no such end.
+    /// Returns the end of the calendar period that contains this time, in microseconds since 1970; `i64::MAX` for a
+    /// rolling window or no period.
     fn end(self, UnixMicros(at): UnixMicros) -> i64 {
         let next = |length: i64| (at.div_euclid(length) + 1).saturating_mul(length);
         match self {
             Self::Forever | Self::Rolling(_) => i64::MAX,
             Self::Minute => next(MINUTE_US),
             Self::Hour => next(60 * MINUTE_US),
-            Self::Day => next(1440 * MINUTE_US),
+            Self::UtcDay => next(1440 * MINUTE_US),
             Self::Week => {
                 // 1970-01-01 was a Thursday.
-                let Day(day) = Day::of(UnixMicros(at));
-                Day((day + 3).div_euclid(7) * 7 + 7 - 3).midnight().0
+                let UtcDay(day) = UtcDay::of(UnixMicros(at));
+                UtcDay((day + 3).div_euclid(7) * 7 + 7 - 3).midnight().0
             }
-            Self::Month => Day::of(UnixMicros(at)).next_month().midnight().0,
+            Self::Month => UtcDay::of(UnixMicros(at)).next_month().midnight().0,
         }
     }
 }
 
-/// What an operator says of a budget.
+/// Settings of a budget.
 #[derive(Clone, Debug)]
-pub(crate) struct Terms {
-    /// How much may be spent, in the period.
+pub(crate) struct LocalBudgetTerms {
+    /// Number of tokens that may be used per period.
     pub(crate) limit: u64,
-    /// Whether a request that does not fit waits, or is refused.
+    /// True if a request for which too little budget is left waits; false if such a request is refused.
     pub(crate) waits: bool,
-    pub(crate) period: Period,
-    /// Parts of the limit, in thousandths, that somebody wants to be told of when they are spent; ascending.
+    pub(crate) period: LocalBudgetPeriod,
+    /// Amounts spent at which an alert is raised, in thousandths of the limit, in ascending order.
     pub(crate) alerts: Vec<u32>,
 }
 
-/// A budget of tokens.
+/// State of one token budget.
 #[derive(Debug)]
-pub(crate) struct Budget {
-    pub(crate) terms: Terms,
-    /// What ended requests used, in the period.
+pub(crate) struct LocalBudget {
+    pub(crate) terms: LocalBudgetTerms,
+    /// Tokens that ended requests used in this period.
     pub(crate) spent: u64,
-    /// The estimates of requests that wait for a slot or hold one.
+    /// Sum of the estimates of requests that are queued for a slot or hold one.
     pub(crate) reserved: u64,
-    /// The requests that wait until they fit, first come first.
-    pub(crate) parked: VecDeque<Number>,
-    /// When the calendar's period ends.
+    /// Requests that wait for budget, oldest first.
+    pub(crate) parked: VecDeque<RequestNumber>,
+    /// Time at which the calendar period ends, in microseconds since 1970.
     ends: i64,
-    /// What was spent in a rolling window: since when, and how much.
+    /// Usage within a rolling window, as pairs of a step's start (microseconds on the pool's clock) and the tokens used
+    /// in this step.
     pieces: VecDeque<(u64, u64)>,
-    /// How many of the alerts were given in this period.
+    /// Number of alert levels that were already reached in this period.
     alerted: usize,
 }
 
-impl Budget {
-    pub(crate) fn new(terms: Terms, now: Moment) -> Self {
+impl LocalBudget {
+    pub(crate) fn new(terms: LocalBudgetTerms, now: BudgetTime) -> Self {
         let ends = terms.period.end(now.unix);
         Self {
             terms,
@@ -114,8 +116,8 @@ impl Budget {
         }
     }
 
-    /// Other terms from now on. What was spent stays spent.
-    pub(crate) fn change(&mut self, terms: Terms, now: Moment) {
+    /// Changes the settings. The amount spent is kept.
+    pub(crate) fn change(&mut self, terms: LocalBudgetTerms, now: BudgetTime) {
         if terms.period != self.terms.period {
             self.pieces.clear();
             self.pieces.push_back((now.pool_us, self.spent));
@@ -125,13 +127,13 @@ impl Budget {
         self.terms = terms;
     }
 
-    /// Time goes on: what was spent in an earlier period does not count.
-    pub(crate) fn roll(&mut self, now: Moment) {
+    /// Advances the budget to `now`, so that usage of an earlier period no longer counts.
+    pub(crate) fn roll(&mut self, now: BudgetTime) {
         if now.unix.0 >= self.ends {
             self.ends = self.terms.period.end(now.unix);
             (self.spent, self.alerted) = (0, 0);
         }
-        if let Period::Rolling(length) = self.terms.period {
+        if let LocalBudgetPeriod::Rolling(length) = self.terms.period {
             while let Some((since, tokens)) = self.pieces.front().copied()
                 && since.saturating_add(length) <= now.pool_us
             {
@@ -142,11 +144,11 @@ impl Budget {
         }
     }
 
-    /// After how many microseconds time alone leaves more of it.
-    pub(crate) fn next_relief_us(&self, now: Moment) -> Option<u64> {
+    /// Returns the microseconds until old usage stops counting and so frees budget; `None` if this never happens.
+    pub(crate) fn next_release_us(&self, now: BudgetTime) -> Option<u64> {
         match self.terms.period {
-            Period::Forever => None,
-            Period::Rolling(length) => {
+            LocalBudgetPeriod::Forever => None,
+            LocalBudgetPeriod::Rolling(length) => {
                 let (since, _) = self.pieces.front()?;
                 Some(since.saturating_add(length).saturating_sub(now.pool_us))
             }
@@ -154,12 +156,13 @@ impl Budget {
         }
     }
 
-    /// What is neither spent nor reserved.
+    /// Returns the tokens of the limit that are neither spent nor reserved.
     pub(crate) fn left(&self) -> u64 {
         self.terms.limit.saturating_sub(self.spent).saturating_sub(self.reserved)
     }
 
-    /// Reserves an estimate where it fits and nobody waits before it.
+    /// Reserves `cost` tokens and returns true, if as many are left and no other request waits for budget. Otherwise
+    /// returns false.
     pub(crate) fn reserve(&mut self, cost: u64) -> bool {
         let fits = self.parked.is_empty() && cost <= self.left();
         if fits {
@@ -168,8 +171,12 @@ impl Budget {
         fits
     }
 
-    /// The first who waits, if it fits now; its estimate is then reserved.
-    pub(crate) fn admit(&mut self, cost_of: impl Fn(Number) -> u64) -> Option<Number> {
+    /// Takes the request that has waited longest for budget, and reserves its estimate. Returns `None` if no request
+    /// waits, or if too little is left for the first one.
+    pub(crate) fn admit(
+        &mut self,
+        cost_of: impl Fn(RequestNumber) -> u64,
+    ) -> Option<RequestNumber> {
         let first = *self.parked.front()?;
         let cost = cost_of(first);
         if cost > self.left() {
@@ -180,18 +187,18 @@ impl Budget {
         Some(first)
     }
 
-    /// A request left without having run.
+    /// Releases the reservation of a request that did not run.
     pub(crate) fn unreserve(&mut self, cost: u64) {
         self.reserved = self.reserved.saturating_sub(cost);
     }
 
-    /// A request ended and used this much. Says which part of the limit, in thousandths, is spent by that, where somebody
-    /// wants to be told.
-    pub(crate) fn settle(&mut self, cost: u64, used: u64, now: Moment) -> Option<u32> {
+    /// Replaces the reservation `cost` of an ended request with its usage `used`. Returns the highest alert level, in
+    /// thousandths of the limit, that this usage reached; `None` if it reached no new one.
+    pub(crate) fn settle(&mut self, cost: u64, used: u64, now: BudgetTime) -> Option<u32> {
         self.roll(now);
         self.unreserve(cost);
         self.spent = self.spent.saturating_add(used);
-        if let Period::Rolling(length) = self.terms.period {
+        if let LocalBudgetPeriod::Rolling(length) = self.terms.period {
             match self.pieces.back_mut() {
                 Some((since, tokens)) if now.pool_us - *since < length / PIECES => {
                     *tokens = tokens.saturating_add(used);
@@ -207,7 +214,7 @@ impl Budget {
         news
     }
 
-    /// Forgets what is reserved and who waits, as after a fork.
+    /// Drops all reservations and waiting requests, for a child process after a fork.
     pub(crate) fn forget_requests(&mut self) {
         self.reserved = 0;
         self.parked.clear();

@@ -1,36 +1,36 @@
-//! Waits that could never end: one wait graph over all schedulers of the process.
+//! Detects waits that can never end, with one wait graph over all schedulers of the process.
 //!
-//! A slot that is held by a task or thread which itself waits will not be given back before that wait ends. A scheduler
-//! is *stuck* where all its slots are held so, and every scheduler that one of these holders waits for is stuck, too.
-//! Whoever waits for a stuck scheduler waits for ever. That state can only be entered by somebody who holds a slot and
-//! starts to wait, so that is when it is looked for.
+//! A slot that is held by a waiting task or thread is not given back before that wait ends. A scheduler is *stuck* if
+//! all its slots are held by waiting owners, and every scheduler that one of these owners waits for is stuck too. A
+//! wait for a stuck scheduler never ends. A scheduler can become stuck only when an owner of a slot starts to wait, so
+//! the check is made at that moment.
 //!
-//! An alarm is an error in the program that gets it, so only what is certain counts: a slot that may be given back by
-//! anybody, or by somebody whose own wait has a timeout, is one that may become free.
+//! A detected deadlock raises an error in the program, so only certain cases count as one. A slot that anyone may give
+//! back, or whose owner waits with a timeout, may still become free, and so its scheduler is never stuck.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::desk::Desk;
-use crate::gate::SharedDesk;
-use crate::owners::Owner;
-use crate::wake::Waiter;
+use crate::gate::SharedScheduler;
+use crate::local_scheduler::LocalScheduler;
+use crate::owners::SlotOwner;
+use crate::waiter::PythonWaiter;
 
 /// All schedulers of the process.
-static DESKS: Mutex<Vec<Weak<Mutex<Desk<Waiter>>>>> = Mutex::new(Vec::new());
+static DESKS: Mutex<Vec<Weak<Mutex<LocalScheduler<PythonWaiter>>>>> = Mutex::new(Vec::new());
 
-/// Lets waits for this scheduler count from now on.
-pub(crate) fn register(desk: &SharedDesk) {
+/// Adds a scheduler to the wait graph. A scheduler that no longer exists is removed by itself.
+pub(crate) fn register(desk: &SharedScheduler) {
     let mut desks = lock(&DESKS);
     desks.retain(|desk| desk.strong_count() > 0);
     desks.push(Arc::downgrade(desk));
 }
 
-/// Whether the wait that `asker` has just begun at a scheduler can never end.
-pub(crate) fn is_certain(desk: &SharedDesk, asker: Owner) -> bool {
-    if asker == Owner::NOBODY {
+/// Returns true if the wait that `asker` has just begun at a scheduler can never end.
+pub(crate) fn is_deadlocked(desk: &SharedScheduler, asker: SlotOwner) -> bool {
+    if asker == SlotOwner::NOBODY {
         return false;
     }
-    let desks: Vec<SharedDesk> = lock(&DESKS).iter().filter_map(Weak::upgrade).collect();
+    let desks: Vec<SharedScheduler> = lock(&DESKS).iter().filter_map(Weak::upgrade).collect();
     if !desks.iter().any(|desk| lock(desk).owners.held(asker) > 0) {
         return false;
     }
@@ -41,7 +41,7 @@ pub(crate) fn is_certain(desk: &SharedDesk, asker: Owner) -> bool {
         let Some(holders) = stuck_candidates(&next) else { return false };
         for holder in holders.into_iter().filter(|holder| *holder != asker) {
             let mut waits = false;
-            for other in desks.iter().filter(|other| lock(other).owners.waits(holder)) {
+            for other in desks.iter().filter(|other| lock(other).owners.is_waiting(holder)) {
                 waits = true;
                 if !reached.iter().any(|known| Arc::ptr_eq(known, other)) {
                     reached.push(other.clone());
@@ -55,13 +55,14 @@ pub(crate) fn is_certain(desk: &SharedDesk, asker: Owner) -> bool {
     true
 }
 
-/// Who holds the slots, where all of them are taken by somebody in particular.
-fn stuck_candidates(desk: &SharedDesk) -> Option<Vec<Owner>> {
+/// Returns the owners of all slots of a scheduler; `None` if a slot is free or has no known owner, because then the
+/// scheduler is not stuck.
+fn stuck_candidates(desk: &SharedScheduler) -> Option<Vec<SlotOwner>> {
     let desk = lock(desk);
     desk.is_all_owned().then(|| desk.owners.holders().collect())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What a panic left behind is only looked at.
+    // The state is only read, so a panic of another thread does no harm.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

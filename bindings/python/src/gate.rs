@@ -1,7 +1,7 @@
-//! The desk as Python calls it.
+//! The interface between Python and the local scheduler.
 //!
-//! The lock around the desk is held for the time of one event, never while Python code runs, a future is resolved or
-//! an object is dropped: all of those may call back into here.
+//! The lock around the scheduler is held for one event only, and never while Python code runs, a future is resolved or
+//! a Python object is dropped, because all of these may call back into this module.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,11 +9,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fairgate_core::attribute::Attribute;
 use fairgate_core::event::{Event, PoolConfig};
-use fairgate_core::policy::Policy;
-use fairgate_core::units::{TaskWeight, Tokens, Weight};
-use fairgate_dialect::limits::{self, UnixMicros};
-use fairgate_dialect::quota::Stated;
-use fairgate_journal::{parse_policy, write_fairness, write_whereabouts};
+use fairgate_core::policy::{FlowInside, Policy, PolicyNode};
+use fairgate_core::units::{Micros, TaskWeight, Tokens, Weight};
+use fairgate_dialect::limits::{self, EpochMicros};
+use fairgate_dialect::quota::PerMinuteLimits;
+use fairgate_journal::{parse_policy, write_fairness, write_request_location};
 use http::StatusCode;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyException, PyRuntimeError, PyTypeError, PyValueError};
@@ -22,50 +22,54 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyList};
 
-use crate::budget::{Period, Terms};
+use crate::budget::{LocalBudgetPeriod, LocalBudgetTerms};
 use crate::deadlock;
-use crate::desk::{Alert, Answer, Ask, Decimal, Desk, FollowUp, Number, Rates};
-use crate::journal::Journal;
-use crate::owners::Owner;
+use crate::journal::LocalJournal;
+use crate::local_scheduler::{
+    BudgetAlert, FollowUp, LocalScheduler, ProviderRates, RequestNumber, RequestNumberText,
+    SlotAnswer, SlotRequest,
+};
+use crate::owners::SlotOwner;
 use crate::report;
-use crate::usage::Used;
-use crate::wake::{Waiter, outcome, refusal_tuple};
+use crate::usage::SlotUsage;
+use crate::waiter::{PythonWaiter, outcome, refusal_tuple};
 
-/// What somebody asks for, as Python says it.
-pub(crate) struct Question<'a, 'py> {
+/// A request for a slot, with values as Python code gave them.
+pub(crate) struct PySlotRequest<'a, 'py> {
     pub(crate) agent: &'a str,
     pub(crate) weight: f64,
     pub(crate) cost: Option<&'a Bound<'py, PyAny>>,
     pub(crate) priority: i64,
     pub(crate) attributes: Option<&'a Bound<'py, PyDict>>,
-    pub(crate) owner: Owner,
-    /// [`EXPLAIN`], [`TIMED`] and [`KEEPS`].
+    pub(crate) owner: SlotOwner,
+    /// Sum of the flags [`EXPLAIN`] and [`KEEPS`] that are set.
     pub(crate) flags: u8,
+    /// Longest wait in seconds; `None` for no limit.
+    pub(crate) timeout: Option<f64>,
 }
 
-/// A flag of `ask`: the grant should come with the numbers that decided it.
+/// Flag of `ask` for requests whose grant should be explained with the numbers that decided it.
 pub(crate) const EXPLAIN: u8 = 1;
-/// It gives up by itself after a while.
-pub(crate) const TIMED: u8 = 2;
-/// The task or thread that asks is the one that will give the slot back.
+/// Flag of `ask` for requests whose slot the asking task or thread itself will give back.
 pub(crate) const KEEPS: u8 = 4;
 
-/// A desk that `deadlock` can look at, too. Whoever locks it holds the GIL, so that several can be looked at as of one
-/// moment.
-pub(crate) type SharedDesk = Arc<Mutex<Desk<Waiter>>>;
+/// A scheduler that the module `deadlock` can read too. A scheduler is locked only while the GIL is held, so that
+/// `deadlock` sees all schedulers at the same moment.
+pub(crate) type SharedScheduler = Arc<Mutex<LocalScheduler<PythonWaiter>>>;
 
-/// A pool with those who wait for it.
+/// A local scheduler as a Python object: one pool with its waiting clients.
 #[pyclass(frozen, weakref, module = "fairgate._core")]
 pub(crate) struct Gate {
-    desk: SharedDesk,
-    /// Called with a number of seconds, after which `tick` is due.
+    desk: SharedScheduler,
+    /// Python callable that gets the number of seconds after which `tick` is due. Its method `alert` gets budget
+    /// alerts.
     alarm: Py<PyAny>,
 }
 
 #[pymethods]
 impl Gate {
-    /// A pool of `capacity` slots under a policy (JSON), in which at most `max_waiting` requests wait. `alarm(seconds)` is
-    /// called where `tick()` is to be called after so many seconds.
+    /// Creates a pool of `capacity` slots with a policy (JSON), in which at most `max_waiting` requests wait. The gate
+    /// calls `alarm(seconds)` to ask that `tick()` be called after that many seconds.
     #[new]
     fn new(
         py: Python<'_>,
@@ -77,18 +81,21 @@ impl Gate {
     ) -> PyResult<Self> {
         let mut config = PoolConfig::new(capacity, policy_from(policy)?);
         config.max_queue = Some(max_waiting);
-        let mut desk = Desk::new(config);
+        let mut desk = LocalScheduler::new(config);
         if let Some(path) = journal {
-            desk.journal = Some(py.detach(|| Journal::begin(&path, &desk.config))?);
+            let clock = desk.journal_clock();
+            desk.journal = Some(py.detach(|| LocalJournal::begin(&path, &desk.config, clock))?);
         }
         let desk = Arc::new(Mutex::new(desk));
         deadlock::register(&desk);
         Ok(Self { desk, alarm })
     }
 
-    /// Asks for a slot under a number that no other request has: 0 where it is granted, None where it waits, or why it
-    /// is refused. Who waits then says with `wait` how it is woken. `owner` is the task or thread that waits.
-    #[pyo3(signature = (id, agent, weight, cost, priority, attributes, owner, flags))]
+    /// Requests a slot under a number that no other request has. Returns 0 if the slot is granted, None if the request
+    /// waits, or a tuple with the reason if the request is refused. The caller of a waiting request then sets the waker
+    /// with `wait`. `owner` is the number of the task or thread that waits, and `timeout` is the longest wait in
+    /// seconds.
+    #[pyo3(signature = (id, agent, weight, cost, priority, attributes, owner, flags, timeout=None))]
     #[expect(clippy::too_many_arguments, reason = "one call for each request, on the hot path")]
     fn ask(
         &self,
@@ -101,14 +108,16 @@ impl Gate {
         attributes: Option<&Bound<'_, PyDict>>,
         owner: u64,
         flags: u8,
+        timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
+        let owner = SlotOwner(owner);
         let question =
-            Question { agent, weight, cost, priority, attributes, owner: Owner(owner), flags };
+            PySlotRequest { agent, weight, cost, priority, attributes, owner, flags, timeout };
         answered(py, &self.submit(py, id, &question)?)
     }
 
-    /// Says how a request that waits is woken: through `future`, which belongs to `event_loop`, or is a queue where that
-    /// is None. Where its wait has ended already: how.
+    /// Sets the waker of a waiting request. `future` is a future of `event_loop`, or a queue if `event_loop` is None.
+    /// Returns the result if the wait has already ended, else None.
     #[pyo3(signature = (id, future, event_loop))]
     fn wait(
         &self,
@@ -118,25 +127,25 @@ impl Gate {
         event_loop: Option<Py<PyAny>>,
     ) -> PyResult<Py<PyAny>> {
         let mut desk = self.desk()?;
-        let news = desk.early.remove(&id);
+        let news = desk.early_results.remove(&id);
         if news.is_none() {
-            desk.set_waiter(id, Waiter::here(future, event_loop));
+            desk.set_waiter(id, PythonWaiter::here(future, event_loop));
         }
         self.finish(py, desk)?;
         news.map_or_else(|| Ok(py.None()), |news| outcome(py, &news))
     }
 
-    /// Takes a request out that still waits; False where it does not.
+    /// Withdraws a request that still waits. Returns False, and changes nothing, if the request no longer waits.
     fn withdraw(&self, py: Python<'_>, id: u64) -> PyResult<bool> {
         self.change(py, |desk| desk.withdraw(id))
     }
 
-    /// Ends a request, whether it waits or holds a slot.
+    /// Ends a request because its client gave up, both if the request waits and if it holds a slot.
     fn cancel(&self, py: Python<'_>, id: u64) -> PyResult<()> {
         self.change(py, |desk| desk.cancel(id))
     }
 
-    /// Ends a request that holds a slot, with what it used where that is known.
+    /// Ends a request that holds a slot. Without a usage, the request is charged its estimate.
     #[pyo3(signature = (id, tokens=None, input_tokens=0, output_tokens=0, model=None))]
     fn release(
         &self,
@@ -147,17 +156,17 @@ impl Gate {
         output_tokens: u64,
         model: Option<String>,
     ) -> PyResult<()> {
-        let used = Used { tokens, input_tokens, output_tokens, model };
+        let used = SlotUsage { tokens, input_tokens, output_tokens, model };
         self.change(py, |desk| desk.release(id, None, &used))
     }
 
-    /// Says which task or thread will give a slot back from now on; 0 where that may be anybody.
+    /// Sets the task or thread that will give a slot back; 0 if anyone may give it back.
     fn set_owner(&self, id: u64, owner: u64) -> PyResult<()> {
-        self.desk()?.set_owner(id, Owner(owner));
+        self.desk()?.set_owner(id, SlotOwner(owner));
         Ok(())
     }
 
-    /// States the provider's limits, per minute, and for how many seconds of them calls may be saved up.
+    /// Sets the provider's limits per minute, and the number of seconds whose unused quota may be saved up.
     fn set_rates(
         &self,
         py: Python<'_>,
@@ -165,17 +174,24 @@ impl Gate {
         tokens_per_minute: Option<u64>,
         burst_seconds: u64,
     ) -> PyResult<()> {
-        let stated = Stated { requests_per_minute, tokens_per_minute };
-        self.change(py, |desk| desk.set_rates(Rates { stated, burst_seconds }))
+        let stated = PerMinuteLimits { requests_per_minute, tokens_per_minute };
+        self.change(py, |desk| desk.set_rates(ProviderRates { stated, burst_seconds }))
     }
 
-    /// Time has passed, as `alarm` was told that it should.
+    /// Does the work that is due now. Python code calls this after the time that it was given through `alarm`.
     fn tick(&self, py: Python<'_>) -> PyResult<()> {
-        self.change(py, Desk::tick)
+        self.change(py, LocalScheduler::tick)
     }
 
-    /// The provider has answered a request in flight. Where it refused it because of a limit, and the same may be sent again
-    /// later: for how many seconds nothing is sent now.
+    /// Moves the clock of this gate forward by `seconds`, for tests that must not wait.
+    fn skip_time(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
+        let time = Duration::try_from_secs_f64(seconds)
+            .map_err(|error| PyValueError::new_err(format!("seconds to skip: {error}")))?;
+        self.change(py, |desk| desk.skip_time(time))
+    }
+
+    /// Records the provider's answer to a request in flight. If the provider refused the request because of a limit or
+    /// of overload, so that it may be sent again, returns the number of seconds for which nothing is sent.
     fn answered(
         &self,
         py: Python<'_>,
@@ -185,24 +201,26 @@ impl Gate {
         body: &[u8],
     ) -> PyResult<Option<f64>> {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = UnixMicros(i64::try_from(unix.as_micros()).unwrap_or(i64::MAX));
+        let now = EpochMicros(i64::try_from(unix.as_micros()).unwrap_or(i64::MAX));
         let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
-        let mut told = limits::told(pairs, now);
+        let mut told = limits::read_rate_limits(pairs, now);
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
         let pause = if status.is_client_error() || status.is_server_error() {
-            let complaint = limits::refusal(status, body, &mut told, now);
-            self.change(py, |desk| desk.met_limit(id, &told, &complaint))?
+            let complaint = limits::classify_refusal(status, body, &mut told, now);
+            self.change(py, |desk| desk.record_refusal(id, &told, &complaint))?
         } else {
-            self.change(py, |desk| desk.answered(id, &told))?;
+            self.change(py, |desk| desk.record_answer(id, &told))?;
             None
         };
         Ok(pause.map(|pause| pause.as_secs_f64()))
     }
 
-    /// Submits a request in flight again, before all others of its agent; its slot goes to the next, charged nothing. The
-    /// same answers as to `ask`.
-    fn again(&self, py: Python<'_>, id: u64) -> PyResult<Py<PyAny>> {
-        let answer = self.change(py, |desk| desk.again(id))?;
+    /// Gives back the slot of a request in flight, charged nothing, and submits the request again before all other
+    /// requests of its agent. The request waits for at most `timeout` seconds. Returns the same values as `ask`.
+    #[pyo3(signature = (id, timeout=None))]
+    fn again(&self, py: Python<'_>, id: u64, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        let timeout = timeout_from(timeout)?;
+        let answer = self.change(py, |desk| desk.resubmit(id, timeout))?;
         answered(py, &answer)
     }
 
@@ -226,15 +244,26 @@ impl Gate {
     fn set_weight(&self, py: Python<'_>, by: &str, flow: &str, weight: u64) -> PyResult<()> {
         let weight = Weight::new(weight)
             .map_err(|error| PyValueError::new_err(format!("weight must be {}", error.allowed)))?;
-        self.operate(py, Event::Weight { by: attribute(by)?, flow: flow.into(), weight })
+        let by = attribute(by)?;
+        let desk = self.desk()?;
+        if is_strict_only(desk.pool.policy().root(), by) {
+            let by = by.name();
+            return Err(PyValueError::new_err(format!(
+                "{by} {flow:?} has no weight: the policy's bands node goes through its classes in their order. \
+                 Limit those before it with set_cap(…, by={by:?}), or put another policy in place"
+            )));
+        }
+        drop(desk);
+        self.operate(py, Event::Weight { by, flow: flow.into(), weight })
     }
 
     fn set_cap(&self, py: Python<'_>, by: &str, flow: &str, slots: Option<u64>) -> PyResult<()> {
         self.operate(py, Event::Cap { by: attribute(by)?, flow: flow.into(), slots })
     }
 
-    /// Gives an agent a budget of tokens, or takes it away; with no agent, all for whom none was stated. `period` is
-    /// empty, a calendar's, or the seconds of a rolling one; `alerts` are thousandths of the limit.
+    /// Sets or removes an agent's token budget, or the default budget if `agent` is None. `period` names a calendar
+    /// period, and `seconds` is the length of a rolling window. With neither of the two, usage counts for ever.
+    /// `alerts` are thousandths of the limit.
     #[pyo3(signature = (agent, tokens, waits, period, seconds, alerts))]
     #[expect(clippy::too_many_arguments, reason = "the fields of a budget")]
     fn set_budget(
@@ -248,27 +277,27 @@ impl Gate {
         mut alerts: Vec<u32>,
     ) -> PyResult<()> {
         let period = match (period, seconds) {
-            (Some(name), _) => Period::named(name).ok_or_else(|| {
+            (Some(name), _) => LocalBudgetPeriod::named(name).ok_or_else(|| {
                 PyValueError::new_err(format!("{name:?} is no period of a calendar"))
             })?,
             (None, Some(seconds)) => {
                 let length = Duration::try_from_secs_f64(seconds)
                     .map_err(|error| PyValueError::new_err(format!("a window of time: {error}")))?;
-                Period::Rolling(u64::try_from(length.as_micros()).unwrap_or(u64::MAX))
+                LocalBudgetPeriod::Rolling(u64::try_from(length.as_micros()).unwrap_or(u64::MAX))
             }
-            (None, None) => Period::Forever,
+            (None, None) => LocalBudgetPeriod::Forever,
         };
         alerts.sort_unstable();
-        let terms = tokens.map(|limit| Terms { limit, waits, period, alerts });
+        let terms = tokens.map(|limit| LocalBudgetTerms { limit, waits, period, alerts });
         self.change(py, |desk| match agent {
             Some(agent) => desk.set_budget(agent, terms),
             None => desk.set_default_budget(terms),
         })
     }
 
-    /// Sends everybody away who waits or will ask.
+    /// Refuses all waiting requests and all later ones.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.change(py, Desk::close)?;
+        self.change(py, LocalScheduler::close)?;
         self.flush_journal(py)
     }
 
@@ -279,74 +308,81 @@ impl Gate {
 
     /// Waits until all events so far are in the journal's file.
     fn flush_journal(&self, py: Python<'_>) -> PyResult<()> {
-        let disk = self.desk()?.journal.as_ref().map(Journal::disk);
+        let disk = self.desk()?.journal.as_ref().map(LocalJournal::disk);
         py.detach(|| disk.iter().for_each(|disk| disk.flush()));
         Ok(())
     }
 
-    /// Ends the journal; the scheduler goes on without.
+    /// Ends the journal and closes its file. The scheduler continues without a journal.
     fn end_journal(&self, py: Python<'_>) -> PyResult<()> {
         let journal = self.desk()?.journal.take();
         py.detach(|| drop(journal));
         Ok(())
     }
 
-    /// Why the journal stopped early, if it did.
+    /// Returns the reason why the journal ended early; None if it did not.
     fn journal_failure(&self) -> PyResult<Option<String>> {
-        let disk = self.desk()?.journal.as_ref().map(Journal::disk);
+        let disk = self.desk()?.journal.as_ref().map(LocalJournal::disk);
         Ok(disk.and_then(|disk| disk.failure()))
     }
 
-    /// Starts anew with nobody in it: for a child process.
+    /// Removes all requests, for a child process after a fork.
     fn forget_requests(&self, py: Python<'_>) -> PyResult<()> {
-        self.change(py, Desk::forget_requests)
+        self.change(py, LocalScheduler::forget_requests)
     }
 
-    /// Everything that is counted, as a dict.
+    /// Returns all counters of the scheduler as a dict.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let report = self.change(py, |desk| {
             desk.roll_budgets();
-            report::Report::of(desk)
+            report::SchedulerReport::of(desk)
         })?;
         report.into_dict(py)
     }
 
-    /// What was used: (agent, model, requests, tokens, input tokens, output tokens) by agent and model.
+    /// Returns the usage by agent and model, as tuples of (agent, model, requests, tokens, input tokens, output
+    /// tokens).
     fn usage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let desk = self.desk()?;
         let rows = desk.ledger.rows(&desk.agents);
         drop(desk);
-        let row = |(agent, model, sum): (String, String, crate::usage::Sum)| {
+        let row = |(agent, model, sum): (String, String, crate::usage::AgentModelUsage)| {
             (agent, model, sum.requests, sum.tokens, sum.input_tokens, sum.output_tokens)
         };
         PyList::new(py, rows.into_iter().map(row).collect::<Vec<_>>())
     }
 
-    /// Where a request is, and what it waits for, as JSON; None where it neither waits nor holds a slot.
+    /// Returns as JSON the state of a request, the requests ahead of it, and the reason why it waits. Returns None if
+    /// the request neither waits nor holds a slot.
     fn explain(&self, py: Python<'_>, id: u64) -> PyResult<Option<String>> {
         let pool = self.desk()?.pool_now();
-        Ok(py.detach(|| Some(write_whereabouts(&pool.whereabouts(Decimal::of(id).as_str())?))))
+        Ok(py.detach(|| {
+            Some(write_request_location(
+                &pool.request_location(RequestNumberText::of(id).as_str())?,
+            ))
+        }))
     }
 
-    /// The decision that granted a slot which is held, with its reasons, as JSON, where they were asked for.
+    /// Returns the decision that granted a slot, with its reasons, as JSON. Returns None if the request did not ask for
+    /// the reasons, or if the slot is no longer held.
     fn why(&self, id: u64) -> PyResult<Option<String>> {
         Ok(self.desk()?.why(id).map(str::to_owned))
     }
 
-    /// What every flow got beside what it was due, as JSON.
+    /// Returns the service that each flow got and the service that it was due, as JSON.
     fn fairness(&self) -> PyResult<String> {
         let fairness = self.desk()?.pool.fairness();
         Ok(write_fairness(&fairness))
     }
 
-    /// The policy in force, as JSON.
+    /// Returns the current policy as JSON.
     fn policy(&self) -> PyResult<String> {
         Ok(fairgate_journal::format_policy(self.desk()?.pool.policy()))
     }
 }
 
 impl Gate {
-    fn desk(&self) -> PyResult<MutexGuard<'_, Desk<Waiter>>> {
+    fn desk(&self) -> PyResult<MutexGuard<'_, LocalScheduler<PythonWaiter>>> {
         let broken = "an earlier call failed half-way: this scheduler cannot be used any more";
         self.desk.lock().map_err(|_| PyRuntimeError::new_err(broken))
     }
@@ -355,15 +391,17 @@ impl Gate {
         self.change(py, |desk| desk.operate(event))
     }
 
-    /// Asks for a slot under a number that no other request has.
+    /// Requests a slot under a number that no other request has. Checks for a deadlock if the request has to wait.
     pub(crate) fn submit(
         &self,
         py: Python<'_>,
-        number: Number,
-        question: &Question<'_, '_>,
-    ) -> PyResult<Answer> {
-        let &Question { agent, weight, cost, priority, attributes, owner, flags } = question;
+        number: RequestNumber,
+        question: &PySlotRequest<'_, '_>,
+    ) -> PyResult<SlotAnswer> {
+        let &PySlotRequest { agent, weight, cost, priority, attributes, owner, flags, timeout } =
+            question;
         let weight = task_weight(weight)?;
+        let timeout = timeout_from(timeout)?;
         let given = attributes.map(texts_of).transpose()?;
         let attributes = given.as_ref().map(|given| {
             let mut texts = given.each_ref().map(Option::as_deref);
@@ -371,38 +409,41 @@ impl Gate {
             texts
         });
         let cost = cost.map(|cost| tokens_from("cost", cost)).transpose()?;
-        let ask = Ask {
+        let ask = SlotRequest {
             agent,
             attributes,
             weight,
-            // A weight of 1 stands for a thousand tokens: so many thousandths are so many tokens.
+            // A weight of 1 stands for a thousand tokens, so thousandths of weight are tokens.
             cost: Tokens(cost.unwrap_or_else(|| u64::from(weight.thousandths()))),
             priority,
             owner,
             keeps: flags & KEEPS != 0,
-            timed: flags & TIMED != 0,
+            timeout,
             explain: flags & EXPLAIN != 0,
         };
         let mut desk = self.desk()?;
         let mut answer = desk.ask(number, &ask);
-        if matches!(answer, Answer::Waits) {
-            // No Python code runs in between, so this is still the state that the request met.
+        if matches!(answer, SlotAnswer::Waits) {
+            // No Python code runs in between, so the state is still the one that the request met.
             drop(desk);
-            let is_certain = deadlock::is_certain(&self.desk, owner);
+            let is_certain = deadlock::is_deadlocked(&self.desk, owner);
             desk = self.desk()?;
             if is_certain {
-                answer = Answer::Refused(desk.refuse_deadlock(number, owner));
+                answer = SlotAnswer::Refused(desk.refuse_deadlock(number, owner));
+            } else if timeout == Some(Micros(0)) {
+                // It was not granted a slot at once: its wait is over before it begins.
+                desk.let_time_pass();
             }
         }
         self.finish(py, desk)?;
         Ok(answer)
     }
 
-    /// Changes the desk, then tells those for whom there is news.
+    /// Applies a change to the locked scheduler, then unlocks it and delivers its notices.
     pub(crate) fn change<T>(
         &self,
         py: Python<'_>,
-        change: impl FnOnce(&mut Desk<Waiter>) -> T,
+        change: impl FnOnce(&mut LocalScheduler<PythonWaiter>) -> T,
     ) -> PyResult<T> {
         let mut desk = self.desk()?;
         let result = change(&mut desk);
@@ -410,14 +451,15 @@ impl Gate {
         Ok(result)
     }
 
-    /// Unlocks the desk and does what it leaves to do: tells those for whom there is news. Where somebody's loop is closed,
-    /// what was theirs goes to the next.
+    /// Unlocks the scheduler and does the work that the scheduler leaves to its caller, such as delivering notices. If
+    /// a notice cannot be delivered because the client's event loop is closed, cancels the client's request.
     ///
-    /// An interrupt ends this early; what is left in the outbox goes out with the next call.
+    /// A Python interrupt ends this function early. The next call of it delivers the notices that are left in the
+    /// outbox.
     fn finish<'a>(
         &'a self,
         py: Python<'_>,
-        mut desk: MutexGuard<'a, Desk<Waiter>>,
+        mut desk: MutexGuard<'a, LocalScheduler<PythonWaiter>>,
     ) -> PyResult<()> {
         while let Some(follow_up) = desk.next_follow_up() {
             drop(desk);
@@ -427,7 +469,7 @@ impl Gate {
         Ok(())
     }
 
-    fn run(&self, py: Python<'_>, follow_up: FollowUp<Waiter>) -> PyResult<()> {
+    fn run(&self, py: Python<'_>, follow_up: FollowUp<PythonWaiter>) -> PyResult<()> {
         let FollowUp { notice, alarm, alerts, discarded } = follow_up;
         drop(discarded);
         if let Some(notice) = notice
@@ -439,7 +481,7 @@ impl Gate {
             }
             self.desk()?.cancel(notice.number);
         }
-        for Alert { agent, part, spent, limit } in alerts {
+        for BudgetAlert { agent, part, spent, limit } in alerts {
             let part = f64::from(part) / 1000.0;
             self.alarm.call_method1(py, intern!(py, "alert"), (&*agent, part, spent, limit))?;
         }
@@ -450,17 +492,38 @@ impl Gate {
     }
 }
 
-/// 0 where it was granted, None where it waits, or why it was refused.
-fn answered(py: Python<'_>, answer: &Answer) -> PyResult<Py<PyAny>> {
+/// Converts an answer for Python: 0 if the slot was granted, None if the request waits, or the refusal as a tuple.
+fn answered(py: Python<'_>, answer: &SlotAnswer) -> PyResult<Py<PyAny>> {
     match answer {
-        Answer::Granted(_) => 0u64.into_py_any(py),
-        Answer::Waits => Ok(py.None()),
-        Answer::Refused(refusal) => refusal_tuple(py, refusal),
+        SlotAnswer::Granted(_) => 0u64.into_py_any(py),
+        SlotAnswer::Waits => Ok(py.None()),
+        SlotAnswer::Refused(refusal) => refusal_tuple(py, refusal),
     }
 }
 
 fn policy_from(text: &str) -> PyResult<Policy> {
     parse_policy(text).map_err(|error| PyValueError::new_err(format!("policy: {error}")))
+}
+
+/// Returns true if flows named by this attribute have no weights, because `bands` nodes use it and no `share` or `drr`
+/// node does.
+fn is_strict_only(root: &PolicyNode, by: Attribute) -> bool {
+    let mut is_strict = false;
+    let mut nodes = vec![root];
+    while let Some(node) = nodes.pop() {
+        if node.by() == by {
+            match node {
+                PolicyNode::Share(_) | PolicyNode::Drr(_) => return false,
+                PolicyNode::Bands(_) => is_strict = true,
+                PolicyNode::Load(_) => {}
+            }
+        }
+        nodes.extend(node.insides().into_iter().filter_map(|inside| match inside {
+            FlowInside::Node(node) => Some(&**node),
+            FlowInside::Queue(_) => None,
+        }));
+    }
+    is_strict
 }
 
 fn attribute(name: &str) -> PyResult<Attribute> {
@@ -470,7 +533,7 @@ fn attribute(name: &str) -> PyResult<Attribute> {
     })
 }
 
-/// Attributes by their numbers.
+/// Returns the values of the given attributes, each at the index of its attribute's number.
 fn texts_of(given: &Bound<'_, PyDict>) -> PyResult<[Option<PyBackedStr>; 7]> {
     let mut texts = [const { None }; 7];
     for (key, value) in given {
@@ -479,7 +542,8 @@ fn texts_of(given: &Bound<'_, PyDict>) -> PyResult<[Option<PyBackedStr>; 7]> {
     Ok(texts)
 }
 
-/// A number of tokens: an integer, or what Python takes for one.
+/// Reads a number of tokens from an integer, or from a value that Python accepts as an integer. Refuses booleans and
+/// floats.
 pub(crate) fn tokens_from(what: &str, given: &Bound<'_, PyAny>) -> PyResult<u64> {
     let wrong_kind = || {
         PyTypeError::new_err(format!(
@@ -499,7 +563,22 @@ pub(crate) fn tokens_from(what: &str, given: &Bound<'_, PyAny>) -> PyResult<u64>
     })
 }
 
-/// A weight in exact thousandths.
+/// Converts a timeout in seconds. A negative timeout counts as 0, and a century or more as no timeout.
+fn timeout_from(seconds: Option<f64>) -> PyResult<Option<Micros>> {
+    const FOR_EVER_SECONDS: f64 = 100.0 * 365.0 * 86_400.0;
+    let Some(seconds) = seconds else { return Ok(None) };
+    if seconds.is_nan() {
+        return Err(PyValueError::new_err("timeout must be a number of seconds, not nan"));
+    }
+    if seconds >= FOR_EVER_SECONDS {
+        return Ok(None);
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to a century")]
+    let us = (seconds.max(0.0) * 1e6).round() as u64;
+    Ok(Some(Micros(us)))
+}
+
+/// Converts a weight to thousandths; fails if it has more than three decimals.
 fn task_weight(weight: f64) -> PyResult<TaskWeight> {
     let wrong = || {
         PyValueError::new_err(format!(

@@ -1,8 +1,7 @@
-//! The journal: every event of the pool, as a line in a file, written by a thread of its own.
+//! The journal of a local scheduler. A thread of its own writes every event of the pool to a file, as one line each.
 //!
-//! Those who schedule only put lines into memory, so that a slow disk never holds up an event loop. What waits for
-//! the disk is bounded: where the disk is further behind than that, or gives an error, the journal ends there, whole
-//! lines up to its end, and says why.
+//! The scheduler only puts lines into a buffer in memory, so a slow disk never blocks an event loop. The buffer is
+//! bounded. If it is full, or the disk reports an error, the journal ends after a whole line and keeps the reason.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,24 +12,25 @@ use std::thread::{self, JoinHandle};
 
 use fairgate_core::event::{Event, PoolConfig};
 use fairgate_core::units::Micros;
-use fairgate_journal::Writer;
+use fairgate_journal::{JournalClock, JournalWriter};
 
-/// How many bytes may wait for the disk.
+/// Greatest number of bytes in the buffer, which wait for the disk.
 const BUFFER_BYTES_MAX: usize = 8 << 20;
 
 /// A journal that is being written.
-pub(crate) struct Journal {
-    writer: Writer<Pipe>,
-    shared: Arc<Shared>,
+pub(crate) struct LocalJournal {
+    writer: JournalWriter<LocalJournalPipe>,
+    shared: Arc<LocalJournalShared>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Journal {
-    /// Begins a journal in this file, which is made or emptied.
-    pub(crate) fn begin(path: &Path, config: &PoolConfig) -> io::Result<Self> {
+impl LocalJournal {
+    /// Creates or truncates the file at `path` and begins a journal in it. `clock` maps the journal's times to calendar
+    /// times.
+    pub(crate) fn begin(path: &Path, config: &PoolConfig, clock: JournalClock) -> io::Result<Self> {
         let file = File::create(path)?;
-        let shared = Arc::new(Shared::default());
-        let mut writer = Writer::new(Pipe(shared.clone()));
+        let shared = Arc::new(LocalJournalShared::default());
+        let mut writer = JournalWriter::new(LocalJournalPipe(shared.clone())).with_clock(clock);
         writer.write_header(config)?;
         let disk = shared.clone();
         let thread = thread::Builder::new()
@@ -39,54 +39,55 @@ impl Journal {
         Ok(Self { writer, shared, thread: Some(thread) })
     }
 
-    /// Adds an event's line, or does nothing where the journal has failed.
+    /// Adds the line of an event to the buffer. Does nothing if the journal has failed.
     pub(crate) fn write(&mut self, at: Micros, event: &Event) {
-        // The pipe keeps its failure itself, for whoever asks.
+        // The pipe itself keeps the failure.
         let _ = self.writer.write_event(at, event);
     }
 
-    /// A handle by which to wait for the disk, or to ask how it is, without the journal.
-    pub(crate) fn disk(&self) -> Disk {
-        Disk(self.shared.clone())
+    /// Returns a handle with which a caller can wait for the disk, or read the disk's failure, while the journal is
+    /// used elsewhere.
+    pub(crate) fn disk(&self) -> LocalJournalDisk {
+        LocalJournalDisk(self.shared.clone())
     }
 
-    /// Leaves the journal as it is: in a child process, where its thread does not run and its lock may be held by
-    /// that thread for ever.
+    /// Leaves the journal as it is, without writing or freeing anything. In a child process after a fork, the journal's
+    /// thread does not run, and the lock may be held by that thread for ever.
     pub(crate) fn abandon(self) {
         mem::forget(self);
     }
 }
 
-impl Drop for Journal {
-    /// Ends the file with all that was written.
+impl Drop for LocalJournal {
+    /// Writes all pending lines and closes the file.
     fn drop(&mut self) {
         self.shared.end();
         if let Some(thread) = self.thread.take() {
-            // It does not panic; and if it did, nobody could be told here.
+            // The thread does not panic; a panic could not be reported here.
             let _ = thread.join();
         }
     }
 }
 
-/// The disk's side of a journal.
-pub(crate) struct Disk(Arc<Shared>);
+/// A handle for waiting until a journal's lines are in the file, and for reading the journal's failure.
+pub(crate) struct LocalJournalDisk(Arc<LocalJournalShared>);
 
-impl Disk {
-    /// Waits until everything written so far is in the file.
+impl LocalJournalDisk {
+    /// Waits until all lines added so far are in the file, or the journal has failed.
     pub(crate) fn flush(&self) {
         self.0.flush();
     }
 
-    /// Why the journal ended early, if it did.
+    /// Returns the reason why the journal ended early; `None` if it did not.
     pub(crate) fn failure(&self) -> Option<String> {
         self.0.lock().failure.clone()
     }
 }
 
-/// Where the writer's lines go.
-struct Pipe(Arc<Shared>);
+/// Target of the journal writer, which puts the lines into the buffer.
+struct LocalJournalPipe(Arc<LocalJournalShared>);
 
-impl Write for Pipe {
+impl Write for LocalJournalPipe {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.offer(bytes);
         Ok(bytes.len())
@@ -98,23 +99,23 @@ impl Write for Pipe {
 }
 
 #[derive(Default)]
-struct Shared {
-    buffer: Mutex<Buffer>,
+struct LocalJournalShared {
+    buffer: Mutex<LocalJournalBuffer>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Buffer {
+struct LocalJournalBuffer {
     lines: Vec<u8>,
-    /// Whether the thread has lines in its hands.
+    /// True while the journal's thread is writing lines to the file.
     writing: bool,
     ended: bool,
     failure: Option<String>,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Buffer> {
-        // A buffer is whole between any two statements below.
+impl LocalJournalShared {
+    fn lock(&self) -> MutexGuard<'_, LocalJournalBuffer> {
+        // The buffer is consistent after each statement below, so a poisoned lock is harmless.
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,7 +142,7 @@ impl Shared {
     }
 
     fn flush(&self) {
-        let busy = |buffer: &mut Buffer| {
+        let busy = |buffer: &mut LocalJournalBuffer| {
             (buffer.writing || !buffer.lines.is_empty()) && buffer.failure.is_none()
         };
         drop(self.changed.wait_while(self.lock(), busy));
@@ -149,7 +150,7 @@ impl Shared {
 
     fn write_all_to(&self, mut file: File) {
         loop {
-            let idle = |buffer: &mut Buffer| buffer.lines.is_empty() && !buffer.ended;
+            let idle = |buffer: &mut LocalJournalBuffer| buffer.lines.is_empty() && !buffer.ended;
             let waited = self.changed.wait_while(self.lock(), idle);
             let mut buffer = waited.unwrap_or_else(PoisonError::into_inner);
             if buffer.lines.is_empty() {

@@ -1,28 +1,29 @@
-//! The native part of the Python package `fairgate`: one pool and everything that must change together with it.
+//! The native module of the Python package `fairgate`. It holds one pool for each scheduler, and all state that must
+//! change together with the pool.
 //!
-//! What is here decides nothing by itself: who goes next is the core's word. Around the pool, `desk` keeps who
-//! waits and who holds, budgets and counts, under one lock that is never held while Python code runs; `gate` is
-//! how Python calls it and how it wakes those who wait.
+//! This crate makes no scheduling decisions, because the core does. The module `local_scheduler` keeps the pool's
+//! waiting and running requests, budgets and counters under one lock that is never held while Python code runs. The
+//! module `gate` is the interface to Python and wakes the waiting clients.
 
 mod agents;
 mod budget;
+mod caller;
 mod deadlock;
-mod desk;
 mod gate;
 mod journal;
+mod local_scheduler;
 mod owners;
 mod report;
 mod slot;
 mod usage;
-mod wake;
-mod who;
+mod waiter;
 
 use fairgate_core::proportional;
-use fairgate_journal::schedule::{Layout, read_snapshot, write_assignments, write_explanation};
+use fairgate_journal::schedule::{JsonLayout, read_snapshot, write_assignments, write_explanation};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// The native part of fairgate.
+/// The native module of the Python package fairgate.
 #[pymodule(gil_used = true)]
 mod _core {
     #[pymodule_export]
@@ -30,7 +31,7 @@ mod _core {
     #[pymodule_export]
     use super::slot::{Slot, SlotFactory};
     #[pymodule_export]
-    use super::wake::resolve;
+    use super::waiter::resolve;
     #[pymodule_export]
     use super::{format_policy, schedule, tokens};
     use pyo3::prelude::*;
@@ -41,16 +42,19 @@ mod _core {
     }
 }
 
-/// Which ready task goes to which idle agent: a snapshot as JSON in, a list of assignments as JSON out.
+/// Assigns ready tasks to idle agents. Takes a snapshot as JSON and returns a list of assignments as JSON; with
+/// `explain`, also the reasons.
 #[pyfunction]
 fn schedule(py: Python<'_>, snapshot: &str, explain: bool) -> PyResult<String> {
     py.detach(|| {
         let snapshot = read_snapshot(snapshot).map_err(|error| error.to_string())?;
         let mut out = Vec::new();
         let written = match explain {
-            true => write_explanation(&mut out, &proportional::explain(&snapshot), Layout::Compact),
+            true => {
+                write_explanation(&mut out, &proportional::explain(&snapshot), JsonLayout::Compact)
+            }
             false => {
-                write_assignments(&mut out, &proportional::schedule(&snapshot), Layout::Compact)
+                write_assignments(&mut out, &proportional::schedule(&snapshot), JsonLayout::Compact)
             }
         };
         written.map_err(|error| error.to_string())?;
@@ -59,13 +63,13 @@ fn schedule(py: Python<'_>, snapshot: &str, explain: bool) -> PyResult<String> {
     .map_err(PyValueError::new_err)
 }
 
-/// A number of tokens that a program states: a TypeError or ValueError that names `what` where it is none.
+/// Checks a number of tokens; raises TypeError or ValueError that names `what` if it is invalid.
 #[pyfunction]
 fn tokens(what: &str, given: &Bound<'_, PyAny>) -> PyResult<u64> {
     gate::tokens_from(what, given)
 }
 
-/// A policy as the journal writes it: every default filled in. Raises ValueError where it is none.
+/// Returns a policy as the journal writes it, with every default filled in. Raises ValueError if it is invalid.
 #[pyfunction]
 fn format_policy(policy: &str) -> PyResult<String> {
     let policy = fairgate_journal::parse_policy(policy)

@@ -1,20 +1,22 @@
-//! Who holds slots and who waits for one: tasks and threads, to notice when nobody could ever give a slot back.
+//! Counts the slots that each task or thread holds and its waits for slots, so that waits that can never end are
+//! detected.
 //!
-//! A task or thread that waits cannot give back what it holds. `deadlock.rs` looks for circles of such waits, over all
-//! schedulers of the process.
+//! A task or thread that waits cannot give back the slots that it holds. `deadlock.rs` searches for cycles of such
+//! waits over all schedulers of the process.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A task or thread, as a number that is its own while it waits or holds.
+/// A task or thread, as a number that is unique while it waits or holds a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Owner(pub(crate) u64);
+pub(crate) struct SlotOwner(pub(crate) u64);
 
-/// The hash of an owner: its number, which is an address or a count, spread over all bits. Nobody from outside chooses it.
+/// Hasher that spreads an owner's number over all bits. A simple hash is safe because the number, an address or a
+/// counter, cannot be chosen from outside.
 #[derive(Debug, Default)]
-pub(crate) struct OwnerHasher(u64);
+pub(crate) struct SlotOwnerHasher(u64);
 
-impl Hasher for OwnerHasher {
+impl Hasher for SlotOwnerHasher {
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.write_u64(u64::from(*byte));
@@ -22,7 +24,7 @@ impl Hasher for OwnerHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // An odd constant with as many ones as zeros; tables use the upper bits and the lower ones.
+        // An odd constant with about as many ones as zeros; hash tables use both the upper and the lower bits.
         self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
     }
 
@@ -31,66 +33,67 @@ impl Hasher for OwnerHasher {
     }
 }
 
-type Counts = HashMap<Owner, u64, BuildHasherDefault<OwnerHasher>>;
+type OwnerCounts = HashMap<SlotOwner, u64, BuildHasherDefault<SlotOwnerHasher>>;
 
-impl Owner {
-    /// Nobody in particular: a callback outside of any task, or a slot that anybody may give back.
+impl SlotOwner {
+    /// The number 0, which means no particular owner. It is used for a callback outside of any task, and for a slot
+    /// that anyone may give back.
     pub(crate) const NOBODY: Self = Self(0);
 }
 
-/// All owners that hold slots of one scheduler or wait for one.
+/// All tasks and threads that hold a slot of one scheduler or wait for one.
 #[derive(Debug, Default)]
-pub(crate) struct Owners {
-    held: Counts,
-    /// Waits that only a grant can end. One with a timeout is not among them.
-    waits: Counts,
+pub(crate) struct SlotOwners {
+    held: OwnerCounts,
+    /// Number of waits of each owner that only a grant can end. Waits with a timeout are not included.
+    waits: OwnerCounts,
 }
 
-impl Owners {
-    /// How many slots this owner holds.
-    pub(crate) fn held(&self, owner: Owner) -> u64 {
+impl SlotOwners {
+    /// Returns the number of slots that this owner holds.
+    pub(crate) fn held(&self, owner: SlotOwner) -> u64 {
         self.held.get(&owner).copied().unwrap_or(0)
     }
 
-    /// Whether this owner waits, and only a grant can end that.
-    pub(crate) fn waits(&self, owner: Owner) -> bool {
+    /// Returns true if this owner waits and only a grant can end the wait.
+    pub(crate) fn is_waiting(&self, owner: SlotOwner) -> bool {
         self.waits.contains_key(&owner)
     }
 
-    /// How many slots are held by somebody in particular.
+    /// Returns the number of slots that have a known owner.
     pub(crate) fn owned(&self) -> u64 {
         self.held.values().sum()
     }
 
-    /// Everybody who holds a slot.
-    pub(crate) fn holders(&self) -> impl Iterator<Item = Owner> {
+    /// Iterates over all owners that hold a slot.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = SlotOwner> {
         self.held.keys().copied()
     }
 
-    pub(crate) fn starts_to_wait(&mut self, owner: Owner) {
+    pub(crate) fn add_wait(&mut self, owner: SlotOwner) {
         add(&mut self.waits, owner);
     }
 
-    pub(crate) fn stops_waiting(&mut self, owner: Owner) {
+    pub(crate) fn remove_wait(&mut self, owner: SlotOwner) {
         take(&mut self.waits, owner);
     }
 
-    pub(crate) fn takes(&mut self, owner: Owner) {
+    pub(crate) fn add_held(&mut self, owner: SlotOwner) {
         add(&mut self.held, owner);
     }
 
-    pub(crate) fn gives_back(&mut self, owner: Owner) {
+    pub(crate) fn remove_held(&mut self, owner: SlotOwner) {
         take(&mut self.held, owner);
     }
 }
 
-fn add(counts: &mut Counts, owner: Owner) {
-    if owner != Owner::NOBODY {
+fn add(counts: &mut OwnerCounts, owner: SlotOwner) {
+    if owner != SlotOwner::NOBODY {
         *counts.entry(owner).or_default() += 1;
     }
 }
 
-fn take(counts: &mut Counts, owner: Owner) {
+fn take(counts: &mut OwnerCounts, owner: SlotOwner) {
     if let Some(count) = counts.get_mut(&owner) {
         *count -= 1;
         if *count == 0 {

@@ -1,4 +1,5 @@
-//! What the desk has counted, copied out under the lock and made into Python objects after it.
+//! The scheduler's counters. They are copied under the lock, and converted to Python objects after the lock is
+//! released.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,11 +9,11 @@ use fairgate_core::attribute::Attribute;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::agents::{Agent, WAIT_BUCKETS_US};
-use crate::desk::{Desk, ProviderReport};
+use crate::agents::{LocalAgent, WAIT_BUCKETS_US};
+use crate::local_scheduler::{LocalScheduler, ProviderReport};
 
-/// Everything that is counted.
-pub(crate) struct Report {
+/// All counters of a scheduler at one moment.
+pub(crate) struct SchedulerReport {
     capacity: u64,
     in_flight: u64,
     waiting: u64,
@@ -33,19 +34,19 @@ struct AgentReport {
     waits: Vec<u64>,
     refusals: Vec<(&'static str, u64)>,
     budget: Option<[(&'static str, u64); 3]>,
-    service: Option<Service>,
+    service: Option<AgentService>,
 }
 
-/// What an agent got and was due, in tokens, in all nodes that share by agent.
+/// Service that an agent got and service that it was due, in tokens, summed over all policy nodes that share by agent.
 #[derive(Clone, Copy, Default)]
-struct Service {
+struct AgentService {
     got: i128,
     due: i128,
     bound: u128,
 }
 
-impl Service {
-    /// By agent; none where no node promises shares.
+impl AgentService {
+    /// Returns the service of each agent by name; empty if no node of the policy shares by agent.
     fn by_agent(pool: &Pool) -> HashMap<Arc<str>, Self> {
         let mut by_agent: HashMap<Arc<str>, Self> = HashMap::new();
         let nodes = pool.fairness().into_iter().filter(|node| node.by == Attribute::Agent);
@@ -68,11 +69,11 @@ impl Service {
     }
 }
 
-impl Report {
-    pub(crate) fn of<W>(desk: &Desk<W>) -> Self {
+impl SchedulerReport {
+    pub(crate) fn of<W>(desk: &LocalScheduler<W>) -> Self {
         let pool = &desk.pool;
         let mut ages = desk.oldest_ages();
-        let services = Service::by_agent(pool);
+        let services = AgentService::by_agent(pool);
         let agents = desk.agents.iter().enumerate();
         let mut agents: Vec<_> = agents
             .map(|(i, its)| AgentReport::of(its, ages.remove(&i), services.get(&its.name).copied()))
@@ -121,7 +122,11 @@ impl Report {
 }
 
 impl AgentReport {
-    fn of(agent: &Agent, oldest_age_ticks: Option<u64>, service: Option<Service>) -> Self {
+    fn of(
+        agent: &LocalAgent,
+        oldest_age_ticks: Option<u64>,
+        service: Option<AgentService>,
+    ) -> Self {
         let mut refusals: Vec<_> = agent.refusals.iter().map(|(code, n)| (*code, *n)).collect();
         refusals.sort_unstable();
         Self {

@@ -1,19 +1,19 @@
-//! A slot: the right to use the shared resource once, from the moment it is granted until it is given back.
+//! A slot, which is the right to use the shared resource once, from the grant until the slot is given back.
 //!
-//! Where a slot is free, nothing is made for it but the slot, and no Python code runs but one short coroutine. To wait, and
-//! to meet a provider's limit, takes long anyway: that is in Python, in the module `fairgate.slot`, which calls the
-//! methods here whose names begin with `_`.
+//! If a slot is free, nothing is created but the slot, and no Python code runs but one short coroutine. Waiting, and
+//! handling a provider's limit, take long anyway, so both are done in Python, in the module `fairgate.slot`. That
+//! module calls the methods here whose names begin with `_`.
 //!
-//! A slot is borrowed only while its own fields are read or written, never while Python code runs: that may use the same
-//! slot again, in this thread or another.
+//! A slot is borrowed only while its own fields are read or written, and never while Python code runs, because that
+//! code may use the same slot again, in this thread or another.
 
-mod asking;
 mod factory;
-mod rare;
+mod slot_functions;
+mod slot_request;
 
 use std::mem;
 
-use fairgate_core::Handle;
+use fairgate_core::RequestHandle;
 use pyo3::exceptions::PyTypeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -22,16 +22,16 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
 
 pub(crate) use self::factory::SlotFactory;
-use self::rare::Rare;
-use crate::desk::Number;
+use self::slot_functions::SlotFunctions;
+use crate::caller::{SlotAsker, task_here, task_or_thread_here};
 use crate::gate::{Gate, KEEPS, tokens_from};
-use crate::owners::Owner;
-use crate::usage::Used;
-use crate::who::{Asker, task_here, task_or_thread_here};
+use crate::local_scheduler::RequestNumber;
+use crate::owners::SlotOwner;
+use crate::usage::SlotUsage;
 
-/// Where a request is in its life.
+/// The phase of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum SlotState {
     New,
     Waiting,
     Held,
@@ -40,54 +40,57 @@ enum State {
 
 /// One request for the resource, made by :meth:`fairgate.Scheduler.slot`.
 ///
-/// Use it once, as ``async with`` in a task or as ``with`` in a thread. Leaving the block gives the slot to the next,
-/// however it is left. It is the same object inside the block: tell it what the call used with :meth:`settle`.
+/// Use a slot once, as ``async with`` in a task or as ``with`` in a thread. When the block is left, in any way, the
+/// slot is given to the next request. The value after ``as`` is this same object. Report the call's usage with
+/// :meth:`settle`.
 ///
-/// Calls inside the block through an adapter of the same scheduler use this slot instead of asking for one more, one of
-/// them at a time.
+/// Calls inside the block through an adapter of the same scheduler use this slot instead of requesting another one, one
+/// call at a time.
 #[pyclass(module = "fairgate")]
 pub(crate) struct Slot {
-    /// A [`Gate`], or an object in Python that has its methods; nothing once it is over.
+    /// A [`Gate`], or a Python object with the same methods; `None` after the slot has ended.
     #[pyo3(get, name = "_gate")]
     gate: Option<Py<PyAny>>,
-    asks: Asks,
+    asks: SlotParams,
     #[pyo3(get, name = "_retry_seconds")]
     retry_seconds: f64,
     hooks: Option<Py<PyAny>>,
-    state: State,
-    /// 0 before it asked.
+    state: SlotState,
+    /// Number of the request; 0 before the slot was requested.
     #[pyo3(get, name = "_id")]
-    number: Number,
-    /// Under which it was granted, where that was at once.
-    handle: Option<Handle>,
-    /// Who will give it back; nobody where that may be anybody.
-    owner: Owner,
-    /// The task that this is. While it is referred to, no other task can have its address.
+    number: RequestNumber,
+    /// Handle of the request in the pool; `None` unless the slot was granted at once.
+    handle: Option<RequestHandle>,
+    /// Task or thread that will give the slot back; [`SlotOwner::NOBODY`] if anyone may.
+    owner: SlotOwner,
+    /// Task that owns the slot. This reference keeps the task alive, so that no other task gets the same address.
     task: Option<Py<PyAny>>,
-    used: Used,
+    used: SlotUsage,
     waited_us: u64,
-    /// Since when it is on its way, by the clock of `time.monotonic`: noted when its provider first refuses it.
+    /// Time by `time.monotonic` at which the call began; `None` until the provider refuses the call for the first time.
     #[pyo3(get, set, name = "_asked_at")]
     asked_at: Option<f64>,
-    /// Whether leaving the block gives it back, or somebody else will.
+    /// True if leaving the block gives the slot back; false if the object that the block returned will do so.
     #[pyo3(get, set, name = "_kept")]
     kept: bool,
-    /// Whether its block is entered and not yet left: calls inside of it may use the slot.
+    /// True between entering and leaving the block. In this time, calls inside the block may use the slot.
     #[pyo3(get, name = "_covers")]
     covers: bool,
-    /// Whether a call inside the block uses it just now.
+    /// True while a call inside the block uses the slot.
     #[pyo3(get, set, name = "_lent")]
     lent: bool,
-    /// How often such calls have settled what they used: then nobody need read it from the result.
+    /// Number of times that calls inside the block have settled their usage. If the number has risen, code around the
+    /// call does not settle the usage in the call's result once more.
     #[pyo3(get, set, name = "_metered")]
     metered: u64,
-    /// What is held around the block. It stays when the block is left: what is further out is found through it.
+    /// Slot of the block around this block; `None` if there is none. It is kept after this block is left, because slots
+    /// further out are found through it.
     #[pyo3(get, name = "_around")]
     around: Option<Py<PyAny>>,
 }
 
-/// What a request asks for.
-struct Asks {
+/// Parameters of a request for a slot, as the program gave them.
+struct SlotParams {
     agent: Py<PyString>,
     weight: f64,
     cost: Option<Py<PyAny>>,
@@ -100,7 +103,7 @@ struct Asks {
 impl Slot {
     fn new(
         gate: Option<Py<PyAny>>,
-        asks: Asks,
+        asks: SlotParams,
         model: Option<String>,
         retry_seconds: f64,
         hooks: Option<Py<PyAny>>,
@@ -110,12 +113,12 @@ impl Slot {
             asks,
             retry_seconds,
             hooks,
-            state: State::New,
+            state: SlotState::New,
             number: 0,
             handle: None,
-            owner: Owner::NOBODY,
+            owner: SlotOwner::NOBODY,
             task: None,
-            used: Used { model, ..Used::default() },
+            used: SlotUsage { model, ..SlotUsage::default() },
             waited_us: 0,
             asked_at: None,
             kept: true,
@@ -137,10 +140,11 @@ impl Slot {
 
 #[pymethods]
 impl Slot {
-    /// Asks, and enters the block in this task where it is granted; False where it waits. `__aenter__` itself is a coroutine
-    /// function in Python: no native awaitable is as cheap.
+    /// Requests the slot. If the slot is granted at once, enters the block in this task and returns True. Returns False
+    /// if the request waits. `__aenter__` itself is a coroutine function in Python, because no native awaitable is as
+    /// cheap.
     fn _enter(slf: &Bound<'_, Self>) -> PyResult<bool> {
-        let is_granted = asking::ask(slf, task_here(slf.py())?, KEEPS)?;
+        let is_granted = slot_request::ask(slf, task_here(slf.py())?, KEEPS)?;
         if is_granted {
             Self::_cover(slf)?;
         }
@@ -154,15 +158,15 @@ impl Slot {
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<Py<Left>> {
         static LEFT: PyOnceLock<Py<Left>> = PyOnceLock::new();
-        asking::leave(slf, error)?;
+        slot_request::leave(slf, error)?;
         let py = slf.py();
         Ok(LEFT.get_or_try_init(py, || Py::new(py, Left))?.clone_ref(py))
     }
 
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
         let py = slf.py();
-        if !asking::ask(slf, task_or_thread_here(py)?, KEEPS)? {
-            Rare::of(py)?.wait_in_thread.call1(py, (slf,))?;
+        if !slot_request::ask(slf, task_or_thread_here(py)?, KEEPS)? {
+            SlotFunctions::of(py)?.wait_in_thread.call1(py, (slf,))?;
         }
         Self::_cover(slf)?;
         Ok(slf.clone())
@@ -174,25 +178,27 @@ impl Slot {
         error: &Bound<'_, PyAny>,
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        asking::leave(slf, error)
+        slot_request::leave(slf, error)
     }
 
-    /// Asks: True where it is granted, False where it waits. Anybody may give it back.
+    /// Requests the slot from a task. Returns True if the slot is granted, False if the request waits. Anyone may give
+    /// the slot back.
     fn _ask_in_task(slf: &Bound<'_, Self>) -> PyResult<bool> {
-        asking::ask(slf, task_here(slf.py())?, 0)
+        slot_request::ask(slf, task_here(slf.py())?, 0)
     }
 
-    /// As `_ask_in_task`, in a thread.
+    /// Requests the slot like `_ask_in_task`, but from a thread.
     fn _ask_in_thread(slf: &Bound<'_, Self>) -> PyResult<bool> {
-        asking::ask(slf, task_or_thread_here(slf.py())?, 0)
+        slot_request::ask(slf, task_or_thread_here(slf.py())?, 0)
     }
 
-    /// Says what the call really used, so that it is charged that and not its estimate.
+    /// Reports the tokens that the call really used, so that the call is charged these tokens and not its estimate.
     ///
-    /// ``tokens`` is the total, and may be left out where input and output are given. Called several times, they add
-    /// up. A call that is never settled is charged its estimate; one that failed before it used anything settles 0.
+    /// ``tokens`` is the total, and may be left out if input and output are given. If ``settle`` is called several
+    /// times, the numbers add up. A call that is never settled is charged its estimate. Settle 0 for a call that failed
+    /// before it used any tokens.
     ///
-    /// What is no whole number of tokens is a TypeError or a ValueError here, and changes nothing.
+    /// Raises TypeError or ValueError, and changes nothing, if a value is not a whole number of tokens.
     #[pyo3(signature = (tokens=None, *, input_tokens=None, output_tokens=None, model=None))]
     fn settle(
         slf: &Bound<'_, Self>,
@@ -218,11 +224,11 @@ impl Slot {
         Ok(())
     }
 
-    /// Gives the slot back: it goes to the next. A second time it does nothing.
+    /// Gives the slot back, so that the next request gets it. Does nothing if the slot was already given back.
     fn release(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
         let this = slf.borrow();
-        if this.state != State::Held {
+        if this.state != SlotState::Held {
             return Ok(());
         }
         let Some(gate) = this.gate(py) else { return Ok(()) };
@@ -230,11 +236,12 @@ impl Slot {
         let (number, handle, used) = (this.number, this.handle, this.used.clone());
         let hooks = this.hooks(py);
         drop(this);
-        // The gate takes it back once, however often it is told: so an interrupt anywhere in here loses nothing.
+        // The gate takes a slot back only once, however often it is called, so an interrupt anywhere in here loses
+        // nothing.
         if let Ok(gate) = gate.cast_exact::<Gate>() {
             gate.get().change(py, |desk| desk.release(number, handle, &used))?;
         } else {
-            let Used { tokens, input_tokens, output_tokens, model } = used;
+            let SlotUsage { tokens, input_tokens, output_tokens, model } = used;
             let told = (number, tokens, input_tokens, output_tokens, model);
             gate.call_method1(intern!(py, "release"), told)?;
         }
@@ -245,7 +252,8 @@ impl Slot {
         }
     }
 
-    /// After a call met its provider's limit: waits for its turn again, so that the same call can be made once more.
+    /// Waits for a slot again after the provider refused a call because of a limit, so that the same call can be made
+    /// once more.
     ///
     ///     async with scheduler.slot("analyst") as slot:
     ///         while True:
@@ -254,95 +262,98 @@ impl Slot {
     ///             except RateLimitError as error:
     ///                 await slot.retry(error)
     ///
-    /// The slot goes to others meanwhile, charged nothing; nobody is granted one before the provider's limit allows; then
-    /// this call goes before all others of its agent. Raises ``error`` again where it says nothing of a limit, or where
-    /// the call's time is over: its ``timeout``, or the scheduler's ``retry_seconds``.
+    /// Meanwhile the slot is given to other requests, and the refused call is charged nothing. No slot is granted
+    /// before the provider's limit allows it. Then this call gets a slot before all other calls of its agent. Raises
+    /// ``error`` again if it is not about a limit, or if the call's ``timeout`` or the scheduler's ``retry_seconds`` is
+    /// over.
     fn retry<'py>(
         slf: &Bound<'py, Self>,
         error: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        Rare::of(slf.py())?.retry.bind(slf.py()).call1((slf, error))
+        SlotFunctions::of(slf.py())?.retry.bind(slf.py()).call1((slf, error))
     }
 
-    /// As :meth:`retry`, in a thread.
+    /// Waits for a slot again like :meth:`retry`, but blocks the thread.
     fn retry_blocking(slf: &Bound<'_, Self>, error: &Bound<'_, PyAny>) -> PyResult<()> {
-        Rare::of(slf.py())?.retry_blocking.call1(slf.py(), (slf, error))?;
+        SlotFunctions::of(slf.py())?.retry_blocking.call1(slf.py(), (slf, error))?;
         Ok(())
     }
 
-    /// Says what the provider's answer said of its limits (``x-ratelimit-…``), for calls without an adapter.
+    /// Reports the headers of the provider's answer about its limits (``x-ratelimit-…``), for calls without an adapter.
     fn heard(slf: &Bound<'_, Self>, headers: &Bound<'_, PyAny>) -> PyResult<()> {
-        Rare::of(slf.py())?.heard.call1(slf.py(), (slf, headers))?;
+        SlotFunctions::of(slf.py())?.heard.call1(slf.py(), (slf, headers))?;
         Ok(())
     }
 
-    /// Says that somebody else than the task or thread that asked will give the slot back.
+    /// Declares that another task or thread than the one that requested the slot will give it back.
     ///
-    /// A task that asks for another slot while it holds the last one is refused, since it would wait for itself. A
-    /// slot that was handed to somebody else does not count.
+    /// A task that requests another slot while it holds the scheduler's last one is refused, because it would wait for
+    /// itself. A slot that was detached does not count as held by the task.
     fn detach(slf: &Bound<'_, Self>) -> PyResult<()> {
-        if slf.borrow().held() { asking::give_to(slf, Asker::NOBODY) } else { Ok(()) }
+        if slf.borrow().held() { slot_request::set_owner(slf, SlotAsker::NOBODY) } else { Ok(()) }
     }
 
-    /// Its id in the journal, and for :meth:`fairgate.Scheduler.explain`; empty before it asked.
+    /// Id of the request in the journal, and for :meth:`fairgate.Scheduler.explain`; empty before the slot was
+    /// requested.
     #[getter]
     fn id(&self) -> String {
         if self.number == 0 { String::new() } else { self.number.to_string() }
     }
 
-    /// The agent that it is for.
+    /// Name of the agent that the slot is for.
     #[getter]
     fn agent(&self, py: Python<'_>) -> Py<PyString> {
         self.asks.agent.clone_ref(py)
     }
 
-    /// The model that is called, as far as it was said.
+    /// Name of the model that is called; None if the program gave none.
     #[getter]
     fn model(&self) -> Option<&str> {
         self.used.model.as_deref()
     }
 
-    /// How heavy the call is.
+    /// Weight of the call in its agent's depth, 1.0 unless the program set another.
     #[getter]
     fn weight(&self) -> f64 {
         self.asks.weight
     }
 
-    /// What was settled so far; None where nothing was.
+    /// Sum of the tokens settled so far; None if nothing was settled.
     #[getter]
     fn tokens(&self) -> Option<u64> {
         self.used.tokens
     }
 
-    /// Whether it is granted and not yet given back.
+    /// True from the grant until the slot is given back.
     #[getter]
     fn held(&self) -> bool {
-        self.state == State::Held
+        self.state == SlotState::Held
     }
 
-    /// How long it waited until it was granted, in seconds.
+    /// Time from the request to the grant, in seconds; 0 before the grant.
     #[getter]
     #[expect(clippy::cast_precision_loss, reason = "a wait of 2^53 microseconds is 285 years")]
     fn waited(&self) -> f64 {
         self.waited_us as f64 / 1e6
     }
 
-    /// The decision that granted it, with the numbers that decided and who would have been next.
+    /// The decision that granted the slot, with the numbers that decided it and the request that would have been
+    /// granted instead.
     ///
-    /// Only where it was asked for with ``explain=True``, and while the slot is held.
+    /// None unless the slot was requested with ``explain=True`` and is still held.
     #[getter]
     fn why(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
-        Rare::of(slf.py())?.why.call1(slf.py(), (slf,))
+        SlotFunctions::of(slf.py())?.why.call1(slf.py(), (slf,))
     }
 
     // -- for the module `fairgate.slot`, and for adapters ---------------------------------------------------------
 
-    /// Calls further in use this slot from now on, in this task or thread and in what it starts.
+    /// Makes calls inside the block use this slot, in this task or thread and in the tasks that are started from it.
     fn _cover(slf: &Bound<'_, Self>) -> PyResult<()> {
         let py = slf.py();
-        let rare = Rare::of(py)?;
+        let rare = SlotFunctions::of(py)?;
         let mut around = rare.get_cover.bind(py).call0()?;
-        // Leaving a block changes no context: what was left is passed by here.
+        // Leaving a block does not change the context, so slots whose block was left are skipped here.
         while let Ok(slot) = around.cast_exact::<Self>() {
             let slot = slot.borrow();
             if slot.covers {
@@ -362,30 +373,31 @@ impl Slot {
         Ok(())
     }
 
-    /// It neither waits nor holds any more.
+    /// Marks the slot as ended, so that it neither waits nor is held.
     fn _end(slf: &Bound<'_, Self>) {
         let mut this = slf.borrow_mut();
-        this.state = State::Over;
+        this.state = SlotState::Over;
         let gone = (this.task.take(), this.gate.take(), this.hooks.take());
         drop(this);
         drop(gone);
     }
 
-    /// It waits again.
+    /// Marks the slot as waiting again.
     fn _wait_again(&mut self) {
-        self.state = State::Waiting;
+        self.state = SlotState::Waiting;
     }
 
-    /// It is granted, after so many microseconds.
+    /// Marks the slot as granted after a wait of `waited_us` microseconds.
     fn _granted(slf: &Bound<'_, Self>, waited_us: u64) -> PyResult<()> {
         let mut this = slf.borrow_mut();
         this.waited_us = this.waited_us.saturating_add(waited_us);
-        this.state = State::Held;
+        this.state = SlotState::Held;
         drop(this);
-        asking::tell(slf, "grant")
+        slot_request::call_hook(slf, "grant")
     }
 
-    /// Whoever calls this is the one who will give it back: it reads the stream that the slot belongs to.
+    /// Makes the calling task or thread the owner that will give the slot back, because it reads the stream that the
+    /// slot belongs to.
     fn _read_here(slf: &Bound<'_, Self>) -> PyResult<()> {
         if !slf.borrow().held() {
             return Ok(());
@@ -394,19 +406,19 @@ impl Slot {
         if slf.borrow().owner == asker.owner {
             return Ok(());
         }
-        asking::give_to(slf, asker)
+        slot_request::set_owner(slf, asker)
     }
 
-    /// Leaving the block does not give it back: it goes with what the block returned.
+    /// Makes the slot stay held when the block is left, because the object that the block returned will give it back.
     fn _keep_beyond_block(slf: &Bound<'_, Self>) -> PyResult<()> {
         slf.borrow_mut().kept = false;
         Self::detach(slf)
     }
 
-    /// Whether it has asked, and is neither granted nor refused.
+    /// True if the slot was requested, and the request is neither granted nor refused yet.
     #[getter]
     fn _waits(&self) -> bool {
-        self.state == State::Waiting
+        self.state == SlotState::Waiting
     }
 
     #[getter]
@@ -422,10 +434,10 @@ impl Slot {
         let agent = agent.bind(slf.py()).repr()?;
         let id = if number == 0 { "-".to_owned() } else { number.to_string() };
         let state = match state {
-            State::New => "new",
-            State::Waiting => "waiting",
-            State::Held => "held",
-            State::Over => "over",
+            SlotState::New => "new",
+            SlotState::Waiting => "waiting",
+            SlotState::Held => "held",
+            SlotState::Over => "over",
         };
         Ok(format!("<fairgate.Slot {id} of {agent}, {state}>"))
     }
@@ -440,24 +452,25 @@ impl Slot {
     }
 
     fn __clear__(&mut self) {
-        // What it needs to be given back stays: that comes later.
+        // The fields that are needed to give the slot back stay: that comes later.
         self.task = None;
         self.around = None;
     }
 }
 
 impl Drop for Slot {
-    /// Nobody can give it back any more, or wait for it: a copy of it does, which Python code can still see. What is part of a
-    /// circle is found by Python's collector first, and by `__del__`.
+    /// Moves a slot that still waits or is held into a copy, and passes the copy to the Python function `forgotten`,
+    /// because no other code can give the slot back any more. For a slot in a reference cycle, Python's collector calls
+    /// `__del__` first.
     fn drop(&mut self) {
-        if matches!(self.state, State::New | State::Over) {
+        if matches!(self.state, SlotState::New | SlotState::Over) {
             return;
         }
-        let state = mem::replace(&mut self.state, State::Over);
+        let state = mem::replace(&mut self.state, SlotState::Over);
         Python::try_attach(|py| {
             let mut forgotten = || {
                 let copy = Py::new(py, self.moved_out(py, state))?;
-                Rare::of(py)?.forgotten.call1(py, (copy,))
+                SlotFunctions::of(py)?.forgotten.call1(py, (copy,))
             };
             if let Err(error) = forgotten() {
                 error.write_unraisable(py, None);
@@ -467,8 +480,8 @@ impl Drop for Slot {
 }
 
 impl Slot {
-    fn moved_out(&mut self, py: Python<'_>, state: State) -> Self {
-        let asks = Asks {
+    fn moved_out(&mut self, py: Python<'_>, state: SlotState) -> Self {
+        let asks = SlotParams {
             agent: self.asks.agent.clone_ref(py),
             cost: self.asks.cost.take(),
             attributes: self.asks.attributes.take(),
@@ -490,7 +503,7 @@ fn model_name(given: &Bound<'_, PyAny>) -> PyResult<String> {
     })
 }
 
-/// What `async with` awaits on its way out: it is done at once, and its result is None.
+/// The awaitable that `__aexit__` returns. It is done at once, with the result None.
 #[pyclass(frozen, module = "fairgate._core")]
 pub(crate) struct Left;
 

@@ -1,12 +1,12 @@
-//! What was used, by agent and model.
+//! Sums of usage by agent and model.
 
 use std::collections::BTreeMap;
 
-use crate::agents::{AgentIndex, Agents};
+use crate::agents::{AgentIndex, LocalAgents};
 
-/// What one request really used. What is not known is `None`.
+/// Usage of one request. `tokens` and `model` are `None` if they are not known.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Used {
+pub(crate) struct SlotUsage {
     pub(crate) tokens: Option<u64>,
     pub(crate) input_tokens: u64,
     pub(crate) output_tokens: u64,
@@ -15,30 +15,30 @@ pub(crate) struct Used {
 
 /// Sums over the requests of one agent to one model.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Sum {
+pub(crate) struct AgentModelUsage {
     pub(crate) requests: u64,
     pub(crate) tokens: u64,
     pub(crate) input_tokens: u64,
     pub(crate) output_tokens: u64,
 }
 
-/// All sums; the model is the empty text where it was not said.
+/// Sums for all agents and models. Requests that name no model are summed under the empty string.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
-    /// By the agent's index, then by model.
-    sums: Vec<BTreeMap<Box<str>, Sum>>,
+pub(crate) struct LocalUsage {
+    /// Sums by the agent's index, then by model.
+    sums: Vec<BTreeMap<Box<str>, AgentModelUsage>>,
 }
 
-impl Ledger {
-    /// Adds one request. `tokens` is what it is charged: what it used, else its estimate.
-    pub(crate) fn add(&mut self, agent: AgentIndex, tokens: u64, used: &Used) {
+impl LocalUsage {
+    /// Adds one request to the sums. `tokens` is the amount charged, which is the usage if known, else the estimate.
+    pub(crate) fn add(&mut self, agent: AgentIndex, tokens: u64, used: &SlotUsage) {
         let model = used.model.as_deref().unwrap_or_default();
         if self.sums.len() <= agent {
             self.sums.resize_with(agent + 1, BTreeMap::new);
         }
         let models = &mut self.sums[agent];
         if !models.contains_key(model) {
-            models.insert(model.into(), Sum::default());
+            models.insert(model.into(), AgentModelUsage::default());
         }
         let Some(sum) = models.get_mut(model) else { return };
         sum.requests += 1;
@@ -47,8 +47,8 @@ impl Ledger {
         sum.output_tokens = sum.output_tokens.saturating_add(used.output_tokens);
     }
 
-    /// All sums, by agent and model.
-    pub(crate) fn rows(&self, agents: &Agents) -> Vec<(String, String, Sum)> {
+    /// Returns all sums, sorted by agent and model.
+    pub(crate) fn rows(&self, agents: &LocalAgents) -> Vec<(String, String, AgentModelUsage)> {
         let mut rows: Vec<_> = agents
             .iter()
             .zip(&self.sums)

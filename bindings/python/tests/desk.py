@@ -11,11 +11,13 @@ from fairgate.policy import policy_text
 
 
 class Desk:
-    """Asks and releases, and notes down who is granted a slot, in order."""
+    """Asks and releases, and notes down who is granted a slot, and whose deadline passes, in order."""
 
     def __init__(self, capacity: int = 1, max_waiting: int = 1_000_000, **policy: Any) -> None:
         self.gate = Gate(policy_text(policy.pop("policy", "load"), **policy), capacity, max_waiting, None, print)
         self.granted: list[int] = []
+        #: Whose deadline has passed.
+        self.expired: list[int] = []
         self.news: SimpleQueue[Any] = SimpleQueue()
         self._ids = itertools.count(1)
         self._queues: dict[int, SimpleQueue[Any]] = {}
@@ -32,6 +34,7 @@ class Desk:
             more.get("attributes"),
             owner,
             4,
+            more.get("timeout"),
         )
         if outcome is None:
             outcome = self.gate.wait(id, queue, None)
@@ -53,16 +56,21 @@ class Desk:
         self.gate.cancel(id)
         self._look()
 
+    def skip_time(self, seconds: float) -> None:
+        """Moves the gate's clock forward."""
+        self.gate.skip_time(seconds)
+        self._look()
+
     def _look(self) -> None:
         # One event grants at most as many as there are slots; with one slot the order is the order of events.
-        granted = []
+        over = []
         for id, queue in self._queues.items():
             try:
                 news = queue.get_nowait()
             except Empty:
                 continue
-            assert isinstance(news, int), news
-            granted.append(id)
-        for id in granted:
+            assert isinstance(news, int) or news == ("timeout",), news
+            over.append(id)
+            (self.granted if isinstance(news, int) else self.expired).append(id)
+        for id in over:
             del self._queues[id]
-        self.granted += granted

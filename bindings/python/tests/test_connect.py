@@ -128,16 +128,18 @@ def test_threads_wait_for_each_other_and_a_timeout_ends_the_wait(house: House) -
     scheduler = fairgate.connect(house.url, house.key)
     first, second = (scheduler.acquire_blocking("a") for _ in range(2))
     began = time.monotonic()
-    with pytest.raises(fairgate.SlotTimeout):
+    with pytest.raises(fairgate.SlotTimeout) as late:
         scheduler.acquire_blocking("a", timeout=0.3)
     assert 0.25 < time.monotonic() - began < 5
+    assert late.value.limit == "timeout"
     first.release()
     with scheduler.slot("b") as slot:
         assert slot.held
     second.release()
     scheduler.close()
     codes = sorted(str(row.get("code")) for row in house.rows())
-    assert codes == ["None", "None", "None", "lease_cancelled"]
+    # The gateway's word comes first, unless this machine was so slow that the program gave up before it.
+    assert codes[:3] == ["None"] * 3 and codes[3:] in (["deadline_passed"], ["lease_cancelled"])
 
 
 async def test_many_tasks_of_one_process_share_its_leases(house: House) -> None:
@@ -367,11 +369,14 @@ def test_eight_processes_one_killed_never_exceed_capacity_or_rate(
 
 
 def _decided(binary: str, journal: Path) -> list[dict[str, Any]]:
-    """The releases of a journal and the grants that the core makes of it, in order of time; at one time releases first."""
+    """The ends of a journal and the grants that the core makes of it, in order of time; at one time ends first.
+
+    A client that is killed just as its request is granted ends it with a cancel.
+    """
     events = [json.loads(line) for line in journal.read_text().splitlines()]
     replayed = subprocess.run([binary, "replay", str(journal)], capture_output=True, text=True, check=True)
     decisions = [json.loads(line) for line in replayed.stdout.splitlines()]
-    ended = [event for event in events if event.get("event") == "release"]
+    ended = [event for event in events if event.get("event") in ("release", "cancel")]
     granted = [decision for decision in decisions if decision.get("decision") == "grant"]
     return sorted(ended + granted, key=lambda line: (line["at"], "decision" in line))
 
@@ -382,13 +387,19 @@ def _check_capacity_and_rate(
     """Counts who was in flight, and how many were granted in every span of time."""
     grants: list[int] = []
     in_flight: set[str] = set()
+    # A request that is granted and ends in the same microsecond: its release is sorted before its grant.
+    ended_at: dict[str, int] = {}
     for event in events:
         if event.get("decision") == "grant":
-            in_flight.add(event["id"])
             grants.append(event["at"])
+            if ended_at.get(event["id"]) == event["at"]:
+                continue
+            in_flight.add(event["id"])
             assert len(in_flight) <= capacity, event
+        elif event["id"] in in_flight:
+            in_flight.remove(event["id"])
         else:
-            in_flight.discard(event["id"])
+            ended_at[event["id"]] = event["at"]
     assert len(grants) > 50
     for number, at in enumerate(grants):
         for first in range(number):

@@ -116,7 +116,7 @@ def test_policies_by_name_and_by_tree(options: dict[str, Any], tree: dict[str, A
         ({"optimize_for": "speed"}, "optimize_for"),
         ({"optimize_for": "latency", "alpha": 0.1}, "exclude each other"),
         ({"alpha": 1.5}, "alpha"),
-        ({"policy": "fair"}, 'policy must be "load", "share", "drr" or a JSON tree, not \'fair\''),
+        ({"policy": "fair"}, 'policy must be "load", "share", "drr", "bands" or a JSON tree, not \'fair\''),
         ({"policy": "share", "alpha": 0.1}, 'alpha: only for policy="load"'),
         ({"policy": "drr"}, "tokens per round"),
         ({"weights": {"a": 1}}, "the load policy has none"),

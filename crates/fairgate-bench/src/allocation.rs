@@ -1,6 +1,7 @@
-//! An allocator that counts what is allocated, while it is asked to.
+//! An allocator that counts allocated bytes on request.
 //!
-//! It is the system's allocator with a count beside it; nothing is counted while times are measured.
+//! The system's allocator does the work, and counters are added to it. Benchmarks that measure
+//! times leave the counters off.
 
 #![allow(
     unsafe_code,
@@ -11,20 +12,21 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 static COUNTS: AtomicBool = AtomicBool::new(false);
 static ALLOCATED: AtomicU64 = AtomicU64::new(0);
 static FREED: AtomicU64 = AtomicU64::new(0);
 
-struct Counting;
+struct CountingAllocator;
 
-/// Starts to count. What is freed from now on should have been allocated from now on.
+/// Starts to count allocated and freed bytes. Only memory allocated after this call should be freed
+/// after it, because freeing older memory would make the count too low.
 pub(crate) fn start_counting() {
     COUNTS.store(true, Relaxed);
 }
 
-/// The bytes that were asked for since counting began and not given back.
+/// Returns the bytes that were allocated since counting began and not freed.
 pub(crate) fn live_bytes() -> u64 {
     ALLOCATED.load(Relaxed).saturating_sub(FREED.load(Relaxed))
 }
@@ -36,7 +38,7 @@ fn count(counter: &AtomicU64, bytes: usize) {
 }
 
 // SAFETY: every call goes to the system's allocator with the arguments it came with.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(&ALLOCATED, layout.size());
         // SAFETY: the caller's promises are those that `System` asks for.

@@ -1,10 +1,12 @@
-//! `cargo xtask bench fleet`: agents that claim and complete tasks as fast as they can, on SQLite and on PostgreSQL.
+//! `cargo xtask bench fleet`: agents that claim and complete tasks as fast as they can, on SQLite
+//! and on PostgreSQL.
 //!
-//! The fleet is the production one with its loop; the agents are tasks in this process, so that what is measured is the
-//! fleet and its database and not HTTP. Round by round the fleet says how long it took and how many statements it made.
+//! The fleet is the production code with its loop of rounds. The agents are async tasks in this
+//! process that call the fleet directly, so that the fleet and its database are measured without
+//! HTTP. The fleet reports the time and the number of database statements of each round.
 
 mod agents;
-mod stage;
+mod testbed;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -14,38 +16,39 @@ use clap::Args;
 
 use crate::gateway::columns;
 use crate::machine;
-use crate::soak::Postgres;
-use agents::Worked;
-use stage::{Place, Stage};
+use crate::soak::SoakPostgres;
+use agents::BenchAgentResults;
+use testbed::{BenchDatabase, FleetTestbed};
 
-/// How many projects the small fleet has.
+/// Number of projects in the small fleet, with which the large fleet is compared.
 const FEW_PROJECTS: usize = 50;
-/// How long a round of the large fleet may take on SQLite.
+/// Greatest mean time of a round of the large fleet on SQLite.
 const ROUND_MAX: Duration = Duration::from_millis(20);
-/// How many statements a round makes at most, whatever there is to do in it.
+/// Greatest number of database statements in one round, however many projects or tasks the fleet
+/// has.
 const STATEMENTS_MAX: u64 = 24;
-/// How many times as long as a round of the small fleet.
+/// Greatest ratio of the large fleet's mean time of a round to the small fleet's.
 const GROWTH_MAX: f64 = 3.0;
 
-/// How large the fleet is.
+/// Options of `bench fleet`.
 #[derive(Args)]
-pub(crate) struct Options {
-    /// Projects of the large fleet; the small one has 50.
+pub(crate) struct FleetBenchOptions {
+    /// Number of projects in the large fleet; the small fleet has 50.
     #[arg(long, default_value_t = 500)]
     projects: usize,
-    /// Tasks that are ready when it begins.
+    /// Number of tasks that are ready when the agents start.
     #[arg(long, default_value_t = 20_000)]
     tasks: usize,
-    /// Agents that claim at once.
+    /// Number of agents that claim tasks at the same time.
     #[arg(long, default_value_t = 200)]
     agents: usize,
-    /// How long each measurement takes, in seconds.
+    /// Duration of each measurement, in seconds.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// Leave PostgreSQL out.
+    /// Measure on SQLite only, without PostgreSQL.
     #[arg(long)]
     no_postgres: bool,
-    /// Only print: succeed where a bar fails.
+    /// Succeed even if a bar fails; the tables still show the failure.
     #[arg(long)]
     no_bars: bool,
     /// Print the tables as Markdown, with date and machine.
@@ -53,43 +56,43 @@ pub(crate) struct Options {
     markdown: bool,
 }
 
-/// One fleet at work.
-struct Run {
-    place: Place,
+/// Result of one measurement: one database and one number of projects.
+struct FleetRun {
+    place: BenchDatabase,
     projects: usize,
-    worked: Worked,
+    worked: BenchAgentResults,
 }
 
-/// One requirement, what was measured, and whether it holds.
-struct Bar {
+/// One requirement, the measured value in words, and whether the requirement holds.
+struct FleetBar {
     what: String,
     told: String,
     holds: bool,
 }
 
-/// Measures, prints the tables on stdout, and fails where a bar does.
-pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+/// Measures the fleets on each database, prints the tables on stdout, and fails if a bar fails.
+pub(crate) fn run(options: &FleetBenchOptions) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(measure(options))
 }
 
-async fn measure(options: &Options) -> Result<ExitCode> {
+async fn measure(options: &FleetBenchOptions) -> Result<ExitCode> {
     let since = Instant::now();
     let say = |what: &str| eprintln!("{:4.0} s  {what}", since.elapsed().as_secs_f64());
-    let postgres = if options.no_postgres { None } else { Some(Postgres::start()?) };
-    let mut places = vec![Place::Sqlite];
-    places.extend(postgres.as_ref().map(|_| Place::Postgres));
-    let url = postgres.as_ref().map(Postgres::url);
+    let postgres = if options.no_postgres { None } else { Some(SoakPostgres::start()?) };
+    let mut places = vec![BenchDatabase::Sqlite];
+    places.extend(postgres.as_ref().map(|_| BenchDatabase::Postgres));
+    let url = postgres.as_ref().map(SoakPostgres::url);
     let time = Duration::from_secs(options.seconds);
     let mut runs = Vec::new();
     for place in places {
         for projects in [FEW_PROJECTS, options.projects] {
             say(&format!("{}: {projects} projects, {} tasks", place.name(), options.tasks));
-            let stage = Stage::build(place, url.as_deref(), projects, options.tasks).await?;
+            let stage = FleetTestbed::build(place, url.as_deref(), projects, options.tasks).await?;
             let fleet = stage.fleet().await?;
             say(&format!("{}: {} agents claim and complete", place.name(), options.agents));
             let worked = agents::work(&[fleet], options.agents, Some(time)).await?;
-            runs.push(Run { place, projects, worked });
+            runs.push(FleetRun { place, projects, worked });
             stage.end().await?;
         }
     }
@@ -97,11 +100,11 @@ async fn measure(options: &Options) -> Result<ExitCode> {
     if postgres.is_some() {
         say("two servers on one PostgreSQL: every task once");
         let tasks = options.tasks.min(4_000);
-        let stage = Stage::build(Place::Postgres, url.as_deref(), 40, tasks).await?;
+        let stage = FleetTestbed::build(BenchDatabase::Postgres, url.as_deref(), 40, tasks).await?;
         let fleets = [stage.fleet().await?, stage.fleet().await?];
         let worked = agents::work(&fleets, options.agents, None).await?;
         let distinct = worked.distinct_tasks();
-        bars.push(Bar {
+        bars.push(FleetBar {
             what: format!(
                 "{} agents on two servers, one PostgreSQL: {tasks} tasks, each once",
                 options.agents
@@ -117,21 +120,21 @@ async fn measure(options: &Options) -> Result<ExitCode> {
     Ok(if failed > 0 && !options.no_bars { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn bars(runs: &[Run]) -> Vec<Bar> {
+fn bars(runs: &[FleetRun]) -> Vec<FleetBar> {
     let mut bars = Vec::new();
     for pair in runs.chunks_exact(2) {
         let [few, many] = pair else { continue };
         let here = |what: &str| format!("{}: {what}", many.place.name());
         let round = many.worked.round_mean();
-        if many.place == Place::Sqlite {
-            bars.push(Bar {
+        if many.place == BenchDatabase::Sqlite {
+            bars.push(FleetBar {
                 what: here(&format!("a round with {} projects under 20 ms", many.projects)),
                 told: millis(round),
                 holds: round < ROUND_MAX,
             });
         }
         let growth = round.as_secs_f64() / few.worked.round_mean().as_secs_f64();
-        bars.push(Bar {
+        bars.push(FleetBar {
             what: here(&format!(
                 "{} projects at most {GROWTH_MAX}× the round with {}",
                 many.projects, few.projects
@@ -140,7 +143,7 @@ fn bars(runs: &[Run]) -> Vec<Bar> {
             holds: growth <= GROWTH_MAX,
         });
         let (a, b) = (few.worked.statements_most, many.worked.statements_most);
-        bars.push(Bar {
+        bars.push(FleetBar {
             what: here(&format!(
                 "at most {STATEMENTS_MAX} statements a round, however many projects"
             )),
@@ -151,7 +154,7 @@ fn bars(runs: &[Run]) -> Vec<Bar> {
     bars
 }
 
-fn print_tables(options: &Options, runs: &[Run], bars: &[Bar]) {
+fn print_tables(options: &FleetBenchOptions, runs: &[FleetRun], bars: &[FleetBar]) {
     let titles = [
         "database, projects",
         "claims/s",
@@ -176,7 +179,7 @@ fn print_tables(options: &Options, runs: &[Run], bars: &[Bar]) {
             format!("≤ {}", worked.statements_most),
         ]
     }));
-    let verdict = |bar: &Bar| if bar.holds { "holds" } else { "FAILS" }.to_owned();
+    let verdict = |bar: &FleetBar| if bar.holds { "holds" } else { "FAILS" }.to_owned();
     let mut judged = vec![["bar", "measured", ""].map(str::to_owned)];
     judged.extend(bars.iter().map(|bar| [bar.what.clone(), bar.told.clone(), verdict(bar)]));
     println!("{}; {} tasks, {} agents\n", machine::describe(), options.tasks, options.agents);

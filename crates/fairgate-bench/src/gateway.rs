@@ -1,12 +1,13 @@
-//! `cargo xtask bench gateway`: the gateway beside its peers, in one run, in turns.
+//! `cargo xtask bench gateway`: Fairgate and other gateways, measured in turns within one run.
 //!
-//! One trivial upstream (prebuilt 1 KB answers), one load generator, 32 connections. Each round measures every target in
-//! turn, so that what else the machine does meets them all; the table has the medians of the rounds.
+//! All targets have the same upstream, which sends prebuilt answers of 1 KB, and the same load
+//! generator with 32 connections. Each round measures every target once, so that other load of the
+//! machine affects all of them. The table shows the medians over the rounds.
 
-mod hold;
 mod load;
-mod stage;
+mod queued_memory;
 mod streams;
+mod testbed;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,34 +17,34 @@ use anyhow::{Context, Result};
 use clap::Args;
 
 use crate::machine;
-use load::{Most, Paced};
-use stage::{Kind, Stage, Target};
+use load::{OhaLatency, WrkThroughput};
+use testbed::{BenchTarget, BenchTargetKind, GatewayTestbed};
 
-/// What a run measures and with which programs.
+/// Options of `bench gateway`.
 #[derive(Args)]
-pub(crate) struct Options {
-    /// The gateway's binary, built with --release.
+pub(crate) struct GatewayBenchOptions {
+    /// Path of the gateway's binary, built with --release.
     #[arg(long)]
     pub(crate) fairgate: PathBuf,
-    /// The simulated backend's binary, built with --release.
+    /// Path of the simulated backend's binary, built with --release.
     #[arg(long)]
     pub(crate) sim: PathBuf,
-    /// The load generator for fixed rates.
+    /// Path of oha, the load generator for fixed rates.
     #[arg(long, default_value = "oha")]
     pub(crate) oha: PathBuf,
-    /// LiteLLM's program; left out where absent.
+    /// Path of LiteLLM's program; without this option LiteLLM is not measured.
     #[arg(long)]
     pub(crate) litellm: Option<PathBuf>,
-    /// The start-server.js of Portkey's gateway; left out where absent.
+    /// Path of start-server.js of Portkey's gateway; without this option Portkey is not measured.
     #[arg(long)]
     pub(crate) portkey: Option<PathBuf>,
-    /// How many rounds; the medians are told.
+    /// Number of rounds; the table shows the medians over the rounds.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// How long each measurement takes, in seconds.
+    /// Duration of each measurement, in seconds.
     #[arg(long, default_value_t = 4)]
     seconds: u64,
-    /// Only print: succeed where a bar fails.
+    /// Succeed even if a bar fails; the table still shows the failure.
     #[arg(long)]
     no_bars: bool,
     /// Print the table as Markdown, with date and machine.
@@ -51,32 +52,33 @@ pub(crate) struct Options {
     markdown: bool,
 }
 
-/// Measures, prints the tables on stdout, and fails where a bar does.
-pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+/// Measures all targets, prints the tables on stdout, and fails if a bar fails.
+pub(crate) fn run(options: &GatewayBenchOptions) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(measure(options))
 }
 
-async fn measure(options: &Options) -> Result<ExitCode> {
+async fn measure(options: &GatewayBenchOptions) -> Result<ExitCode> {
     let since = Instant::now();
     let say = |what: &str| eprintln!("{:4.0} s  {what}", since.elapsed().as_secs_f64());
     let time = Duration::from_secs(options.seconds);
     say("starting the upstream and all targets");
-    let mut stage = Stage::build(options).await?;
-    let mut seen: Vec<Seen> = stage.targets.iter().map(|_| Seen::default()).collect();
+    let mut stage = GatewayTestbed::build(options).await?;
+    let mut seen: Vec<TargetMeasurements> =
+        stage.targets.iter().map(|_| TargetMeasurements::default()).collect();
     for round in 1..=options.rounds {
         for (target, seen) in stage.targets.iter().zip(&mut seen) {
             say(&format!("round {round}: the most that {} carries", target.kind.name()));
             seen.most(target, &stage, time)?;
         }
     }
-    let fairgate = seen_of(&stage.targets, &seen, Kind::Fairgate)?;
+    let fairgate = measurements_of(&stage.targets, &seen, BenchTargetKind::Fairgate)?;
     let rate = fairgate.per_second() * 0.2;
     for round in 1..=options.rounds {
         for (target, seen) in stage.targets.iter().zip(&mut seen) {
-            if target.kind.is_paced(rate, seen.per_second()) {
+            if target.kind.can_carry(rate, seen.per_second()) {
                 say(&format!("round {round}: {} at {rate:.0} requests/s", target.kind.name()));
-                seen.paced.push(load::paced(&options.oha, &target.ask, rate, time)?);
+                seen.paced.push(load::latency_at_rate(&options.oha, &target.ask, rate, time)?);
             }
         }
     }
@@ -89,7 +91,7 @@ async fn measure(options: &Options) -> Result<ExitCode> {
         }
     }
     say("1 000 streams and 10 000 who wait");
-    let held = stage.hold(options, &say).await?;
+    let held = stage.measure_queued_memory(options, &say).await?;
     let bars = bars(&stage.targets, &seen, held)?;
     print_tables(options, &stage.targets, &seen, rate, &bars);
     stage.end()?;
@@ -98,21 +100,21 @@ async fn measure(options: &Options) -> Result<ExitCode> {
     Ok(if failed > 0 && !options.no_bars { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// What was measured of one target, by round.
+/// Measurements of one target; each list has one entry per round.
 #[derive(Default)]
-struct Seen {
-    most: Vec<Most>,
-    /// Processor time a request, in microseconds.
+struct TargetMeasurements {
+    most: Vec<WrkThroughput>,
+    /// Processor time per request at the greatest throughput, in microseconds.
     cpu: Vec<f64>,
-    paced: Vec<Paced>,
-    /// Sorted delays of each round, in microseconds.
+    paced: Vec<OhaLatency>,
+    /// Delays of the streams' first chunks in microseconds, sorted within each round.
     first_chunks: Vec<Vec<u64>>,
 }
 
-impl Seen {
-    fn most(&mut self, target: &Target, stage: &Stage, time: Duration) -> Result<()> {
+impl TargetMeasurements {
+    fn most(&mut self, target: &BenchTarget, stage: &GatewayTestbed, time: Duration) -> Result<()> {
         let before = target.program.cpu();
-        let most = load::most(&target.ask, stage.folder(), time)?;
+        let most = load::max_throughput(&target.ask, stage.folder(), time)?;
         let cpu = target.program.cpu().saturating_sub(before);
         self.cpu.push(cpu.as_secs_f64() * 1e6 / most.requests.max(1.0));
         self.most.push(most);
@@ -155,21 +157,29 @@ fn median(numbers: impl Iterator<Item = f64>) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-fn seen_of<'a>(targets: &[Target], seen: &'a [Seen], kind: Kind) -> Result<&'a Seen> {
+fn measurements_of<'a>(
+    targets: &[BenchTarget],
+    seen: &'a [TargetMeasurements],
+    kind: BenchTargetKind,
+) -> Result<&'a TargetMeasurements> {
     let index = targets.iter().position(|target| target.kind == kind);
     index.and_then(|index| seen.get(index)).with_context(|| format!("no {} here", kind.name()))
 }
 
-/// One requirement, what was measured, and whether it holds.
-struct Bar {
+/// One requirement, the measured value in words, and whether the requirement holds.
+struct GatewayBar {
     what: &'static str,
     told: String,
     holds: bool,
 }
 
-fn bars(targets: &[Target], seen: &[Seen], held: hold::Held) -> Result<Vec<Bar>> {
-    let fairgate = seen_of(targets, seen, Kind::Fairgate)?;
-    let nginx = seen_of(targets, seen, Kind::Nginx)?;
+fn bars(
+    targets: &[BenchTarget],
+    seen: &[TargetMeasurements],
+    held: queued_memory::QueuedMemory,
+) -> Result<Vec<GatewayBar>> {
+    let fairgate = measurements_of(targets, seen, BenchTargetKind::Fairgate)?;
+    let nginx = measurements_of(targets, seen, BenchTargetKind::Nginx)?;
     let rate = fairgate.per_second() / nginx.per_second();
     let cpu = fairgate.cpu() / nginx.cpu();
     let p99 = fairgate.p99_ms() / nginx.p99_ms();
@@ -177,7 +187,7 @@ fn bars(targets: &[Target], seen: &[Seen], held: hold::Held) -> Result<Vec<Bar>>
     #[expect(clippy::cast_precision_loss, reason = "megabytes")]
     let memory = held.resident_max as f64 / 1e6;
     let errors = held.errors;
-    let bar = |what, told, holds| Bar { what, told, holds };
+    let bar = |what, told, holds| GatewayBar { what, told, holds };
     Ok(vec![
         bar("requests/s, at least 0.4× nginx", format!("{rate:.2}×"), rate >= 0.4),
         bar("processor time a request, at most 4× nginx", format!("{cpu:.2}×"), cpu <= 4.0),
@@ -193,7 +203,13 @@ fn bars(targets: &[Target], seen: &[Seen], held: hold::Held) -> Result<Vec<Bar>>
 }
 
 #[expect(clippy::print_stdout, reason = "the result")]
-fn print_tables(options: &Options, targets: &[Target], seen: &[Seen], rate: f64, bars: &[Bar]) {
+fn print_tables(
+    options: &GatewayBenchOptions,
+    targets: &[BenchTarget],
+    seen: &[TargetMeasurements],
+    rate: f64,
+    bars: &[GatewayBar],
+) {
     let mut rows = vec![[
         "through".to_owned(),
         "requests/s".into(),
@@ -232,7 +248,7 @@ fn print_tables(options: &Options, targets: &[Target], seen: &[Seen], rate: f64,
     println!("{}", columns(&bars, options.markdown));
 }
 
-/// Rows under their headings, aligned, as text or as Markdown.
+/// Aligns rows under their headings, as text or as Markdown.
 pub(crate) fn columns<const N: usize>(rows: &[[String; N]], markdown: bool) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();

@@ -1,4 +1,5 @@
-//! The plainest HTTP/1.1 client there is: one connection, one request, and every byte as it comes.
+//! A minimal HTTP/1.1 client. Each connection carries one request, and the caller sees every byte
+//! of the response as it arrives.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,42 +10,42 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-/// What a gateway is asked: where, with which headers, with which body.
+/// A request to a gateway or router: address, headers and body.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct BenchRequest {
     pub(crate) addr: SocketAddr,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
 
-/// As much of an answer as there was.
+/// The bytes of a response that have arrived so far.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
+pub(crate) struct BenchResponse {
     bytes: Vec<u8>,
-    /// Where the body begins, once the head is whole.
+    /// Offset at which the body begins; `None` until the whole head has arrived.
     head: Option<usize>,
 }
 
-impl Answer {
-    /// The status, once the head is here.
+impl BenchResponse {
+    /// Returns the HTTP status; `None` until the whole head has arrived.
     pub(crate) fn status(&self) -> Option<u16> {
         self.head?;
         std::str::from_utf8(self.bytes.get(9..12)?).ok()?.parse().ok()
     }
 
-    /// A header's value.
+    /// Returns the value of the header with this name, if it has arrived.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let head = std::str::from_utf8(&self.bytes[..self.head?]).ok()?;
         let mut lines = head.lines().filter_map(|line| line.split_once(':'));
         lines.find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
 
-    /// Everything after the head, chunk sizes included.
+    /// Returns all bytes after the head, including the sizes of the chunks in a chunked response.
     pub(crate) fn body(&self) -> &[u8] {
         &self.bytes[self.head.unwrap_or(self.bytes.len())..]
     }
 
-    /// Whether it came to its proper end.
+    /// Returns whether the whole response has arrived.
     pub(crate) fn is_whole(&self) -> bool {
         match self.header("content-length").and_then(|length| length.parse::<usize>().ok()) {
             Some(length) => self.body().len() == length,
@@ -52,8 +53,8 @@ impl Answer {
         }
     }
 
-    /// Adds what has come.
-    pub(crate) fn take(&mut self, piece: &[u8]) {
+    /// Appends bytes that have just arrived.
+    pub(crate) fn append(&mut self, piece: &[u8]) {
         self.bytes.extend_from_slice(piece);
         if self.head.is_none() {
             let end = self.bytes.windows(4).position(|window| window == b"\r\n\r\n");
@@ -62,31 +63,32 @@ impl Answer {
     }
 }
 
-/// Sends a request and reads its answer to the end of the connection, until the deadline, or until `on_bytes`, which
-/// sees each piece and all before it, has seen enough.
-pub(crate) async fn ask(
-    ask: &Ask,
+/// Sends a request and reads the response until the connection ends, the deadline passes, or
+/// `on_bytes` returns a break. `on_bytes` gets the whole response so far and the bytes that have
+/// just arrived.
+pub(crate) async fn send(
+    ask: &BenchRequest,
     patience: Duration,
-    mut on_bytes: impl FnMut(&Answer, &[u8]) -> ControlFlow<()>,
-) -> io::Result<Answer> {
+    mut on_bytes: impl FnMut(&BenchResponse, &[u8]) -> ControlFlow<()>,
+) -> io::Result<BenchResponse> {
     let deadline = Instant::now() + patience;
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the answer did not end in time");
     let mut stream = timeout_at(deadline, TcpStream::connect(ask.addr)).await.map_err(late)??;
     stream.set_nodelay(true)?;
     stream.write_all(&request(ask)).await?;
-    let mut answer = Answer::default();
+    let mut answer = BenchResponse::default();
     let mut piece = [0; 4096];
     loop {
         let n = timeout_at(deadline, stream.read(&mut piece)).await.map_err(late)??;
-        answer.take(&piece[..n]);
+        answer.append(&piece[..n]);
         if n == 0 || on_bytes(&answer, &piece[..n]).is_break() {
             return Ok(answer);
         }
     }
 }
 
-/// The bytes of a request.
-pub(crate) fn request(ask: &Ask) -> Vec<u8> {
+/// Serialises a request as HTTP/1.1.
+pub(crate) fn request(ask: &BenchRequest) -> Vec<u8> {
     let header = |(name, value): &(String, String)| format!("{name}: {value}\r\n");
     let headers: String = ask.headers.iter().map(header).collect();
     let (addr, body) = (ask.addr, &ask.body);
@@ -102,9 +104,9 @@ pub(crate) fn request(ask: &Ask) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn answer(bytes: &[u8]) -> Answer {
-        let mut answer = Answer::default();
-        bytes.chunks(3).for_each(|piece| answer.take(piece));
+    fn answer(bytes: &[u8]) -> BenchResponse {
+        let mut answer = BenchResponse::default();
+        bytes.chunks(3).for_each(|piece| answer.append(piece));
         answer
     }
 

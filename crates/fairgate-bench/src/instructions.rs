@@ -1,7 +1,8 @@
-//! How many instructions an operation takes, counted by callgrind: repeatable where times are not.
+//! Instructions per operation, counted by callgrind. Unlike times, the counts are repeatable.
 //!
-//! Callgrind runs this program again with one side of one case, and counts only inside the function that is
-//! timed. So neither the opening of the pool nor the scout that runs ahead is in the number.
+//! Callgrind runs this program again with one side of one case, and counts only inside the timed
+//! function. So neither the setup of the pool nor the untimed copy of the pool that runs ahead (see
+//! `steady`) is counted.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -11,14 +12,26 @@ use anyhow::{Context, Result, bail};
 
 use crate::measure::TIMED_FUNCTION;
 
-/// Whether valgrind can be called.
+/// Text in the table for a case in which callgrind did not find the timed function.
+pub(crate) const NO_SYMBOLS: &str = "not counted: no symbols";
+
+/// Result of one run of callgrind.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum InstructionCount {
+    /// Average number of instructions per operation.
+    PerOperation(f64),
+    /// Nothing was counted, because the binary has no symbol for the timed function.
+    NoSymbols,
+}
+
+/// Returns whether valgrind is installed, which instruction counts need.
 pub(crate) fn are_countable() -> bool {
     let version = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
     version.is_ok_and(|status| status.success())
 }
 
-/// The instructions that one side of a case takes per operation.
-pub(crate) fn per_operation(case: &str, side: &str, operations: u64) -> Result<f64> {
+/// Counts the instructions per operation of one side of a case.
+pub(crate) fn per_operation(case: &str, side: &str, operations: u64) -> Result<InstructionCount> {
     let profile = profile_file(case, side);
     let valgrind = Command::new("valgrind")
         .args(["--tool=callgrind", "--collect-atstart=no"])
@@ -34,14 +47,24 @@ pub(crate) fn per_operation(case: &str, side: &str, operations: u64) -> Result<f
         bail!("callgrind of {case} {side} failed: {told}");
     }
     let collected = collected(&told).with_context(|| format!("callgrind tells nothing: {told}"))?;
-    Ok(collected / operations as f64)
+    Ok(counted(collected, operations))
+}
+
+/// Divides the collected instructions by the operations. If callgrind collected none, it did not
+/// find the timed function by its name, and the result is [`InstructionCount::NoSymbols`].
+fn counted(collected: f64, operations: u64) -> InstructionCount {
+    if collected > 0.0 {
+        InstructionCount::PerOperation(collected / operations as f64)
+    } else {
+        InstructionCount::NoSymbols
+    }
 }
 
 fn profile_file(case: &str, side: &str) -> PathBuf {
     env::temp_dir().join(format!("fairgate-bench-{}-{case}-{side}.callgrind", process::id()))
 }
 
-/// The number in callgrind's line `==123== Collected : 4567`.
+/// Parses the number in callgrind's line `==123== Collected : 4567`.
 fn collected(told: &str) -> Option<f64> {
     let line = told.lines().find(|line| line.contains("Collected : "))?;
     line.rsplit(' ').next()?.parse().ok()
@@ -56,5 +79,7 @@ mod tests {
         let told = "==9== Events    : Ir\n==9== Collected : 1234567\n==9==\n";
         assert_eq!(collected(told), Some(1_234_567.0));
         assert_eq!(collected("==9== nothing\n"), None);
+        assert_eq!(counted(5000.0, 10), InstructionCount::PerOperation(500.0));
+        assert_eq!(counted(0.0, 10), InstructionCount::NoSymbols);
     }
 }

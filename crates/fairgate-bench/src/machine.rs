@@ -1,10 +1,10 @@
-//! Where and when a run was made.
+//! Date and machine of a run, for the heading of a report.
 
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, thread};
 
-/// Date, processor, cores and compiler, in one line.
+/// Returns date, processor, cores and compiler, in one line.
 pub(crate) fn describe() -> String {
     let date = date();
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -25,14 +25,14 @@ fn compiler() -> String {
     version.map_or("an unknown rustc".into(), |version| version.trim().into())
 }
 
-/// Today in UTC.
+/// Returns today's date in UTC.
 fn date() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (year, month, day) = civil(now.as_secs() / 86_400);
     format!("{year}-{month:02}-{day:02}")
 }
 
-/// The date so many days after 1970-01-01, in the Gregorian calendar.
+/// Converts a number of days since 1970-01-01 to year, month and day in the Gregorian calendar.
 fn civil(days: u64) -> (u64, u64, u64) {
     let is_leap = |year: u64| {
         year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))

@@ -1,9 +1,10 @@
-//! The benchmarks: `cargo xtask bench core`, `bench prefix`, `bench gateway`,
-//! `bench router` and `bench fleet`.
+//! The benchmarks: `cargo xtask bench core`, `bench prefix`, `bench gateway`, `bench router` and
+//! `bench fleet`.
 //!
-//! Everything is compared with something else in the same run, in turns, so that the numbers mean the same on
-//! any machine: a table of ratios. Where valgrind is there the instructions are counted too, which do not
-//! depend on what else the machine does.
+//! Each benchmark measures two or more subjects in turns within one run, and its bars are mostly on
+//! the ratios between them. Ratios, unlike times, are comparable between machines. If valgrind is
+//! installed, instructions are counted too, because they do not depend on other load of the
+//! machine.
 #![allow(clippy::print_stdout, reason = "a command line program talks on stdout")]
 
 mod allocation;
@@ -33,68 +34,70 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 /// The benchmarks of Fairgate, as ratios.
 #[derive(Parser)]
-struct Arguments {
+struct BenchArguments {
     #[command(subcommand)]
-    command: Command,
+    command: BenchCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
-    /// Measures everything and prints one table. Fails where a bar does.
-    Core(report::Options),
-    /// Measures the prefix index, and placing by cached tokens. Fails where a bar does.
-    Prefix(report::Options),
-    /// Measures the gateway beside nginx, LiteLLM and Portkey. Fails where a bar does.
-    Gateway(gateway::Options),
-    /// Routes conversations and agents through Fairgate and its peers to simulated workers with prefix caches. Fails
-    /// where a bar does.
-    Router(router::Options),
-    /// Has agents claim and complete tasks, on SQLite and PostgreSQL. Fails where a bar does.
-    Fleet(fleet::Options),
-    /// Runs the gateway at load while clients leave and programs are killed. Fails where anything is lost or leaks.
-    Soak(soak::Options),
-    /// Times one side of one case, and prints the nanoseconds per operation: for profilers.
+enum BenchCommand {
+    /// Measures all cases of the core and prints one table. Fails if a bar fails.
+    Core(report::CoreBenchOptions),
+    /// Measures the prefix index, and the choice of workers by cached tokens. Fails if a bar fails.
+    Prefix(report::CoreBenchOptions),
+    /// Measures Fairgate, nginx, LiteLLM and Portkey in the same run. Fails if a bar fails.
+    Gateway(gateway::GatewayBenchOptions),
+    /// Routes conversations and agents through Fairgate and other routers to simulated workers with
+    /// prefix caches. Fails if a bar fails.
+    Router(router::RouterBenchOptions),
+    /// Lets agents claim and complete tasks as fast as they can, on SQLite and PostgreSQL. Fails if
+    /// a bar fails.
+    Fleet(fleet::FleetBenchOptions),
+    /// Runs the gateway at load while clients leave and programs are killed. Fails if a request is
+    /// lost or memory leaks.
+    Soak(soak::SoakOptions),
+    /// Times one side of one case, for profilers, and prints the nanoseconds per operation.
     One {
-        /// The name of the case.
+        /// Name of the case, as in the table.
         case: String,
-        /// Which of the two.
-        side: SideName,
-        /// How many operations.
+        /// Side of the case to time.
+        side: CaseSideName,
+        /// Number of operations to time.
         #[arg(long, default_value_t = 1000)]
         operations: u64,
     },
-    /// Fills a pool with a million waiting requests, and prints the bytes of each: texts, asked for and resident
-    /// beside them.
+    /// Fills a pool with a million waiting requests and prints three numbers of bytes per request:
+    /// its texts, the allocated bytes beyond the texts, and the resident bytes beyond the texts.
     Memory {
-        /// The name of the case.
+        /// Name of the memory case.
         case: String,
     },
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum SideName {
+enum CaseSideName {
     Base,
     Big,
 }
 
 fn main() -> Result<ExitCode> {
-    match Arguments::parse().command {
-        Command::Core(options) => report::run(&options),
-        Command::Prefix(options) => report::run_prefix(&options),
-        Command::Fleet(options) => fleet::run(&options),
-        Command::Gateway(options) => gateway::run(&options),
-        Command::Router(options) => router::run(&options),
-        Command::Soak(options) => soak::run(&options),
-        Command::One { case, side, operations } => {
+    match BenchArguments::parse().command {
+        BenchCommand::Core(options) => report::run(&options),
+        BenchCommand::Prefix(options) => report::run_prefix(&options),
+        BenchCommand::Fleet(options) => fleet::run(&options),
+        BenchCommand::Gateway(options) => gateway::run(&options),
+        BenchCommand::Router(options) => router::run(&options),
+        BenchCommand::Soak(options) => soak::run(&options),
+        BenchCommand::One { case, side, operations } => {
             let case = cases::find(&case).context("no such case")?;
             let side = match side {
-                SideName::Base => &case.base,
-                SideName::Big => &case.big,
+                CaseSideName::Base => &case.base,
+                CaseSideName::Big => &case.big,
             };
             println!("{:.1}", (side.open)().time(operations));
             Ok(ExitCode::SUCCESS)
         }
-        Command::Memory { case } => {
+        BenchCommand::Memory { case } => {
             let [texts, asked, resident] = memory::fill(&case)?;
             println!("{texts} {asked} {resident}");
             Ok(ExitCode::SUCCESS)

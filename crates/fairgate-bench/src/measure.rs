@@ -1,20 +1,20 @@
-//! Two things timed in turns, so that whatever else the machine does meets both.
+//! Timing of two subjects in turns, so that other load of the machine affects both.
 //!
-//! On a machine with other work a thread is often stopped in the middle. How long it then waited for a processor
-//! is known to the system to the nanosecond, and does not count.
+//! On a busy machine a thread is often preempted. The kernel reports to the nanosecond how long the
+//! thread waited for a processor, and that time is subtracted from the measurement.
 
 use std::fs;
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Something that can be timed again and again.
-pub(crate) trait Subject {
-    /// Nanoseconds per operation, over this many of them.
+/// A subject that can be timed repeatedly.
+pub(crate) trait TimedSubject {
+    /// Runs the given number of operations and returns the nanoseconds per operation.
     fn time(&mut self, operations: u64) -> f64;
 }
 
-/// The name of the function in which everything that is timed happens, so that instructions can be counted in
-/// it alone.
+/// Name of the function in which all timed work happens. Callgrind counts instructions only inside
+/// this function.
 pub(crate) const TIMED_FUNCTION: &str = "on_the_clock";
 
 #[inline(never)]
@@ -22,7 +22,8 @@ fn on_the_clock<T>(work: impl FnOnce() -> T) -> T {
     black_box(work())
 }
 
-/// How long some work takes, without the time in which others had the processor.
+/// Runs `work` and returns its result and its time in nanoseconds, without the time in which the
+/// thread waited for a processor.
 pub(crate) fn nanoseconds<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let waited = waited_ns();
     let start = Instant::now();
@@ -31,48 +32,52 @@ pub(crate) fn nanoseconds<T>(work: impl FnOnce() -> T) -> (T, f64) {
     (result, took - (waited_ns() - waited))
 }
 
-/// How long this thread has waited for a processor since it began; 0 where the system does not tell.
+/// Returns how many nanoseconds this thread has waited for a processor since the thread began; 0 if
+/// the system does not report this.
 fn waited_ns() -> f64 {
     let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     told.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or_default()
 }
 
-/// What came of timing a base case and a big case in turns.
+/// Result of timing a base case and a big case in turns.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Comparison {
-    /// The median time of an operation, in nanoseconds.
+pub(crate) struct TimeComparison {
+    /// Median time of one operation of the base case, in nanoseconds.
     pub(crate) base_ns: f64,
     pub(crate) big_ns: f64,
-    /// The median, over the repetitions, of the big case's time over that of the base case just before it.
+    /// Median of the ratios of all repetitions. The ratio of a repetition is the big case's time
+    /// divided by the time of the base case measured just before.
     pub(crate) ratio: f64,
 }
 
-/// Times both in turns; each call gives the nanoseconds of one operation.
+/// Times the base case and the big case in turns. Each closure times its case once and returns the
+/// nanoseconds per operation.
 pub(crate) fn compare(
     repetitions: usize,
     mut base: impl FnMut() -> f64,
     mut big: impl FnMut() -> f64,
-) -> Comparison {
+) -> TimeComparison {
     let pairs: Vec<(f64, f64)> = (0..repetitions).map(|_| (base(), big())).collect();
-    Comparison {
+    TimeComparison {
         base_ns: median(pairs.iter().map(|(base, _)| *base)),
         big_ns: median(pairs.iter().map(|(_, big)| *big)),
         ratio: median(pairs.iter().map(|(base, big)| big / base)),
     }
 }
 
-/// Times the base case so often, then the big case once.
+/// Times the base case `repetitions` times, then the big case once.
 pub(crate) fn compare_with_once(
     repetitions: usize,
     base: impl FnMut() -> f64,
     big: impl FnOnce() -> f64,
-) -> Comparison {
+) -> TimeComparison {
     let base_ns = median(std::iter::repeat_with(base).take(repetitions));
     let big_ns = big();
-    Comparison { base_ns, big_ns, ratio: big_ns / base_ns }
+    TimeComparison { base_ns, big_ns, ratio: big_ns / base_ns }
 }
 
-/// The value in the middle; of an even number of them, the higher one.
+/// Returns the middle value. For an even number of values, returns the higher of the two middle
+/// ones.
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

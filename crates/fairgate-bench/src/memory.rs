@@ -1,7 +1,7 @@
-//! What a waiting request takes beside its texts, at a million of them.
+//! Memory per waiting request beyond the request's texts, measured with a million waiting requests.
 //!
-//! Each case runs in a process of its own: the bytes that the pool asked for are counted by the allocator, the
-//! bytes that are resident are told by the system, allocator's overhead and all.
+//! Each case runs in its own process. The allocator counts the bytes that the pool allocated. The
+//! system reports the resident bytes, which include the allocator's overhead.
 
 use std::process::Command;
 use std::{env, fs};
@@ -18,18 +18,18 @@ use crate::{allocation, prefix, scenarios};
 
 const WAITING: u64 = 1_000_000;
 
-/// A pool to fill.
+/// A kind of pool to fill with waiting requests.
 pub(crate) struct MemoryCase {
     pub(crate) name: &'static str,
     pub(crate) what: &'static str,
     policy: fn() -> Policy,
     by: Attribute,
     flows: u64,
-    /// Whether it must stay below the bar.
+    /// True if the case must stay below the bar on bytes per request.
     pub(crate) barred: bool,
 }
 
-/// All of them.
+/// All memory cases, in the order of the table.
 pub(crate) const CASES: &[MemoryCase] = &[
     MemoryCase {
         name: "queue",
@@ -65,19 +65,20 @@ pub(crate) const CASES: &[MemoryCase] = &[
     },
 ];
 
-/// Bytes per waiting request.
+/// Bytes per waiting request, as the mean over a million requests.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bytes {
-    /// Of its id and attributes.
+pub(crate) struct BytesPerRequest {
+    /// Bytes of the request's id and attributes.
     pub(crate) texts: f64,
-    /// Asked for beside those.
+    /// Allocated bytes beyond those of the texts.
     pub(crate) asked: f64,
-    /// Resident beside those.
+    /// Resident bytes beyond those of the texts.
     pub(crate) resident: f64,
 }
 
-/// Fills the pool of a case in a new process.
-pub(crate) fn measure(case: &str) -> Result<Bytes> {
+/// Starts a new process that fills the pool of a case, and returns the bytes per request that it
+/// prints.
+pub(crate) fn measure(case: &str) -> Result<BytesPerRequest> {
     let output = Command::new(env::current_exe()?).args(["memory", case]).output()?;
     let told = String::from_utf8(output.stdout)?;
     ensure!(
@@ -87,13 +88,15 @@ pub(crate) fn measure(case: &str) -> Result<Bytes> {
     );
     let mut numbers = told.split_whitespace().map(str::parse::<f64>);
     let mut next = || numbers.next().context("three numbers")?.context("a number");
-    Ok(Bytes { texts: next()?, asked: next()?, resident: next()? })
+    Ok(BytesPerRequest { texts: next()?, asked: next()?, resident: next()? })
 }
 
-/// The case of the prefix index, whose blocks have no texts.
+/// Name of the case that fills the prefix index. Blocks of a prompt have no texts, so that number
+/// is 0.
 pub(crate) const PREFIX_INDEX: &str = "prefix-index";
 
-/// Fills the pool of a case in this process; returns texts, asked for and resident.
+/// Fills the pool of a case in this process. Returns three numbers of bytes per request: texts,
+/// allocated beyond the texts, and resident beyond the texts.
 pub(crate) fn fill(case: &str) -> Result<[f64; 3]> {
     if case == PREFIX_INDEX {
         return fill_index();
@@ -132,11 +135,12 @@ fn fill_index() -> Result<[f64; 3]> {
     Ok([0.0, each(allocation::live_bytes()), each(resident_bytes()? - before)])
 }
 
-/// What [`sessions`] measures.
+/// Title of the table's row with the measurement by [`sessions`].
 pub(crate) const SESSIONS: &str = "live memory after n requests, each of a session that came once";
 
-/// The bytes that a pool holds after one million and after ten million requests, each of which is submitted, granted and
-/// released under a session name of its own beside a steady one, in a share of sessions.
+/// Returns the bytes that a pool holds after one million and after ten million requests. The pool
+/// shares by session. Each request is submitted, granted and released under a new session name,
+/// while one other session stays in use.
 pub(crate) fn sessions() -> Result<[f64; 2]> {
     allocation::start_counting();
     let mut pool = Pool::new(PoolConfig::new(4, scenarios::sessions_of_equal_weight()));
@@ -162,7 +166,7 @@ pub(crate) fn sessions() -> Result<[f64; 2]> {
     Ok(held)
 }
 
-/// Releases what was granted first of all that is in flight.
+/// Releases the oldest of the granted requests.
 fn release_first(pool: &mut Pool, granted: &mut Vec<Decision>, now: u64) -> Result<()> {
     ensure!(!granted.is_empty(), "something is in flight");
     let Decision::Grant(grant) = granted.remove(0) else { anyhow::bail!("only grants") };

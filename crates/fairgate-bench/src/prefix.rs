@@ -1,64 +1,75 @@
-//! The prefix index: what a look-up takes by the length of the prompt, by what is stored, and what a block costs in memory.
+//! Benchmarks of the prefix index: the time of a look-up by the length of the prompt and by the
+//! number of stored prompts, and the memory per block.
 
 use std::hint::black_box;
 
-use fairgate_dialect::{Ask, Piece, Route};
-use fairgate_prefix::{Chain, ChainBuilder, Identity, Index, SecretKey, Worker};
+use fairgate_dialect::{PromptPiece, RequestFields, Route};
+use fairgate_prefix::{
+    CacheIdentity, PrefixIndex, PrefixWorker, PromptChain, PromptChainBuilder, SecretKey,
+};
 use fairgate_testkit::workload::Rng;
 
-use crate::cases::{Case, Side, cycles, side};
-use crate::measure::{Subject, nanoseconds};
+use crate::cases::{BenchCase, CaseSide, cycles, side};
+use crate::measure::{TimedSubject, nanoseconds};
 use crate::scenarios as pools;
 use crate::steady::open;
-use crate::table::Bar;
+use crate::table::RatioBar;
 
-/// What [`fill`] fills: the bar is 200 MB for that many.
+/// Number of blocks to which [`fill`] fills the index. The bar is 200 MB of memory for this many
+/// blocks.
 pub(crate) const BLOCKS: usize = 1_000_000;
 const WORKERS: usize = 16;
 const KEY: SecretKey = SecretKey::new([7; 16]);
 const BYTES_PER_TOKEN: usize = 4;
-/// How much text is asked about in turns, so that neither it nor its blocks stay in the processor's cache.
+/// Megabytes of different prompts that are looked up in turns, so that neither the prompts nor
+/// their blocks stay in the processor's cache.
 const MEGABYTES_ASKED: usize = 20;
-/// Where nothing else is said: an agent's prompt.
+/// Default length of a prompt, typical of an agent's request.
 const PROMPT_TOKENS: usize = 4096;
 
 /// All cases, in the order of the table.
-pub(crate) static CASES: &[Case] = &[
+pub(crate) static CASES: &[BenchCase] = &[
     lookup(
         "length",
         "index: read, hash and look up a prompt of n tokens, all of it held",
-        side("16 k", || Box::new(Lookup::new(16 << 10, 100))),
-        side("128 k", || Box::new(Lookup::new(128 << 10, 100))),
-        Bar::GrowsAtMost(8.0),
+        side("16 k", || Box::new(PrefixLookup::new(16 << 10, 100))),
+        side("128 k", || Box::new(PrefixLookup::new(128 << 10, 100))),
+        RatioBar::GrowsAtMost(8.0),
     ),
     lookup(
         "stored",
         "index: look up a prompt of 4 096 tokens among n that are stored",
-        side("1 000", || Box::new(Lookup::new(PROMPT_TOKENS, 1000))),
-        side("100 000", || Box::new(Lookup::new(PROMPT_TOKENS, 100_000))),
-        Bar::AtMost(2.0),
+        side("1 000", || Box::new(PrefixLookup::new(PROMPT_TOKENS, 1000))),
+        side("100 000", || Box::new(PrefixLookup::new(PROMPT_TOKENS, 100_000))),
+        RatioBar::AtMost(2.0),
     ),
     lookup(
         "body",
         "a body of 128 k tokens: read by the gateway in any case, and for the index",
-        side("Ask::read", || Box::new(Reading::new(128 << 10))),
-        side("index", || Box::new(Lookup::new(128 << 10, 100))),
-        Bar::None,
+        side("Ask::read", || Box::new(BodyParsing::new(128 << 10))),
+        side("index", || Box::new(PrefixLookup::new(128 << 10, 100))),
+        RatioBar::None,
     ),
     cycles(
         "placing",
         "placing on one of n workers, each with cached tokens of its own",
         side("4", || open(pools::cached_workers(4))),
         side("64", || open(pools::cached_workers(64))),
-        Bar::AtMost(8.0),
+        RatioBar::AtMost(8.0),
     ),
 ];
 
-const fn lookup(name: &'static str, what: &'static str, base: Side, big: Side, bar: Bar) -> Case {
-    Case { operations: 20, counted: Some(20), ..cycles(name, what, base, big, bar) }
+const fn lookup(
+    name: &'static str,
+    what: &'static str,
+    base: CaseSide,
+    big: CaseSide,
+    bar: RatioBar,
+) -> BenchCase {
+    BenchCase { operations: 20, counted: Some(20), ..cycles(name, what, base, big, bar) }
 }
 
-/// A chat of about so many tokens, whose messages come from a seed.
+/// Builds a chat body of about `tokens` tokens with pseudo-random messages from `seed`.
 fn body(tokens: usize, seed: u64) -> String {
     let mut rng = Rng::new(seed);
     let mut text = String::from(r#"{"model":"m","stream":true,"messages":["#);
@@ -75,24 +86,25 @@ fn body(tokens: usize, seed: u64) -> String {
     text + "]}"
 }
 
-fn chain(body: &str, ask: &Ask) -> Chain {
-    let identity = Identity { model: &ask.model, ..Identity::default() };
-    let mut builder = ChainBuilder::new(KEY, identity);
+fn chain(body: &str, ask: &RequestFields) -> PromptChain {
+    let identity = CacheIdentity { model: &ask.model, ..CacheIdentity::default() };
+    let mut builder = PromptChainBuilder::new(KEY, identity);
     ask.prompt(Route::ChatCompletions, body.as_bytes(), |piece| match piece {
-        Piece::Text(text) => builder.text(text),
-        Piece::File { bytes, counted_bytes } => builder.file(bytes, counted_bytes),
+        PromptPiece::Text(text) => builder.text(text),
+        PromptPiece::File { bytes, counted_bytes } => builder.file(bytes, counted_bytes),
     });
     builder.finish(ask.input_bytes / BYTES_PER_TOKEN as u64)
 }
 
-fn read(body: &str) -> Ask {
-    Ask::read(Route::ChatCompletions, body.as_bytes()).expect("the body is a request")
+fn read(body: &str) -> RequestFields {
+    RequestFields::read(Route::ChatCompletions, body.as_bytes()).expect("the body is a request")
 }
 
-/// An index with so many prompts of 4096 tokens, spread over its workers.
-fn filled(prompts: usize) -> (Index, Vec<Worker>) {
-    let mut index = Index::new(usize::MAX);
-    let workers: Vec<Worker> = (0..WORKERS).map(|_| index.add(1 << 40)).collect();
+/// Builds an index with the given number of prompts of 4096 tokens, spread over all workers of the
+/// index.
+fn filled(prompts: usize) -> (PrefixIndex, Vec<PrefixWorker>) {
+    let mut index = PrefixIndex::new(usize::MAX);
+    let workers: Vec<PrefixWorker> = (0..WORKERS).map(|_| index.add(1 << 40)).collect();
     for number in 0..prompts {
         let chain = stored_chain(number as u64, PROMPT_TOKENS);
         let _ = index.routed(workers[number % WORKERS], &chain);
@@ -100,25 +112,28 @@ fn filled(prompts: usize) -> (Index, Vec<Worker>) {
     (index, workers)
 }
 
-/// A chain of text that comes from a seed, without JSON around it.
-fn stored_chain(seed: u64, tokens: usize) -> Chain {
+/// Builds a prompt chain from pseudo-random text of `tokens` tokens, without a JSON body.
+fn stored_chain(seed: u64, tokens: usize) -> PromptChain {
     let mut rng = Rng::new(seed);
-    let mut builder = ChainBuilder::new(KEY, Identity { model: "m", ..Identity::default() });
+    let mut builder =
+        PromptChainBuilder::new(KEY, CacheIdentity { model: "m", ..CacheIdentity::default() });
     for _ in 0..tokens * BYTES_PER_TOKEN / 256 {
         builder.text(&rng.next_u64().to_le_bytes().repeat(32));
     }
     builder.finish(tokens as u64)
 }
 
-/// From the bodies to the cached tokens of all workers, another body each time.
-struct Lookup {
-    bodies: Vec<(String, Ask)>,
-    index: Index,
+/// Subject that computes the cached tokens of all workers from a body. Each operation takes the
+/// next of many bodies.
+struct PrefixLookup {
+    bodies: Vec<(String, RequestFields)>,
+    index: PrefixIndex,
     next: usize,
 }
 
-impl Lookup {
-    /// Bodies of this length, held by half of the workers beside so many other prompts.
+impl PrefixLookup {
+    /// Creates bodies of `tokens` tokens that half of the workers have cached, in an index with
+    /// `others` other prompts.
     fn new(tokens: usize, others: usize) -> Self {
         let (mut index, workers) = filled(others);
         let bodies = (0..MEGABYTES_ASKED * 1_000_000 / (tokens * BYTES_PER_TOKEN)).map(|number| {
@@ -136,7 +151,7 @@ impl Lookup {
     }
 }
 
-impl Subject for Lookup {
+impl TimedSubject for PrefixLookup {
     fn time(&mut self, operations: u64) -> f64 {
         let work = || {
             for _ in 0..operations {
@@ -151,26 +166,27 @@ impl Subject for Lookup {
     }
 }
 
-/// What the gateway reads of a body whether there is an index or not.
-struct Reading(String);
+/// Subject that parses a body as the gateway does, without looking it up in an index.
+struct BodyParsing(String);
 
-impl Reading {
+impl BodyParsing {
     fn new(tokens: usize) -> Self {
         Self(body(tokens, 1 << 40))
     }
 }
 
-impl Subject for Reading {
+impl TimedSubject for BodyParsing {
     fn time(&mut self, operations: u64) -> f64 {
         let work = || (0..operations).for_each(|_| drop(black_box(read(&self.0))));
         nanoseconds(work).1 / operations as f64
     }
 }
 
-/// Fills an index to its bound of a million blocks, four times over, so that every block has come in the place of another.
-pub(crate) fn fill() -> Index {
-    let mut index = Index::new(BLOCKS);
-    let workers: Vec<Worker> = (0..WORKERS).map(|_| index.add(1 << 40)).collect();
+/// Fills an index with four times as many blocks as its limit of a million, so that every block
+/// left in it has replaced an older one.
+pub(crate) fn fill() -> PrefixIndex {
+    let mut index = PrefixIndex::new(BLOCKS);
+    let workers: Vec<PrefixWorker> = (0..WORKERS).map(|_| index.add(1 << 40)).collect();
     let blocks_each = stored_chain(0, PROMPT_TOKENS).len();
     for number in 0..4 * BLOCKS / blocks_each {
         let chain = stored_chain(number as u64, PROMPT_TOKENS);

@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// The kernel counts processor time in hundredths of a second for everybody.
+/// Unit in which the kernel reports processor time: hundredths of a second.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// A program that ends when this goes.
-pub(crate) struct Program {
+/// A running program, which is killed when this value is dropped.
+pub(crate) struct RunningProgram {
     name: String,
     child: Child,
 }
 
-impl Program {
-    /// Starts it, with what it says going to a file.
+impl RunningProgram {
+    /// Starts the program and writes its output to the file `log`.
     pub(crate) fn start(name: &str, command: &mut Command, log: &Path) -> Result<Self> {
         let out = File::create(log).with_context(|| log.display().to_string())?;
         let err = out.try_clone()?;
@@ -30,7 +30,8 @@ impl Program {
         Ok(Self { name: name.into(), child })
     }
 
-    /// Waits until it takes connections.
+    /// Waits until the program accepts connections at `addr`. Fails after `patience`, or if the
+    /// program ends.
     pub(crate) fn wait_for(&mut self, addr: SocketAddr, patience: Duration) -> Result<()> {
         let deadline = Instant::now() + patience;
         while TcpStream::connect_timeout(&addr, Duration::from_millis(200)).is_err() {
@@ -45,13 +46,13 @@ impl Program {
         Ok(())
     }
 
-    /// The processor time of it and of everything that it started, so far.
+    /// Returns the processor time that the program and its descendants have used so far.
     pub(crate) fn cpu(&self) -> Duration {
-        let ticks: u64 = family(self.child.id()).iter().map(|stat| stat.ticks).sum();
+        let ticks: u64 = process_tree(self.child.id()).iter().map(|stat| stat.ticks).sum();
         Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
     }
 
-    /// The memory of it and of everything that it started, in bytes.
+    /// Returns the resident memory of the program and its descendants, in bytes.
     pub(crate) fn resident(&self) -> u64 {
         let of = |pid: u32| {
             let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -59,26 +60,27 @@ impl Program {
             let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
             kib.unwrap_or(0) * 1024
         };
-        family(self.child.id()).iter().map(|stat| of(stat.pid)).sum()
+        process_tree(self.child.id()).iter().map(|stat| of(stat.pid)).sum()
     }
 
-    /// The id of its process.
+    /// Returns the id of the program's process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it ended, if it did.
+    /// Returns the exit status of the program if it has ended.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
-    /// Kills it without a chance to say goodbye.
+    /// Kills the program with SIGKILL and waits for its end.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Asks it to end, waits for that, and says how it ended.
+    /// Sends SIGTERM to the program, waits for its end, and returns its exit status. If it has not
+    /// ended after `patience`, kills it and fails.
     pub(crate) fn terminate(&mut self, patience: Duration) -> Result<ExitStatus> {
         let id = self.child.id().to_string();
         Command::new("kill").args(["-TERM", &id]).status().context("cannot run kill")?;
@@ -96,23 +98,26 @@ impl Program {
     }
 }
 
-/// How long a program may take to start; LiteLLM takes ten seconds on its own.
+/// Longest time that a program may take to start. LiteLLM alone takes ten seconds on an idle
+/// machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Starts a program that listens, with its log in a folder, and waits until it does.
+/// Starts a server program with its log in `folder`, and waits until the program accepts
+/// connections.
 pub(crate) fn start(
     name: &str,
     command: &mut Command,
     folder: &Path,
     addr: SocketAddr,
-) -> Result<Program> {
+) -> Result<RunningProgram> {
     let log = folder.join(format!("{name}.log"));
-    let mut program = Program::start(name, command, &log)?;
+    let mut program = RunningProgram::start(name, command, &log)?;
     program.wait_for(addr, PATIENCE).with_context(|| tail(&log))?;
     Ok(program)
 }
 
-/// Whether a program answers a GET with 200 within a moment. One that listens may not be ready to answer yet.
+/// Returns whether the program at `addr` answers a GET of `path` with 200 within 200 ms. A program
+/// that accepts connections may not be ready to answer yet.
 pub(crate) fn answers(addr: SocketAddr, path: &str) -> bool {
     let ask = || -> std::io::Result<bool> {
         let moment = Duration::from_millis(200);
@@ -126,7 +131,8 @@ pub(crate) fn answers(addr: SocketAddr, path: &str) -> bool {
     ask().unwrap_or(false)
 }
 
-/// What an admin command of the gateway's binary says about the gateway at `addr` whose data is in `data`.
+/// Runs an admin command against the gateway at `addr`, whose data folder is `data`, and returns
+/// the JSON that the command prints.
 pub(crate) fn admin(
     fairgate: &Path,
     addr: SocketAddr,
@@ -145,39 +151,42 @@ pub(crate) fn admin(
     serde_json::from_slice(&output.stdout).with_context(|| format!("fairgate {}", args.join(" ")))
 }
 
-impl Drop for Program {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
-        // A parent may start its children anew: it stands still before they are counted, and goes first.
+        // A parent may restart its children, so it is stopped before they are listed, and killed
+        // first.
         signal("-STOP", self.child.id());
-        for process in family(self.child.id()) {
+        for process in process_tree(self.child.id()) {
             signal("-KILL", process.pid);
         }
         let _ = self.child.wait();
     }
 }
 
-/// Sends a signal, such as `-STOP`. A process that has ended in the meantime is no error.
+/// Sends a signal, such as `-STOP`, to a process. If the process has already ended, nothing
+/// happens.
 pub(crate) fn signal(name: &str, pid: u32) {
     let pid = pid.to_string();
     let _ = Command::new("kill").args([name, &pid]).stderr(Stdio::null()).status();
 }
 
-/// A process, as the kernel describes it.
-pub(crate) struct Stat {
+/// A process, as the kernel describes it in `/proc`.
+pub(crate) struct ProcessStat {
     pub(crate) pid: u32,
     parent: u32,
     ticks: u64,
 }
 
-/// A process and its descendants, parents first.
-pub(crate) fn family(root: u32) -> Vec<Stat> {
+/// Lists a process and its descendants, parents first.
+pub(crate) fn process_tree(root: u32) -> Vec<ProcessStat> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let mut rest: Vec<Stat> = pids.filter_map(stat).collect();
-    let mut family: Vec<Stat> = Vec::new();
+    let mut rest: Vec<ProcessStat> = pids.filter_map(stat).collect();
+    let mut family: Vec<ProcessStat> = Vec::new();
     loop {
-        let belongs =
-            |stat: &Stat| stat.pid == root || family.iter().any(|member| member.pid == stat.parent);
+        let belongs = |stat: &ProcessStat| {
+            stat.pid == root || family.iter().any(|member| member.pid == stat.parent)
+        };
         let (found, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(belongs);
         if found.is_empty() {
             return family;
@@ -187,28 +196,29 @@ pub(crate) fn family(root: u32) -> Vec<Stat> {
     }
 }
 
-fn stat(pid: u32) -> Option<Stat> {
+fn stat(pid: u32) -> Option<ProcessStat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in brackets, may have spaces in it.
+    // The name, in brackets, may contain spaces.
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
     let parent = u32::try_from(number(1)?).ok()?;
-    Some(Stat { pid, parent, ticks: number(11)? + number(12)? })
+    Some(ProcessStat { pid, parent, ticks: number(11)? + number(12)? })
 }
 
-/// A port that was free a moment ago.
+/// Returns a local address whose port was free a moment ago.
 pub(crate) fn free_addr() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-/// A port that nobody else gets while its program is away: it is below those that the kernel gives to connections. A client
-/// that tries to connect to one of those again and again is connected to itself at some time, and keeps the port.
-pub(crate) fn lasting_addr() -> Result<SocketAddr> {
+/// Returns a local address whose port stays free while the program that uses it is down, because
+/// the port is below the kernel's range for outgoing connections. A client that keeps connecting to
+/// a port within that range can end up connected to itself, and then occupies the port.
+pub(crate) fn addr_below_ephemeral_ports() -> Result<SocketAddr> {
     static TRIED: AtomicU16 = AtomicU16::new(0);
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let first = range.split_whitespace().next().and_then(|port| port.parse::<u16>().ok());
     let first = first.unwrap_or(32_768).max(12_000);
-    // Two soaks at once begin at different places.
+    // Two soaks at once begin at different ports.
     let begin = u16::try_from(std::process::id() % 20_000)?;
     for _ in 0..1000 {
         let tried = TRIED.fetch_add(1, Ordering::Relaxed);
@@ -220,7 +230,7 @@ pub(crate) fn lasting_addr() -> Result<SocketAddr> {
     bail!("no port from 10000 to {first} is free")
 }
 
-/// The last lines of a log, for an error.
+/// Returns the last lines of a log, for an error message.
 pub(crate) fn tail(log: &Path) -> String {
     let Ok(file) = File::open(log) else { return String::new() };
     let lines: Vec<String> = BufReader::new(file).lines().map_while(Result::ok).collect();

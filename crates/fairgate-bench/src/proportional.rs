@@ -1,26 +1,30 @@
-//! The proportional scheduler, strict, against its naive transcription and against itself on larger snapshots.
+//! Benchmarks of the strict proportional scheduler: against the naive scheduler, and against itself
+//! on larger snapshots.
 
 use std::hint::black_box;
 
 use fairgate_core::proportional::{
-    Agent, CreditWeight, Mode, Project, Snapshot, SnapshotParts, Task, schedule,
+    CreditWeight, ScheduleMode, ScheduleSnapshot, ScheduleSnapshotParts, ScheduledAgent,
+    ScheduledProject, ScheduledTask, schedule,
 };
 use fairgate_core::units::Tokens;
 use fairgate_testkit::naive_proportional;
 use fairgate_testkit::workload::Rng;
 
-use crate::measure::{Subject, nanoseconds};
+use crate::measure::{TimedSubject, nanoseconds};
 
 const TASKS_PER_PROJECT: usize = 10;
 
-/// A snapshot in which no two projects weigh the same, which is the dearest for the fast scheduler.
-fn snapshot(projects: usize, agents: usize) -> Snapshot {
+/// Builds a snapshot in which no two projects have the same weight, the most expensive case for the
+/// fast scheduler.
+fn snapshot(projects: usize, agents: usize) -> ScheduleSnapshot {
     let mut rng = Rng::new(3);
-    let mut parts = SnapshotParts { mode: Mode::Strict, ..SnapshotParts::default() };
+    let mut parts =
+        ScheduleSnapshotParts { mode: ScheduleMode::Strict, ..ScheduleSnapshotParts::default() };
     parts.global_budget = Some(Tokens(1 << 50));
     for number in 0..projects {
         let id: Box<str> = format!("project-{number:05}").into();
-        let mut project = Project::new(id.clone());
+        let mut project = ScheduledProject::new(id.clone());
         let thousandths = 1000 + u64::try_from(number).expect("fits");
         project.credit_weight = CreditWeight::from_thousandths(thousandths).expect("in range");
         project.budget_limit = Some(Tokens(1 << 40));
@@ -28,7 +32,8 @@ fn snapshot(projects: usize, agents: usize) -> Snapshot {
         parts.tasks_completed_in_window.insert(id.clone(), rng.range(0..=3));
         parts.project_available_workspaces.insert(id.clone(), rng.range(1..=4));
         for _ in 0..TASKS_PER_PROJECT {
-            let mut task = Task::ready(format!("task-{:06}", parts.tasks.len()), id.clone());
+            let mut task =
+                ScheduledTask::ready(format!("task-{:06}", parts.tasks.len()), id.clone());
             task.priority = rng.range(0..=9).cast_signed();
             task.created = rng.range(0..=1_000_000).cast_signed();
             task.estimated_tokens = Some(Tokens(rng.range(1..=10_000)));
@@ -36,13 +41,14 @@ fn snapshot(projects: usize, agents: usize) -> Snapshot {
         }
         parts.projects.push(project);
     }
-    parts.agents = (0..agents).map(|agent| Agent::idle(format!("agent-{agent:04}"))).collect();
-    Snapshot::check(parts).expect("a snapshot that can be")
+    parts.agents =
+        (0..agents).map(|agent| ScheduledAgent::idle(format!("agent-{agent:04}"))).collect();
+    ScheduleSnapshot::check(parts).expect("a snapshot that can be")
 }
 
-struct Calls(Snapshot);
+struct ScheduleCalls(ScheduleSnapshot);
 
-impl Subject for Calls {
+impl TimedSubject for ScheduleCalls {
     fn time(&mut self, operations: u64) -> f64 {
         let ((), took) = nanoseconds(|| {
             for _ in 0..operations {
@@ -53,14 +59,15 @@ impl Subject for Calls {
     }
 }
 
-/// Calls on a snapshot of so many projects, ten ready tasks each, and so many idle agents.
-pub(crate) fn open(projects: usize, agents: usize) -> Box<dyn Subject> {
-    Box::new(Calls(snapshot(projects, agents)))
+/// Returns a subject that schedules the same snapshot in each operation. The snapshot has
+/// `projects` projects with ten ready tasks each, and `agents` idle agents.
+pub(crate) fn open(projects: usize, agents: usize) -> Box<dyn TimedSubject> {
+    Box::new(ScheduleCalls(snapshot(projects, agents)))
 }
 
-struct NaiveCalls(Snapshot);
+struct NaiveScheduleCalls(ScheduleSnapshot);
 
-impl Subject for NaiveCalls {
+impl TimedSubject for NaiveScheduleCalls {
     fn time(&mut self, operations: u64) -> f64 {
         let (given, took) = nanoseconds(|| {
             let call = |_| naive_proportional::schedule(&self.0);
@@ -72,7 +79,8 @@ impl Subject for NaiveCalls {
     }
 }
 
-/// The same calls of the naive transcription, compared with ours.
-pub(crate) fn open_naive(projects: usize, agents: usize) -> Box<dyn Subject> {
-    Box::new(NaiveCalls(snapshot(projects, agents)))
+/// Like [`open`], but with the naive scheduler. After each timing its result is compared with that
+/// of the fast scheduler.
+pub(crate) fn open_naive(projects: usize, agents: usize) -> Box<dyn TimedSubject> {
+    Box::new(NaiveScheduleCalls(snapshot(projects, agents)))
 }

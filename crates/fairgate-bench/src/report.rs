@@ -1,4 +1,5 @@
-//! One run: all cases in turn, then the table.
+//! One run of `bench core` or `bench prefix`: measures all cases one after the other, then prints
+//! the table.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -8,30 +9,31 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::Args;
 
-use crate::cases::{CASES, Case, Instructions, Side, Unit};
-use crate::measure::{Comparison, compare, compare_with_once};
-use crate::table::{Bar, Row, count, render, time, times};
+use crate::cases::{BenchCase, CASES, CaseSide, CaseUnit, InstructionBars};
+use crate::instructions::{InstructionCount, NO_SYMBOLS};
+use crate::measure::{TimeComparison, compare, compare_with_once};
+use crate::table::{BenchRow, RatioBar, count, render, time, times};
 use crate::{instructions, machine, memory, prefix};
 
-/// What a run measures and how it tells.
+/// Options of `bench core` and `bench prefix`.
 #[derive(Args)]
-pub(crate) struct Options {
-    /// Only print: succeed where a bar fails.
+pub(crate) struct CoreBenchOptions {
+    /// Succeed even if a bar fails; the table still shows the failure.
     #[arg(long)]
     no_bars: bool,
     /// Print the table as Markdown, with date and machine.
     #[arg(long)]
     markdown: bool,
-    /// Count no instructions, even where valgrind is there.
+    /// Count no instructions even if valgrind is installed.
     #[arg(long)]
     no_instructions: bool,
-    /// Only what has this in its name.
+    /// Run only the cases whose name contains this text.
     #[arg(long, default_value = "")]
     only: String,
 }
 
-/// The core: measures, prints the table on stdout, and fails where a bar does.
-pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+/// Measures the core, prints the table on stdout, and fails if a bar fails.
+pub(crate) fn run(options: &CoreBenchOptions) -> Result<ExitCode> {
     run_all(options, CASES, |progress| {
         progress.say(memory::SESSIONS);
         let mut rows = vec![sessions_row(memory::sessions()?)];
@@ -43,8 +45,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
-/// The prefix index: the same.
-pub(crate) fn run_prefix(options: &Options) -> Result<ExitCode> {
+/// Measures the prefix index, prints the table on stdout, and fails if a bar fails.
+pub(crate) fn run_prefix(options: &CoreBenchOptions) -> Result<ExitCode> {
     run_all(options, prefix::CASES, |progress| {
         progress.say(memory::PREFIX_INDEX);
         Ok(vec![index_row(memory::measure(memory::PREFIX_INDEX)?)])
@@ -52,12 +54,12 @@ pub(crate) fn run_prefix(options: &Options) -> Result<ExitCode> {
 }
 
 fn run_all(
-    options: &Options,
-    cases: &'static [Case],
-    memory: impl FnOnce(&Progress) -> Result<Vec<Row>>,
+    options: &CoreBenchOptions,
+    cases: &'static [BenchCase],
+    memory: impl FnOnce(&BenchProgress) -> Result<Vec<BenchRow>>,
 ) -> Result<ExitCode> {
-    let progress = Progress(Instant::now());
-    let chosen: Vec<&Case> = cases.iter().filter(|c| c.name.contains(&options.only)).collect();
+    let progress = BenchProgress(Instant::now());
+    let chosen: Vec<&BenchCase> = cases.iter().filter(|c| c.name.contains(&options.only)).collect();
     let mut rows = Vec::new();
     for case in &chosen {
         progress.say(case.what);
@@ -73,22 +75,22 @@ fn run_all(
     if "memory".contains(&options.only) {
         rows.extend(memory(&progress)?);
     }
-    println!("{}", told(&rows, options.markdown));
+    println!("{}", render_report(&rows, options.markdown));
     let failed = rows.iter().filter(|row| row.ok == Some(false)).count();
     progress.say(&format!("done; {failed} bars fail"));
     Ok(if failed > 0 && !options.no_bars { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Tells on stderr what is measured, and since when.
-struct Progress(Instant);
+/// Reports on stderr which case is being measured, with the time since the start of the run.
+struct BenchProgress(Instant);
 
-impl Progress {
+impl BenchProgress {
     fn say(&self, what: &str) {
         eprintln!("{:4.0} s  {what}", self.0.elapsed().as_secs_f64());
     }
 }
 
-fn told(rows: &[Row], markdown: bool) -> String {
+fn render_report(rows: &[BenchRow], markdown: bool) -> String {
     let (machine, table) = (machine::describe(), render(rows, markdown));
     match markdown {
         true => format!("Measured {machine}.\n\n{table}"),
@@ -96,7 +98,7 @@ fn told(rows: &[Row], markdown: bool) -> String {
     }
 }
 
-fn measure(case: &Case) -> Comparison {
+fn measure(case: &BenchCase) -> TimeComparison {
     let (mut base, mut big) = ((case.base.open)(), (case.big.open)());
     let (base, big) = (|| base.time(case.operations), || big.time(case.operations));
     match case.big_once {
@@ -105,12 +107,12 @@ fn measure(case: &Case) -> Comparison {
     }
 }
 
-fn row_of(case: &Case, found: Comparison) -> Row {
-    let cell = |side: &Side, ns: f64| match case.unit {
-        Unit::Time => format!("{}: {}", side.label, time(ns)),
-        Unit::Lines => format!("{}: {} lines/s", side.label, count(1e9 / ns)),
+fn row_of(case: &BenchCase, found: TimeComparison) -> BenchRow {
+    let cell = |side: &CaseSide, ns: f64| match case.unit {
+        CaseUnit::Time => format!("{}: {}", side.label, time(ns)),
+        CaseUnit::Lines => format!("{}: {} lines/s", side.label, count(1e9 / ns)),
     };
-    Row {
+    BenchRow {
         what: case.what.into(),
         base: cell(&case.base, found.base_ns),
         big: cell(&case.big, found.big_ns),
@@ -121,10 +123,11 @@ fn row_of(case: &Case, found: Comparison) -> Row {
     }
 }
 
-/// Ten million requests, each under a session name of its own, may take no more than the first million did.
-fn sessions_row([first, last]: [f64; 2]) -> Row {
-    let bar = Bar::AtMost(1.1);
-    Row {
+/// Builds the table's row about sessions. The pool's memory after ten million requests may be at
+/// most 1.1 times its memory after one million.
+fn sessions_row([first, last]: [f64; 2]) -> BenchRow {
+    let bar = RatioBar::AtMost(1.1);
+    BenchRow {
         what: memory::SESSIONS.into(),
         base: format!("1 million: {:.1} MB", first / 1e6),
         big: format!("10 million: {:.1} MB", last / 1e6),
@@ -135,9 +138,9 @@ fn sessions_row([first, last]: [f64; 2]) -> Row {
     }
 }
 
-fn memory_row(case: &memory::MemoryCase, bytes: memory::Bytes) -> Row {
-    let bar = if case.barred { Bar::BytesAtMost(256.0) } else { Bar::None };
-    Row {
+fn memory_row(case: &memory::MemoryCase, bytes: memory::BytesPerRequest) -> BenchRow {
+    let bar = if case.barred { RatioBar::BytesAtMost(256.0) } else { RatioBar::None };
+    BenchRow {
         what: case.what.into(),
         base: format!("texts: {:.0} B", bytes.texts),
         big: format!("beside: {:.0} B, resident {:.0} B", bytes.asked, bytes.resident),
@@ -148,10 +151,11 @@ fn memory_row(case: &memory::MemoryCase, bytes: memory::Bytes) -> Row {
     }
 }
 
-/// A million blocks may take 200 MB, resident.
-fn index_row(bytes: memory::Bytes) -> Row {
-    let bar = Bar::BytesAtMost(200.0);
-    Row {
+/// Builds the table's row about the memory of the prefix index. A million blocks may take at most
+/// 200 MB of resident memory.
+fn index_row(bytes: memory::BytesPerRequest) -> BenchRow {
+    let bar = RatioBar::BytesAtMost(200.0);
+    BenchRow {
         what: "index: a block of a million, each in the place of another".into(),
         base: "–".into(),
         big: format!("{:.0} B, resident {:.0} B", bytes.asked, bytes.resident),
@@ -162,10 +166,10 @@ fn index_row(bytes: memory::Bytes) -> Row {
     }
 }
 
-/// The instructions of all cases, in their order, counted by as many processes as there are cores; with whether their
-/// bars hold, where there are any.
-fn count_all(cases: &[&Case]) -> Vec<(String, Option<bool>)> {
-    let sides: Vec<(&Case, &str)> =
+/// Counts the instructions of all cases, in as many parallel processes as there are cores. Returns
+/// for each case, in order, the text for the table and whether its bars hold (`None` without bars).
+fn count_all(cases: &[&BenchCase]) -> Vec<(String, Option<bool>)> {
+    let sides: Vec<(&BenchCase, &str)> =
         cases.iter().flat_map(|case| ["base", "big"].map(|side| (*case, side))).collect();
     let next = AtomicUsize::new(0);
     let work = || {
@@ -180,18 +184,38 @@ fn count_all(cases: &[&Case]) -> Vec<(String, Option<bool>)> {
         let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
         workers.into_iter().flat_map(|worker| worker.join().unwrap_or_default()).collect()
     });
-    let of = |case: &Case, side: &str| {
+    let of = |case: &BenchCase, side: &str| {
         let found = counted.iter().find(|(c, s, _)| c.name == case.name && *s == side);
         found.and_then(|(_, _, instructions)| *instructions)
     };
-    let told = |case: &&Case| match of(case, "base").zip(of(case, "big")) {
-        Some((base, big)) => told_instructions(case.instructions, base, big),
-        None => ("–".into(), None),
-    };
+    if counted.iter().any(|(_, _, found)| *found == Some(InstructionCount::NoSymbols)) {
+        eprintln!("        {NO_SYMBOLS_HELP}");
+    }
+    let told =
+        |case: &&BenchCase| describe_counts(case.instructions, of(case, "base"), of(case, "big"));
     cases.iter().map(told).collect()
 }
 
-fn told_instructions(bars: Instructions, base: f64, big: f64) -> (String, Option<bool>) {
+const NO_SYMBOLS_HELP: &str = "callgrind counts inside one function, which it finds by name, and this binary has no names: \
+    no instructions were counted. Build it with CARGO_PROFILE_DIST_STRIP=none, as `cargo xtask bench core` does.";
+
+fn describe_counts(
+    bars: InstructionBars,
+    base: Option<InstructionCount>,
+    big: Option<InstructionCount>,
+) -> (String, Option<bool>) {
+    match (base, big) {
+        (Some(InstructionCount::PerOperation(base)), Some(InstructionCount::PerOperation(big))) => {
+            describe_instructions(bars, base, big)
+        }
+        (Some(InstructionCount::NoSymbols), _) | (_, Some(InstructionCount::NoSymbols)) => {
+            (NO_SYMBOLS.into(), None)
+        }
+        _ => ("–".into(), None),
+    }
+}
+
+fn describe_instructions(bars: InstructionBars, base: f64, big: f64) -> (String, Option<bool>) {
     let growth = big / base;
     let within = |most: Option<f64>, number: f64| most.map(|most| number <= most);
     let bar = |text: Option<String>| text.map(|text| format!(", ≤ {text}")).unwrap_or_default();
@@ -207,13 +231,30 @@ fn told_instructions(bars: Instructions, base: f64, big: f64) -> (String, Option
     (told, holds.into_iter().flatten().reduce(|a, b| a && b))
 }
 
-/// The instructions of one side, where they are to be counted and can be.
-fn count_one(case: &Case, side: &str) -> Option<f64> {
+/// Counts the instructions of one side of a case; `None` if the case does not ask for it or
+/// callgrind failed.
+fn count_one(case: &BenchCase, side: &str) -> Option<InstructionCount> {
     match instructions::per_operation(case.name, side, case.counted?) {
         Ok(found) => Some(found),
         Err(error) => {
             eprintln!("        {error:#}");
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_that_nobody_counted_are_not_told_as_zero() {
+        let bars = InstructionBars { base: Some(100.0), growth: Some(2.0) };
+        let of = |number| Some(InstructionCount::PerOperation(number));
+        let told = describe_counts(bars, of(90.0), of(270.0));
+        assert_eq!(told, ("90, ≤ 100 → 270 (3.00×, ≤ 2.00×)".into(), Some(false)));
+        let unnamed = Some(InstructionCount::NoSymbols);
+        assert_eq!(describe_counts(bars, unnamed, unnamed), (NO_SYMBOLS.into(), None));
+        assert_eq!(describe_counts(bars, of(90.0), None), ("–".into(), None));
     }
 }

@@ -1,13 +1,19 @@
-//! `cargo xtask bench router`: Fairgate beside other routers, in front of simulated workers with prefix caches, over real HTTP.
+//! `cargo xtask bench router`: Fairgate and other routers in front of simulated workers with prefix
+//! caches, over real HTTP.
 //!
-//! Every router gets the same requests and new workers with empty caches. The workers count what they read and what they had
-//! cached; the clients take the time to the first token.
+//! Every router gets the same requests and new workers with empty caches. The workers count input
+//! and cached tokens; the clients measure the time to the first token. Each placement rule also
+//! places the same requests in virtual time (`rules`). Differences between a run over HTTP and the
+//! same rule in virtual time are the effect of HTTP, clocks and other programs of the machine.
 
 mod classes;
-mod drive;
+mod clients;
 mod picture;
 mod placement;
-mod stage;
+mod prompt;
+mod rules;
+mod testbed;
+mod virtual_time;
 mod workload;
 
 use std::path::PathBuf;
@@ -19,39 +25,40 @@ use clap::Args;
 
 use crate::gateway::columns;
 use crate::machine;
-use drive::Seen;
-use placement::Rule;
-use stage::{Router, Stage};
-use workload::{Kind, Workload};
+use clients::RouterMeasurements;
+use testbed::{RouterKind, RouterTestbed};
+use workload::RouterWorkload;
 
-/// What a run measures and with which programs.
+/// Options of `bench router`.
 #[derive(Args)]
-pub(crate) struct Options {
-    /// The gateway's binary.
+pub(crate) struct RouterBenchOptions {
+    /// Path of the gateway's binary.
     #[arg(long)]
     pub(crate) fairgate: PathBuf,
-    /// The Python of an environment with `sglang-router`; left out where absent.
+    /// Python of an environment with `sglang-router`; without this option sglang-router is not
+    /// measured.
     #[arg(long)]
     pub(crate) sglang_python: Option<PathBuf>,
-    /// The program of `vllm-router`; left out where absent.
+    /// Path of `vllm-router`; without this option vllm-router is not measured.
     #[arg(long)]
     pub(crate) vllm_router: Option<PathBuf>,
-    /// The conversations: lines of `timestamp`, `input_length`, `output_length` and `hash_ids`, packed with gzip. Without them only the agents run.
+    /// Trace of conversations: a gzip file whose lines have `timestamp`, `input_length`,
+    /// `output_length` and `hash_ids`. Without this option only the agents' workload is measured.
     #[arg(long)]
     trace: Option<PathBuf>,
-    /// How long each run lasts, in seconds.
+    /// Duration of each run, in seconds.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
-    /// How many workers, one run each.
+    /// Numbers of workers; every router is measured with each of them.
     #[arg(long, value_delimiter = ',', default_value = "4,16")]
     workers: Vec<usize>,
-    /// Where to write the picture.
+    /// File to which the picture of the results is written, as SVG.
     #[arg(long, default_value = "bench-router.svg")]
     svg: PathBuf,
-    /// Only place the conversations in virtual time, by each rule of placement.
-    #[arg(long, requires = "trace")]
+    /// Only place the requests in virtual time, by each placement rule, without HTTP.
+    #[arg(long)]
     rules_only: bool,
-    /// Only print: succeed where a bar fails.
+    /// Succeed even if a bar fails; the table still shows the failure.
     #[arg(long)]
     no_bars: bool,
     /// Print the table as Markdown, with date and machine.
@@ -59,33 +66,37 @@ pub(crate) struct Options {
     markdown: bool,
 }
 
-/// One workload through one router to so many workers.
-pub(crate) struct Run {
+/// Result of one workload sent through one router to a number of workers.
+pub(crate) struct RouterRun {
     pub(crate) workload: &'static str,
     pub(crate) workers: usize,
-    pub(crate) router: Router,
-    pub(crate) seen: Seen,
+    pub(crate) router: RouterKind,
+    pub(crate) seen: RouterMeasurements,
 }
 
-/// Measures, prints the tables on stdout, and fails where a bar does.
-pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+/// Measures all routers, prints the tables on stdout, and fails if a bar fails.
+pub(crate) fn run(options: &RouterBenchOptions) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(measure(options))
 }
 
-async fn measure(options: &Options) -> Result<ExitCode> {
+async fn measure(options: &RouterBenchOptions) -> Result<ExitCode> {
     let since = Instant::now();
     let say = |what: &str| eprintln!("{:4.0} s  {what}", since.elapsed().as_secs_f64());
     let time = Duration::from_secs(options.seconds);
     let mut workloads = Vec::new();
     if let Some(trace) = &options.trace {
-        workloads.push(Workload::conversations(trace, time)?);
+        workloads.push(RouterWorkload::conversations(trace, time)?);
     }
+    workloads.push(RouterWorkload::agents(time));
+    say("the rules of placement, in virtual time");
+    let cells = rules::place_all(&workloads, &options.workers);
     if options.rules_only {
-        print_rules(options, &workloads);
-        return Ok(ExitCode::SUCCESS);
+        rules::print(&cells, options.markdown);
+        let bars = rules::bars(&cells);
+        print_bars(&bars, options.markdown);
+        return Ok(exit_code(options, &bars, &say));
     }
-    workloads.push(Workload::agents(time));
     let mut runs = Vec::new();
     for workload in &workloads {
         if let Some(repeated) = workload.repeated {
@@ -96,53 +107,64 @@ async fn measure(options: &Options) -> Result<ExitCode> {
             ));
         }
         for &workers in &options.workers {
-            for router in stage::routers(options) {
+            for router in testbed::routers(options) {
                 say(&format!("{}: {workers} workers, {}", workload.name, router.name()));
-                let stage = Stage::build(options, workload, workers, router, "").await?;
-                let seen = drive::run(&stage, workload, workers).await;
-                runs.push(Run { workload: workload.name, workers, router, seen });
+                let stage = RouterTestbed::build(options, workload, workers, router, "").await?;
+                let seen = clients::run(&stage, workload, workers).await;
+                runs.push(RouterRun { workload: workload.name, workers, router, seen });
                 stage.end().await?;
             }
         }
     }
     let workers = options.workers.first().copied().unwrap_or(4);
     say(&format!("two classes, {workers} workers"));
-    let agents = Workload::agents(time);
+    let agents = RouterWorkload::agents(time);
     let stage =
-        Stage::build(options, &agents, workers, Router::Fairgate, &classes::policy()).await?;
+        RouterTestbed::build(options, &agents, workers, RouterKind::Fairgate, &classes::policy())
+            .await?;
     let charged = classes::run(&stage, workers, time).await?;
     stage.end().await?;
     let mut bars = bars(&runs)?;
+    bars.extend(rules::bars(&cells));
+    bars.extend(runs.iter().filter_map(|run| rules::bar_over_http(&cells, run)));
     bars.push(class_bar(charged));
-    print_tables(options, &runs, &bars);
-    print_rules(options, &workloads);
+    print_runs(options, &runs);
+    rules::print(&cells, options.markdown);
+    print_bars(&bars, options.markdown);
     std::fs::write(&options.svg, picture::svg(&runs))
         .with_context(|| options.svg.display().to_string())?;
+    say(&format!("picture: {}", options.svg.display()));
+    Ok(exit_code(options, &bars, &say))
+}
+
+fn exit_code(options: &RouterBenchOptions, bars: &[RouterBar], say: &impl Fn(&str)) -> ExitCode {
     let failed = bars.iter().filter(|bar| !bar.holds).count();
-    say(&format!("done; {failed} bars fail; picture: {}", options.svg.display()));
-    Ok(if failed > 0 && !options.no_bars { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    say(&format!("done; {failed} bars fail"));
+    if failed > 0 && !options.no_bars { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// One requirement, what was measured, and whether it holds.
-struct Bar {
-    what: String,
-    told: String,
-    holds: bool,
+/// One requirement, the measured value in words, and whether the requirement holds.
+pub(crate) struct RouterBar {
+    pub(crate) what: String,
+    pub(crate) told: String,
+    pub(crate) holds: bool,
 }
 
-/// For each workload and number of workers: ours beside round robin and beside the peer that saves most.
-fn bars(runs: &[Run]) -> Result<Vec<Bar>> {
+/// Compares Fairgate's run with round robin's and with the best other router's, for each workload
+/// and number of workers.
+fn bars(runs: &[RouterRun]) -> Result<Vec<RouterBar>> {
     let mut bars = Vec::new();
-    for ours in runs.iter().filter(|run| run.router == Router::Fairgate) {
-        let beside = |run: &&Run| run.workload == ours.workload && run.workers == ours.workers;
-        let others = || runs.iter().filter(beside).filter(|run| run.router != Router::Fairgate);
-        let round_robin = others().find(|run| run.router == Router::RoundRobin);
+    for ours in runs.iter().filter(|run| run.router == RouterKind::Fairgate) {
+        let beside =
+            |run: &&RouterRun| run.workload == ours.workload && run.workers == ours.workers;
+        let others = || runs.iter().filter(beside).filter(|run| run.router != RouterKind::Fairgate);
+        let round_robin = others().find(|run| run.router == RouterKind::RoundRobin);
         let round_robin = round_robin.context("round robin has run")?;
-        let peers = others().filter(|run| run.router != Router::RoundRobin);
+        let peers = others().filter(|run| run.router != RouterKind::RoundRobin);
         let best = peers.max_by(|a, b| a.seen.saved().total_cmp(&b.seen.saved()));
         let here = format!("{}, {} workers", ours.workload, ours.workers);
         let mut bar = |what: &str, told: String, holds: bool| {
-            bars.push(Bar { what: format!("{here}: {what}"), told, holds });
+            bars.push(RouterBar { what: format!("{here}: {what}"), told, holds });
         };
         let (saved, plain) = (ours.seen.saved(), round_robin.seen.saved());
         bar(
@@ -164,12 +186,13 @@ fn bars(runs: &[Run]) -> Result<Vec<Bar>> {
     Ok(bars)
 }
 
-/// What the classes got is in the ratio of their weights, give or take the requests that are in flight at both ends.
-fn class_bar([more, less]: [u64; 2]) -> Bar {
+/// Checks that the tokens of the two classes are in the ratio of their weights. A deviation of 5 %
+/// is allowed, because of requests in flight at the beginning and the end of the measurement.
+fn class_bar([more, less]: [u64; 2]) -> RouterBar {
     let [(first, high), (second, low)] = classes::CLASSES;
     let wanted = high as f64 / low as f64;
     let got = more as f64 / less.max(1) as f64;
-    Bar {
+    RouterBar {
         what: format!("{first} to {second} as {high} to {low}, within 5 %, both backlogged"),
         told: format!("{got:.2}"),
         holds: (got / wanted - 1.0).abs() <= 0.05,
@@ -177,7 +200,7 @@ fn class_bar([more, less]: [u64; 2]) -> Bar {
 }
 
 #[expect(clippy::print_stdout, reason = "the result")]
-fn print_tables(options: &Options, runs: &[Run], bars: &[Bar]) {
+fn print_runs(options: &RouterBenchOptions, runs: &[RouterRun]) {
     let titles = [
         "workload",
         "workers",
@@ -204,39 +227,17 @@ fn print_tables(options: &Options, runs: &[Run], bars: &[Bar]) {
         ]
     });
     let rows: Vec<_> = std::iter::once(titles.map(str::to_owned)).chain(rows).collect();
+    println!("Measured {}; {} s each, in turn.\n", machine::describe(), options.seconds);
+    println!("{}", columns(&rows, options.markdown));
+}
+
+#[expect(clippy::print_stdout, reason = "the result")]
+fn print_bars(bars: &[RouterBar], markdown: bool) {
     let told = bars.iter().map(|bar| {
         let holds = if bar.holds { "holds" } else { "FAILS" };
         [bar.what.clone(), bar.told.clone(), holds.to_owned()]
     });
     let head = ["bar".to_owned(), "measured".into(), String::new()];
     let told: Vec<_> = std::iter::once(head).chain(told).collect();
-    println!("Measured {}; {} s each, in turn.\n", machine::describe(), options.seconds);
-    println!("{}", columns(&rows, options.markdown));
-    println!("{}", columns(&told, options.markdown));
-}
-
-/// The rules of placement by themselves, where the requests do not depend on the answers.
-#[expect(clippy::print_stdout, reason = "the result")]
-fn print_rules(options: &Options, workloads: &[Workload]) {
-    let titles =
-        ["workers", "rule", "prefill saved", "first token p50", "first token p99", "imbalance"];
-    for workload in workloads {
-        let Kind::Conversations(requests) = &workload.kind else { continue };
-        let mut rows = vec![titles.map(str::to_owned)];
-        for &workers in &options.workers {
-            for rule in Rule::ALL {
-                let placed = placement::place(requests, &stage::size(workload, workers), rule);
-                rows.push([
-                    workers.to_string(),
-                    rule.name().to_owned(),
-                    format!("{:.1} %", placed.saved * 100.0),
-                    format!("{:.0} ms", placed.first_token_ms(50)),
-                    format!("{:.0} ms", placed.first_token_ms(99)),
-                    format!("{:.2}", placed.imbalance),
-                ]);
-            }
-        }
-        println!("The same {}, placed in virtual time by one rule each:\n", workload.name);
-        println!("{}", columns(&rows, options.markdown));
-    }
+    println!("{}", columns(&told, markdown));
 }

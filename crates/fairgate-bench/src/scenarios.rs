@@ -1,4 +1,5 @@
-//! The pools that are measured: how each starts and what its flows submit.
+//! The pools that are measured: their configuration, the events that fill them, and the submits of
+//! their flows.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,53 +7,55 @@ use std::sync::Arc;
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::event::{Event, Pin, PoolConfig, Submit, WorkerChange};
 use fairgate_core::policy::{
-    BusyThresholds, Class, ClassLimits, Drr, Inside, Load, Node, Policy, Share,
+    BandClass, BandsPolicy, BusyThresholds, ClassLimits, DrrClassPolicy, DrrPolicy, FlowInside,
+    LoadPolicy, Policy, PolicyNode, SharePolicy,
 };
 use fairgate_core::units::{Alpha, TaskWeight, Tokens, Weight};
 use fairgate_testkit::workload::Rng;
 
-use crate::steady::{Scenario, Source};
+use crate::steady::{PoolScenario, SubmitSource};
 
-/// How many requests fly in every scenario but those that workers limit.
+/// Slots of the pool in every scenario, except for those in which the workers' slots are the limit.
 const CAPACITY: u64 = 16;
-/// A drr class's credit per round; costs are up to four times as high.
+/// Credit of a drr class per round, in tokens; a request costs up to four times as much.
 const QUANTUM: u64 = 500;
 const COST_MOST: u64 = 2000;
-/// How many requests wait in a flow that is alone.
+/// Number of queued requests in a flow that alone keeps the pool busy.
 const DEEP: usize = 512;
-/// How many wait where nothing is submitted any more.
+/// Number of queued requests in scenarios that submit nothing while they are measured.
 const LASTING: usize = 20_000;
 
-/// A ring of classes, of which the one in the middle has all the requests.
-pub(crate) fn drr_one_busy(classes: usize) -> Scenario {
+/// A drr node of many classes, of which only the middle one has requests.
+pub(crate) fn drr_one_busy(classes: usize) -> PoolScenario {
     let config = PoolConfig::new(0, drr(classes));
     backlogged(config, Attribute::Class, &[classes / 2], DEEP)
 }
 
-/// The same, but nothing is submitted any more.
-pub(crate) fn drr_one_draining(classes: usize) -> Scenario {
+/// Like [`drr_one_busy`], but nothing is submitted while it is measured.
+pub(crate) fn drr_one_draining(classes: usize) -> PoolScenario {
     let config = PoolConfig::new(0, drr(classes));
     let scenario = backlogged(config, Attribute::Class, &[classes / 2], LASTING);
-    Scenario { resubmits: false, ..scenario }
+    PoolScenario { resubmits: false, ..scenario }
 }
 
-/// A ring of classes, all of which have requests.
-pub(crate) fn drr_all_busy(classes: usize) -> Scenario {
+/// A drr node of many classes, all of which have requests.
+pub(crate) fn drr_all_busy(classes: usize) -> PoolScenario {
     let config = PoolConfig::new(0, drr(classes));
     backlogged(config, Attribute::Class, &all(classes), 4)
 }
 
-/// A ring of held classes with requests, and two more in it that run.
-pub(crate) fn drr_held(held: usize) -> Scenario {
+/// A drr node of `held` classes that have requests but are held back, and two more classes that are
+/// served.
+pub(crate) fn drr_held(held: usize) -> PoolScenario {
     drr_two_running(held, DEEP)
 }
 
-/// The same, but nothing is submitted any more.
-pub(crate) fn drr_held_draining(held: usize) -> Scenario {
-    Scenario { resubmits: false, ..drr_two_running(held, LASTING) }
+/// Like [`drr_held`], but nothing is submitted while it is measured.
+pub(crate) fn drr_held_draining(held: usize) -> PoolScenario {
+    PoolScenario { resubmits: false, ..drr_two_running(held, LASTING) }
 }
 
-fn drr_two_running(held: usize, waiting: usize) -> Scenario {
+fn drr_two_running(held: usize, waiting: usize) -> PoolScenario {
     let classes = held + 2;
     let running = [0, classes / 2];
     let mut flows = all(classes);
@@ -67,31 +70,49 @@ fn drr_two_running(held: usize, waiting: usize) -> Scenario {
     scenario
 }
 
-/// One queue and nothing to decide.
-pub(crate) fn single_queue(waiting: usize) -> Scenario {
+/// Strict bands, all of which have requests. Each band's cap is a quarter of the slots, so the
+/// first four bands share the slots and the others wait.
+pub(crate) fn bands(bands: usize) -> PoolScenario {
+    let class = |class| BandClass {
+        name: name(class).into(),
+        cap: Some(CAPACITY / 4),
+        inside: queue(),
+        busy: BusyThresholds::default(),
+        limits: ClassLimits::default(),
+    };
+    let classes = (0..bands).map(class).collect();
+    let root =
+        BandsPolicy { by: Attribute::Class, classes, default: None, inside: FlowInside::FCFS };
+    let config = PoolConfig::new(0, policy(PolicyNode::Bands(root)));
+    backlogged(config, Attribute::Class, &all(bands), 8)
+}
+
+/// A single queue, so that the policy has nothing to choose.
+pub(crate) fn single_queue(waiting: usize) -> PoolScenario {
     backlogged(PoolConfig::new(0, drr(1)), Attribute::Class, &[0], waiting)
 }
 
-/// Tenants of four different weights, each with requests.
-pub(crate) fn share_tenants(tenants: usize) -> Scenario {
-    let policy = policy(Node::Share(share(Attribute::Tenant, tenants, queue())));
+/// Tenants of a share node, with four different weights; each tenant has requests.
+pub(crate) fn share_tenants(tenants: usize) -> PoolScenario {
+    let policy = policy(PolicyNode::Share(share(Attribute::Tenant, tenants, queue())));
     backlogged(PoolConfig::new(0, policy), Attribute::Tenant, &all(tenants), 2)
 }
 
-/// The same with a bound on the queue that is never reached.
-pub(crate) fn share_bounded(tenants: usize) -> Scenario {
+/// Like [`share_tenants`], but with a limit on the queue that is never reached.
+pub(crate) fn share_bounded(tenants: usize) -> PoolScenario {
     let mut scenario = share_tenants(tenants);
     scenario.config.max_queue = Some(u64::MAX);
     scenario
 }
 
-/// Groups of tenants, ten groups in all.
-pub(crate) fn share_groups(tenants: usize) -> Scenario {
+/// Tenants in ten groups, shared by group and within each group by tenant.
+pub(crate) fn share_groups(tenants: usize) -> PoolScenario {
     const GROUPS: usize = 10;
-    let inside = Inside::Node(Arc::new(Node::Share(share(Attribute::Tenant, tenants, queue()))));
-    let policy = policy(Node::Share(share(Attribute::Group, GROUPS, inside)));
+    let inside =
+        FlowInside::Node(Arc::new(PolicyNode::Share(share(Attribute::Tenant, tenants, queue()))));
+    let policy = policy(PolicyNode::Share(share(Attribute::Group, GROUPS, inside)));
     let mut rng = Rng::new(1);
-    let source = Source::new(move |flow, _| Submit {
+    let source = SubmitSource::new(move |flow, _| Submit {
         attributes: Attributes::none()
             .with(Attribute::Group, &name(flow % GROUPS))
             .with(Attribute::Tenant, &name(flow)),
@@ -101,62 +122,66 @@ pub(crate) fn share_groups(tenants: usize) -> Scenario {
     filled(PoolConfig::new(0, policy), source, &all(tenants), 2)
 }
 
-/// Agents whose requests weigh 0.1 to 3.0.
-pub(crate) fn load_agents(agents: usize) -> Scenario {
+/// Agents of a load node, whose requests have weights from 0.1 to 3.0.
+pub(crate) fn load_agents(agents: usize) -> PoolScenario {
     load_of(balanced_load(), agents)
 }
 
-/// The same with everything that a load node can do.
-pub(crate) fn load_tuned(agents: usize) -> Scenario {
+/// Like [`load_agents`], but with all options of a load node set.
+pub(crate) fn load_tuned(agents: usize) -> PoolScenario {
     let max_wait_ticks = u64::try_from(3 * agents).ok();
-    let load = Load { auto_tune: true, max_wait_ticks, ..load(Alpha::BALANCED) };
-    load_of(policy(Node::Load(load)), agents)
+    let load = LoadPolicy { auto_tune: true, max_wait_ticks, ..load(Alpha::BALANCED) };
+    load_of(policy(PolicyNode::Load(load)), agents)
 }
 
-/// Two requests per agent, come one by one in no order.
-fn load_of(policy: Policy, agents: usize) -> Scenario {
+/// Builds a load scenario with two queued requests per agent, submitted one by one in random order.
+fn load_of(policy: Policy, agents: usize) -> PoolScenario {
     let mut rng = Rng::new(1);
     let mut arrivals = all(agents);
     arrivals.extend(all(agents));
     for last in (1..arrivals.len()).rev() {
         arrivals.swap(last, rng.index(last + 1));
     }
-    let source = Source::new(move |flow, _| task(flow, rng.range(100..=3000)));
-    Scenario { busy: all(agents), ..one_each_tick(policy, source, &arrivals) }
+    let source = SubmitSource::new(move |flow, _| task(flow, rng.range(100..=3000)));
+    PoolScenario { busy: all(agents), ..one_each_tick(policy, source, &arrivals) }
 }
 
-/// How many requests an adversarial load scenario can submit: with more, weights would be out of range.
+/// Greatest number of submits in an adversarial load scenario. With more submits, the weights of
+/// the requests would be out of range.
 const HORIZON: u64 = 44_000;
 
-/// Agents whose points (depth, age) all are corners of their convex hull, now and later: the depth of the
-/// request that comes at tick x is a strictly concave function of x.
-pub(crate) fn load_convex(agents: usize) -> Scenario {
+/// Agents whose points (depth, age) are all corners of their convex hull, both at the opening and
+/// during the measurement. To achieve this, the depth of the request that arrives at tick x is a
+/// strictly concave function of x.
+pub(crate) fn load_convex(agents: usize) -> PoolScenario {
     load_along(agents, Alpha::BALANCED, |x| (x * (2 * HORIZON - x)) / 2 + 1)
 }
 
-/// Agents whose points all lie on one line.
-pub(crate) fn load_collinear(agents: usize) -> Scenario {
+/// Agents whose points (depth, age) all lie on one line.
+pub(crate) fn load_collinear(agents: usize) -> PoolScenario {
     load_along(agents, Alpha::BALANCED, |x| 1000 + 3 * x)
 }
 
-/// Agents whose values all are equal: only depth counts, and all are as deep.
-pub(crate) fn load_tied(agents: usize) -> Scenario {
+/// Agents that all have the same load value, because only depth counts and all have the same depth.
+pub(crate) fn load_tied(agents: usize) -> PoolScenario {
     let depth_only = Alpha::from_millionths(1_000_000).expect("at most 1");
     load_along(agents, depth_only, |_| 1000)
 }
 
-/// Agents with one request each, whose weights follow a curve, now and later.
-fn load_along(agents: usize, alpha: Alpha, weight: fn(u64) -> u64) -> Scenario {
-    let source = Source::new(move |flow, made| {
+/// Builds a load scenario with one request per agent. The weight of each request, also during the
+/// measurement, is a function of the number of requests submitted before it.
+fn load_along(agents: usize, alpha: Alpha, weight: fn(u64) -> u64) -> PoolScenario {
+    let source = SubmitSource::new(move |flow, made| {
         assert!(made < HORIZON, "an adversarial scenario is that long");
         task(flow, weight(made))
     });
-    one_each_tick(policy(Node::Load(load(alpha))), source, &all(agents))
+    one_each_tick(policy(PolicyNode::Load(load(alpha))), source, &all(agents))
 }
 
-/// These agents submit, one at each tick. Scenery that was granted slots before gives them back one by one,
-/// which is what makes the ticks. The policy comes last, for the opening is quicker without.
-fn one_each_tick(policy: Policy, mut source: Source, arrivals: &[usize]) -> Scenario {
+/// Builds a scenario in which the given agents submit one request at each tick. To make the ticks,
+/// placeholder requests are granted slots first and then released one by one. The policy is set at
+/// the end, because the opening is faster without it.
+fn one_each_tick(policy: Policy, mut source: SubmitSource, arrivals: &[usize]) -> PoolScenario {
     let scenery = |number: usize| format!("scenery {number}");
     let slots = u64::try_from(arrivals.len()).expect("fits");
     let submits = (0..arrivals.len()).map(|number| Submit::new(&scenery(number)));
@@ -169,11 +194,12 @@ fn one_each_tick(policy: Policy, mut source: Source, arrivals: &[usize]) -> Scen
     opening.push(Event::Policy(policy));
     opening.push(Event::Capacity { slots: CAPACITY });
     let config = PoolConfig::new(slots, drr(1));
-    Scenario { config, opening, source, resubmits: true, busy: Vec::new() }
+    PoolScenario { config, opening, source, resubmits: true, busy: Vec::new() }
 }
 
-/// Tenants whose heads are pinned to busy workers, and one whose requests go to a free one.
-pub(crate) fn blocked_heads(blocked: usize, busy_workers: usize) -> Scenario {
+/// Tenants whose first queued request is pinned to a busy worker, and one tenant whose requests are
+/// pinned to a free worker.
+pub(crate) fn blocked_heads(blocked: usize, busy_workers: usize) -> PoolScenario {
     let mut config = PoolConfig::new(u64::MAX, tenants_of_equal_weight());
     config.workers = (0..busy_workers).map(|w| worker(w, Some(1))).collect();
     config.workers.push(worker(busy_workers, None));
@@ -199,8 +225,8 @@ pub(crate) fn blocked_heads(blocked: usize, busy_workers: usize) -> Scenario {
     scenario
 }
 
-/// Tenants that share one worker, which is full whenever it is not asked.
-pub(crate) fn full_worker(tenants: usize) -> Scenario {
+/// Tenants that share one worker, all of whose slots are taken between two events.
+pub(crate) fn full_worker(tenants: usize) -> PoolScenario {
     let mut config = PoolConfig::new(0, tenants_of_equal_weight());
     config.workers = vec![worker(0, Some(4))];
     let mut scenario = backlogged(config, Attribute::Tenant, &all(tenants), 2);
@@ -208,32 +234,43 @@ pub(crate) fn full_worker(tenants: usize) -> Scenario {
     scenario
 }
 
-/// Two such workers, each for half of the tenants.
-pub(crate) fn two_full_workers(tenants: usize) -> Scenario {
-    let mut config = PoolConfig::new(0, tenants_of_equal_weight());
-    config.workers = vec![worker(0, Some(4)), worker(1, Some(4))];
-    let mut scenario = pinned(config, &all(tenants), 2, |flow| flow % 2);
+/// Two workers without a free slot, each with the pinned requests of half of the tenants.
+pub(crate) fn two_full_workers(tenants: usize) -> PoolScenario {
+    let mut scenario = pinned(two_workers(), &all(tenants), 2, |flow| flow % 2);
     scenario.opening.push(Event::Capacity { slots: 1000 });
     scenario
 }
 
+/// Two workers without a free slot, either of which may serve any tenant.
+pub(crate) fn two_full_workers_unpinned(tenants: usize) -> PoolScenario {
+    let mut scenario = backlogged(two_workers(), Attribute::Tenant, &all(tenants), 2);
+    scenario.opening.push(Event::Capacity { slots: 1000 });
+    scenario
+}
+
+fn two_workers() -> PoolConfig {
+    let mut config = PoolConfig::new(0, tenants_of_equal_weight());
+    config.workers = vec![worker(0, Some(4)), worker(1, Some(4))];
+    config
+}
+
 /// A hundred tenants and many workers, none of which is ever full.
-pub(crate) fn many_workers(workers: usize) -> Scenario {
+pub(crate) fn many_workers(workers: usize) -> PoolScenario {
     const TENANTS: usize = 100;
     let mut config = PoolConfig::new(0, tenants_of_equal_weight());
     config.workers = (0..workers).map(|w| worker(w, None)).collect();
     backlogged(config, Attribute::Tenant, &all(TENANTS), 4)
 }
 
-/// The same, where each worker has another part of every prompt in its cache.
-pub(crate) fn cached_workers(workers: usize) -> Scenario {
+/// Like [`many_workers`], but each worker has a different number of each prompt's tokens cached.
+pub(crate) fn cached_workers(workers: usize) -> PoolScenario {
     const TENANTS: usize = 100;
     let mut config = PoolConfig::new(0, tenants_of_equal_weight());
     config.workers = (0..workers).map(|w| worker(w, None)).collect();
     let names: Vec<Arc<str>> = config.workers.iter().map(|worker| (&*worker.name).into()).collect();
     let mut rng = Rng::new(1);
     let mut origin = origins(Attribute::Tenant);
-    let source = Source::new(move |flow, _| Submit {
+    let source = SubmitSource::new(move |flow, _| Submit {
         attributes: origin(flow),
         input: Some(Tokens(COST_MOST)),
         cached: names.iter().map(|name| (name.clone(), Tokens(rng.range(0..=COST_MOST)))).collect(),
@@ -242,7 +279,8 @@ pub(crate) fn cached_workers(workers: usize) -> Scenario {
     filled(config, source, &all(TENANTS), 4)
 }
 
-/// The attributes of flows, made once for each, as a gateway makes them once for a key.
+/// Returns a function that gives a flow's attributes. They are built once per flow, as the gateway
+/// builds them once per key.
 fn origins(by: Attribute) -> impl FnMut(usize) -> Attributes {
     let mut made = HashMap::new();
     move |flow| {
@@ -251,11 +289,12 @@ fn origins(by: Attribute) -> impl FnMut(usize) -> Attributes {
     }
 }
 
-/// The same backlog in each of these flows, which are busy for as long as it lasts.
-fn backlogged(config: PoolConfig, by: Attribute, flows: &[usize], each: usize) -> Scenario {
+/// Builds a scenario with `each` queued requests per entry of `flows`. `by` is the attribute that
+/// names the flow.
+fn backlogged(config: PoolConfig, by: Attribute, flows: &[usize], each: usize) -> PoolScenario {
     let mut rng = Rng::new(1);
     let mut origin = origins(by);
-    let source = Source::new(move |flow, _| Submit {
+    let source = SubmitSource::new(move |flow, _| Submit {
         attributes: origin(flow),
         cost: Some(Tokens(rng.range(1..=COST_MOST))),
         ..Submit::new("")
@@ -263,16 +302,17 @@ fn backlogged(config: PoolConfig, by: Attribute, flows: &[usize], each: usize) -
     filled(config, source, flows, each)
 }
 
-/// The same backlog in each of these tenants; `worker_of` says where each runs.
+/// Builds a scenario with `each` queued requests per entry of `tenants`, pinned to the worker that
+/// `worker_of` returns for the tenant.
 fn pinned(
     config: PoolConfig,
     tenants: &[usize],
     each: usize,
     worker_of: impl Fn(usize) -> usize + 'static,
-) -> Scenario {
+) -> PoolScenario {
     let mut rng = Rng::new(1);
     let mut origin = origins(Attribute::Tenant);
-    let source = Source::new(move |flow, _| Submit {
+    let source = SubmitSource::new(move |flow, _| Submit {
         attributes: origin(flow),
         cost: Some(Tokens(rng.range(1..=COST_MOST))),
         pin: Some(Pin { worker: worker_name(worker_of(flow)).into(), rank: None }),
@@ -281,18 +321,24 @@ fn pinned(
     filled(config, source, tenants, each)
 }
 
-/// The backlog comes before the slots do.
-fn filled(config: PoolConfig, mut source: Source, flows: &[usize], each: usize) -> Scenario {
+/// Builds a scenario whose opening submits `each` requests per entry of `flows` before the pool
+/// gets its slots.
+fn filled(
+    config: PoolConfig,
+    mut source: SubmitSource,
+    flows: &[usize],
+    each: usize,
+) -> PoolScenario {
     let mut opening = vec![Event::Capacity { slots: 0 }];
     opening.extend((0..each).flat_map(|_| flows).map(|flow| source.next(*flow)));
     opening.push(Event::Capacity { slots: CAPACITY });
     let mut busy = flows.to_vec();
     busy.sort_unstable();
     busy.dedup();
-    Scenario { config, opening, source, resubmits: true, busy }
+    PoolScenario { config, opening, source, resubmits: true, busy }
 }
 
-/// The agents' requests, each of its own weight.
+/// Builds a request of an agent with the given weight, in thousandths.
 fn task(flow: usize, weight_thousandths: u64) -> Submit {
     Submit {
         attributes: Attributes::none().with(Attribute::Agent, &name(flow)),
@@ -321,17 +367,17 @@ fn weight(weight: u64) -> Weight {
     Weight::new(weight).expect("1 or more")
 }
 
-fn queue() -> Inside {
-    Inside::FCFS
+fn queue() -> FlowInside {
+    FlowInside::FCFS
 }
 
-fn policy(root: Node) -> Policy {
+fn policy(root: PolicyNode) -> Policy {
     Policy::new(root).expect("a policy that can be")
 }
 
-/// A ring of classes, each with a queue.
+/// Builds a drr node of that many classes, each with a queue.
 pub(crate) fn drr(classes: usize) -> Policy {
-    let class = |class| Class {
+    let class = |class| DrrClassPolicy {
         name: name(class).into(),
         quantum: weight(QUANTUM),
         inside: queue(),
@@ -339,33 +385,44 @@ pub(crate) fn drr(classes: usize) -> Policy {
         limits: ClassLimits::default(),
     };
     let classes = (0..classes).map(class).collect();
-    policy(Node::Drr(Drr { by: Attribute::Class, classes, default: None }))
+    policy(PolicyNode::Drr(DrrPolicy {
+        by: Attribute::Class,
+        classes,
+        default: None,
+        inside: FlowInside::FCFS,
+    }))
 }
 
-fn share(by: Attribute, flows: usize, inside: Inside) -> Share {
+fn share(by: Attribute, flows: usize, inside: FlowInside) -> SharePolicy {
     let weights = (0..flows).map(|flow| (name(flow).into(), weight([50, 100, 200, 500][flow % 4])));
-    Share { weights: weights.collect(), ..equal_share(by, inside) }
+    SharePolicy { weights: weights.collect(), ..equal_share(by, inside) }
 }
 
-fn equal_share(by: Attribute, inside: Inside) -> Share {
-    Share { inside, ..Share::new(by) }
+fn equal_share(by: Attribute, inside: FlowInside) -> SharePolicy {
+    SharePolicy { inside, ..SharePolicy::new(by) }
 }
 
-/// A share of sessions that all weigh the same.
+/// Builds a share node over sessions of equal weight.
 pub(crate) fn sessions_of_equal_weight() -> Policy {
-    policy(Node::Share(equal_share(Attribute::Session, queue())))
+    policy(PolicyNode::Share(equal_share(Attribute::Session, queue())))
 }
 
-/// A share of tenants that all weigh the same.
+/// Builds a share node over tenants of equal weight.
 pub(crate) fn tenants_of_equal_weight() -> Policy {
-    policy(Node::Share(equal_share(Attribute::Tenant, queue())))
+    policy(PolicyNode::Share(equal_share(Attribute::Tenant, queue())))
 }
 
-/// A load of agents with the default trade-off.
+/// Builds a load node over agents with the default trade-off between depth and age.
 pub(crate) fn balanced_load() -> Policy {
-    policy(Node::Load(load(Alpha::BALANCED)))
+    policy(PolicyNode::Load(load(Alpha::BALANCED)))
 }
 
-fn load(alpha: Alpha) -> Load {
-    Load { by: Attribute::Agent, alpha, auto_tune: false, max_wait_ticks: None, inside: queue() }
+fn load(alpha: Alpha) -> LoadPolicy {
+    LoadPolicy {
+        by: Attribute::Agent,
+        alpha,
+        auto_tune: false,
+        max_wait_ticks: None,
+        inside: queue(),
+    }
 }

@@ -1,15 +1,18 @@
-//! `cargo xtask soak`: ten minutes at load, with everything going wrong at once that does go wrong.
+//! `cargo xtask soak`: ten minutes at load, with many failures at once.
 //!
-//! Honest tenants and attackers ask a real `fairgate serve` over real sockets. It stands in front of simulated workers that
-//! are killed and come back, one of which closes connections that it said it would keep, and, in the long run, in front of
-//! servers that others wrote. Its ledger is in a PostgreSQL that hangs for a while and is shut down for a while, its disk
-//! gets full, and it is killed twice ([`disasters`]).
+//! Honest tenants and attackers send requests to a real `fairgate serve` over real sockets. Behind
+//! the gateway are simulated workers that are killed and restarted. One of them announces
+//! keep-alive but closes its connections. In the long run there are also real servers written by
+//! others. The ledger is in a PostgreSQL that hangs for a while and is shut down for a while. The
+//! gateway's disk gets full, and the gateway is killed twice ([`disasters`]).
 //!
-//! In the end every answer whose end a client saw has exactly one final row with its status, or said that no row could be
-//! kept; no request has two; nothing is in flight, queued or reserved; the sums equal the rows; the gateway's memory is
-//! within a bound of what it was after its warm-up; and no honest tenant went without an answer for long while one could be
-//! had.
+//! At the end, each answer that a client read to its end must have exactly one final row with the
+//! same status, unless the answer said that no row could be kept. No request may have two final
+//! rows. Nothing may be in flight, queued or reserved, and the ledger's sums must equal its rows.
+//! The gateway's memory must not have grown by more than a bound since its warm-up. No honest
+//! tenant may have gone long without an answer while it could be served.
 
+mod client_results;
 mod clients;
 mod disasters;
 mod disk;
@@ -17,10 +20,9 @@ mod ledger;
 mod outages;
 mod postgres;
 mod real_servers;
-mod seen;
 mod slow_readers;
-mod stage;
 mod tenants;
+mod testbed;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -32,67 +34,70 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 
-use clients::Clients;
-use disasters::Disaster;
-use outages::{Outages, Part};
-pub(crate) use postgres::Postgres;
-use real_servers::{Asker, Report};
-use seen::{Ended, Seen};
-use stage::Stage;
-use tenants::{Habit, TENANTS, Tenant};
+use client_results::{EndedAnswer, SoakResults};
+use clients::SoakClients;
+use disasters::SoakDisaster;
+use outages::{OutagePart, SoakOutages};
+pub(crate) use postgres::SoakPostgres;
+use real_servers::{RealServerClient, RealServerReport};
+use tenants::{ClientHabit, SoakTenant, TENANTS};
+use testbed::SoakTestbed;
 
-/// How long what a killed gateway had reserved may stay so: its lease, and until somebody looks.
+/// Longest time for which the reservations of a killed gateway may remain: the duration of its
+/// lease, plus the time until expired leases are collected.
 const LEASE: Duration = Duration::from_secs(60);
-/// How much more memory than after its warm-up the gateway may have in the end.
+/// Greatest growth of the gateway's memory since its warm-up, in bytes.
 const MEMORY_MORE_BYTES: u64 = 64 << 20;
-/// How long an honest tenant may be without an answer while it could have had one.
+/// Longest time that an honest tenant may go without an answer while it could be served.
 const GAP_MAX: Duration = Duration::from_secs(15);
-/// How long after a disaster it may still be felt: connections are made again after at most 2 s.
+/// Time after the end of a disaster in which its effects are still excused. Broken
+/// connections are made again after at most 2 s.
 const RECOVERY: Duration = Duration::from_secs(4);
-/// How often the stage is looked at.
+/// Interval at which the testbed checks its programs.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long, with which programs.
+/// Options of the soak.
 #[derive(Args)]
-pub(crate) struct Options {
-    /// The gateway's binary.
+pub(crate) struct SoakOptions {
+    /// Path of the gateway's binary.
     #[arg(long)]
     fairgate: PathBuf,
     /// The simulated backend's binary.
     #[arg(long)]
     sim: PathBuf,
-    /// How long, in seconds.
+    /// Duration of the load, in seconds.
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(20..))]
     seconds: u64,
-    /// What the clients' choices and the times of disasters come from.
+    /// Seed of the clients' choices and the times of disasters.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The folder of the real servers' sources, tests/backends; without it there are none.
+    /// Folder with the sources of the real servers, tests/backends; without this option there are
+    /// no real servers.
     #[arg(long, requires = "python")]
     backends: Option<PathBuf>,
-    /// A Python that has what the real servers need.
+    /// Python with the packages that the real servers need.
     #[arg(long)]
     python: Option<PathBuf>,
-    /// How many streams each real server gives.
+    /// Number of streams from each real server.
     #[arg(long, default_value_t = 2000)]
     streams: u64,
-    /// Print what would happen when, and end.
+    /// Print the plan of disasters without running it.
     #[arg(long)]
     plan: bool,
 }
 
-impl Options {
+impl SoakOptions {
     fn length(&self) -> Duration {
         Duration::from_secs(self.seconds)
     }
 
-    fn disasters(&self) -> Vec<(Duration, Disaster)> {
-        disasters::plan(self.length(), stage::WORKERS, self.seed)
+    fn disasters(&self) -> Vec<(Duration, SoakDisaster)> {
+        disasters::plan(self.length(), testbed::WORKERS, self.seed)
     }
 }
 
-/// Runs it, and fails where anything was lost or leaked.
-pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+/// Runs the soak, and fails if a request was lost or memory leaked.
+pub(crate) fn run(options: &SoakOptions) -> Result<ExitCode> {
     if options.plan {
         for (when, what) in options.disasters() {
             println!("{:6.1} s  {what}", when.as_secs_f64());
@@ -105,7 +110,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         tokio::select! {
             problems = soak(options) => problems,
-            // What was started ends with what holds it.
+            // Programs that were started end when their handles are dropped.
             _ = terminate.recv() => bail!("ended by SIGTERM"),
             _ = interrupt.recv() => bail!("ended by SIGINT"),
         }
@@ -116,26 +121,26 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Says things with the time since it began.
-struct Narrator(Instant);
+/// Prints messages with the time since the beginning of the run.
+struct SoakLog(Instant);
 
-impl Narrator {
+impl SoakLog {
     fn say(&self, what: &str) {
         eprintln!("{:6.1} s  {what}", self.0.elapsed().as_secs_f64());
     }
 }
 
-async fn soak(options: &Options) -> Result<Vec<String>> {
-    let narrator = Narrator(Instant::now());
+async fn soak(options: &SoakOptions) -> Result<Vec<String>> {
+    let narrator = SoakLog(Instant::now());
     narrator.say(&format!("seed {}, {} s of load", options.seed, options.seconds));
-    let mut stage = Stage::build(options)?;
+    let mut stage = SoakTestbed::build(options)?;
     narrator.say(&stage.described());
     let keys = Arc::new(stage.tenants()?);
     let begin = Instant::now();
-    stage.outages = Outages::new(begin);
+    stage.outages = SoakOutages::new(begin);
     let real = start_streams(options, &stage, &keys);
-    let clients = Clients::start(stage.addr, &keys, options.seed);
-    let load = go_through(options, &mut stage, &clients, &narrator).await;
+    let clients = SoakClients::start(stage.addr, &keys, options.seed);
+    let load = run_disasters(options, &mut stage, &clients, &narrator).await;
     if load.is_err() {
         stage.keep()?;
     }
@@ -143,15 +148,15 @@ async fn soak(options: &Options) -> Result<Vec<String>> {
     let end = Instant::now();
     narrator.say("the load ends: clients finish what they have begun");
     let mut seen = clients.finish().await?;
-    let mut problems = honest_tenants(&seen, &stage.outages, end, &narrator);
+    let mut problems = check_honest_tenants(&seen, &stage.outages, end, &narrator);
     if let Some(real) = real {
         let report = real.await??;
-        narrator.say(&report.told());
+        narrator.say(&report.describe());
         let models: Vec<&str> = stage.real_servers.iter().map(|server| server.model).collect();
         problems.extend(report.problems(&models, options.streams));
         seen.add(report.seen);
     }
-    narrator.say(&seen.told());
+    narrator.say(&seen.describe());
     problems.extend(judge(&mut stage, &seen, &narrator).await?);
     if problems.is_empty() {
         narrator.say("every end that a client saw has its row; nothing is left in flight, queued or reserved");
@@ -163,22 +168,22 @@ async fn soak(options: &Options) -> Result<Vec<String>> {
 }
 
 fn start_streams(
-    options: &Options,
-    stage: &Stage<'_>,
+    options: &SoakOptions,
+    stage: &SoakTestbed<'_>,
     keys: &Arc<Vec<String>>,
-) -> Option<JoinHandle<Result<Report>>> {
+) -> Option<JoinHandle<Result<RealServerReport>>> {
     let models: Vec<&'static str> = stage.real_servers.iter().map(|server| server.model).collect();
-    let asker = Asker { addr: stage.addr, keys: keys.clone(), lives: stage.lives() };
+    let asker = RealServerClient { addr: stage.addr, keys: keys.clone(), lives: stage.restarts() };
     let streams = real_servers::streams(asker, models.clone(), options.streams, options.length());
     (!models.is_empty()).then(|| tokio::spawn(streams))
 }
 
-/// The time of load: one disaster after the other.
-async fn go_through(
-    options: &Options,
-    stage: &mut Stage<'_>,
-    clients: &Clients,
-    narrator: &Narrator,
+/// Carries out the planned disasters one after the other while the clients send requests.
+async fn run_disasters(
+    options: &SoakOptions,
+    stage: &mut SoakTestbed<'_>,
+    clients: &SoakClients,
+    narrator: &SoakLog,
 ) -> Result<()> {
     let begin = Instant::now();
     let mut disasters = options.disasters().into_iter().peekable();
@@ -188,7 +193,7 @@ async fn go_through(
     while begin.elapsed() < options.length() {
         while let Some((_, disaster)) = disasters.next_if(|(when, _)| *when <= begin.elapsed()) {
             narrator.say(&disaster.to_string());
-            stage.suffer(disaster)?;
+            stage.apply_disaster(disaster)?;
         }
         stage.supervise()?;
         if stage.is_up() && !was_up {
@@ -202,7 +207,7 @@ async fn go_through(
         }
         tokio::time::sleep(LOOK).await;
     }
-    // A gateway that was killed late may still be on its way.
+    // A gateway that was killed late may still be starting.
     let deadline = Instant::now() + LEASE;
     while !stage.is_up() {
         if Instant::now() > deadline {
@@ -214,26 +219,26 @@ async fn go_through(
     Ok(())
 }
 
-/// How the honest tenants fared, and what was wrong with it.
-fn honest_tenants(
-    seen: &Seen,
-    outages: &Outages,
+/// Prints the results of the honest tenants, and returns the problems found.
+fn check_honest_tenants(
+    seen: &SoakResults,
+    outages: &SoakOutages,
     end: Instant,
-    narrator: &Narrator,
+    narrator: &SoakLog,
 ) -> Vec<String> {
     let mut problems = Vec::new();
     for (index, tenant) in TENANTS.iter().enumerate() {
         let of_tenant = || seen.ended.values().filter(|ended| ended.tenant == index);
-        let statuses = seen::told(of_tenant());
-        if tenant.habit != Habit::Honest {
+        let statuses = client_results::told(of_tenant());
+        if tenant.habit != ClientHabit::Honest {
             narrator.say(&format!("{}: {statuses}", tenant.name));
             continue;
         }
-        let good = of_tenant().filter(|ended| Ended::is_good(ended)).map(|ended| ended.at);
+        let good = of_tenant().filter(|ended| EndedAnswer::is_good(ended)).map(|ended| ended.at);
         let (gap, until) = outages.longest_gap(good, end, tenant.budget);
         let (name, seconds) = (tenant.name, gap.as_secs_f64());
         let until = until.saturating_duration_since(narrator.0).as_secs_f64();
-        let is_early = |ended: &&Ended| {
+        let is_early = |ended: &&EndedAnswer| {
             let unserved = outages.was_unserved(tenant.budget, ended.at, RECOVERY);
             ended.is_store_unavailable() && !unserved
         };
@@ -242,7 +247,7 @@ fn honest_tenants(
             "{name}: {statuses} ({early} times store_unavailable outside of outages); the longest time without an \
              answer, while there could be one, is {seconds:.1} s (until {until:.1} s)"
         ));
-        problems.extend(unexcused(tenant, of_tenant(), outages));
+        problems.extend(errors_without_excuse(tenant, of_tenant(), outages));
         if gap > GAP_MAX {
             problems.push(format!(
                 "The honest tenant {name} was without an answer for {seconds:.1} s, more than {GAP_MAX:?}."
@@ -252,35 +257,40 @@ fn honest_tenants(
     problems
 }
 
-/// What an honest tenant was told that no disaster excuses: that no row can be kept while one could, or that a worker
-/// failed while none was killed. What the attackers make of the workers must not reach it. Who has a budget is also refused
-/// when PostgreSQL is silent for 200 ms, which it is now and then on a machine with too much to do: that is told, and fails
-/// only where it takes too long ([`GAP_MAX`]).
-fn unexcused<'a>(
-    tenant: &Tenant,
-    ended: impl Iterator<Item = &'a Ended>,
-    outages: &Outages,
+/// Returns the errors of an honest tenant that no disaster excuses: `store_unavailable` while rows
+/// could be kept, or a worker's failure while no worker was killed. Failures of workers that
+/// attackers provoke must not reach honest tenants. A tenant with a budget is also refused if
+/// PostgreSQL does not answer for 200 ms, which happens on an overloaded machine. Such refusals are
+/// only reported, and fail the run only if they last longer than [`GAP_MAX`].
+fn errors_without_excuse<'a>(
+    tenant: &SoakTenant,
+    ended: impl Iterator<Item = &'a EndedAnswer>,
+    outages: &SoakOutages,
 ) -> Option<String> {
-    let is_excused = |ended: &&Ended| {
+    let is_excused = |ended: &&EndedAnswer| {
         if ended.is_store_unavailable() {
             tenant.budget || outages.was_unserved(false, ended.at, RECOVERY)
         } else {
-            ended.is_good() || outages.was_away(Part::Worker, ended.at, RECOVERY)
+            ended.is_good() || outages.was_away(OutagePart::Worker, ended.at, RECOVERY)
         }
     };
-    let unexcused: Vec<&Ended> = ended.filter(|ended| !is_excused(ended)).collect();
+    let unexcused: Vec<&EndedAnswer> = ended.filter(|ended| !is_excused(ended)).collect();
     (!unexcused.is_empty()).then(|| {
-        let (name, told) = (tenant.name, seen::told(unexcused.iter().copied()));
+        let (name, told) = (tenant.name, client_results::told(unexcused.iter().copied()));
         format!("The honest tenant {name} got errors that no disaster excuses: {told}.")
     })
 }
 
-/// What is wrong when all clients have gone.
-async fn judge(stage: &mut Stage<'_>, seen: &Seen, narrator: &Narrator) -> Result<Vec<String>> {
-    stage.idle().await?;
+/// Checks the gateway and the ledger after all clients have ended, and returns the problems found.
+async fn judge(
+    stage: &mut SoakTestbed<'_>,
+    seen: &SoakResults,
+    narrator: &SoakLog,
+) -> Result<Vec<String>> {
+    stage.wait_until_idle().await?;
     let database = stage.database.connect().await?;
     narrator.say("nobody asks any more; waiting for what killed gateways had reserved");
-    ledger::nothing_reserved(&database, LEASE).await?;
+    ledger::wait_nothing_reserved(&database, LEASE).await?;
     let (memory, warm) = stage.memory();
     let warm = warm.context("the last gateway ran for too short a time to be warm")?;
     narrator.say(&format!(

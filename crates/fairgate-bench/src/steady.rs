@@ -1,56 +1,63 @@
-//! A pool in steady state: each cycle is one submit, one release and the grant that follows.
+//! A pool in steady state. Each cycle is one submit, one release and the grant that follows.
 //!
-//! What a cycle submits and releases depends on what was granted before. So that the clock sees the pool
-//! alone, a copy of it runs ahead, untimed, and its events are written down; then the pool itself is given
-//! them, timed. The flow that was granted a slot is the flow that submits next: who is backlogged stays so. That each
-//! flow which a scenario calls busy has requests waiting at every pick is asserted.
+//! The events of a cycle depend on earlier grants. So that only the pool is timed, an untimed copy
+//! of the pool runs ahead and its events are recorded. Then the pool itself gets the same events
+//! and is timed. The flow that was granted a slot submits next, so a backlogged flow stays
+//! backlogged. An assertion checks that each flow that a scenario calls busy has requests queued at
+//! every pick.
 //!
-//! The pool is measured through the layer that owns ids and attributes, as the gateway calls it; the bare engine, on
-//! handles and resolved paths, can be measured beside it.
+//! The pool is measured through the layer that owns ids and attributes, as the gateway calls it.
+//! The engine below that layer, which takes only handles and resolved paths, can be measured for
+//! comparison.
 
 use std::collections::{HashMap, VecDeque};
 use std::hint::black_box;
 use std::sync::Arc;
 
-use fairgate_core::decision::{Decision, Sink};
-use fairgate_core::engine::{Ask, Engine, Path, Verdict, Verdicts, WorkerNames};
+use fairgate_core::decision::{Decision, DecisionSink};
+use fairgate_core::engine::{
+    EngineDecision, EngineDecisionSink, PoolEngine, QueuePath, RequestDemand, WorkerNames,
+};
 use fairgate_core::event::{Event, PoolConfig, Submit};
 use fairgate_core::units::{Micros, Tokens};
-use fairgate_core::{Handle, Pool};
+use fairgate_core::{Pool, RequestHandle};
 use fairgate_testkit::naive::NaivePool;
 pub(crate) use fairgate_testkit::workload::Events;
 use fairgate_testkit::workload::Rng;
 
-use crate::measure::{Subject, nanoseconds};
+use crate::measure::{TimedSubject, nanoseconds};
 
-/// Makes the submit of a flow; the second number counts the submits made so far.
-type Make = Box<dyn FnMut(usize, u64) -> Submit>;
+/// Makes a submit of the flow with the given index. The second number counts the submits made
+/// before.
+type MakeSubmit = Box<dyn FnMut(usize, u64) -> Submit>;
 
-/// How a pool starts, what fills it, and what its flows submit.
-pub(crate) struct Scenario {
+/// A pool's configuration, the events that fill it, and the submits of its flows.
+pub(crate) struct PoolScenario {
     pub(crate) config: PoolConfig,
     pub(crate) opening: Vec<Event>,
-    pub(crate) source: Source,
-    /// Whether a flow submits again after it was granted a slot. Where not, a cycle is a release and the grant
-    /// that follows, and the backlog must last.
+    pub(crate) source: SubmitSource,
+    /// True if a flow submits a request after each of its grants. If false, a cycle is only a
+    /// release and the grant that follows, and the backlog must be large enough for the whole
+    /// measurement.
     pub(crate) resubmits: bool,
-    /// The flows that have requests waiting at every pick: each submits again as soon as it was granted a slot. Where
-    /// none is named, flows submit in the order of their grants, one in each cycle.
+    /// Flows that must have requests queued at every pick; each submits again as soon as it is
+    /// granted a slot. If the list is empty, flows submit in the order of their grants, one in each
+    /// cycle.
     pub(crate) busy: Vec<usize>,
 }
 
-/// The submits of all flows, numbered through.
-pub(crate) struct Source {
+/// Source of the submits of all flows. It numbers them consecutively.
+pub(crate) struct SubmitSource {
     made: u64,
-    make: Make,
+    make: MakeSubmit,
 }
 
-impl Source {
+impl SubmitSource {
     pub(crate) fn new(make: impl FnMut(usize, u64) -> Submit + 'static) -> Self {
         Self { made: 0, make: Box::new(make) }
     }
 
-    /// The next submit of a flow.
+    /// Returns the next submit of a flow, with a unique id.
     pub(crate) fn next(&mut self, flow: usize) -> Event {
         let mut submit = (self.make)(flow, self.made);
         submit.id = format!("{flow}.{}", self.made).into();
@@ -59,65 +66,65 @@ impl Source {
     }
 }
 
-/// A pool of either kind, as it is timed.
-trait Machine {
-    /// Takes an event and says how many decisions it led to.
+/// A pool that can be timed: Fairgate's pool or the naive one.
+trait TimedPool {
+    /// Applies an event and returns the number of decisions that it caused.
     fn take(&mut self, at: Micros, event: Event) -> u64;
 }
 
-impl Machine for Pool {
+impl TimedPool for Pool {
     fn take(&mut self, at: Micros, event: Event) -> u64 {
-        let mut decided = Counted(0);
+        let mut decided = DecisionCounter(0);
         self.apply(at, event, &mut decided).expect("time goes on");
         decided.0
     }
 }
 
-impl Machine for NaivePool {
+impl TimedPool for NaivePool {
     fn take(&mut self, at: Micros, event: Event) -> u64 {
         self.apply(at, &event).len() as u64
     }
 }
 
-struct Counted(u64);
+struct DecisionCounter(u64);
 
-impl Sink for Counted {
+impl DecisionSink for DecisionCounter {
     fn decided(&mut self, decision: Decision) {
         black_box(decision);
         self.0 += 1;
     }
 }
 
-/// A pool at work, and the copy of it that runs ahead.
-struct Steady<M> {
+/// A pool under measurement, and the untimed copy of it that runs ahead.
+struct SteadyPool<M> {
     machine: M,
-    scout: Scout,
+    scout: ScoutPool,
 }
 
-/// Our pool after the opening.
-pub(crate) fn open(scenario: Scenario) -> Box<dyn Subject> {
-    let (scout, _) = Scout::open(scenario);
-    Box::new(Steady { machine: scout.pool.clone(), scout })
+/// Opens Fairgate's pool and applies the opening events of the scenario.
+pub(crate) fn open(scenario: PoolScenario) -> Box<dyn TimedSubject> {
+    let (scout, _) = ScoutPool::open(scenario);
+    Box::new(SteadyPool { machine: scout.pool.clone(), scout })
 }
 
-/// The naive pool after the opening.
-pub(crate) fn open_naive(scenario: Scenario) -> Box<dyn Subject> {
+/// Opens the naive pool and applies the opening events of the scenario.
+pub(crate) fn open_naive(scenario: PoolScenario) -> Box<dyn TimedSubject> {
     let mut machine = NaivePool::new(scenario.config.clone());
-    let (scout, opening) = Scout::open(scenario);
+    let (scout, opening) = ScoutPool::open(scenario);
     for (at, event) in opening {
         machine.take(at, event);
     }
-    Box::new(Steady { machine, scout })
+    Box::new(SteadyPool { machine, scout })
 }
 
-/// The events of a scenario: its opening and this many cycles.
-pub(crate) fn events(scenario: Scenario, cycles: u64) -> Events {
-    let (mut scout, mut events) = Scout::open(scenario);
+/// Returns the opening events of a scenario and the events of the given number of cycles.
+pub(crate) fn events(scenario: PoolScenario, cycles: u64) -> Events {
+    let (mut scout, mut events) = ScoutPool::open(scenario);
     events.extend(scout.run(cycles));
     events
 }
 
-impl<M: Machine> Subject for Steady<M> {
+impl<M: TimedPool> TimedSubject for SteadyPool<M> {
     fn time(&mut self, cycles: u64) -> f64 {
         let events = self.scout.run(cycles);
         let machine = &mut self.machine;
@@ -129,28 +136,30 @@ impl<M: Machine> Subject for Steady<M> {
     }
 }
 
-/// A pool that finds out what a cycle's events are.
-struct Scout {
+/// An untimed pool that runs ahead to find the events of each cycle.
+struct ScoutPool {
     pool: Pool,
-    source: Source,
+    source: SubmitSource,
     resubmits: bool,
     clock: Micros,
-    /// What is in flight, the oldest first.
-    in_flight: VecDeque<(Arc<str>, Handle)>,
-    /// The flows that were granted a slot and have not submitted again.
+    /// Requests in flight, the oldest first.
+    in_flight: VecDeque<(Arc<str>, RequestHandle)>,
+    /// Flows that were granted a slot and have not submitted again yet, in the order of the grants.
     owing: VecDeque<usize>,
     usage: Rng,
-    /// How many requests wait of each flow, and how many of the busy ones have none.
+    /// Number of queued requests of each flow; the field `idle` counts the busy flows that have
+    /// none.
     waiting: HashMap<usize, u64>,
     busy: Vec<usize>,
     idle: usize,
-    /// The handles of what each event of a run submits or releases.
-    handles: Vec<Handle>,
+    /// Handles of the requests that the recorded events submit or release, in the order of the
+    /// events.
+    handles: Vec<RequestHandle>,
 }
 
-impl Scout {
-    /// A pool after its opening, and the events of that.
-    fn open(scenario: Scenario) -> (Self, Events) {
+impl ScoutPool {
+    /// Opens a pool, applies the opening events, and returns the pool and those events.
+    fn open(scenario: PoolScenario) -> (Self, Events) {
         let mut scout = Self {
             pool: Pool::new(scenario.config),
             source: scenario.source,
@@ -206,7 +215,7 @@ impl Scout {
         }
     }
 
-    /// A flow has one more or one less waiting.
+    /// Adds one to a flow's number of queued requests if `more` is true, else subtracts one.
     fn count(&mut self, flow: usize, more: bool) {
         let waiting = self.waiting.entry(flow).or_default();
         *waiting = if more { *waiting + 1 } else { *waiting - 1 };
@@ -221,8 +230,8 @@ impl Scout {
         }
     }
 
-    /// Takes an event, and gives it back with its time. Requests whose id names no flow are scenery and stay
-    /// where they are.
+    /// Applies an event, and returns it with its time. Requests whose id names no flow are
+    /// placeholders, which are not released during the measurement.
     fn take(&mut self, event: Event) -> (Micros, Event) {
         self.clock.0 += 1;
         let mut decisions = Vec::new();
@@ -245,24 +254,25 @@ impl Scout {
     }
 }
 
-/// The flow of a request that is not scenery.
+/// Returns the flow that a request's id names; `None` for a placeholder.
 fn flow_of(id: &str) -> Option<usize> {
     id.split_once('.').and_then(|(flow, _)| flow.parse().ok())
 }
 
-/// The bare engine after the opening: handles and resolved paths only.
-pub(crate) fn open_bare(scenario: Scenario) -> Box<dyn Subject> {
-    let mut engine = Engine::new(scenario.config.clone());
-    let (scout, opening) = Scout::open(scenario);
+/// Opens the engine below Fairgate's pool, which takes only handles and resolved paths, and applies
+/// the opening events of the scenario.
+pub(crate) fn open_bare(scenario: PoolScenario) -> Box<dyn TimedSubject> {
+    let mut engine = PoolEngine::new(scenario.config.clone());
+    let (scout, opening) = ScoutPool::open(scenario);
     let mut ids = HashMap::new();
     for (at, event) in opening {
-        let mut granted = Granted(0);
+        let mut granted = VerdictCounter(0);
         engine.begin(at, &mut granted).expect("time goes on");
         match event {
             Event::Submit(submit) => {
                 let path = engine.path(&submit.attributes);
                 let id = submit.id.clone();
-                let handle = engine.submit(path, &Ask::of(&submit), &mut granted);
+                let handle = engine.submit(path, &RequestDemand::of(&submit), &mut granted);
                 ids.insert(id, handle.expect("it is accepted"));
             }
             Event::Release { id, tokens, quota } => {
@@ -274,55 +284,60 @@ pub(crate) fn open_bare(scenario: Scenario) -> Box<dyn Subject> {
         }
         engine.finish(&mut granted);
     }
-    Box::new(Bare { engine, scout })
+    Box::new(BareEngine { engine, scout })
 }
 
-struct Bare {
-    engine: Engine,
-    scout: Scout,
+struct BareEngine {
+    engine: PoolEngine,
+    scout: ScoutPool,
 }
 
-/// What an engine is given in place of an event.
-enum Step {
-    Submit(Path, Box<Submit>),
-    Release(Handle, Option<Tokens>),
+/// An event in the form that the engine takes.
+enum EngineCall {
+    Submit(QueuePath, Box<Submit>),
+    Release(RequestHandle, Option<Tokens>),
 }
 
-struct Granted(u64);
+struct VerdictCounter(u64);
 
-impl Verdicts for Granted {
-    fn decided(&mut self, _request: Handle, verdict: Verdict, _workers: &WorkerNames<'_>) {
+impl EngineDecisionSink for VerdictCounter {
+    fn decided(
+        &mut self,
+        _request: RequestHandle,
+        verdict: EngineDecision,
+        _workers: &WorkerNames<'_>,
+    ) {
         black_box(verdict);
         self.0 += 1;
     }
 }
 
-impl Subject for Bare {
+impl TimedSubject for BareEngine {
     fn time(&mut self, cycles: u64) -> f64 {
         let events = self.scout.run(cycles);
         let engine = &mut self.engine;
-        // Busy flows stay, so their paths stay good.
-        let steps: Vec<(Micros, Step)> = events
+        // Busy flows are not removed, so their paths stay valid.
+        let steps: Vec<(Micros, EngineCall)> = events
             .into_iter()
             .zip(&self.scout.handles)
             .map(|((at, event), handle)| match event {
                 Event::Submit(submit) => {
-                    (at, Step::Submit(engine.path(&submit.attributes), submit))
+                    (at, EngineCall::Submit(engine.path(&submit.attributes), submit))
                 }
-                Event::Release { tokens, .. } => (at, Step::Release(*handle, tokens)),
+                Event::Release { tokens, .. } => (at, EngineCall::Release(*handle, tokens)),
                 other => panic!("no cycle has {other:?}"),
             })
             .collect();
         let (granted, took) = nanoseconds(|| {
-            let mut granted = Granted(0);
+            let mut granted = VerdictCounter(0);
             for (at, step) in steps {
                 engine.begin(at, &mut granted).expect("time goes on");
                 match step {
-                    Step::Submit(path, submit) => {
-                        let ask = Ask::of(&submit);
+                    EngineCall::Submit(path, submit) => {
+                        let ask = RequestDemand::of(&submit);
                         black_box(engine.submit(path, &ask, &mut granted).is_ok());
                     }
-                    Step::Release(handle, tokens) => {
+                    EngineCall::Release(handle, tokens) => {
                         black_box(engine.release(handle, tokens, None));
                     }
                 }

@@ -1,27 +1,28 @@
-//! The one table that a run prints, as text or as Markdown.
+//! The table of a run, as text or as Markdown.
 
 use std::fmt;
 
-/// How far the big case may be from the base case.
+/// Limit of a measured number, mostly of the ratio of the big side's time to the base side's.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Bar {
-    /// At most so many times as slow.
+pub(crate) enum RatioBar {
+    /// The big side takes at most this many times as long as the base side.
     AtMost(f64),
-    /// At least so many times as slow.
+    /// The big side takes at least this many times as long as the base side.
     AtLeast(f64),
-    /// Grows at most so many times, give or take what a measurement of the same thing twice is off.
+    /// The big side takes at most this many times as long as the base side, plus a tolerance of 10
+    /// % for measurement noise.
     GrowsAtMost(f64),
-    /// At most so many bytes.
+    /// The measured number of bytes is at most this.
     BytesAtMost(f64),
-    /// It is only told.
+    /// The result is only reported and has no limit.
     None,
 }
 
-/// How far linear growth may measure above the line.
+/// Factor by which a ratio may exceed the limit of [`RatioBar::GrowsAtMost`].
 const TOLERANCE: f64 = 1.1;
 
-impl Bar {
-    /// Whether a number is within; `None` where there is nothing to be within of.
+impl RatioBar {
+    /// Returns whether a measured number is within the limit; `None` without a limit.
     pub(crate) fn holds(self, number: f64) -> Option<bool> {
         match self {
             Self::AtMost(most) | Self::BytesAtMost(most) => Some(number <= most),
@@ -32,7 +33,7 @@ impl Bar {
     }
 }
 
-impl fmt::Display for Bar {
+impl fmt::Display for RatioBar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AtMost(most) => write!(f, "≤ {most}×"),
@@ -46,13 +47,13 @@ impl fmt::Display for Bar {
 
 /// One line of the table.
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
+pub(crate) struct BenchRow {
     pub(crate) what: String,
     pub(crate) base: String,
     pub(crate) big: String,
     pub(crate) ratio: String,
-    pub(crate) bar: Bar,
-    /// Whether the bar holds, where there is one.
+    pub(crate) bar: RatioBar,
+    /// True if the bar holds; `None` if there is no bar.
     pub(crate) ok: Option<bool>,
     pub(crate) instructions: String,
 }
@@ -60,7 +61,7 @@ pub(crate) struct Row {
 const TITLES: [&str; 7] =
     ["what", "base case", "big case", "ratio", "bar", "ok?", "instructions per op"];
 
-impl Row {
+impl BenchRow {
     fn cells(&self) -> [String; 7] {
         let ok = match self.ok {
             Some(true) => "ok",
@@ -79,10 +80,10 @@ impl Row {
     }
 }
 
-/// The table with its columns aligned, between bars for Markdown or not for a terminal.
-pub(crate) fn render(rows: &[Row], markdown: bool) -> String {
+/// Renders the table with aligned columns, for Markdown or for a terminal.
+pub(crate) fn render(rows: &[BenchRow], markdown: bool) -> String {
     let mut lines = vec![TITLES.map(String::from)];
-    lines.extend(rows.iter().map(Row::cells));
+    lines.extend(rows.iter().map(BenchRow::cells));
     let width = |column: usize| {
         lines.iter().map(|cells| cells[column].chars().count()).max().unwrap_or_default()
     };
@@ -106,7 +107,7 @@ fn joined(cells: impl Iterator<Item = String>, markdown: bool) -> String {
     }
 }
 
-/// A time as a person reads it, from nanoseconds.
+/// Formats a time in nanoseconds with a suitable unit.
 pub(crate) fn time(ns: f64) -> String {
     match ns {
         ..1e3 => format!("{ns:.0} ns"),
@@ -116,13 +117,14 @@ pub(crate) fn time(ns: f64) -> String {
     }
 }
 
-/// A ratio with about three digits.
+/// Formats a ratio with about three digits.
 pub(crate) fn times(ratio: f64) -> String {
     let places = if ratio < 10.0 { 2 } else { 0 };
     format!("{ratio:.places$}×")
 }
 
-/// A whole number with its thousands apart, from ten million on in millions.
+/// Formats a number rounded to whole, with spaces between thousands; from ten million on, in
+/// millions.
 pub(crate) fn count(number: f64) -> String {
     if number >= 1e7 {
         return format!("{} M", count(number / 1e6));
@@ -153,13 +155,13 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_a_failure_is_loud() {
-        let row = Row {
+        let row = BenchRow {
             what: "µ".into(),
             base: "1 ns".into(),
             big: "3 ns".into(),
             ratio: "3.00×".into(),
-            bar: Bar::AtMost(2.0),
-            ok: Bar::AtMost(2.0).holds(3.0),
+            bar: RatioBar::AtMost(2.0),
+            ok: RatioBar::AtMost(2.0).holds(3.0),
             instructions: "–".into(),
         };
         let expected = "\

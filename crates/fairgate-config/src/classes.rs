@@ -1,8 +1,9 @@
-//! Policy classes: the queues of a pool that a policy file lists, and which of them a request gets.
+//! Policy classes, which are the queues of a pool that a policy file lists, and the rules that assign a request to a
+//! class.
 //!
-//! A file names *families* and *buckets*. Each pair of them is a cell with one class: a request that names a family gets
-//! the class of that family and of the bucket that its uncached tokens fall into. Beside the cells there are *explicit*
-//! classes, which a request names itself.
+//! A policy file names *families* and *buckets*. Each pair of a family and a bucket is a cell with one class. If a
+//! request names a family, it gets the class of that family and of the bucket that contains the request's number of
+//! uncached tokens. Besides the cells there are *explicit* classes, which a request names directly.
 
 mod file;
 mod read;
@@ -14,243 +15,275 @@ use std::time::Duration;
 
 use fairgate_core::attribute::Attribute;
 use fairgate_core::policy::{
-    BusyThresholds, Class as DrrClass, ClassLimits, Drr, Inside, Node, Order, Policy, PolicyError,
-    Queue, Share, ShareClass,
+    BandClass, BandsPolicy, BusyThresholds, ClassLimits, DrrClassPolicy as DrrClass, DrrPolicy,
+    FlowInside, Policy, PolicyError, PolicyNode, QueueOrder, QueuePolicy, ShareClass, SharePolicy,
 };
 use fairgate_core::units::{Micros, Weight};
 
 use crate::read::owners_tree;
 
 pub use self::file::PolicyFile;
-pub(crate) use self::read::{Surroundings, for_pool};
+pub(crate) use self::read::{ClassPoolFeatures, for_pool};
 
-/// The classes of one pool, checked: every family has a class for every bucket.
+/// Checked classes of one pool. Every family has a class for every bucket.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Classes {
+pub struct PolicyClasses {
     file: PathBuf,
-    arbiter: Arbiter,
-    /// Where in `families` the default family stands.
+    arbiter: ClassArbiter,
+    /// Index of the default family in `families`.
     default_family: usize,
-    /// At least one; floors rise, the first is 0.
-    buckets: Vec<Bucket>,
-    /// In the order in which classes name them; at least one.
-    families: Vec<Family>,
-    /// In the order of the file, which is drr's ring order; at least one.
+    /// Buckets by rising `min_tokens`; at least one, and the first starts at 0.
+    buckets: Vec<ClassBucket>,
+    /// Families in the order in which the classes name them; at least one.
+    families: Vec<ClassFamily>,
+    /// Classes in the order of the file; at least one. This is also the order of turns under drr and of priority under
+    /// bands.
     classes: Vec<PolicyClass>,
     policy: Policy,
 }
 
-/// How the classes of a pool share it.
+/// Type of the node by which the classes share a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arbiter {
-    /// Deficit round robin, as in Dynamo's router: a quantum is what a class may spend in a round.
+pub enum ClassArbiter {
+    /// Deficit round robin, as in Dynamo's router. A quantum is the tokens that a class may spend per round.
     Drr,
-    /// Share scores: a quantum is a weight, and real usage keeps to it.
+    /// A share node. A quantum is a weight, and measured usage follows the weights.
     Share,
+    /// Strict priority. The requests of a class go before those of all classes that are listed later. Classes have no
+    /// quantum; a cap leaves slots for the later classes.
+    Bands,
 }
 
-impl Arbiter {
-    /// The word for it in a policy file.
+impl ClassArbiter {
+    /// Returns the value of `arbiter` in a policy file: `drr`, `share` or `bands`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Drr => "drr",
             Self::Share => "share",
+            Self::Bands => "bands",
         }
     }
 }
 
-/// The name of a class: letters, digits, `_`, `.` and `-`.
+/// The name of a class: 1 to 256 letters, digits, `_`, `.` and `-`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ClassName(Arc<str>);
+pub struct PolicyClassName(Arc<str>);
 
-impl ClassName {
-    /// The name as text.
+impl PolicyClassName {
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Display for ClassName {
+impl fmt::Display for PolicyClassName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-/// A range of uncached tokens: from `min_tokens` to below the next bucket's.
+/// Range of uncached input tokens, from `min_tokens` of this bucket up to, but not including, `min_tokens` of the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bucket {
-    /// What classes call it.
+pub struct ClassBucket {
+    /// Name of the bucket, as `cache_bucket` of a class gives it; unique within a profile.
     pub name: String,
-    /// The fewest uncached input tokens of a request in it.
+    /// Smallest number of uncached input tokens of a request in this bucket.
     pub min_tokens: u64,
 }
 
-/// Classes that one name stands for; which of them a request gets depends on its uncached tokens.
+/// Classes that share the name of a family. The uncached tokens of a request decide which of these classes it gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Family {
-    /// What requests call it.
+pub struct ClassFamily {
+    /// Name of the family, as requests send it.
     pub name: String,
-    /// Its class for each bucket, in the order of the buckets, by its place in the list of classes.
+    /// Indexes in [`PolicyClasses::all`] of the classes for each bucket, in the order of the buckets.
     cells: Vec<usize>,
 }
 
-/// One class.
+/// A class of requests in a policy file, with its queue and limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyClass {
-    /// What journals, metrics and the live view call it.
-    pub name: ClassName,
-    /// The family and bucket that it serves; none for an explicit class, which requests name themselves.
-    pub cell: Option<Cell>,
-    /// Credit per round in tokens (drr), or weight (share).
-    pub quantum: Weight,
-    /// The order of its queues, and after which wait a request goes before those that came later.
-    pub queue: Queue,
-    /// What is between the class and its queues.
+    /// Name of the class in journals, metrics and the live view.
+    pub name: PolicyClassName,
+    /// The family and bucket that the class serves; `None` for an explicit class, which requests name directly.
+    pub cell: Option<ClassCell>,
+    /// Credit per round in tokens (drr), or weight (share). `None` under bands, where the order of the file decides.
+    pub quantum: Option<Weight>,
+    /// The most requests of the class that may be in flight (share and bands); `None` sets no cap.
+    pub cap: Option<u64>,
+    /// Rule by which the class's queues are ordered, and the wait after which a request goes before later requests.
+    pub queue: QueuePolicy,
+    /// Structure between the class and its queues.
     pub inside: ClassInside,
-    /// When a worker counts as busy for its requests.
+    /// Thresholds above which a worker counts as busy for requests of this class.
     pub busy: BusyThresholds,
-    /// How much may wait in it.
+    /// Limits on the requests and tokens that may be queued in the class.
     pub limits: ClassLimits,
+    /// Deadline of requests of the class if neither the request nor its key states one. Never longer than the pool's
+    /// `queue_timeout`.
+    pub deadline: Option<Duration>,
 }
 
-/// The family and bucket of a class.
+/// A family and a bucket, which together identify one class.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cell {
-    /// The family.
+pub struct ClassCell {
+    /// Name of the family, as requests send it.
     pub family: String,
-    /// The bucket.
+    /// Name of the bucket, listed in `uncached_isl_buckets`.
     pub bucket: String,
 }
 
-/// What is inside a class.
+/// Structure between a class and its queues.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClassInside {
-    /// Share by group, then tenant, then key, with a queue for each key (default).
+    /// Share by group, then tenant, then key, with one queue for each key (default).
     Owners,
-    /// One queue for everybody, as in Dynamo's router.
+    /// One queue for all requests of the class, as in Dynamo's router.
     Queue,
-    /// A tree with queues of its own.
+    /// A policy tree with queues of its own.
     Tree(Policy),
 }
 
-/// Which class a request gets, and why.
+/// Class that is assigned to a request, and the reason for the choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Resolution<'a> {
-    /// The class.
-    pub class: &'a ClassName,
-    /// The family that led to it; none where the request named the class.
+pub struct ClassResolution<'a> {
+    /// Name of the assigned class.
+    pub class: &'a PolicyClassName,
+    /// The family that led to the class; `None` if the request named the class.
     pub family: Option<&'a str>,
-    /// The bucket that led to it; none where the request named the class.
-    pub bucket: Option<&'a Bucket>,
-    /// What the request named.
-    pub why: Why,
+    /// The bucket that led to the class; `None` if the request named the class.
+    pub bucket: Option<&'a ClassBucket>,
+    /// Kind of the name that the request sent.
+    pub reason: ClassReason,
 }
 
-/// What a request named, so that it got its class.
+/// Kind of the name that a request sent, which decides the request's class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
-    /// An explicit class.
+pub enum ClassReason {
+    /// The request sent the name of an explicit class.
     NamedClass,
-    /// A family.
+    /// The request sent the name of a family.
     NamedFamily,
-    /// Nothing: it gets the default family.
+    /// The request sent no name, and gets the default family.
     NamedNothing,
-    /// Neither a family nor an explicit class (the class of a family and bucket is neither): it gets the default family.
+    /// The request sent an unknown name, or the name of a class that has a family and a bucket, and gets the default
+    /// family.
     NamedUnknown,
 }
 
-impl Classes {
-    /// The policy file that lists them.
+impl PolicyClasses {
+    /// Returns the path of the policy file that lists the classes.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// How the classes share the pool.
-    pub fn arbiter(&self) -> Arbiter {
+    /// Returns the node type by which the classes share the pool.
+    pub fn arbiter(&self) -> ClassArbiter {
         self.arbiter
     }
 
-    /// The family of requests that name neither a family nor an explicit class.
+    /// Returns the family of requests that name neither a family nor an explicit class.
     pub fn default_family(&self) -> &str {
         &self.families[self.default_family].name
     }
 
-    /// The buckets, by rising floors. The first starts at 0.
-    pub fn buckets(&self) -> &[Bucket] {
+    /// Returns the buckets by rising `min_tokens`. The first starts at 0.
+    pub fn buckets(&self) -> &[ClassBucket] {
         &self.buckets
     }
 
-    /// The families, in the order in which the file's classes name them.
+    /// Iterates over the families, in the order in which the file's classes name them.
     pub fn families(&self) -> impl Iterator<Item = &str> {
         self.families.iter().map(|family| &*family.name)
     }
 
-    /// All classes, in the order of the file.
+    /// Returns all classes, in the order of the file.
     pub fn all(&self) -> &[PolicyClass] {
         &self.classes
     }
 
-    /// The classes that a request may name itself.
-    pub fn explicit(&self) -> impl Iterator<Item = &ClassName> {
+    /// Iterates over the classes that a request may name directly.
+    pub fn explicit(&self) -> impl Iterator<Item = &PolicyClassName> {
         self.classes.iter().filter(|class| class.cell.is_none()).map(|class| &class.name)
     }
 
-    /// The class of a request that names `named` and has that many uncached input tokens.
-    pub fn resolve(&self, named: Option<&str>, uncached_tokens: u64) -> Resolution<'_> {
+    /// Returns the class of a request that sent the name `named` and has `uncached_tokens` uncached input tokens.
+    pub fn resolve(&self, named: Option<&str>, uncached_tokens: u64) -> ClassResolution<'_> {
         let explicit = named.and_then(|name| self.explicit().find(|class| class.as_str() == name));
         if let Some(class) = explicit {
-            return Resolution { class, family: None, bucket: None, why: Why::NamedClass };
+            return ClassResolution {
+                class,
+                family: None,
+                bucket: None,
+                reason: ClassReason::NamedClass,
+            };
         }
         let family = named.and_then(|name| self.families.iter().find(|it| it.name == name));
         let why = match (family, named) {
-            (Some(_), _) => Why::NamedFamily,
-            (None, None) => Why::NamedNothing,
-            (None, Some(_)) => Why::NamedUnknown,
+            (Some(_), _) => ClassReason::NamedFamily,
+            (None, None) => ClassReason::NamedNothing,
+            (None, Some(_)) => ClassReason::NamedUnknown,
         };
         let family = family.unwrap_or(&self.families[self.default_family]);
         let above = self.buckets.partition_point(|bucket| bucket.min_tokens <= uncached_tokens);
-        // The first floor is 0, so at least one bucket starts at or below any number of tokens.
+        // The first bucket starts at 0, so at least one bucket starts at or below any number of tokens.
         let bucket = above.saturating_sub(1);
-        Resolution {
+        ClassResolution {
             class: &self.classes[family.cells[bucket]].name,
             family: Some(&family.name),
             bucket: Some(&self.buckets[bucket]),
-            why,
+            reason: why,
         }
     }
 
-    /// The uncached input tokens of requests in a bucket: from, and to where the next bucket begins.
+    /// Returns the uncached input tokens of a bucket: the inclusive start, and the exclusive end (`None` for the last
+    /// bucket). Returns `None` for an unknown bucket.
     pub fn range(&self, bucket: &str) -> Option<(u64, Option<u64>)> {
         let at = self.buckets.iter().position(|known| known.name == bucket)?;
         let next = self.buckets.get(at + 1);
         Some((self.buckets[at].min_tokens, next.map(|next| next.min_tokens)))
     }
 
-    /// The same classes under another arbiter, for a comparison.
-    pub fn policy_under(&self, arbiter: Arbiter) -> Policy {
+    /// Builds the policy of these classes with another arbiter, to compare arbiters. Classes without a quantum get
+    /// [`Weight::DEFAULT`].
+    pub fn policy_under(&self, arbiter: ClassArbiter) -> Policy {
         let default = self.families[self.default_family].cells[0];
         policy(arbiter, &self.classes, default).expect("a tree of the same shape was checked")
     }
 
-    /// The tree for the core. Every request must carry the class that [`Classes::resolve`] gives as its attribute `class`.
+    /// Returns the policy tree for the core. Every request must carry the class from [`PolicyClasses::resolve`] as its
+    /// attribute `class`.
     pub fn policy(&self) -> Policy {
         self.policy.clone()
     }
 }
 
-/// The tree over these classes. Requests without a class would get the one at `default`.
+/// Builds the tree over these classes. Requests without a class get the class at index `default`.
 fn policy(
-    arbiter: Arbiter,
+    arbiter: ClassArbiter,
     classes: &[PolicyClass],
     default: usize,
 ) -> Result<Policy, PolicyError> {
     let default = Some(classes[default].name.as_str().into());
     let by = Attribute::Class;
     Policy::new(match arbiter {
-        Arbiter::Drr => Node::Drr(Drr { by, classes: listed(classes, drr_class), default }),
-        Arbiter::Share => {
-            Node::Share(Share { classes: listed(classes, share_class), default, ..Share::new(by) })
-        }
+        ClassArbiter::Drr => PolicyNode::Drr(DrrPolicy {
+            by,
+            classes: listed(classes, drr_class),
+            default,
+            inside: FlowInside::FCFS,
+        }),
+        ClassArbiter::Share => PolicyNode::Share(SharePolicy {
+            classes: listed(classes, share_class),
+            default,
+            ..SharePolicy::new(by)
+        }),
+        ClassArbiter::Bands => PolicyNode::Bands(BandsPolicy {
+            by,
+            classes: listed(classes, band_class),
+            default,
+            inside: FlowInside::FCFS,
+        }),
     })
 }
 
@@ -261,7 +294,7 @@ fn listed<T>(classes: &[PolicyClass], of: fn(&PolicyClass) -> T) -> Vec<T> {
 fn drr_class(class: &PolicyClass) -> DrrClass {
     DrrClass {
         name: class.name.as_str().into(),
-        quantum: class.quantum,
+        quantum: class.quantum.unwrap_or(Weight::DEFAULT),
         inside: class.inside(),
         busy: class.busy,
         limits: class.limits,
@@ -271,8 +304,18 @@ fn drr_class(class: &PolicyClass) -> DrrClass {
 fn share_class(class: &PolicyClass) -> ShareClass {
     ShareClass {
         name: class.name.as_str().into(),
-        weight: class.quantum,
-        cap: None,
+        weight: class.quantum.unwrap_or(Weight::DEFAULT),
+        cap: class.cap,
+        inside: class.inside(),
+        busy: class.busy,
+        limits: class.limits,
+    }
+}
+
+fn band_class(class: &PolicyClass) -> BandClass {
+    BandClass {
+        name: class.name.as_str().into(),
+        cap: class.cap,
         inside: class.inside(),
         busy: class.busy,
         limits: class.limits,
@@ -280,16 +323,16 @@ fn share_class(class: &PolicyClass) -> ShareClass {
 }
 
 impl PolicyClass {
-    fn inside(&self) -> Inside {
+    fn inside(&self) -> FlowInside {
         match &self.inside {
-            ClassInside::Owners => Inside::Node(Arc::new(owners_tree(false, self.queue))),
-            ClassInside::Queue => Inside::Queue(self.queue),
-            ClassInside::Tree(tree) => Inside::Node(tree.root().clone()),
+            ClassInside::Owners => FlowInside::Node(Arc::new(owners_tree(false, self.queue))),
+            ClassInside::Queue => FlowInside::Queue(self.queue),
+            ClassInside::Tree(tree) => FlowInside::Node(tree.root().clone()),
         }
     }
 }
 
-fn queue(order: Order, max_wait: Option<Duration>) -> Queue {
+fn queue(order: QueueOrder, max_wait: Option<Duration>) -> QueuePolicy {
     let micros = |wait: Duration| Micros(u64::try_from(wait.as_micros()).unwrap_or(u64::MAX));
-    Queue { order, max_wait: max_wait.map(micros) }
+    QueuePolicy { order, max_wait: max_wait.map(micros) }
 }

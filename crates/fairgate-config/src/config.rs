@@ -1,4 +1,4 @@
-//! The checked form. Whoever holds a [`Config`] need not check again.
+//! The checked configuration. Holders of a [`Config`] need not check it again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,218 +7,228 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fairgate_core::policy::Policy;
-use fairgate_money::{MicroUnits, Prices};
+use fairgate_core::units::OverlapCredit;
+use fairgate_money::{MicroUnits, ModelPrices};
 
-use crate::classes::Classes;
+use crate::classes::PolicyClasses;
 use crate::defaults;
-use crate::rules::Rules;
+use crate::field_rules::FieldRules;
 
-/// Everything that `fairgate serve` must know.
+/// All settings of `fairgate serve`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Where clients connect (default 127.0.0.1:8080).
+    /// Address on which clients connect (default 127.0.0.1:8080).
     pub listen: SocketAddr,
-    /// TLS for clients; none where absent.
+    /// Certificate and key of the client address; plain HTTP if absent.
     pub tls: Option<TlsConfig>,
-    /// Where SQLite, state files and the admin token live (default `fairgate-data`).
+    /// Folder of the SQLite database, the state files and the admin token (default `fairgate-data`).
     pub data_dir: PathBuf,
-    /// The database.
+    /// Settings of the database, and of the spool of rows that wait for the database.
     pub store: StoreConfig,
-    /// What happens to an answer whose row cannot be kept anywhere (default: its end is refused).
+    /// Treatment of a response whose ledger row can be stored nowhere (default: the end of the response is withheld).
     pub on_store_failure: OnStoreFailure,
-    /// The admin API.
+    /// Token and address of the admin API.
     pub admin: AdminConfig,
-    /// The journals; off where absent.
+    /// Journals of the pools; off if absent.
     pub journal: Option<JournalConfig>,
-    /// Bounds on what clients may do to the gateway.
+    /// Limits on connections, request sizes and memory.
     pub limits: LimitsConfig,
-    /// Projects, tasks and agents.
+    /// Settings of projects, tasks and agents.
     pub fleet: FleetConfig,
-    /// How long what is in flight may go on after SIGTERM (default 30 s).
+    /// The longest time that requests in flight may continue after SIGTERM (default 30 s).
     pub drain_grace: Duration,
-    /// The upstreams, names unique.
+    /// The upstreams; names are unique.
     pub upstreams: Vec<UpstreamConfig>,
-    /// The pools, names unique; no model is in two of them.
+    /// The pools; names are unique, and no model is in two of them.
     pub pools: Vec<PoolConfig>,
-    /// What models cost, all in one currency; none where absent.
-    pub prices: Prices,
+    /// Prices of models, all in one currency; empty if the file states none.
+    pub prices: ModelPrices,
 }
 
-/// A certificate chain and its key, as PEM files.
+/// A certificate chain and its private key, as PEM files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsConfig {
-    /// The chain, leaf first.
+    /// PEM file of the chain, leaf certificate first.
     pub cert: PathBuf,
-    /// The private key.
+    /// PEM file of the private key.
     pub key: PathBuf,
 }
 
-/// The database.
+/// Settings of the database: its address, the time for which rows are kept, and the spool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// `sqlite:PATH` (default `data_dir/fairgate.db`) or `postgres://…`. May carry a password: `Debug` hides it.
+    /// Address of the database: `sqlite:PATH` (default `data_dir/fairgate.db`) or `postgres://…`. It may contain a
+    /// password, so `Debug` hides the address.
     pub url: Secret,
-    /// After how many days rows are removed from the ledger; never where absent.
+    /// Days after which rows are removed from the ledger; never removed if absent.
     pub keep_days: Option<u32>,
-    /// The folder of rows on their way to PostgreSQL, for this process alone (default `data_dir/spool`). On SQLite they lie
-    /// beside the database.
+    /// Folder of the rows that wait for PostgreSQL, used by this process alone (default `data_dir/spool`). With SQLite
+    /// the spool is next to the database.
     pub spool: PathBuf,
-    /// How much room rows may take that are not in the database yet, in bytes (default 1 GiB).
+    /// Largest total size of the rows that wait for the database, in bytes (default 1 GiB).
     pub spool_bytes_max: u64,
 }
 
-/// What happens to an answer whose row can be kept neither in a file nor in the database: the disk is full, and the database
-/// takes nothing.
+/// Treatment of a response whose ledger row can be stored neither in a file nor in the database, because the disk is
+/// full and the database rejects writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStoreFailure {
-    /// Its end is not given out, and new requests are refused: whoever saw an answer end has a row.
+    /// Withholds the end of the response and refuses new requests. So every response that ended for a client has a row.
     Refuse,
-    /// It is given out without a row, which is counted.
+    /// Sends the response without a row, and counts the missing row in a metric.
     Serve,
 }
 
-/// The admin API.
+/// Token and address of the admin API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminConfig {
-    /// Its token. Absent: one is made on the first start and kept in `data_dir/admin-token`, readable by its owner only.
+    /// The admin token. If absent, one is created on the first start and kept in `data_dir/admin-token`, readable by
+    /// its owner only.
     pub token: Option<Secret>,
-    /// An address of its own for `/api/v1` and `/metrics`; the same as for clients where absent.
+    /// Separate address for `/api/v1` and `/metrics`. If absent, both paths are served on the client address.
     pub listen: Option<SocketAddr>,
 }
 
-/// Journals of everything that the pools decide.
+/// Journals of all events and decisions of the pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalConfig {
-    /// One folder per pool is made in here (default `data_dir/journal`).
+    /// Parent folder; each pool gets a folder in it (default `data_dir/journal`).
     pub folder: PathBuf,
-    /// When a file is full, in bytes (default 64 MiB).
+    /// Size in bytes at which a journal file is full and the next one begins (default 64 MiB).
     pub file_bytes_max: u64,
-    /// How many files a pool keeps (default 16).
+    /// The most files that are kept for each pool (default 16).
     pub files_max: usize,
 }
 
-/// Bounds on what clients may do to the gateway as a whole.
+/// Limits on connections, request sizes and memory of the whole gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitsConfig {
     /// The largest request body, in bytes (default 64 MiB).
     pub body_bytes_max: u64,
-    /// How long a request's head may take (default 10 s).
+    /// The longest time in which a client may send a request's head (default 10 s).
     pub header_timeout: Duration,
-    /// How long a request's body may take (default 60 s).
+    /// The longest time in which a client may send a request's body (default 60 s).
     pub body_timeout: Duration,
     /// The largest head of a request, in bytes (default 64 KiB).
     pub header_bytes_max: u32,
-    /// Connections at once (default 20 000).
+    /// The most client connections at once (default 20 000).
     pub connections_max: usize,
-    /// Request bodies held in memory at once, in bytes (default 1 GiB); beyond that requests are refused with 503.
+    /// The most bytes of request bodies in memory at once (default 1 GiB). Requests beyond that are refused with 503.
     pub held_bytes_max: u64,
-    /// How many different agent or session names a key may use in a pool before the rest share one flow (default 256).
+    /// The most different agent or session names that a key may use in a pool; further names share one flow (default
+    /// 256).
     pub names_per_key_max: usize,
-    /// How many ids of responses and conversations are remembered for a tenant (default 10 000); the oldest go first.
+    /// The most response and conversation ids that are remembered for a tenant (default 10 000); the oldest are dropped
+    /// first.
     pub response_ids_per_tenant_max: usize,
-    /// How long such an id is remembered (default 720 h, which is how long OpenAI keeps responses).
+    /// Time for which the id of a response or conversation is remembered (default 720 h, which is how long OpenAI keeps
+    /// responses).
     pub response_id_lifetime: Duration,
-    /// Whether requests may go on from responses and conversations whose tenant is not known (default false).
+    /// True if requests may continue responses and conversations whose tenant is not known (default false).
     pub foreign_response_ids: bool,
 }
 
-/// Projects, tasks and the agents that work on them.
+/// Settings of projects, tasks and the agents that run tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetConfig {
-    /// For how long what a project used counts (default 24 h).
+    /// Length of the rolling window over which the usage of a project counts (default 24 h).
     pub window: Duration,
-    /// What all projects together may use in the window, in tokens; any number where absent.
+    /// Tokens that all projects together may use within the window; unlimited if absent.
     pub budget: Option<u64>,
-    /// Whether a project none of whose tasks ended well in the window goes before those that had one (default false).
+    /// True if projects without a completed task in the window get agents before all other projects (default false).
     pub min_task_guarantee: bool,
-    /// What a task is expected to use where neither it nor its project's past says, in tokens (default 20 000).
+    /// Expected tokens of a task if neither the task nor the project's history gives an estimate (default 20 000).
     pub default_estimate: u64,
-    /// How long an agent holds a task without a sign of life (default 60 s).
+    /// The time after which an agent without a heartbeat loses its task (default 60 s).
     pub lease: Duration,
-    /// How long a task waits after its first failure (default 60 s); twice as long after each further one.
+    /// Wait before the first retry of a failed task (default 60 s). The wait doubles after each further failure.
     pub backoff: Duration,
-    /// The longest such wait (default 300 s).
+    /// Longest wait before a retry of a failed task (default 300 s).
     pub backoff_max: Duration,
-    /// How much is kept of what the command of one claim prints, in bytes (default 1 MiB).
+    /// The most bytes of output that are kept of the command of one claim (default 1 MiB).
     pub log_bytes_max: u64,
-    /// The folder of the journal of rounds, `data_dir/fleet`; none where it is switched off.
+    /// Folder of the journal of rounds, `data_dir/fleet`; `None` if the journal is switched off.
     pub journal: Option<PathBuf>,
 }
 
-/// One backend.
+/// One backend: a server of your own or a hosted provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamConfig {
-    /// Its name: the worker's name in the core, the ledger and the metrics.
+    /// Name of the upstream; also the worker's name in the core, the ledger and the metrics.
     pub name: String,
-    /// Its base, without the `/v1` and what follows, such as `https://api.openai.com`. See
-    /// [`UpstreamConfig::path_prefix`] for what goes before a request's path.
+    /// Base URL without `/v1` and the rest of the path, such as `https://api.openai.com`. See
+    /// [`UpstreamConfig::path_prefix`] for the prefix of a request's path.
     pub url: http::Uri,
-    /// What it speaks.
-    pub dialects: Dialects,
-    /// How it knows us.
-    pub credential: Option<Credential>,
-    /// What it calls models, by the names that clients use: see [`UpstreamConfig::model_name`].
+    /// The API dialects that the upstream serves.
+    pub dialects: UpstreamDialects,
+    /// Secret that is sent with each request; none if absent.
+    pub credential: Option<UpstreamCredential>,
+    /// The upstream's names of models, keyed by the names that clients use. See [`UpstreamConfig::model_name`].
     pub aliases: BTreeMap<String, String>,
-    /// How many requests it takes at once, each of its ranks; any number where absent. Stated, it works for one pool only. With `auto_slots`
-    /// this is where it begins.
+    /// Number of slots of each rank; unlimited if absent. An upstream with stated slots serves one pool only. With
+    /// `auto_slots` this is the initial number.
     pub slots: Option<u64>,
-    /// How its slots follow its engine; they are fixed where absent.
+    /// Limits for the automatic adjustment of the slots to the engine's load. If absent, the number of slots is fixed.
     pub auto_slots: Option<AutoSlots>,
-    /// How many data-parallel ranks it has (default 1); `slots` is for each of them.
+    /// Number of data-parallel ranks (default 1); `slots` applies to each of them.
     pub ranks: u32,
-    /// What requests may require of their worker, such as a zone.
+    /// Taints of the upstream's workers, which a request may require, such as a zone.
     pub taints: Vec<String>,
-    /// The tokens of one batch (vLLM's `--max-num-batched-tokens`), of which busy thresholds may be a fraction; not known
-    /// where absent.
+    /// Tokens of one batch of the engine (vLLM's `--max-num-batched-tokens`); unknown if absent. Busy thresholds that
+    /// are fractions refer to this number.
     pub batch_tokens: Option<u64>,
-    /// 0 is an own worker (default); from 1 on a hosted one, which is used only when no place of a lower tier is open. A
-    /// hosted one states its slots.
+    /// Tier of the upstream's workers. Tier 0 is for own workers (default). Tiers from 1 on are for hosted workers,
+    /// which are used only if no slot of a lower tier is free and must state their slots.
     pub tier: u32,
-    /// How long things may take.
+    /// Time limits for connections and responses.
     pub timeouts: UpstreamTimeouts,
-    /// How its health is asked; not at all where absent.
+    /// Settings of the health check; no check if absent.
     pub health: Option<HealthConfig>,
-    /// How its engine's metrics are read; not at all where absent.
+    /// Settings for reading the engine's metrics; not read if absent.
     pub metrics: Option<MetricsConfig>,
-    /// Its name stands for many addresses, each a worker of its own; it is one worker where absent.
+    /// Settings of DNS discovery, by which every address of a name becomes a worker of its own. If absent, the upstream
+    /// is one worker.
     pub discover: Option<DiscoverConfig>,
-    /// Where it is connected to instead of the host of `url`. No option: each discovered address has one.
+    /// Address to connect to instead of the host of `url`. Not a configuration option: discovery sets it for each
+    /// address.
     pub connect_to: Option<SocketAddr>,
-    /// The upstream of the file that it was made from, where it was discovered or added while the gateway runs. No option.
+    /// Name of the upstream in the file from which discovery or the admin API made this upstream. Not a configuration
+    /// option.
     pub made_from: Option<String>,
-    /// When it is left alone for a while.
+    /// Failures after which the upstream is paused.
     pub breaker: BreakerConfig,
-    /// A PEM file of certificate authorities to trust instead of the usual ones.
+    /// PEM file of certificate authorities to trust instead of the usual ones.
     pub ca: Option<PathBuf>,
-    /// Idle connections kept (default 64).
+    /// The most idle connections that are kept open (default 64).
     pub idle_connections_max: usize,
-    /// Which fields of a body clients may send to it (default: no engine controls).
-    pub fields: Rules,
-    /// Which headers clients may send to it (default: no engine controls).
-    pub headers: Rules,
-    /// What its provider lets through.
+    /// Rules for the body fields that clients may send to the upstream (default: no fields that control the engine).
+    pub fields: FieldRules,
+    /// Rules for the headers that clients may send to the upstream (default: no headers that control the engine).
+    pub headers: FieldRules,
+    /// Rates that the provider allows.
     pub quota: QuotaConfig,
-    /// Whether it is the worker of a pool of leases: see [`PoolConfig::leased_worker`]. No option.
+    /// True for the worker of a pool of leases, which [`PoolConfig::leased_worker`] creates. Not a configuration
+    /// option.
     pub is_leased: bool,
 }
 
-/// What a provider lets through. An upstream that names an account or a rate is taken to be hosted: what its provider says
-/// about limits is followed, and a rate of requests that nobody states is learned.
+/// Rates that a provider allows. If an upstream names an account or a rate, the gateway follows the limits in the
+/// provider's responses, and learns the request rate if neither the file nor the responses state it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaConfig {
-    /// The provider's account that it draws on together with all upstreams that name the same one; one of its own where
-    /// absent.
+    /// The provider account whose quotas all upstreams that name it share; if absent, the upstream has an account of
+    /// its own.
     pub account: Option<String>,
-    /// Requests a minute; as its provider says, else learned, where absent.
+    /// Requests per minute. If absent, taken from the provider's responses, else learned.
     pub requests_per_minute: Option<u64>,
-    /// Tokens a minute, as its provider counts them; as its provider says, else no limit, where absent.
+    /// Tokens per minute, as the provider counts them. If absent, taken from the provider's responses, else unlimited.
     pub tokens_per_minute: Option<u64>,
-    /// For how many seconds of these rates may be saved up (default 10).
+    /// Longest time, in seconds, whose unused rate may accumulate for later bursts (default 10).
     pub burst_seconds: u64,
 }
 
 impl QuotaConfig {
-    /// Whether there is a provider with limits behind it.
+    /// Returns true if an account or a rate is set, which means that the upstream has a provider with limits.
     pub fn is_hosted(&self) -> bool {
         self.account.is_some()
             || self.requests_per_minute.is_some()
@@ -227,7 +237,7 @@ impl QuotaConfig {
 }
 
 impl UpstreamConfig {
-    /// A backend of which nothing else is stated.
+    /// Creates an upstream with this name and URL, and with defaults for all other settings.
     pub(crate) fn new(name: String, url: http::Uri) -> Self {
         Self {
             name,
@@ -250,58 +260,59 @@ impl UpstreamConfig {
             breaker: defaults::BREAKER,
             ca: None,
             idle_connections_max: defaults::IDLE_CONNECTIONS_MAX,
-            fields: Rules::default(),
-            headers: Rules::default(),
+            fields: FieldRules::default(),
+            headers: FieldRules::default(),
             quota: defaults::QUOTA,
             is_leased: false,
         }
     }
 
-    /// What this upstream calls a model: its own alias, else the pool's, else what clients say.
+    /// Returns the name that this upstream uses for a model. This is the upstream's alias, else the model's
+    /// `upstream_name`, else the name that clients use.
     pub fn model_name<'a>(&'a self, model: &'a ModelConfig) -> &'a str {
         let own = self.aliases.get(&model.name);
         own.or(model.upstream_name.as_ref()).unwrap_or(&model.name)
     }
 
-    /// Its name in the file: its own, or that of the upstream that it was made from.
+    /// Returns the name of the upstream in the file. This is `made_from`, or else the upstream's own name.
     pub fn name_in_file(&self) -> &str {
         self.made_from.as_ref().unwrap_or(&self.name)
     }
 
-    /// What goes before a request's path: the path of `url` without a slash at its end, so often nothing.
+    /// Returns the path of `url` without a trailing slash; it precedes the path of each request, and is often empty.
     pub fn path_prefix(&self) -> &str {
         self.url.path().trim_end_matches('/')
     }
 }
 
-/// Which API dialects an upstream speaks. At least one is true.
+/// API dialects that an upstream speaks. At least one is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dialects {
-    /// OpenAI's.
+pub struct UpstreamDialects {
+    /// True if the upstream serves OpenAI's API.
     pub openai: bool,
-    /// Anthropic's.
+    /// True if the upstream serves Anthropic's API.
     pub anthropic: bool,
 }
 
-/// What is sent to an upstream as proof of who we are: `Authorization: Bearer` for OpenAI's dialect, `x-api-key` for
-/// Anthropic's. Read from the environment or a file when the configuration is read.
+/// Credential that is sent to an upstream: `Authorization: Bearer` in OpenAI's dialect, `x-api-key` in Anthropic's.
+/// Taken from the environment or a file when the configuration is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Credential {
-    /// The secret.
+pub struct UpstreamCredential {
+    /// The secret value, without a `Bearer` prefix.
     pub secret: Secret,
 }
 
-/// Text that must not be shown.
+/// Text that logs and `Debug` output must not show.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides a text.
+    /// Wraps a text so that `Debug` hides it.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself.
+    /// Returns the hidden text.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -313,237 +324,248 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// How long an upstream may take.
+/// Time limits of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamTimeouts {
-    /// To connect (default 5 s).
+    /// The longest time to connect (default 5 s).
     pub connect: Duration,
-    /// To the first byte of the answer's head (default 120 s).
+    /// The longest time to the first byte of the response's head (default 120 s).
     pub first_byte: Duration,
-    /// Between two chunks of a body (default 120 s).
+    /// The longest time between two chunks of a response body (default 120 s).
     pub idle: Duration,
-    /// From the grant to the end (default 1 h).
+    /// The longest time from the grant to the end of the response (default 1 h).
     pub total: Duration,
 }
 
-/// How an upstream's health is asked.
+/// Settings of an upstream's health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthConfig {
-    /// The path, after that of the upstream's url (default `/health`); 2xx is well.
+    /// Path after that of the upstream's url (default `/health`); a 2xx status means healthy.
     pub path: String,
-    /// How often (default 5 s).
+    /// Interval between checks (default 5 s).
     pub every: Duration,
-    /// How long an answer may take (default 2 s).
+    /// The longest time that a check may take (default 2 s).
     pub timeout: Duration,
-    /// After how many bad answers in a row it is left alone (default 3).
+    /// Consecutive failed checks after which the upstream gets no requests (default 3).
     pub unhealthy_after: u32,
-    /// After how many good ones it is back (default 1).
+    /// Consecutive successful checks after which the upstream gets requests again (default 1).
     pub healthy_after: u32,
 }
 
-/// How an upstream's slots follow its engine: up while all are busy and the engine's own queue is empty, down while that queue
-/// is not empty.
+/// Automatic adjustment of an upstream's slots to its engine. The number rises while all slots are busy and the
+/// engine's own queue is empty, and falls while that queue is not empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AutoSlots {
-    /// The most slots (default 256); the least is 1.
+    /// Largest number of slots (default 256). The smallest number is 1.
     pub most: u64,
 }
 
-/// How an engine's metrics are read: vLLM, SGLang and llama.cpp are told apart by the names of their metrics.
+/// Settings for reading an engine's metrics. The metric names tell vLLM, SGLang and llama.cpp apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsConfig {
-    /// The path, after that of the upstream's url (default `/metrics`).
+    /// Path after that of the upstream's url (default `/metrics`).
     pub path: String,
-    /// How often (default 1 s). A reading may take as long, and at most 5 s.
+    /// Interval between readings (default 1 s). One reading may take as long as the interval, and at most 5 s.
     pub every: Duration,
-    /// When the engine counts as overloaded.
+    /// Thresholds above which the engine counts as overloaded.
     pub overload: OverloadConfig,
 }
 
-/// When an engine counts as overloaded: it takes nothing new until it is below again.
+/// Thresholds above which an engine counts as overloaded. An overloaded engine gets no new requests until it is below
+/// them again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OverloadConfig {
-    /// Where more than this many requests wait in the engine's own queue; never where absent.
+    /// Overloaded if more than this many requests wait in the engine's own queue; not checked if absent.
     pub waiting: Option<u64>,
-    /// Where more than this part of its cache is in use, in thousandths; never where absent.
+    /// Overloaded if more than this part of the engine's cache is in use, in thousandths; not checked if absent.
     pub cache_milli: Option<u64>,
 }
 
-/// A name of many addresses, such as a headless service: addresses come and go.
+/// Discovery of workers through a DNS name whose addresses may change, such as that of a headless service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoverConfig {
-    /// The name that is looked up (default: the host of `url`).
+    /// The DNS name to resolve (default: the host of `url`).
     pub dns: String,
-    /// The port at each address (default: that of `url`).
+    /// The port on each address (default: that of `url`).
     pub port: u16,
-    /// How often it is looked up (default 5 s).
+    /// Interval between lookups (default 5 s).
     pub every: Duration,
 }
 
-/// When an upstream is left alone for a while because requests fail on it.
+/// Circuit breaker: pauses an upstream on which requests fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerConfig {
-    /// After how many failures in a row (default 5).
+    /// Consecutive failures after which the upstream is paused (default 5).
     pub failures: u32,
-    /// For how long, before one request tries it again (default 10 s).
+    /// Length of the pause (default 10 s). After the pause, one request tries the upstream again.
     pub open_for: Duration,
 }
 
-/// Models that share one capacity, and how it is shared.
+/// Models that share one capacity, with the policy by which their requests share the capacity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolConfig {
-    /// Its name.
+    /// Name of the pool; unique in the configuration.
     pub name: String,
-    /// How many requests may be in flight at once (default: the sum of the workers' slots, where all state theirs).
+    /// Largest number of requests in flight at once (default: the sum of the workers' slots, if all workers state
+    /// theirs).
     pub capacity: u64,
-    /// Whether `capacity` is the sum of the workers' slots, and follows it when workers or their slots change.
+    /// True if `capacity` is the sum of the workers' slots. It is then updated when workers or their slots change.
     pub follows_slots: bool,
-    /// Who goes next. Default: share by group, then tenant, then key. Agents and sessions, which clients name
-    /// themselves, share only below a tenant or a key.
+    /// Tree that orders the requests. Default: share by group, then tenant, then key. Agents and sessions, which
+    /// clients name themselves, share only below a tenant or a key.
     pub policy: Policy,
-    /// The classes of its policy file, which `policy` is made of; none where it names no such file.
-    pub classes: Option<Classes>,
-    /// The index of the prefixes that its workers hold; none where absent.
+    /// Classes of the pool's policy file, from which `policy` is built; `None` if the pool names no policy file.
+    pub classes: Option<PolicyClasses>,
+    /// Index of the prefixes in the workers' caches; `None` if the pool has no index.
     pub prefix_index: Option<PrefixIndexConfig>,
-    /// Whether a session prefers the worker of its last request (default false). Never with a `prefix_index`.
+    /// True if a session prefers the worker of its last request (default false). Never with a `prefix_index`.
     pub sticky_sessions: bool,
-    /// How many requests may wait (default 10 000).
+    /// Waiting tokens that one cached token outweighs when a worker is chosen (default 2).
+    pub overlap_credit: OverlapCredit,
+    /// The most requests that may be queued (default 10 000).
     pub max_queue: u64,
-    /// How long a request may wait (default 60 s).
+    /// The longest time that a request may be queued (default 60 s).
     pub queue_timeout: Duration,
-    /// Shorter answers for those who waited long; off where absent.
+    /// Deadlines of requests by class name, for requests for which neither the request nor its key states a deadline.
+    /// Values above `queue_timeout` have no effect.
+    pub class_deadlines: BTreeMap<String, Duration>,
+    /// Caps the output of requests that were queued for long; off if absent.
     pub brownout: Option<BrownoutConfig>,
-    /// The models it serves; at least one, but none in a pool of leases.
+    /// The models that the pool serves; at least one, but none in a pool of leases.
     pub models: Vec<ModelConfig>,
-    /// The names of its upstreams; at least one, but none in a pool of leases.
+    /// Names of the pool's upstreams; at least one, but none in a pool of leases.
     pub workers: Vec<String>,
-    /// Its slots are leased to programs that call a provider themselves; absent where it serves models.
+    /// Leases the pool's slots to programs that call a provider themselves; absent if the pool serves models.
     pub leases: Option<LeasesConfig>,
-    /// How often a request is tried on another worker before its first byte (default 1).
+    /// Largest number of further attempts at other workers if an attempt fails before its first byte (default 1).
     pub retries: u32,
-    /// How long what needs a worker may wait while all of them are down (default 30 s); then it is refused.
+    /// Longest time that a request waits while all workers that it may use are down (default 30 s). After that the
+    /// request is refused.
     pub down_wait: Duration,
-    /// The HTTP status of what is refused because all workers are overloaded: 529, 503 or 429.
+    /// HTTP status of requests that are refused because all workers are overloaded: 529, 503 or 429.
     pub overloaded_status: u16,
-    /// What a request costs.
+    /// Weights and estimates for the cost of a request.
     pub cost: CostConfig,
-    /// Whether this process tells the pool what it sees of its workers (default true): whether they are up, what their
-    /// providers say about limits, rates that are learned.
+    /// True if this process reports the state of its workers to the pool (default true): whether they are up, the
+    /// limits that providers state, and learned rates.
     pub observe: bool,
-    /// What becomes of a request that has no room in a budget for hosted workers. Never `Wait` where all workers are hosted.
+    /// Treatment of a request that has no room in a budget for hosted workers. Never `Wait` if all workers are hosted.
     pub hosted_over_budget: HostedOverBudget,
 }
 
-/// A pool whose slots are leased.
+/// Settings of a pool whose slots are leased.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeasesConfig {
-    /// How long a lease lives that its client does not renew (default 15 s).
+    /// Time after which a lease ends if its client does not renew it (default 15 s).
     pub ttl: Duration,
-    /// What the provider lets through that the clients call. It names no account.
+    /// Rates of the provider that the clients call. The quota of a pool of leases names no account.
     pub quota: QuotaConfig,
 }
 
 impl PoolConfig {
-    /// The one worker of a pool of leases, called as the pool. It stands for the provider that clients call themselves:
-    /// nothing is ever sent to its url. `None` where the pool has upstreams.
+    /// Returns the single worker of a pool of leases, which has the pool's name; `None` if the pool has upstreams. The
+    /// worker represents the provider that clients call themselves, and nothing is ever sent to the worker's URL.
     pub fn leased_worker(&self) -> Option<UpstreamConfig> {
         let quota = self.leases.as_ref()?.quota.clone();
         let url = http::Uri::from_static("http://leases.invalid");
-        let dialects = Dialects { openai: true, anthropic: true };
+        let dialects = UpstreamDialects { openai: true, anthropic: true };
         let base = UpstreamConfig::new(self.name.clone(), url);
         Some(UpstreamConfig { dialects, quota, is_leased: true, ..base })
     }
 }
 
-/// Which worker holds which prefix, as far as the gateway can know.
+/// Settings of the index of prefixes that workers hold, as far as the gateway can know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefixIndexConfig {
-    /// Who shares prefixes (default: the whole pool, as engines do).
+    /// Requests that share prefixes (default: all requests of the pool, because engines share prefixes in this way).
     pub scope: PrefixScope,
-    /// How many tokens the cache of one worker holds, each of its ranks (default 1 000 000).
+    /// Tokens that the cache of one worker holds, for each rank (default 1 000 000).
     pub cache_tokens: u64,
-    /// The most memory that the index takes, in bytes (default 256 MiB).
+    /// The most memory of the index, in bytes (default 256 MiB).
     pub memory_bytes_max: u64,
 }
 
-/// Who shares prefixes.
+/// The set of requests that share prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixScope {
     /// All requests of the pool.
     Pool,
-    /// Requests of one tenant; the upstream request carries a cache salt, so that the engine separates them too.
+    /// Requests of one tenant. The upstream request carries a cache salt, so that the engine separates tenants too.
     Tenant,
 }
 
-/// What becomes of a request that has no room in a budget for hosted workers.
+/// Treatment of a request that has no room in a budget for hosted workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostedOverBudget {
-    /// It waits for the pool's own workers (default).
+    /// The request waits for the pool's own workers (default).
     Wait,
-    /// It is refused (default where the pool has no own worker).
+    /// The request is refused (default if the pool has no own worker).
     Refuse,
 }
 
-/// Brownout: who waited longer than `wait` has its output capped.
+/// Brownout: caps the output of requests that were queued for longer than `wait`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrownoutConfig {
-    /// How long (default 750 ms).
+    /// The queue wait above which the cap applies (default 750 ms).
     pub wait: Duration,
-    /// At most this many output tokens then (default 256).
+    /// Largest number of output tokens of a request that waited longer than `wait` (default 256).
     pub max_tokens: u64,
 }
 
-/// A model as clients name it.
+/// A model of a pool, with its hosted budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelConfig {
-    /// What clients ask for.
+    /// Name of the model, as clients send it.
     pub name: String,
-    /// What the upstream calls it; the same where absent.
+    /// Name of the model at the upstream; the same as `name` if absent.
     pub upstream_name: Option<String>,
-    /// Whether requests for it may go to hosted workers (default true).
+    /// True if requests for the model may go to hosted workers (default true).
     pub hosted: bool,
-    /// What all requests for it together may use there (default without limit).
+    /// Budget of all requests for this model on hosted workers (default unlimited).
     pub hosted_budget: HostedBudget,
 }
 
-/// What may be used on hosted workers in a calendar period, in UTC. What is absent is not limited.
+/// Largest usage of hosted workers in a calendar day and month (UTC). Absent values set no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostedBudget {
-    /// Provider tokens a day.
+    /// Provider tokens per day.
     pub tokens_per_day: Option<u64>,
-    /// Provider tokens a month.
+    /// Provider tokens per month.
     pub tokens_per_month: Option<u64>,
-    /// Money a day, in micro-units of the currency of the prices.
+    /// Money per day, in micro-units of the prices' currency.
     pub money_per_day: Option<MicroUnits>,
-    /// Money a month, in micro-units of the currency of the prices.
+    /// Money per month, in micro-units of the prices' currency.
     pub money_per_month: Option<MicroUnits>,
 }
 
-/// How a request's cost is worked out. Weights are thousandths of a token charged for each token. Defaults are Dynamo's
-/// (uncached input alone: 1000, 0, 0) where a policy file's arbiter is drr, else those below.
+/// Weights and estimates for the cost of a request. A weight of 1000 means that a token is charged as one token. With a
+/// policy file whose arbiter is drr, the default weights are those of Dynamo, which charges only uncached input (1000,
+/// 0, 0). Otherwise the defaults are those named at the fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CostConfig {
-    /// For an input token (default 1000).
+    /// Weight of an uncached input token, in thousandths (default 1000).
     pub input_milli: u64,
-    /// For an input token that the upstream had cached (default 1000).
+    /// Weight of an input token that the upstream had cached, in thousandths (default 1000).
     pub cached_milli: u64,
-    /// For an output token (default 1000).
+    /// Weight of an output token, in thousandths (default 1000).
     pub output_milli: u64,
-    /// The output expected where nothing is known yet, in tokens (default 512).
+    /// Expected output tokens of a request before any response was seen (default 512).
     pub output_default: u64,
-    /// The output that is asked for where a budgeted request states none, in tokens (default 4096).
+    /// Maximum of output tokens that the gateway sets on a request that has a budget and states no maximum (default
+    /// 4096).
     pub max_tokens_default: u64,
-    /// How input tokens are counted.
+    /// Method by which input tokens are counted.
     pub tokenizer: Tokenizer,
 }
 
-/// How input tokens are counted before the upstream says.
+/// Method by which input tokens are counted before the upstream reports usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tokenizer {
-    /// From bytes, at a rate learned for each model from what comes back.
+    /// Estimates tokens from the number of bytes of the body, at a rate that is learned for each model from reported
+    /// usage.
     Learned,
-    /// Exactly, with OpenAI's o200k table.
+    /// Counts tokens exactly, with OpenAI's o200k table.
     O200k,
-    /// Exactly, with OpenAI's cl100k table.
+    /// Counts tokens exactly, with OpenAI's cl100k table.
     Cl100k,
 }

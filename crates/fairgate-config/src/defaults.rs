@@ -1,26 +1,26 @@
-//! Every default, once.
+//! All default values of the configuration, each defined once.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 use crate::config::{
-    BreakerConfig, CostConfig, Dialects, LimitsConfig, OnStoreFailure, PrefixIndexConfig,
-    PrefixScope, QuotaConfig, Tokenizer, UpstreamTimeouts,
+    BreakerConfig, CostConfig, LimitsConfig, OnStoreFailure, PrefixIndexConfig, PrefixScope,
+    QuotaConfig, Tokenizer, UpstreamDialects, UpstreamTimeouts,
 };
 
 pub(crate) const LISTEN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8080));
 pub(crate) const DATA_DIR: &str = "fairgate-data";
 pub(crate) const DRAIN_GRACE: Duration = Duration::from_secs(30);
 
-/// In `data_dir`.
+/// Name of the SQLite file in `data_dir`.
 pub(crate) const SQLITE_FILE: &str = "fairgate.db";
 
-/// In `data_dir`.
+/// Name of the spool's folder in `data_dir`.
 pub(crate) const SPOOL_FOLDER: &str = "spool";
 pub(crate) const SPOOL_BYTES_MAX: u64 = 1 << 30;
 pub(crate) const ON_STORE_FAILURE: OnStoreFailure = OnStoreFailure::Refuse;
 
-/// In `data_dir`.
+/// Name of the journals' folder in `data_dir`.
 pub(crate) const JOURNAL_FOLDER: &str = "journal";
 pub(crate) const JOURNAL_FILE_BYTES_MAX: u64 = 64 << 20;
 pub(crate) const JOURNAL_FILES_MAX: usize = 16;
@@ -41,14 +41,14 @@ pub(crate) const LIMITS: LimitsConfig = LimitsConfig {
 pub(crate) const FLEET_WINDOW: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) const FLEET_ESTIMATE: u64 = 20_000;
 pub(crate) const FLEET_LEASE: Duration = Duration::from_secs(60);
-/// The wait after a first failure, and the longest.
+/// Wait of a task after its first failure, and its longest wait.
 pub(crate) const FLEET_BACKOFF: (Duration, Duration) =
     (Duration::from_secs(60), Duration::from_secs(300));
 pub(crate) const FLEET_LOG_BYTES_MAX: u64 = 1 << 20;
-/// In `data_dir`.
+/// Name of the fleet journal's folder in `data_dir`.
 pub(crate) const FLEET_FOLDER: &str = "fleet";
 
-pub(crate) const DIALECTS: Dialects = Dialects { openai: true, anthropic: false };
+pub(crate) const DIALECTS: UpstreamDialects = UpstreamDialects { openai: true, anthropic: false };
 pub(crate) const TIMEOUTS: UpstreamTimeouts = UpstreamTimeouts {
     connect: Duration::from_secs(5),
     first_byte: Duration::from_secs(120),
@@ -74,7 +74,8 @@ pub(crate) const QUOTA: QuotaConfig = QuotaConfig {
     tokens_per_minute: None,
     burst_seconds: 10,
 };
-/// Long enough for a client that pauses for garbage or stands still for a moment, short enough for others to wait.
+/// Time after which a lease that is not renewed ends. It is long enough for a client in a garbage-collection pause, and
+/// short enough that others do not wait long for a dead client's slot.
 pub(crate) const LEASE_TTL: Duration = Duration::from_secs(15);
 pub(crate) const TIER: u32 = 0;
 pub(crate) const RANKS: u32 = 1;
@@ -83,7 +84,7 @@ pub(crate) const MAX_QUEUE: u64 = 10_000;
 pub(crate) const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const RETRIES: u32 = 1;
 pub(crate) const DOWN_WAIT: Duration = Duration::from_secs(30);
-/// Anthropic's own status for it. Both vendors' SDKs try again on it, as on any 5xx.
+/// HTTP status for overload that Anthropic uses. The SDKs of Anthropic and OpenAI retry it, as any 5xx.
 pub(crate) const OVERLOADED_STATUS: u16 = 529;
 pub(crate) const BROWNOUT_WAIT: Duration = Duration::from_millis(750);
 pub(crate) const BROWNOUT_MAX_TOKENS: u64 = 256;
@@ -94,7 +95,7 @@ pub(crate) const PREFIX_INDEX: PrefixIndexConfig = PrefixIndexConfig {
     memory_bytes_max: 256 << 20,
 };
 
-/// What Dynamo's router counts: uncached input, nothing else.
+/// Cost weights of Dynamo's router, which counts uncached input tokens and nothing else.
 pub(crate) const DYNAMO_COST: CostConfig = CostConfig { cached_milli: 0, output_milli: 0, ..COST };
 
 pub(crate) const COST: CostConfig = CostConfig {

@@ -1,26 +1,28 @@
-//! The configuration of `fairgate serve` without a file.
+//! The configuration of `fairgate serve` when no file is given.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use fairgate_core::units::OverlapCredit;
 use http::Uri;
 
 use crate::config::{
-    AdminConfig, Config, Dialects, HostedBudget, HostedOverBudget, JournalConfig, ModelConfig,
-    PoolConfig, UpstreamConfig,
+    AdminConfig, Config, HostedBudget, HostedOverBudget, JournalConfig, ModelConfig, PoolConfig,
+    UpstreamConfig, UpstreamDialects,
 };
 use crate::defaults;
 use crate::read::{default_fleet, default_policy, default_store};
 
-/// The name of the simulated backend, of its pool, and of the model that clients ask for.
+/// Name of the simulated upstream, of its pool, and of the model that clients request.
 const SIM: &str = "sim";
 
-/// How many requests the simulated backend takes at once.
+/// Number of requests that the simulated upstream takes at once.
 const SIM_SLOTS: u64 = 8;
 
 impl Config {
-    /// One pool `sim` of 8 slots with one model `sim`, on one upstream `sim` at `sim_url`; SQLite and journals in
-    /// `data_dir`.
+    /// Builds a configuration with one pool `sim` of 8 slots and one model `sim`, on one upstream `sim` at `sim_url`.
+    /// SQLite and the journals are in `data_dir`.
     pub fn embedded(data_dir: PathBuf, listen: SocketAddr, sim_url: Uri) -> Self {
         let journal = JournalConfig {
             folder: data_dir.join(defaults::JOURNAL_FOLDER),
@@ -39,7 +41,7 @@ impl Config {
             limits: defaults::LIMITS,
             drain_grace: defaults::DRAIN_GRACE,
             upstreams: vec![UpstreamConfig {
-                dialects: Dialects { openai: true, anthropic: true },
+                dialects: UpstreamDialects { openai: true, anthropic: true },
                 slots: Some(SIM_SLOTS),
                 ..UpstreamConfig::new(SIM.to_owned(), sim_url)
             }],
@@ -51,8 +53,10 @@ impl Config {
                 classes: None,
                 prefix_index: None,
                 sticky_sessions: false,
+                overlap_credit: OverlapCredit::DEFAULT,
                 max_queue: defaults::MAX_QUEUE,
                 queue_timeout: defaults::QUEUE_TIMEOUT,
+                class_deadlines: BTreeMap::new(),
                 brownout: None,
                 models: vec![ModelConfig {
                     name: SIM.to_owned(),

@@ -1,11 +1,11 @@
-//! Where secrets come from besides files.
+//! Environment variables as a source of secrets, besides files.
 
 use std::collections::BTreeMap;
 use std::env;
 
-/// The variables that `{env: NAME}` can name.
+/// Variables that `{env: NAME}` can refer to.
 pub trait Environment {
-    /// The value of a variable; none where it is not set or is not text.
+    /// Returns the value of a variable; `None` if it is not set or not valid UTF-8.
     fn variable(&self, name: &str) -> Option<String>;
 }
 
@@ -19,7 +19,7 @@ impl Environment for ProcessEnvironment {
     }
 }
 
-/// For tests, and for whoever holds the variables already.
+/// Takes variables from a map, for tests and for callers that already have the values.
 impl Environment for BTreeMap<String, String> {
     fn variable(&self, name: &str) -> Option<String> {
         self.get(name).cloned()

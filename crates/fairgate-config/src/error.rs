@@ -1,35 +1,35 @@
-//! What can be wrong with a configuration, and where.
+//! Errors in a configuration, with the lines and columns of the errors.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// A place in a text file.
+/// Line and column of a text file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// The line, counted from 1.
+pub struct FilePosition {
+    /// Line number, counted from 1.
     pub line: usize,
-    /// The column in characters, counted from 1.
+    /// Column in characters, counted from 1.
     pub column: usize,
 }
 
-impl Place {
-    /// The top of a file: the place of what is missing from it as a whole.
+impl FilePosition {
+    /// Position of errors about something that is missing from the whole file, which is the top of the file.
     pub const TOP: Self = Self { line: 1, column: 1 };
 }
 
-/// One thing that is wrong with a configuration. It displays as
-/// `fairgate.yaml:12:14: pools[0].workers[1]: no upstream is called "vlm-b"; did you mean "vllm-b"?`
+/// One error in a configuration. The error displays as `fairgate.yaml:12:14: pools[0].workers[1]: no upstream is called
+/// "vlm-b"; did you mean "vllm-b"?`
 ///
-/// It never shows a secret, nor text that stands where a secret should.
+/// An error never shows a secret, nor text that is given where a secret belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The file, where the configuration came from one.
+    /// Path of the file; `None` if the configuration came from no file.
     pub file: Option<PathBuf>,
-    /// The place in it; none where the file could not be read at all.
-    pub place: Option<Place>,
-    /// The field by its path from the top, such as `pools[1].workers[0]`; empty where the file as a whole is wrong.
+    /// Position in the file; `None` if the file could not be read.
+    pub place: Option<FilePosition>,
+    /// Path of the field from the top, such as `pools[1].workers[0]`; empty if the error concerns the whole file.
     pub field: String,
-    /// What is wrong with it, and what would be right.
+    /// Description of the error and of a valid value.
     pub message: String,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(file) = &self.file {
             write!(f, "{}", file.display())?;
-            if let Some(Place { line, column }) = self.place {
+            if let Some(FilePosition { line, column }) = self.place {
                 write!(f, ":{line}:{column}")?;
             }
             f.write_str(": ")?;
@@ -51,21 +51,20 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Everything that is wrong with a configuration, in order of line. There is at least one error; each displays on a
-/// line of its own.
+/// All errors of a configuration, ordered by line. There is at least one; each displays on a line of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors(Vec<ConfigError>);
 
 impl ConfigErrors {
-    /// Puts errors in order; nothing where there are none.
+    /// Creates a list of errors, sorted by line. Returns `None` if there are no errors.
     pub(crate) fn new(mut errors: Vec<ConfigError>) -> Option<Self> {
-        // A stable sort: errors at one place stay in the order in which they were found.
+        // The sort is stable: errors at one position stay in the order in which they were found.
         errors.sort_by_key(|error| error.place);
         (!errors.is_empty()).then_some(Self(errors))
     }
 
-    /// Adds what is wrong in other files, after all of this one.
-    pub(crate) fn with_elsewhere(
+    /// Appends the errors of other files to the errors of one file. Returns `None` if there are no errors at all.
+    pub(crate) fn with_other_files(
         here: Vec<ConfigError>,
         mut elsewhere: Vec<ConfigError>,
     ) -> Option<Self> {
@@ -75,19 +74,19 @@ impl ConfigErrors {
         (!errors.is_empty()).then_some(Self(errors))
     }
 
-    /// The same with each error made another, in order again.
+    /// Applies `change` to each error and sorts the results again.
     pub(crate) fn map(self, change: impl Fn(ConfigError) -> ConfigError) -> Self {
         let mut errors: Vec<ConfigError> = self.0.into_iter().map(change).collect();
         errors.sort_by_key(|error| error.place);
         Self(errors)
     }
 
-    /// The errors, in order of line.
+    /// Iterates over the errors, ordered by line.
     pub fn iter(&self) -> impl Iterator<Item = &ConfigError> {
         self.0.iter()
     }
 
-    /// The errors themselves, in order of line.
+    /// Returns the errors as a vector, ordered by line.
     pub fn into_vec(self) -> Vec<ConfigError> {
         self.0
     }

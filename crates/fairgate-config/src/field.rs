@@ -1,5 +1,6 @@
-//! Fields being read: each knows its node, its path and whom to tell what is wrong. A reader that gives nothing has
-//! said why; the others go on, so that one pass finds everything.
+//! Fields of a file while the file is read. A field knows its node, its path and the list that collects errors. A
+//! method that reads a value and returns `None` has recorded an error. Other fields are still read after an error, so
+//! that one pass finds all errors.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -8,67 +9,76 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::environment::Environment;
-use crate::error::{ConfigError, ConfigErrors, Place};
+use crate::error::{ConfigError, ConfigErrors, FilePosition};
 use crate::suggest::did_you_mean;
 use crate::values::{
     digits, format_duration, format_size, format_thousandths, parse_duration, parse_size,
     parse_thousandths,
 };
-use crate::yaml::{Entry, Flaw, Node, Value, join};
+use crate::yaml::{FieldError, YamlEntry, YamlNode, YamlValue, join};
 
-/// What all fields of a file share.
-pub(crate) struct Context<'a> {
-    /// The folder of the file: where relative paths start.
+/// State shared by all fields of a file.
+pub(crate) struct ConfigReadContext<'a> {
+    /// Folder of the file, from which relative paths start.
     pub(crate) folder: &'a Path,
     pub(crate) environment: &'a dyn Environment,
-    pub(crate) flaws: RefCell<Vec<Flaw>>,
-    /// What is wrong in other files that this one names.
-    pub(crate) elsewhere: RefCell<Vec<ConfigError>>,
+    pub(crate) flaws: RefCell<Vec<FieldError>>,
+    /// Errors in other files that this file names.
+    pub(crate) other_files: RefCell<Vec<ConfigError>>,
 }
 
-/// A value and its path.
+/// A value and its path in the file.
 #[derive(Clone)]
-pub(crate) struct Field<'a> {
-    pub(crate) context: &'a Context<'a>,
+pub(crate) struct ConfigField<'a> {
+    pub(crate) context: &'a ConfigReadContext<'a>,
     pub(crate) path: String,
-    pub(crate) node: &'a Node,
-    /// Where its name stands; the value itself where it has none.
-    name_place: Place,
+    pub(crate) node: &'a YamlNode,
+    /// Position of the field's name, or of the value if the field has no name.
+    name_place: FilePosition,
 }
 
-impl<'a> Field<'a> {
-    /// The whole file.
-    pub(crate) fn root(context: &'a Context<'a>, node: &'a Node) -> Self {
+impl<'a> ConfigField<'a> {
+    /// Returns the field for the whole file.
+    pub(crate) fn root(context: &'a ConfigReadContext<'a>, node: &'a YamlNode) -> Self {
         Self { context, path: String::new(), node, name_place: node.place }
     }
 
-    /// Says what is wrong with the value, and gives nothing.
+    /// Returns a field with the path of this one and another value.
+    pub(crate) fn with_value<'b>(self, node: &'b YamlNode) -> ConfigField<'b>
+    where
+        'a: 'b,
+    {
+        ConfigField { node, ..self }
+    }
+
+    /// Records an error at the value. Always returns `None`.
     pub(crate) fn wrong<T>(&self, message: impl Into<String>) -> Option<T> {
         self.wrong_at(self.node.place, &self.path, message)
     }
 
-    /// Says what is wrong at some place in the value.
+    /// Records an error at a given position and path. Always returns `None`.
     pub(crate) fn wrong_at<T>(
         &self,
-        place: Place,
+        place: FilePosition,
         field: &str,
         message: impl Into<String>,
     ) -> Option<T> {
-        let flaw = Flaw { place, field: field.to_owned(), message: message.into() };
+        let flaw = FieldError { place, field: field.to_owned(), message: message.into() };
         self.context.flaws.borrow_mut().push(flaw);
         None
     }
 
-    /// Says what is wrong at a path below the value, such as `[1].inside`.
+    /// Records an error at a path below the value, such as `[1].inside`. Always returns `None`.
     pub(crate) fn wrong_below<T>(&self, path: &str, message: String) -> Option<T> {
         let place = self.node.locate(path).unwrap_or(self.node.place);
         let dot = if path.is_empty() || path.starts_with('[') { "" } else { "." };
         self.wrong_at(place, &format!("{}{dot}{path}", self.path), message)
     }
 
-    /// Says what is wrong in a file that the value names. What another field said of that file is not repeated.
-    pub(crate) fn wrong_elsewhere<T>(&self, errors: ConfigErrors) -> Option<T> {
-        let mut elsewhere = self.context.elsewhere.borrow_mut();
+    /// Records the errors of another file, which the value names. Each error is recorded only once. Always returns
+    /// `None`.
+    pub(crate) fn wrong_in_other_file<T>(&self, errors: ConfigErrors) -> Option<T> {
+        let mut elsewhere = self.context.other_files.borrow_mut();
         for error in errors.into_vec() {
             if !elsewhere.contains(&error) {
                 elsewhere.push(error);
@@ -81,39 +91,39 @@ impl<'a> Field<'a> {
         self.wrong(format!("must be {expected}, not {}", self.shown()))
     }
 
-    /// The value as an error may repeat it.
+    /// Returns the value in the form in which an error message shows it, cut to [`SHOWN`] characters.
     fn shown(&self) -> String {
         match &self.node.value {
-            Value::Scalar { text, quoted: false } if text.chars().count() <= SHOWN => {
+            YamlValue::Scalar { text, quoted: false } if text.chars().count() <= SHOWN => {
                 text.escape_debug().to_string()
             }
-            Value::Scalar { text, .. } => {
+            YamlValue::Scalar { text, .. } => {
                 let shown: String = text.chars().take(SHOWN).collect();
                 let rest = if shown.len() < text.len() { "…" } else { "" };
                 format!("the text {shown:?}{rest}")
             }
-            Value::List(_) => "a list".into(),
-            Value::Map(_) => "a mapping".into(),
+            YamlValue::List(_) => "a list".into(),
+            YamlValue::Map(_) => "a mapping".into(),
         }
     }
 
-    /// A scalar that is not in quotes, so may be a number.
+    /// Returns the text of an unquoted scalar, which may be a number; `None` for any other value, without an error.
     pub(crate) fn plain(&self) -> Option<&'a str> {
         match &self.node.value {
-            Value::Scalar { text, quoted: false } => Some(text),
+            YamlValue::Scalar { text, quoted: false } => Some(text),
             _ => None,
         }
     }
 
-    /// Any scalar, without a word where there is none.
+    /// Returns the text of a scalar, quoted or not; `None` for any other value, without an error.
     pub(crate) fn scalar(&self) -> Option<&'a str> {
         match &self.node.value {
-            Value::Scalar { text, .. } => Some(text),
+            YamlValue::Scalar { text, .. } => Some(text),
             _ => None,
         }
     }
 
-    /// A text that is not empty.
+    /// Reads a non-empty text.
     pub(crate) fn text(self) -> Option<&'a str> {
         self.scalar().filter(|text| !text.is_empty()).or_else(|| self.expected("a text"))
     }
@@ -136,7 +146,7 @@ impl<'a> Field<'a> {
         })
     }
 
-    /// A decimal of at most three places, as thousandths.
+    /// Reads a decimal of at most three places, and returns it in thousandths.
     pub(crate) fn thousandths(self, range: RangeInclusive<u64>) -> Option<u64> {
         let value = self.plain().and_then(parse_thousandths);
         value.filter(|value| range.contains(value)).or_else(|| {
@@ -158,7 +168,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// A size in bytes.
+    /// Reads a size with a unit, such as `64MiB`, and returns it in bytes.
     pub(crate) fn size<T>(self, range: RangeInclusive<u64>) -> Option<T>
     where
         T: TryFrom<u64>,
@@ -185,7 +195,7 @@ impl<'a> Field<'a> {
         })
     }
 
-    /// Adds to what was said last.
+    /// Appends text to the last recorded error. Always returns `None`.
     fn add<T>(&self, more: &str) -> Option<T> {
         if let Some(flaw) = self.context.flaws.borrow_mut().last_mut() {
             flaw.message.push_str(more);
@@ -193,13 +203,13 @@ impl<'a> Field<'a> {
         None
     }
 
-    /// A path; where it is relative, it starts at the file's folder.
+    /// Reads a path. A relative path starts at the folder of the file.
     pub(crate) fn path(self) -> Option<PathBuf> {
         let folder = self.context.folder;
         self.text().map(|text| folder.join(text))
     }
 
-    /// The path of a file that is there.
+    /// Reads the path of an existing file.
     pub(crate) fn file(self) -> Option<PathBuf> {
         let path = self.clone().path()?;
         match path.is_file() {
@@ -208,43 +218,43 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The elements of a list, at least one.
+    /// Reads a list and returns its elements; an empty list is an error.
     pub(crate) fn list(self) -> Option<Vec<Self>> {
-        let Value::List(nodes) = &self.node.value else { return self.expected("a list") };
+        let YamlValue::List(nodes) = &self.node.value else { return self.expected("a list") };
         match nodes.is_empty() {
             true => self.wrong("must have at least one element"),
             false => Some(self.elements()),
         }
     }
 
-    /// The elements of a list; none where it is none, without a word.
+    /// Returns the elements of a list; empty if the value is not a list, without an error.
     pub(crate) fn elements(&self) -> Vec<Self> {
-        let Value::List(nodes) = &self.node.value else { return Vec::new() };
-        let element = |(i, node): (usize, &'a Node)| {
+        let YamlValue::List(nodes) = &self.node.value else { return Vec::new() };
+        let element = |(i, node): (usize, &'a YamlNode)| {
             let path = format!("{}[{i}]", self.path);
             Self { context: self.context, path, node, name_place: node.place }
         };
         nodes.iter().enumerate().map(element).collect()
     }
 
-    /// The fields of a mapping, whatever their names.
-    pub(crate) fn entries(&self) -> Option<Vec<(&'a Entry, Self)>> {
-        let Value::Map(entries) = &self.node.value else { return None };
-        let field = |entry: &'a Entry| {
+    /// Returns all fields of a mapping, whatever their names; `None` if the value is not a mapping, without an error.
+    pub(crate) fn entries(&self) -> Option<Vec<(&'a YamlEntry, Self)>> {
+        let YamlValue::Map(entries) = &self.node.value else { return None };
+        let field = |entry: &'a YamlEntry| {
             let path = join(&self.path, &entry.name);
-            let Entry { node, place, .. } = entry;
+            let YamlEntry { node, place, .. } = entry;
             (entry, Self { context: self.context, path, node, name_place: *place })
         };
         Some(entries.iter().map(field).collect())
     }
 
-    /// The fields of a mapping that may have these; says so of all others.
-    pub(crate) fn section(self, known: &'static [&'static str]) -> Option<Section<'a>> {
+    /// Returns the mapping as a section. Records an error for each field whose name is not in `known`.
+    pub(crate) fn section(self, known: &'static [&'static str]) -> Option<ConfigSection<'a>> {
         let Some(entries) = self.entries() else {
-            // Not what stands there: it may be a secret in the wrong place.
+            // The message does not repeat the value, which may be a secret in the wrong place.
             return self.wrong(format!("must be a mapping with {}", known.join(", ")));
         };
-        for (Entry { name, place, .. }, field) in &entries {
+        for (YamlEntry { name, place, .. }, field) in &entries {
             if known.contains(&&**name) {
                 continue;
             }
@@ -260,36 +270,36 @@ impl<'a> Field<'a> {
             };
             self.wrong_at::<()>(*place, &field.path, message);
         }
-        Some(Section { field: self, known, entries })
+        Some(ConfigSection { field: self, known, entries })
     }
 }
 
-/// The most characters of a value that a message repeats.
+/// The most characters of a value that an error message repeats.
 const SHOWN: usize = 60;
 
-/// A mapping whose fields are known by name.
-pub(crate) struct Section<'a> {
-    pub(crate) field: Field<'a>,
+/// A mapping with a fixed set of field names.
+pub(crate) struct ConfigSection<'a> {
+    pub(crate) field: ConfigField<'a>,
     known: &'static [&'static str],
-    entries: Vec<(&'a Entry, Field<'a>)>,
+    entries: Vec<(&'a YamlEntry, ConfigField<'a>)>,
 }
 
-impl<'a> Section<'a> {
-    fn find(&self, name: &str) -> Option<&Field<'a>> {
+impl<'a> ConfigSection<'a> {
+    fn find(&self, name: &str) -> Option<&ConfigField<'a>> {
         debug_assert!(self.known.contains(&name), "{name} is listed as known");
         self.entries.iter().find(|(entry, _)| entry.name == name).map(|(_, field)| field)
     }
 
-    /// Whether there is such a field, whatever is in it.
+    /// Returns true if the field is present, even if its value is null.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.find(name).is_some()
     }
 
-    /// A field that may be absent.
+    /// Reads a field that may be absent. A null value is an error.
     pub(crate) fn optional<T>(
         &self,
         name: &str,
-        read: impl FnOnce(Field<'a>) -> Option<T>,
+        read: impl FnOnce(ConfigField<'a>) -> Option<T>,
     ) -> Option<Option<T>> {
         let Some(field) = self.find(name) else { return Some(None) };
         if field.node.is_null() {
@@ -300,11 +310,11 @@ impl<'a> Section<'a> {
         read(field.clone()).map(Some)
     }
 
-    /// A field that may be absent, which is also said by `null`.
+    /// Reads a field that may be absent or null.
     pub(crate) fn nullable<T>(
         &self,
         name: &str,
-        read: impl FnOnce(Field<'a>) -> Option<T>,
+        read: impl FnOnce(ConfigField<'a>) -> Option<T>,
     ) -> Option<Option<T>> {
         match self.stated(name) {
             None => Some(None),
@@ -312,34 +322,34 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A field with something in it, whatever that is.
-    pub(crate) fn stated(&self, name: &str) -> Option<Field<'a>> {
+    /// Returns a field that is present and not null.
+    pub(crate) fn stated(&self, name: &str) -> Option<ConfigField<'a>> {
         self.find(name).filter(|field| !field.node.is_null()).cloned()
     }
 
-    /// A field with a default.
+    /// Reads a field, or returns the default if it is absent.
     pub(crate) fn or<T>(
         &self,
         name: &str,
         default: T,
-        read: impl FnOnce(Field<'a>) -> Option<T>,
+        read: impl FnOnce(ConfigField<'a>) -> Option<T>,
     ) -> Option<T> {
         self.optional(name, read).map(|value| value.unwrap_or(default))
     }
 
-    /// A field that must be there; `what` says what it is.
+    /// Reads a field that must be present. `what` describes it in the error message.
     pub(crate) fn required<T>(
         &self,
         name: &str,
         what: &str,
-        read: impl FnOnce(Field<'a>) -> Option<T>,
+        read: impl FnOnce(ConfigField<'a>) -> Option<T>,
     ) -> Option<T> {
         self.optional(name, read)?.or_else(|| self.missing(name, what))
     }
 
-    /// Says that a field is missing.
+    /// Records the error that a field is missing. Always returns `None`.
     pub(crate) fn missing<T>(&self, name: &str, what: &str) -> Option<T> {
-        let Field { name_place, path, .. } = &self.field;
+        let ConfigField { name_place, path, .. } = &self.field;
         self.field.wrong_at(*name_place, &join(path, name), format!("is missing: {what}"))
     }
 }

@@ -1,18 +1,18 @@
-//! A tree of YAML as JSON.
+//! Conversion of a YAML tree to JSON.
 
-use crate::yaml::{Node, Value};
+use crate::yaml::{YamlNode, YamlValue};
 
 /// Writes a tree as JSON. Numbers keep their digits.
-pub(crate) fn write_json(node: &Node, out: &mut String) {
+pub(crate) fn write_json(node: &YamlNode, out: &mut String) {
     match &node.value {
-        Value::Scalar { .. } if node.is_null() => out.push_str("null"),
-        Value::Scalar { text, quoted: false }
+        YamlValue::Scalar { .. } if node.is_null() => out.push_str("null"),
+        YamlValue::Scalar { text, quoted: false }
             if matches!(&**text, "true" | "false") || is_json_number(text) =>
         {
             out.push_str(text);
         }
-        Value::Scalar { text, .. } => write_json_text(text, out),
-        Value::List(nodes) => {
+        YamlValue::Scalar { text, .. } => write_json_text(text, out),
+        YamlValue::List(nodes) => {
             out.push('[');
             for (i, node) in nodes.iter().enumerate() {
                 out.push_str(if i > 0 { "," } else { "" });
@@ -20,7 +20,7 @@ pub(crate) fn write_json(node: &Node, out: &mut String) {
             }
             out.push(']');
         }
-        Value::Map(entries) => {
+        YamlValue::Map(entries) => {
             out.push('{');
             for (i, entry) in entries.iter().enumerate() {
                 out.push_str(if i > 0 { "," } else { "" });
@@ -45,7 +45,8 @@ fn write_json_text(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Whether JSON has a number that is written so. (Exponents it has too; nobody writes weights with them.)
+/// Returns true if the text is a JSON number without an exponent. Exponents are not accepted, because nobody writes
+/// weights with them.
 fn is_json_number(text: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let text = text.strip_prefix('-').unwrap_or(text);

@@ -1,5 +1,5 @@
-//! The configuration of `fairgate serve`: a YAML file becomes a tree that remembers its lines, and that becomes one
-//! checked [`Config`] which the rest of the program trusts. Every default has its home here.
+//! The configuration of `fairgate serve`. A YAML file is parsed into a tree that remembers line numbers, and then into
+//! one checked [`Config`] that the rest of the program trusts. All defaults are defined here.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -33,28 +33,31 @@ mod embedded;
 mod environment;
 mod error;
 mod field;
+mod field_rules;
 mod json;
 mod read;
 mod reload;
-mod rules;
 mod suggest;
 mod values;
+mod warnings;
 mod yaml;
 
 pub use classes::{
-    Arbiter, Bucket, Cell, ClassInside, ClassName, Classes, Family, PolicyClass, PolicyFile,
-    Resolution, Why,
+    ClassArbiter, ClassBucket, ClassCell, ClassFamily, ClassInside, ClassReason, ClassResolution,
+    PolicyClass, PolicyClassName, PolicyClasses, PolicyFile,
 };
 pub use config::{
-    AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential,
-    Dialects, DiscoverConfig, FleetConfig, HealthConfig, HostedBudget, HostedOverBudget,
-    JournalConfig, LeasesConfig, LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure,
-    OverloadConfig, PoolConfig, PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig,
-    TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
+    AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, DiscoverConfig,
+    FleetConfig, HealthConfig, HostedBudget, HostedOverBudget, JournalConfig, LeasesConfig,
+    LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig,
+    PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer,
+    UpstreamConfig, UpstreamCredential, UpstreamDialects, UpstreamTimeouts,
 };
-pub use document::Document;
+pub use document::YamlDocument;
 pub use environment::{Environment, ProcessEnvironment};
-pub use error::{ConfigError, ConfigErrors, Place};
+pub use error::{ConfigError, ConfigErrors, FilePosition};
+pub use field_rules::{FieldRule, FieldRules, REFUSED_FIELDS, STRIPPED_FIELDS, STRIPPED_HEADERS};
 pub use read::{check_name, parse_base_url};
-pub use reload::{Change, Concerned, Plan, Reload};
-pub use rules::{REFUSED_FIELDS, Rule, Rules, STRIPPED_FIELDS, STRIPPED_HEADERS};
+pub use reload::{ChangedNames, ConfigReload, ReloadPlan, SettingChange};
+pub use values::{DEADLINE_FORMS, parse_deadline};
+pub use warnings::PolicyWarning;

@@ -1,5 +1,6 @@
-//! From the tree of a file to the checked [`Config`].
+//! Reads the tree of a file into the checked [`Config`].
 
+mod deadlines;
 mod engine;
 mod fleet;
 mod gateway;
@@ -7,10 +8,10 @@ mod hosted;
 mod leases;
 mod policy;
 mod pool;
+mod pool_policy;
 mod prices;
 mod rules;
 mod secret;
-mod sharing;
 mod upstream;
 mod url;
 
@@ -20,16 +21,16 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use self::pool::{Pool, pools};
+use self::pool::{PoolDraft, pools};
 use self::prices::prices;
-use self::upstream::{Upstream, upstreams};
+use self::upstream::{UpstreamDraft, upstreams};
 use crate::config::Config;
 use crate::defaults;
 use crate::environment::Environment;
 use crate::error::{ConfigError, ConfigErrors};
-use crate::field::{Context, Field};
+use crate::field::{ConfigField, ConfigReadContext};
 use crate::suggest::did_you_mean;
-use crate::yaml::{self, Flaw, Node};
+use crate::yaml::{self, FieldError, YamlNode};
 
 pub(crate) use self::fleet::default_fleet;
 pub(crate) use self::gateway::default_store;
@@ -39,10 +40,11 @@ pub use self::url::parse_base_url;
 /// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// From a moment that a machine can notice to the longest that makes sense.
-const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
+/// Range of timeouts: from 1 ms to one day.
+pub(crate) const TIMEOUT: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(86_400);
 
-/// What upstreams are, where they are missing.
+/// Description of `upstreams` in the error message for a file without upstreams.
 const A_BACKEND: &str = "at least one backend";
 
 const ROOT: &[&str] = &[
@@ -62,14 +64,14 @@ const ROOT: &[&str] = &[
 ];
 
 impl Config {
-    /// Reads and checks a file. Relative paths in it start at its folder; secrets come from `environment` and from
-    /// files. Where something is wrong, all that could be found is told at once.
+    /// Reads and checks a configuration file. Relative paths start at the folder of the file, and secrets come from
+    /// `environment` and from files. On failure, returns all errors that were found, not just the first.
     pub fn from_file(path: &Path, environment: &dyn Environment) -> Result<Self, ConfigErrors> {
         Self::parse(&load(path)?, path, environment)
     }
 
-    /// Reads and checks a text that is, or could be, in the file `file`. It need not exist; its folder is where
-    /// relative paths start.
+    /// Reads and checks the text of a configuration. `file` is the path that errors show, and relative paths start at
+    /// its folder. The file need not exist.
     pub fn parse(
         text: &str,
         file: &Path,
@@ -79,7 +81,7 @@ impl Config {
     }
 }
 
-/// The text of a file.
+/// Reads the text of a file of at most [`FILE_BYTES_MAX`] bytes.
 pub(crate) fn load(path: &Path) -> Result<String, ConfigErrors> {
     let unreadable = |message: String| {
         let (file, field) = (Some(path.to_owned()), String::new());
@@ -93,13 +95,13 @@ pub(crate) fn load(path: &Path) -> Result<String, ConfigErrors> {
     fs::read_to_string(path).map_err(because)
 }
 
-/// A checked configuration, and the tree that knows its lines.
+/// Parses a text into a checked configuration. Also returns the YAML tree, which knows the lines of the settings.
 pub(crate) fn parse(
     text: &str,
     file: &Path,
     environment: &dyn Environment,
-) -> Result<(Config, Node), ConfigErrors> {
-    let located = |flaw: Flaw| ConfigError {
+) -> Result<(Config, YamlNode), ConfigErrors> {
+    let located = |flaw: FieldError| ConfigError {
         file: Some(file.to_owned()),
         place: Some(flaw.place),
         field: flaw.field,
@@ -110,23 +112,28 @@ pub(crate) fn parse(
     let root = yaml::parse(text, empty, &mut flaws).map_err(located)?;
     let folder = file.parent().unwrap_or(Path::new(""));
     let elsewhere = RefCell::default();
-    let context = Context { folder, environment, flaws: RefCell::new(flaws), elsewhere };
-    let config = read(Field::root(&context, &root));
+    let context = ConfigReadContext {
+        folder,
+        environment,
+        flaws: RefCell::new(flaws),
+        other_files: elsewhere,
+    };
+    let config = read(ConfigField::root(&context, &root));
     let errors = context.flaws.into_inner().into_iter().map(located).collect();
-    match (ConfigErrors::with_elsewhere(errors, context.elsewhere.into_inner()), config) {
+    match (ConfigErrors::with_other_files(errors, context.other_files.into_inner()), config) {
         (None, Some(config)) => Ok((config, root)),
         (Some(errors), _) => Err(errors),
         (None, None) => unreachable!("who gives nothing has said why"),
     }
 }
 
-fn read(root: Field<'_>) -> Option<Config> {
+fn read(root: ConfigField<'_>) -> Option<Config> {
     let root = root.section(ROOT)?;
     let grace = Duration::ZERO..=Duration::from_secs(3600);
     let listen = root.or("listen", defaults::LISTEN, gateway::address);
     let tls = root.optional("tls", gateway::tls);
     let data_dir =
-        root.or("data_dir", root.field.context.folder.join(defaults::DATA_DIR), Field::path);
+        root.or("data_dir", root.field.context.folder.join(defaults::DATA_DIR), ConfigField::path);
     let data: PathBuf = data_dir.clone().unwrap_or_default();
     let drain_grace = root.or("drain_grace", defaults::DRAIN_GRACE, |field| field.duration(grace));
     let store =
@@ -146,8 +153,8 @@ fn read(root: Field<'_>) -> Option<Config> {
         pools(field, known, root.has("prices"))
     });
     if let Some(none @ None) = &mut upstreams {
-        // Only leases need no backend.
-        let is_leased = |pools: &Vec<Pool>| pools.iter().all(|pool| pool.is_leased);
+        // Only pools of leases need no backend.
+        let is_leased = |pools: &Vec<PoolDraft>| pools.iter().all(|pool| pool.is_leased);
         *none = match pools.as_ref().is_some_and(is_leased) {
             true => Some(Vec::new()),
             false => root.missing("upstreams", A_BACKEND),
@@ -176,11 +183,11 @@ fn read(root: Field<'_>) -> Option<Config> {
     })
 }
 
-/// What an upstream has an alias for must be a model of a pool that it works for.
-fn check_aliases(upstreams: &[Upstream<'_>], pools: &[Pool]) {
+/// Records an error for each alias for a model that no pool of the alias's upstream serves.
+fn check_aliases(upstreams: &[UpstreamDraft<'_>], pools: &[PoolDraft]) {
     for upstream in upstreams {
         let Some(name) = &upstream.name else { continue };
-        let of_it = |pool: &&Pool| pool.workers.contains(name);
+        let of_it = |pool: &&PoolDraft| pool.workers.contains(name);
         let models = || pools.iter().filter(of_it).flat_map(|pool| &pool.models);
         for (model, field) in &upstream.aliases {
             if !models().any(|known| known == model) {
@@ -193,8 +200,8 @@ fn check_aliases(upstreams: &[Upstream<'_>], pools: &[Pool]) {
     }
 }
 
-/// A name that can be a folder, a label and part of a path: letters, digits, `-`, `_` and `.`.
-fn name(field: Field<'_>) -> Option<String> {
+/// Reads a name that is also valid as a folder, a label and part of a path: letters, digits, `-`, `_` and `.`.
+fn name(field: ConfigField<'_>) -> Option<String> {
     let text = field.scalar().unwrap_or_default();
     match check_name(text) {
         Ok(()) => Some(text.to_owned()),
@@ -202,10 +209,10 @@ fn name(field: Field<'_>) -> Option<String> {
     }
 }
 
-/// Whether an upstream or a pool may be called so.
+/// Checks the name of an upstream or a pool.
 ///
 /// # Errors
-/// Says what a name must be.
+/// Returns a description of valid names.
 pub fn check_name(text: &str) -> Result<(), &'static str> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let starts = text.starts_with(|c: char| c.is_ascii_alphanumeric());
@@ -217,8 +224,8 @@ pub fn check_name(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// The name of a model: text without spaces.
-fn model_name(field: Field<'_>) -> Option<String> {
+/// Reads the name of a model: 1 to 256 bytes without spaces.
+fn model_name(field: ConfigField<'_>) -> Option<String> {
     let text = field.scalar().unwrap_or_default();
     let fits = |c: char| !c.is_whitespace() && !c.is_control();
     match !text.is_empty() && text.len() <= 256 && text.chars().all(fits) {

@@ -1,5 +1,5 @@
-//! Two-phase reload: first everything is read, checked and compared with what is in force; only then may anybody apply
-//! anything.
+//! Two-phase reload: everything is read, checked and compared with the current configuration before anything is
+//! applied.
 
 mod settings;
 
@@ -7,68 +7,68 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
-use self::settings::{Key, Owner, Setting, Value, settings};
+use self::settings::{Setting, SettingKey, SettingOwner, SettingValue, settings};
 use crate::config::Config;
 use crate::environment::Environment;
-use crate::error::{ConfigError, ConfigErrors, Place};
+use crate::error::{ConfigError, ConfigErrors, FilePosition};
 use crate::read::{load, parse};
 
-/// A configuration that can take the place of the one in force.
+/// A configuration that can replace the current one without a restart.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reload {
-    /// What is to be in force.
+pub struct ConfigReload {
+    /// The new configuration, already checked.
     pub next: Config,
-    /// What that changes.
-    pub plan: Plan,
+    /// Differences from the current configuration.
+    pub plan: ReloadPlan,
 }
 
-/// What a reload changes. Nothing in it needs a restart.
+/// Differences between two configurations. No difference needs a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
-    /// Every change in words, for the log: `pools.llama.capacity: 32 → 48`. No secret is in them.
-    pub changes: Vec<Change>,
-    /// Which upstreams these concern.
-    pub upstreams: Concerned,
-    /// Which pools these concern.
-    pub pools: Concerned,
+pub struct ReloadPlan {
+    /// Description of every change for the log, such as `pools.llama.capacity: 32 → 48`. Contains no secret.
+    pub changes: Vec<SettingChange>,
+    /// Names of the upstreams that change.
+    pub upstreams: ChangedNames,
+    /// Names of the pools that change.
+    pub pools: ChangedNames,
 }
 
-/// One change.
+/// One changed field of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// The field, with upstreams and pools by their names: `pools.llama.capacity`.
+pub struct SettingChange {
+    /// Path of the field, with upstreams and pools by name: `pools.llama.capacity`.
     pub field: String,
-    /// What happens to it: `32 → 48`, `added`, `removed`.
-    pub words: String,
+    /// Description of the change: `32 → 48`, `added`, `removed`.
+    pub description: String,
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for SettingChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.words)
+        write!(f, "{}: {}", self.field, self.description)
     }
 }
 
-/// The names of what comes, goes or becomes different.
+/// Names of upstreams or pools that are added, removed or changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Concerned {
-    /// There before and after, but not the same.
+pub struct ChangedNames {
+    /// Names that are in both configurations, with different settings.
     pub changed: BTreeSet<String>,
-    /// New.
+    /// Names that are only in the new configuration.
     pub added: BTreeSet<String>,
-    /// Gone.
+    /// Names that are only in the current configuration.
     pub removed: BTreeSet<String>,
 }
 
-impl Plan {
-    /// Whether nothing changes at all.
+impl ReloadPlan {
+    /// Returns true if nothing changes.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 }
 
-impl Reload {
-    /// Reads a file that is to take the place of `current`. Gives what would change; or all that is wrong with the
-    /// file, with lines; or the fields whose change needs a restart, with lines. Nothing is applied by this.
+impl ConfigReload {
+    /// Reads a file that should replace `current`, and returns the new configuration and the differences. Fails with
+    /// all errors of the file, or with an error for each field whose change needs a restart. Applies nothing.
     pub fn from_file(
         current: &Config,
         path: &Path,
@@ -77,7 +77,8 @@ impl Reload {
         Self::parse(current, &load(path)?, path, environment)
     }
 
-    /// The same for a text that is, or could be, in the file `file`.
+    /// Parses a text as [`ConfigReload::from_file`] reads a file. `file` is the path that errors show. The file need
+    /// not exist.
     pub fn parse(
         current: &Config,
         text: &str,
@@ -87,7 +88,7 @@ impl Reload {
         let (next, tree) = parse(text, file, environment)?;
         let located = |error: ConfigError| ConfigError {
             file: Some(file.to_owned()),
-            place: Some(tree.locate(&error.field).unwrap_or(Place::TOP)),
+            place: Some(tree.locate(&error.field).unwrap_or(FilePosition::TOP)),
             ..error
         };
         match Self::plan(current, &next) {
@@ -96,13 +97,13 @@ impl Reload {
         }
     }
 
-    /// Compares two configurations. Where a field has changed that is fixed while the gateway runs, gives an error for
-    /// each such field instead of a plan, so that nothing is applied half.
-    pub fn plan(current: &Config, next: &Config) -> Result<Plan, ConfigErrors> {
+    /// Compares two configurations. If fields changed that are fixed while the gateway runs, returns an error for each
+    /// of them instead of a plan, so that no reload is applied in part.
+    pub fn plan(current: &Config, next: &Config) -> Result<ReloadPlan, ConfigErrors> {
         let before = settings(current);
         let after = settings(next);
         let (old_owners, new_owners) = (owners(&before), owners(&after));
-        let mut plan = Plan::default();
+        let mut plan = ReloadPlan::default();
         let mut errors = Vec::new();
         for owner in new_owners.difference(&old_owners) {
             plan.add(owner, "", "added".to_owned());
@@ -110,8 +111,9 @@ impl Reload {
         for owner in old_owners.difference(&new_owners) {
             plan.add(owner, "", "removed".to_owned());
         }
-        let stays = |key: &&Key| old_owners.contains(&key.owner) && new_owners.contains(&key.owner);
-        let keys: BTreeSet<&Key> = before.keys().chain(after.keys()).filter(stays).collect();
+        let stays =
+            |key: &&SettingKey| old_owners.contains(&key.owner) && new_owners.contains(&key.owner);
+        let keys: BTreeSet<&SettingKey> = before.keys().chain(after.keys()).filter(stays).collect();
         for key in keys {
             let (old, new) = (before.get(key), after.get(key));
             if old.map(|setting| &setting.value) == new.map(|setting| &setting.value) {
@@ -130,15 +132,15 @@ impl Reload {
     }
 }
 
-fn owners(settings: &BTreeMap<Key, Setting>) -> BTreeSet<Owner> {
+fn owners(settings: &BTreeMap<SettingKey, Setting>) -> BTreeSet<SettingOwner> {
     settings.keys().map(|key| key.owner.clone()).collect()
 }
 
 fn words(old: Option<&Setting>, new: Option<&Setting>) -> String {
     let shown = |setting: Option<&Setting>| match setting.map(|setting| &setting.value) {
-        None | Some(Value::None) => "none".to_owned(),
-        Some(Value::Shown(text)) => text.clone(),
-        Some(Value::Hidden(_)) => "a secret".to_owned(),
+        None | Some(SettingValue::None) => "none".to_owned(),
+        Some(SettingValue::Shown(text)) => text.clone(),
+        Some(SettingValue::Hidden(_)) => "a secret".to_owned(),
     };
     match (shown(old), shown(new)) {
         (old, new) if old == new => "changed".to_owned(),
@@ -154,14 +156,14 @@ fn needs_restart(setting: &Setting, words: &str) -> ConfigError {
     ConfigError { file: None, place: None, field: setting.file_field.clone(), message }
 }
 
-impl Plan {
-    fn add(&mut self, owner: &Owner, field: &str, words: String) {
+impl ReloadPlan {
+    fn add(&mut self, owner: &SettingOwner, field: &str, words: String) {
         let (prefix, concerned) = match owner {
-            Owner::Gateway => (String::new(), None),
-            Owner::Upstream(name) => {
+            SettingOwner::Gateway => (String::new(), None),
+            SettingOwner::Upstream(name) => {
                 (format!("upstreams.{name}"), Some((&mut self.upstreams, name)))
             }
-            Owner::Pool(name) => (format!("pools.{name}"), Some((&mut self.pools, name))),
+            SettingOwner::Pool(name) => (format!("pools.{name}"), Some((&mut self.pools, name))),
         };
         if let Some((concerned, name)) = concerned {
             let names = match words.as_str() {
@@ -172,6 +174,7 @@ impl Plan {
             names.insert(name.clone());
         }
         let dot = if prefix.is_empty() || field.is_empty() { "" } else { "." };
-        self.changes.push(Change { field: format!("{prefix}{dot}{field}"), words });
+        self.changes
+            .push(SettingChange { field: format!("{prefix}{dot}{field}"), description: words });
     }
 }

@@ -1,6 +1,6 @@
-//! What somebody may have meant.
+//! Suggestions for misspelled names.
 
-/// `; did you mean "listen"?` where one of the candidates is close to what was written, else nothing.
+/// Returns `; did you mean "listen"?` if one of the candidates is close to the written text, else an empty text.
 pub(crate) fn did_you_mean<'a>(
     written: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -11,7 +11,7 @@ pub(crate) fn did_you_mean<'a>(
     }
 }
 
-/// The candidate that takes the fewest edits, where these are few for a word of that length.
+/// Returns the candidate with the fewest edits, if that number is at most a third of the written length (at least 1).
 fn closest<'a>(written: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let written: Vec<char> = written.chars().take(LONGEST).flat_map(char::to_lowercase).collect();
     let most = (written.len() / 3).max(1);
@@ -23,10 +23,11 @@ fn closest<'a>(written: &str, candidates: impl IntoIterator<Item = &'a str>) -> 
         .map(|(_, candidate)| candidate)
 }
 
-/// Longer words are compared by their beginning: the cost is the product of the lengths.
+/// Largest number of characters of a word that are compared. The time of a comparison grows with the product of the
+/// lengths, so only the first characters of longer words count.
 const LONGEST: usize = 200;
 
-/// How many characters must be put in, taken out, changed or swapped with their neighbour.
+/// Returns the number of characters to insert, remove, replace or swap with their neighbour to turn `from` into `to`.
 fn edits(from: &[char], to: &str) -> usize {
     let to: Vec<char> = to.chars().take(LONGEST).collect();
     let mut before = vec![0; to.len() + 1];

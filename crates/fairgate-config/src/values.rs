@@ -1,5 +1,6 @@
-//! Durations, sizes and decimals as people write them, and back.
+//! Parsing and formatting of durations, sizes and decimals.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 const DURATION_UNITS: [(&str, u64); 4] =
@@ -15,17 +16,40 @@ const SIZE_UNITS: [(&str, u64); 7] = [
     ("GiB", 1 << 30),
 ];
 
-/// Reads `750ms`, `30s`, `5m`, `1h`.
+/// Parses a duration such as `750ms`, `30s`, `5m` or `1h`.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     with_unit(text, &DURATION_UNITS).map(Duration::from_millis)
 }
 
-/// Reads `64MiB`, `1GB`, `512B` as bytes.
+/// Description of a valid deadline, for error messages.
+pub const DEADLINE_FORMS: &str =
+    "must be seconds from 0.001 to 86400, such as 2.5, or milliseconds, such as 750ms";
+
+/// Parses a deadline as requests and the command line state it: seconds, as `2.5` or `2.5s`, or whole milliseconds, as
+/// `750ms`. The range is 1 ms to one day, with microsecond precision. Returns `None` for anything else.
+pub fn parse_deadline(text: &str) -> Option<Duration> {
+    const RANGE: RangeInclusive<Duration> =
+        Duration::from_millis(1)..=Duration::from_secs(24 * 60 * 60);
+    let time = match text.strip_suffix("ms") {
+        Some(millis) => Duration::from_millis(digits(millis)?),
+        None => {
+            let seconds = text.strip_suffix('s').unwrap_or(text);
+            let (whole, decimals) = seconds.split_once('.').unwrap_or((seconds, "0"));
+            // Decimals below a microsecond must be digits too, but are dropped.
+            digits(decimals)?;
+            let micros = digits(&format!("{decimals:0<6}")[..6])?;
+            Duration::from_secs(digits(whole)?).checked_add(Duration::from_micros(micros))?
+        }
+    };
+    RANGE.contains(&time).then_some(time)
+}
+
+/// Parses a size such as `64MiB`, `1GB` or `512B`, and returns it in bytes.
 pub(crate) fn parse_size(text: &str) -> Option<u64> {
     with_unit(text, &SIZE_UNITS)
 }
 
-/// Reads `1`, `0.1`, `2.125` as thousandths.
+/// Parses a decimal such as `1`, `0.1` or `2.125`, and returns it in thousandths.
 pub(crate) fn parse_thousandths(text: &str) -> Option<u64> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
     if decimals.is_empty() || decimals.len() > 3 {
@@ -35,7 +59,7 @@ pub(crate) fn parse_thousandths(text: &str) -> Option<u64> {
     digits(whole)?.checked_mul(1000)?.checked_add(digits(&padded)?)
 }
 
-/// Reads an integer of 0 or more, without a sign.
+/// Parses an unsigned integer without a sign.
 pub(crate) fn digits(text: &str) -> Option<u64> {
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok()).flatten()
@@ -48,13 +72,13 @@ fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     digits(number)?.checked_mul(*factor)
 }
 
-/// Writes a duration in the largest unit in which it is whole.
+/// Formats a duration in the largest unit in which it is whole.
 pub(crate) fn format_duration(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     in_largest_unit(millis, DURATION_UNITS.iter().rev(), "ms")
 }
 
-/// Writes a number of bytes in the largest unit in which it is whole.
+/// Formats a number of bytes in the largest unit in which it is whole.
 pub(crate) fn format_size(bytes: u64) -> String {
     const DECIMAL: usize = 4;
     let decimal = SIZE_UNITS[..DECIMAL].iter().rev();
@@ -65,7 +89,7 @@ pub(crate) fn format_size(bytes: u64) -> String {
     }
 }
 
-/// Writes thousandths as a decimal without zeros at its end.
+/// Formats thousandths as a decimal without trailing zeros.
 pub(crate) fn format_thousandths(thousandths: u64) -> String {
     let text = format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

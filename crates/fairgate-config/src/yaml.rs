@@ -1,74 +1,82 @@
-//! A YAML text as a tree whose nodes know their place. Scalars stay text: what a number or a duration is, its field
-//! decides.
+//! Parses a YAML text into a tree whose nodes know their line and column. Scalars stay text, because the reader of each
+//! field decides if the text is a number, a duration or something else.
 
 use std::collections::BTreeMap;
 
 use granit_parser::{Event, Parser, ScalarStyle, Span};
 
-use crate::error::Place;
+use crate::error::FilePosition;
 
-/// A value.
+/// A value and its position.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
-    pub(crate) place: Place,
-    pub(crate) value: Value,
+pub(crate) struct YamlNode {
+    pub(crate) place: FilePosition,
+    pub(crate) value: YamlValue,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Value {
-    /// Text; `quoted` where it cannot be meant as a number, a boolean or nothing.
+pub(crate) enum YamlValue {
+    /// Text. `quoted` is true if it cannot be a number, a boolean or null.
     Scalar {
         text: String,
         quoted: bool,
     },
-    List(Vec<Node>),
-    Map(Vec<Entry>),
+    List(Vec<YamlNode>),
+    Map(Vec<YamlEntry>),
 }
 
 /// A field of a mapping.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct YamlEntry {
     pub(crate) name: String,
-    pub(crate) place: Place,
-    pub(crate) node: Node,
+    pub(crate) place: FilePosition,
+    pub(crate) node: YamlNode,
 }
 
-/// Something in a text that cannot be.
+/// An error in a text, with its position.
 #[derive(Debug)]
-pub(crate) struct Flaw {
-    pub(crate) place: Place,
+pub(crate) struct FieldError {
+    pub(crate) place: FilePosition,
     pub(crate) field: String,
     pub(crate) message: String,
 }
 
-/// How many values a configuration may have, what aliases repeat counted each time.
+/// Largest number of values in a configuration. Values that aliases repeat count each time.
 const NODES_MAX: usize = 100_000;
 
-/// How much text aliases may repeat in all, in bytes.
+/// The most bytes of text that aliases may repeat in total.
 const REPEATED_BYTES_MAX: usize = 16 << 20;
 
-/// How deep values may lie in each other. A policy of 64 nodes needs half of it.
+/// Deepest nesting of values. A policy of 64 nested nodes needs half of this depth.
 const DEPTH_MAX: usize = 255;
 
-/// Reads a text. What is no YAML ends it; duplicate fields and the like are noted in `flaws`, and reading goes on.
-/// `empty` is what is said of a text with nothing in it.
-pub(crate) fn parse(text: &str, empty: &str, flaws: &mut Vec<Flaw>) -> Result<Node, Flaw> {
+/// Parses a text. Fails on invalid YAML. Duplicate fields are recorded in `flaws`, and parsing continues. `empty` is
+/// the error message for an empty text.
+pub(crate) fn parse(
+    text: &str,
+    empty: &str,
+    flaws: &mut Vec<FieldError>,
+) -> Result<YamlNode, FieldError> {
     parse_within(NODES_MAX, text, empty, flaws)
 }
 
-/// The same for a text that may have so many values.
+/// Parses a text as [`parse`] does, but with a limit of `nodes_max` values.
 pub(crate) fn parse_within(
     nodes_max: usize,
     text: &str,
     empty: &str,
-    flaws: &mut Vec<Flaw>,
-) -> Result<Node, Flaw> {
+    flaws: &mut Vec<FieldError>,
+) -> Result<YamlNode, FieldError> {
     let (open, anchors) = (Vec::new(), BTreeMap::new());
-    let mut builder = Builder { open, root: None, anchors, nodes: 0, nodes_max, repeated_bytes: 0 };
+    let mut builder =
+        YamlTreeBuilder { open, root: None, anchors, nodes: 0, nodes_max, repeated_bytes: 0 };
     let mut documents = 0;
     for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|error| Flaw {
-            place: Place { line: error.marker().line().max(1), column: error.marker().col() + 1 },
+        let (event, span) = event.map_err(|error| FieldError {
+            place: FilePosition {
+                line: error.marker().line().max(1),
+                column: error.marker().col() + 1,
+            },
             field: String::new(),
             message: format!("is not YAML: {}", error.info()),
         })?;
@@ -80,42 +88,47 @@ pub(crate) fn parse_within(
         }
         builder.take(event, &span, flaws)?;
     }
-    builder.root.ok_or_else(|| whole(Place::TOP, empty))
+    builder.root.ok_or_else(|| whole(FilePosition::TOP, empty))
 }
 
-fn whole(place: Place, message: impl Into<String>) -> Flaw {
-    Flaw { place, field: String::new(), message: message.into() }
+fn whole(place: FilePosition, message: impl Into<String>) -> FieldError {
+    FieldError { place, field: String::new(), message: message.into() }
 }
 
-fn place(span: &Span) -> Place {
-    Place { line: span.start.line().max(1), column: span.start.col() + 1 }
+fn place(span: &Span) -> FilePosition {
+    FilePosition { line: span.start.line().max(1), column: span.start.col() + 1 }
 }
 
-/// The tree as far as it has been read.
-struct Builder {
+/// The tree that has been read so far.
+struct YamlTreeBuilder {
     /// The lists and mappings that are still open, outermost first.
-    open: Vec<Open>,
-    root: Option<Node>,
-    anchors: BTreeMap<usize, Node>,
+    open: Vec<OpenYamlNode>,
+    root: Option<YamlNode>,
+    anchors: BTreeMap<usize, YamlNode>,
     nodes: usize,
     nodes_max: usize,
     repeated_bytes: usize,
 }
 
-struct Open {
-    place: Place,
+struct OpenYamlNode {
+    place: FilePosition,
     anchor: usize,
-    inside: Inside,
+    inside: OpenYamlContent,
 }
 
-enum Inside {
-    List(Vec<Node>),
-    /// The entries, and the name that waits for its value.
-    Map(Vec<Entry>, Option<(String, Place)>),
+enum OpenYamlContent {
+    List(Vec<YamlNode>),
+    /// Entries of an open mapping, and the name whose value has not been read yet.
+    Map(Vec<YamlEntry>, Option<(String, FilePosition)>),
 }
 
-impl Builder {
-    fn take(&mut self, event: Event<'_>, span: &Span, flaws: &mut Vec<Flaw>) -> Result<(), Flaw> {
+impl YamlTreeBuilder {
+    fn take(
+        &mut self,
+        event: Event<'_>,
+        span: &Span,
+        flaws: &mut Vec<FieldError>,
+    ) -> Result<(), FieldError> {
         let place = place(span);
         if event.tag().is_some() {
             return Err(whole(place, "has a tag (!…): tags mean nothing here, remove it"));
@@ -123,22 +136,24 @@ impl Builder {
         match event {
             Event::Scalar(text, style, anchor, _) => {
                 let quoted = style != ScalarStyle::Plain;
-                let value = Value::Scalar { text: text.into_owned(), quoted };
-                self.close(Node { place, value }, anchor, flaws)
+                let value = YamlValue::Scalar { text: text.into_owned(), quoted };
+                self.close(YamlNode { place, value }, anchor, flaws)
             }
             Event::SequenceStart(_, anchor, _) => {
-                self.open(place, anchor, Inside::List(Vec::new()))
+                self.open(place, anchor, OpenYamlContent::List(Vec::new()))
             }
             Event::MappingStart(_, anchor, _) => {
-                self.open(place, anchor, Inside::Map(Vec::new(), None))
+                self.open(place, anchor, OpenYamlContent::Map(Vec::new(), None))
             }
             Event::SequenceEnd | Event::MappingEnd => {
-                let Some(Open { place, anchor, inside }) = self.open.pop() else { return Ok(()) };
-                let value = match inside {
-                    Inside::List(nodes) => Value::List(nodes),
-                    Inside::Map(entries, _) => Value::Map(entries),
+                let Some(OpenYamlNode { place, anchor, inside }) = self.open.pop() else {
+                    return Ok(());
                 };
-                self.close(Node { place, value }, anchor, flaws)
+                let value = match inside {
+                    OpenYamlContent::List(nodes) => YamlValue::List(nodes),
+                    OpenYamlContent::Map(entries, _) => YamlValue::Map(entries),
+                };
+                self.close(YamlNode { place, value }, anchor, flaws)
             }
             Event::Alias(anchor) => match self.anchors.get(&anchor).cloned() {
                 Some(node) => self.repeat(node, place, flaws),
@@ -148,17 +163,27 @@ impl Builder {
         }
     }
 
-    fn open(&mut self, place: Place, anchor: usize, inside: Inside) -> Result<(), Flaw> {
+    fn open(
+        &mut self,
+        place: FilePosition,
+        anchor: usize,
+        inside: OpenYamlContent,
+    ) -> Result<(), FieldError> {
         if self.open.len() >= DEPTH_MAX {
             return Err(whole(place, format!("lies deeper than {DEPTH_MAX} values")));
         }
-        self.open.push(Open { place, anchor, inside });
+        self.open.push(OpenYamlNode { place, anchor, inside });
         Ok(())
     }
 
-    /// Puts what an alias stands for in the alias's stead. Its places stay those of the original.
-    fn repeat(&mut self, node: Node, at: Place, flaws: &mut Vec<Flaw>) -> Result<(), Flaw> {
-        let Extent { nodes, depth, bytes } = node.extent();
+    /// Inserts a copy of the value that an alias names. The copy keeps the positions of the original.
+    fn repeat(
+        &mut self,
+        node: YamlNode,
+        at: FilePosition,
+        flaws: &mut Vec<FieldError>,
+    ) -> Result<(), FieldError> {
+        let YamlExtent { nodes, depth, bytes } = node.extent();
         self.nodes += nodes;
         self.count_repeated(bytes, at)?;
         if self.open.len() + depth > DEPTH_MAX {
@@ -167,8 +192,8 @@ impl Builder {
         self.close(node, 0, flaws)
     }
 
-    /// What an alias stands for is kept once more for each alias, and once for itself.
-    fn count_repeated(&mut self, bytes: usize, at: Place) -> Result<(), Flaw> {
+    /// Counts text that anchors and aliases copy: once for each alias, and once for the anchor itself.
+    fn count_repeated(&mut self, bytes: usize, at: FilePosition) -> Result<(), FieldError> {
         self.repeated_bytes = self.repeated_bytes.saturating_add(bytes);
         if self.repeated_bytes > REPEATED_BYTES_MAX {
             let message =
@@ -178,15 +203,20 @@ impl Builder {
         Ok(())
     }
 
-    /// Puts a value that is complete where it belongs.
-    fn close(&mut self, node: Node, anchor: usize, flaws: &mut Vec<Flaw>) -> Result<(), Flaw> {
+    /// Adds a complete value to the innermost open list or mapping, or makes it the root.
+    fn close(
+        &mut self,
+        node: YamlNode,
+        anchor: usize,
+        flaws: &mut Vec<FieldError>,
+    ) -> Result<(), FieldError> {
         self.nodes += 1;
         if self.nodes > self.nodes_max {
             let message = format!("there are more than {} values", self.nodes_max);
             return Err(whole(node.place, message));
         }
         if anchor != 0 {
-            let Extent { nodes, bytes, .. } = node.extent();
+            let YamlExtent { nodes, bytes, .. } = node.extent();
             self.nodes += nodes;
             self.count_repeated(bytes, node.place)?;
             self.anchors.insert(anchor, node.clone());
@@ -194,25 +224,25 @@ impl Builder {
         let path = self.path();
         match self.open.last_mut().map(|open| &mut open.inside) {
             None => self.root = Some(node),
-            Some(Inside::List(nodes)) => nodes.push(node),
-            Some(Inside::Map(entries, waiting)) => match waiting.take() {
-                Some((name, place)) => entries.push(Entry { name, place, node }),
+            Some(OpenYamlContent::List(nodes)) => nodes.push(node),
+            Some(OpenYamlContent::Map(entries, waiting)) => match waiting.take() {
+                Some((name, place)) => entries.push(YamlEntry { name, place, node }),
                 None => *waiting = Some(field_name(node, entries, path, flaws)?),
             },
         }
         Ok(())
     }
 
-    /// The path of the innermost open value.
+    /// Returns the path of the innermost open value.
     fn path(&self) -> String {
         let mut path = String::new();
         for (i, open) in self.open.iter().enumerate() {
             let innermost = i + 1 == self.open.len();
             match &open.inside {
                 _ if innermost => {}
-                Inside::List(nodes) => path.push_str(&format!("[{}]", nodes.len())),
-                Inside::Map(_, Some((name, _))) => path = join(&path, name),
-                Inside::Map(_, None) => {}
+                OpenYamlContent::List(nodes) => path.push_str(&format!("[{}]", nodes.len())),
+                OpenYamlContent::Map(_, Some((name, _))) => path = join(&path, name),
+                OpenYamlContent::Map(_, None) => {}
             }
         }
         path
@@ -220,23 +250,27 @@ impl Builder {
 }
 
 fn field_name(
-    node: Node,
-    entries: &[Entry],
+    node: YamlNode,
+    entries: &[YamlEntry],
     path: String,
-    flaws: &mut Vec<Flaw>,
-) -> Result<(String, Place), Flaw> {
+    flaws: &mut Vec<FieldError>,
+) -> Result<(String, FilePosition), FieldError> {
     let place = node.place;
-    let Value::Scalar { text: name, .. } = node.value else {
-        return Err(Flaw { place, field: path, message: "a field's name must be text".into() });
+    let YamlValue::Scalar { text: name, .. } = node.value else {
+        return Err(FieldError {
+            place,
+            field: path,
+            message: "a field's name must be text".into(),
+        });
     };
     if let Some(first) = entries.iter().find(|entry| entry.name == name) {
         let message = format!("is given twice, first on line {}", first.place.line);
-        flaws.push(Flaw { place, field: join(&path, &name), message });
+        flaws.push(FieldError { place, field: join(&path, &name), message });
     }
     Ok((name, place))
 }
 
-/// The path of a field of what has that path.
+/// Appends a field's name to the path of its parent.
 pub(crate) fn join(path: &str, name: &str) -> String {
     let name: String = name.chars().take(NAME_SHOWN).flat_map(char::escape_debug).collect();
     match path {
@@ -245,39 +279,39 @@ pub(crate) fn join(path: &str, name: &str) -> String {
     }
 }
 
-/// How large a value is.
-struct Extent {
-    /// The values in it, itself included.
+/// Size of a value, for the limits on aliases.
+struct YamlExtent {
+    /// Number of values, including itself.
     nodes: usize,
-    /// How many of them lie in each other.
+    /// Depth of the nesting, including itself.
     depth: usize,
-    /// How much text they have.
+    /// Bytes of text in names and scalars.
     bytes: usize,
 }
 
 /// The most characters of a field's name that a path repeats.
 const NAME_SHOWN: usize = 60;
 
-impl Node {
-    /// Whether nothing stands where a value should.
+impl YamlNode {
+    /// Returns true for an unquoted null or empty value.
     pub(crate) fn is_null(&self) -> bool {
-        let Value::Scalar { text, quoted: false } = &self.value else { return false };
+        let YamlValue::Scalar { text, quoted: false } = &self.value else { return false };
         matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL")
     }
 
-    /// How large it is.
-    fn extent(&self) -> Extent {
-        let mut extent = Extent { nodes: 1, depth: 1, bytes: 0 };
-        let mut add = |node: &Node| {
-            let Extent { nodes, depth, bytes } = node.extent();
+    /// Computes the size of the value.
+    fn extent(&self) -> YamlExtent {
+        let mut extent = YamlExtent { nodes: 1, depth: 1, bytes: 0 };
+        let mut add = |node: &YamlNode| {
+            let YamlExtent { nodes, depth, bytes } = node.extent();
             extent.nodes += nodes;
             extent.depth = extent.depth.max(depth + 1);
             extent.bytes += bytes;
         };
         match &self.value {
-            Value::Scalar { text, .. } => extent.bytes = text.len(),
-            Value::List(nodes) => nodes.iter().for_each(add),
-            Value::Map(entries) => {
+            YamlValue::Scalar { text, .. } => extent.bytes = text.len(),
+            YamlValue::List(nodes) => nodes.iter().for_each(add),
+            YamlValue::Map(entries) => {
                 entries.iter().for_each(|entry| add(&entry.node));
                 extent.bytes += entries.iter().map(|entry| entry.name.len()).sum::<usize>();
             }
@@ -285,13 +319,14 @@ impl Node {
         extent
     }
 
-    /// The place of what `path` leads to, or as near to it as there is something. A field's place is its name's.
-    pub(crate) fn locate(&self, path: &str) -> Option<Place> {
+    /// Returns the position of the value at `path`, or of its nearest existing parent. The position of a field is that
+    /// of its name.
+    pub(crate) fn locate(&self, path: &str) -> Option<FilePosition> {
         match &self.value {
-            Value::Map(entries) => {
+            YamlValue::Map(entries) => {
                 let path = path.strip_prefix('.').unwrap_or(path);
-                // Names may hold dots: the longest that fits is the one that was meant.
-                let fits = |entry: &Entry| {
+                // Names may contain dots: the longest matching name wins.
+                let fits = |entry: &YamlEntry| {
                     let rest = path.strip_prefix(&*join("", &entry.name))?;
                     let whole = rest.is_empty() || rest.starts_with(['.', '[']);
                     whole.then_some(rest)
@@ -300,12 +335,12 @@ impl Node {
                 let (entry, rest) = found.min_by_key(|(_, rest)| rest.len())?;
                 Some(entry.node.locate(rest).unwrap_or(entry.place))
             }
-            Value::List(nodes) => {
+            YamlValue::List(nodes) => {
                 let (index, rest) = path.strip_prefix('[')?.split_once(']')?;
                 let node = nodes.get(index.parse::<usize>().ok()?)?;
                 Some(node.locate(rest).unwrap_or(node.place))
             }
-            Value::Scalar { .. } => None,
+            YamlValue::Scalar { .. } => None,
         }
     }
 }
@@ -314,11 +349,12 @@ impl Node {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Node, String> {
+    fn read(text: &str) -> Result<YamlNode, String> {
         let mut flaws = Vec::new();
         let node = parse(text, "is empty", &mut flaws);
-        let shown =
-            |f: &Flaw| format!("{}:{} {} {}", f.place.line, f.place.column, f.field, f.message);
+        let shown = |f: &FieldError| {
+            format!("{}:{} {} {}", f.place.line, f.place.column, f.field, f.message)
+        };
         match node {
             Ok(node) if flaws.is_empty() => Ok(node),
             Ok(_) => Err(flaws.iter().map(shown).collect::<Vec<_>>().join("; ")),
@@ -327,7 +363,7 @@ mod tests {
     }
 
     fn placed(text: &str, path: &str) -> (usize, usize) {
-        let place = read(text).unwrap().locate(path).unwrap_or(Place::TOP);
+        let place = read(text).unwrap().locate(path).unwrap_or(FilePosition::TOP);
         (place.line, place.column)
     }
 

@@ -1,14 +1,18 @@
-//! Dividing slots by weight: the hierarchical slots of a partitioned pool.
+//! Divides the slots of a partitioned pool among its flows by weight.
 //!
-//! Of S slots over n ≤ S weights each flow is due its quota S·w/W. It gets the whole part, and at least one;
-//! what is short goes one each to those furthest below their quota, what is over comes from those furthest
-//! above. Written with remainders nothing is ever compared by fractions: a flow that got ⌊S·w/W⌋ is below
-//! its quota by rem/W, where rem = S·w mod W. So
+//! With S slots over n ≤ S weights, each flow is due its quota S·w/W. It gets the whole part, and at least one slot.
+//! Slots left over go one each to the flows furthest below their quota; slots given out beyond S are taken back from
+//! the flows furthest above theirs. The code compares remainders, never fractions: a flow that got ⌊S·w/W⌋ is below its
+//! quota by rem/W, with rem = S·w mod W. So
 //!
-//! * short slots go to the largest remainders (fewer are short than there are remainders over 0, so nobody
-//!   gets two, and who was lifted to one slot is above its quota and gets none);
-//! * a flow that has given back j slots stands above its quota by −(rem/W + j): the next slot comes from the
-//!   least (j, rem) that has more than one. That loop runs at most n times.
+//! * slots left over go to the largest remainders. There are fewer of them than remainders above 0, so no flow gets
+//!   two; a flow that was lifted to one slot is above its quota and gets none.
+//! * a flow that has given back j slots is above its quota by −(rem/W + j): the next slot comes from the least (j, rem)
+//!   among the flows with more than one slot. That loop runs at most n times.
+//!
+//! This is the largest-remainder rule with a minimum of one that the obleth page "DRR Algorithm" states under
+//! "Hierarchical scheduling". The page does not say from which group a slot is taken when the minimum makes the sum too
+//! large; the rule above is ours.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
@@ -16,8 +20,8 @@ use core::cmp::Reverse;
 
 use crate::units::Weight;
 
-/// The slots of each weight, in their order; ties go to the earlier. There must be at least as many slots
-/// as weights.
+/// Returns the slots for each weight, in the order of `weights`; ties go to the earlier weight. The number of slots
+/// must be at least the number of weights.
 pub fn apportion(slots: u64, weights: &[Weight]) -> Vec<u64> {
     let total: u128 = weights.iter().map(|w| u128::from(w.get())).sum();
     let due: Vec<(u64, u128)> = weights

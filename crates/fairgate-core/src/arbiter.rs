@@ -1,122 +1,134 @@
-//! What every discipline of the tree can do, so that they compose to any depth.
+//! The interface of every scheduling discipline, so that disciplines nest to any depth.
 //!
-//! A node's arbiter knows its flows by a local number and what is inside them by one thing only: their
-//! head. The tree tells it what arrived, left and ended; after each step the tree *looks*, which is when
-//! readiness is noticed; then the arbiter is asked to pick. Picking decides nothing yet: only [`Arbiter::charge`],
-//! for the flow that was last picked, moves credit, cursor, scores and virtual time.
+//! An arbiter schedules the flows of one node. The arbiter knows each flow by a local number, and of the flow's
+//! requests it knows only the head. The tree reports arrivals, departures and ended requests to the arbiter. After each
+//! step the tree *looks*, which means that it reports the flows whose readiness may have changed. Then the arbiter
+//! picks a flow. A pick decides nothing yet, because only [`Arbiter::charge`], for the flow that was last picked, moves
+//! credit, cursor, scores and virtual time.
 
-use crate::requests::{Handle, Request, Requests, Seq};
+use crate::requests::{PoolRequestState, RequestHandle, RequestTable, SubmitSeq};
 use crate::units::{Micros, Ticks, Tokens, Weight};
 
 /// A flow's number within its node.
-pub(crate) type Local = u32;
+pub(crate) type LocalFlow = u32;
 
-/// What a flow would dispatch next.
+/// The request that a flow would dispatch next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
-    pub(crate) request: Handle,
-    pub(crate) seq: Seq,
+pub(crate) struct FlowHead {
+    pub(crate) request: RequestHandle,
+    pub(crate) seq: SubmitSeq,
     pub(crate) cost: Tokens,
 }
 
-/// What an arbiter may know of the pool around it.
+/// The part of the pool's state that an arbiter may read.
 #[derive(Clone, Copy)]
-pub(crate) struct Context<'a> {
-    pub(crate) requests: &'a Requests,
+pub(crate) struct ArbiterContext<'a> {
+    pub(crate) requests: &'a RequestTable,
     pub(crate) now: Micros,
     pub(crate) ticks: Ticks,
     pub(crate) capacity: u64,
 }
 
-/// A flow as the tree sees it when it looks.
+/// The state of a flow as the tree reports it in a look.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct View {
-    /// What it would dispatch; none where it is held, at its cap, or nothing inside is ready.
-    pub(crate) head: Option<Head>,
+pub(crate) struct FlowUpdate {
+    /// The request that the flow would dispatch next; `None` if the flow is held, at its cap, or nothing inside it is
+    /// ready.
+    pub(crate) head: Option<FlowHead>,
     pub(crate) waiting: u32,
     pub(crate) in_flight: u32,
-    /// Its oldest waiting request; only load nodes are told.
-    pub(crate) oldest: Option<Oldest>,
-    /// Whether that one has an open place.
+    /// The flow's oldest waiting request; filled in for load nodes only.
+    pub(crate) oldest: Option<OldestRequest>,
+    /// True if a worker has room for the flow's oldest waiting request, which is in `oldest`.
     pub(crate) oldest_open: bool,
+    /// True if the flow is held or at its cap. Such a flow is not ready, even if a worker has room.
+    pub(crate) is_kept: bool,
+    /// True if the flow may be put in a group of flows that become ready and stop being ready together; filled in for
+    /// share nodes only.
+    pub(crate) may_join: bool,
 }
 
 /// The oldest request that waits in a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Oldest {
-    pub(crate) request: Handle,
-    pub(crate) seq: Seq,
-    /// The pool's ticks when it came.
+pub(crate) struct OldestRequest {
+    pub(crate) request: RequestHandle,
+    pub(crate) seq: SubmitSeq,
+    /// The pool's tick count when the request was submitted.
     pub(crate) tick: Ticks,
 }
 
-/// The flow that goes next.
+/// The flow that a node dispatches from next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pick {
-    pub(crate) flow: Local,
-    /// The request that it dispatches instead of its head: its oldest, where that is late.
-    pub(crate) late: Option<Handle>,
+pub(crate) struct FlowPick {
+    pub(crate) flow: LocalFlow,
+    /// The request that the flow dispatches instead of its head. This is the flow's oldest request if that request is
+    /// late, and `None` otherwise.
+    pub(crate) late: Option<RequestHandle>,
 }
 
-/// How a granted request ended.
+/// The settlement of a granted request that has ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended {
+pub(crate) struct EndedRequest {
     pub(crate) cost: Tokens,
-    /// What it is charged in the end: its real tokens, at least 1; its cost where they are not known.
+    /// Tokens that the request is charged in the end: its real usage, at least 1, or its cost if the usage is unknown.
     pub(crate) used: Tokens,
-    /// What [`Arbiter::charge`] gave when the request was granted.
+    /// The value that [`Arbiter::charge`] returned when the request was granted.
     pub(crate) generation: u64,
 }
 
-impl Ended {
-    /// How much more it used than it was charged at its grant.
+impl EndedRequest {
+    /// Tokens used beyond the charge at the grant; below 0 if the request used less than its cost.
     pub(crate) fn error(&self) -> i128 {
         i128::from(self.used.0) - i128::from(self.cost.0)
     }
 }
 
-/// What must be looked at again.
+/// The part of the tree that a settlement may have changed. The tree must look at that part again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Touched {
-    /// Nothing: no flow's readiness and no pick can have changed.
+pub(crate) enum SettleEffect {
+    /// No flow's readiness and no pick can have changed.
     Nothing,
-    /// The node: another flow may go next.
+    /// The node may pick another flow than before the settlement.
     Node,
-    /// The flow: it may turn ready.
+    /// The flow may have become ready.
     Flow,
 }
 
-/// A discipline over the flows of one node.
+/// A scheduling discipline over the flows of one node.
 pub(crate) trait Arbiter {
-    /// A request starts to wait in a flow. Says whether the flow must be looked at even where its head is the same.
-    fn arrived(&mut self, _flow: Local, _request: &Request) -> bool {
+    /// Reports that a request starts to wait in a flow. Returns true if the flow must be looked at even if its head
+    /// stays the same.
+    fn arrived(&mut self, _flow: LocalFlow, _request: &PoolRequestState) -> bool {
         false
     }
 
-    /// A request no longer waits in a flow, in which `remaining` others still do. Says the same.
-    fn left(&mut self, _flow: Local, _request: &Request, _remaining: u32) -> bool {
+    /// Reports that a request no longer waits in a flow, in which `remaining` others still do. Returns true if the flow
+    /// must be looked at even if its head stays the same.
+    fn left(&mut self, _flow: LocalFlow, _request: &PoolRequestState, _remaining: u32) -> bool {
         false
     }
 
-    /// The flow may have changed: its head, its readiness, its counters.
-    fn look(&mut self, flow: Local, view: View, cx: Context<'_>);
+    /// Reports the present state of a flow whose head, readiness or counters may have changed.
+    fn look(&mut self, flow: LocalFlow, view: FlowUpdate, cx: ArbiterContext<'_>);
 
-    /// All flows that may have changed have been looked at. `blocked`: nothing anywhere in the pool has an
-    /// open place, whatever the last look said.
+    /// Reports that all flows that may have changed have been looked at. With `blocked`, no request anywhere in the
+    /// pool has an open worker, whatever the last look reported.
     fn looked(&mut self, _blocked: bool) {}
 
-    /// Which flow goes next. Asking changes no decision; a cache may be brought up to date.
-    fn pick(&mut self, cx: Context<'_>) -> Option<Pick>;
+    /// Returns the flow that goes next; `None` if no flow is ready. Picking changes no decision, but may bring a cache
+    /// up to date.
+    fn pick(&mut self, cx: ArbiterContext<'_>) -> Option<FlowPick>;
 
-    /// The picked flow's head is granted; returns what [`Ended::generation`] must carry.
-    fn charge(&mut self, flow: Local, cost: Tokens) -> u64;
+    /// Reports that the head of the picked flow is granted. Returns the value that [`EndedRequest::generation`] must
+    /// carry when the request ends.
+    fn charge(&mut self, flow: LocalFlow, cost: Tokens) -> u64;
 
-    /// A granted request of the flow has ended. Says what must be looked at.
-    fn settle(&mut self, flow: Local, ended: Ended) -> Touched;
+    /// Reports that a granted request of the flow has ended. Returns the part of the tree that must be looked at.
+    fn settle(&mut self, flow: LocalFlow, ended: EndedRequest) -> SettleEffect;
 
-    /// The pool's tick counter has risen.
+    /// Reports that the pool's tick counter has risen.
     fn tick(&mut self, _ticks: Ticks) {}
 
-    /// The flow has a new weight.
-    fn reweigh(&mut self, _flow: Local, _weight: Weight) {}
+    /// Changes the weight of a flow, or the quantum of a class. Disciplines without weights ignore the call.
+    fn set_weight(&mut self, _flow: LocalFlow, _weight: Weight) {}
 }

@@ -1,25 +1,26 @@
-//! Who a request belongs to: the seven attributes by which a node of the policy tree may share.
+//! The seven attributes of a request by which a node of the policy tree may divide service.
 
 use alloc::string::String;
 use alloc::sync::Arc;
+use core::ops::Range;
 
-/// An attribute of a request that a policy node can share by.
+/// An attribute of a request that a policy node can divide service by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Attribute {
-    /// The policy class.
+    /// The policy class of the request, as the operator names it.
     Class,
-    /// The tenant.
+    /// The tenant that the request is charged to.
     Tenant,
-    /// The tenant's group.
+    /// The group of the tenant that the request is charged to.
     Group,
-    /// The API key.
+    /// The API key that the client used for the request.
     Key,
-    /// The agent inside a program.
+    /// The agent inside a client program that sent the request.
     Agent,
-    /// The project.
+    /// The project of the fleet that the request belongs to.
     Project,
-    /// The session or conversation.
+    /// The session or conversation that the request continues.
     Session,
 }
 
@@ -35,7 +36,7 @@ impl Attribute {
         Self::Session,
     ];
 
-    /// The name by which journals and policies call it.
+    /// Returns the name that journals and policies use for this attribute.
     pub fn name(self) -> &'static str {
         match self {
             Self::Class => "class",
@@ -48,29 +49,30 @@ impl Attribute {
         }
     }
 
-    /// The attribute of that name, or `None` where no attribute is called so.
+    /// Returns the attribute with this name; `None` if no attribute has it.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|a| a.name() == name)
     }
 }
 
-/// The attributes of one request. What is absent falls into the flow named [`DEFAULT_FLOW`].
+/// The attributes of one request. A request without the attribute of a node falls into the flow [`DEFAULT_FLOW`].
 ///
-/// All texts lie in one shared allocation: a clone costs a reference count, so whoever submits many requests of one
-/// origin makes this once and clones it.
+/// All texts share one allocation, so a clone only counts a reference. A caller that submits many requests of one
+/// origin should build the attributes once and clone them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Attributes(Option<Arc<str>>);
 
-/// The flow of requests that lack the attribute a node shares by.
+/// Name of the flow of requests that lack the attribute by which a node divides service.
 pub const DEFAULT_FLOW: &str = "default";
 
 impl Attributes {
-    /// No attributes at all.
+    /// Returns a set without any attribute.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// The attributes that are given, by their numbers.
+    /// Builds a set from the values of all attributes, in the order of [`Attribute::ALL`]; `None` leaves an attribute
+    /// out.
     pub fn of(texts: [Option<&str>; 7]) -> Self {
         if texts.iter().all(Option::is_none) {
             return Self(None);
@@ -84,43 +86,46 @@ impl Attributes {
         Self(Some(all.into()))
     }
 
-    /// These attributes with one more set.
+    /// Returns these attributes with one of them set to a value.
     pub fn with(mut self, attribute: Attribute, value: &str) -> Self {
         self.set(attribute, value);
         self
     }
 
-    /// Sets one attribute. It packs all of them anew: to set several, [`Attributes::of`] is cheaper.
+    /// Sets one attribute. Every call packs all attributes again; to set several at once, [`Attributes::of`] is
+    /// cheaper.
     pub fn set(&mut self, attribute: Attribute, value: &str) {
         let mut texts = Attribute::ALL.map(|a| self.get(a));
         texts[attribute as usize] = Some(value);
         *self = Self::of(texts);
     }
 
-    /// The value of one attribute, where it was given.
+    /// Returns the value of one attribute; `None` if the request does not have the attribute.
+    #[inline]
     pub fn get(&self, attribute: Attribute) -> Option<&str> {
         let all = self.0.as_deref()?;
-        let (present, mut rest) = (all.as_bytes().first()?, all.get(1..)?);
+        let present = *all.as_bytes().first()?;
         let bit = 1 << attribute as u8;
         if present & bit == 0 {
             return None;
         }
-        // Those of lower numbers stand before it.
+        let mut text = text_after(all, 1)?;
+        // The texts of attributes with lower numbers come first.
         for _ in 0..(present & (bit - 1)).count_ones() {
-            rest = read_text(rest)?.1;
+            text = text_after(all, text.end)?;
         }
-        Some(read_text(rest)?.0)
+        all.get(text)
     }
 }
 
-/// How many bytes a length takes.
+/// Returns the number of bytes that a length takes in the packed form.
 fn length_bytes(length: usize) -> usize {
     let bits = usize::BITS - length.leading_zeros();
     bits.max(1).div_ceil(6) as usize
 }
 
-/// Each text stands behind its length, which is written in groups of six bits, lowest first, as ASCII: all of it is
-/// one text.
+/// Appends a text behind its length. The length is written in groups of six bits, lowest first, as ASCII, so that the
+/// whole packing is valid UTF-8.
 fn push_text(all: &mut String, text: &str) {
     let mut length = text.len();
     loop {
@@ -135,17 +140,29 @@ fn push_text(all: &mut String, text: &str) {
     all.push_str(text);
 }
 
-fn read_text(all: &str) -> Option<(&str, &str)> {
-    let mut length = 0usize;
-    let mut used = 0;
-    for byte in all.bytes() {
-        length |= usize::from(byte & 0x3f) << (6 * used);
-        used += 1;
-        if byte & 0x40 == 0 {
-            break;
-        }
+/// Returns the byte range of the text whose length is written at `from`; `None` if `from` is at the end.
+#[inline]
+fn text_after(all: &str, from: usize) -> Option<Range<usize>> {
+    let low = *all.as_bytes().get(from)?;
+    if low & 0x40 == 0 {
+        return Some(from + 1..from + 1 + usize::from(low));
     }
-    all.get(used..)?.split_at_checked(length)
+    long_text_after(all, from)
+}
+
+/// Returns the byte range of a text of 64 bytes or more, whose length is written at `from` and takes several bytes.
+#[cold]
+fn long_text_after(all: &str, from: usize) -> Option<Range<usize>> {
+    let (mut start, mut length, mut shift) = (from, 0, 0);
+    loop {
+        let byte = *all.as_bytes().get(start)?;
+        length |= usize::from(byte & 0x3f) << shift;
+        start += 1;
+        if byte & 0x40 == 0 {
+            return Some(start..start + length);
+        }
+        shift += 6;
+    }
 }
 
 #[cfg(test)]

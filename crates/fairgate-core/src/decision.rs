@@ -1,105 +1,108 @@
-//! What a pool decides.
+//! The decisions of a pool about its requests, and the trait whose implementations receive them.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::explain::Why;
-use crate::requests::Handle;
+use crate::explain::GrantExplanation;
+use crate::requests::RequestHandle;
 use crate::units::{Micros, Tokens};
 
 /// One decision about one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It has a slot.
+    /// The request gets a slot at a worker.
     Grant(Grant),
-    /// It is refused.
-    Reject(Reject),
-    /// It waited too long.
+    /// The request is refused.
+    Reject(RejectedRequest),
+    /// The request has waited past its timeout and leaves the queue.
     Expire {
-        /// The handle it had; it may be another's from now on.
-        request: Handle,
-        /// Which request.
+        /// The handle that the expired request had; the pool may give this handle to another request from now on.
+        request: RequestHandle,
+        /// The request's id, as submitted.
         id: Arc<str>,
     },
 }
 
-/// A granted request.
+/// A request that gets a slot, with the tokens it is charged and the worker that runs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Its handle until it ends.
-    pub request: Handle,
-    /// Which request.
+    /// The handle of the request, which stays valid until the request ends.
+    pub request: RequestHandle,
+    /// The request's id, as submitted.
     pub id: Arc<str>,
-    /// What it is charged until it ends.
+    /// Tokens that the request is charged at its grant, before its real usage is known.
     pub cost: Tokens,
-    /// How long it waited.
+    /// Time from the submit to the grant, in microseconds.
     pub waited: Micros,
-    /// Whether it waited longer than the pool's brownout wait, where the pool has one.
+    /// True if the request waited longer than the pool's brownout wait; `None` if the pool has no brownout wait.
     pub brownout: Option<bool>,
-    /// Where it runs, where the pool has workers.
+    /// The worker and rank that run the request; `None` if the pool has no workers.
     pub place: Option<GrantedPlace>,
-    /// The numbers that decided, where the sink asked for them.
-    pub why: Option<Box<Why>>,
+    /// The numbers that decided the grant; `None` unless [`DecisionSink::wants_why`] returned true for the request.
+    pub why: Option<Box<GrantExplanation>>,
 }
 
 /// The worker and rank that a granted request goes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantedPlace {
-    /// The worker's name.
+    /// Name of the worker; unique within a pool.
     pub worker: Arc<str>,
-    /// The rank, counted from 0.
+    /// Number of the worker's rank, counted from 0.
     pub rank: u32,
 }
 
-/// A refused request.
+/// A request that is refused, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reject {
-    /// The handle it had, where it had been accepted before; it may be another's from now on.
-    pub request: Option<Handle>,
-    /// Which request.
+pub struct RejectedRequest {
+    /// The handle that the request had if it was accepted before; the pool may give this handle to another request from
+    /// now on.
+    pub request: Option<RequestHandle>,
+    /// The request's id, as submitted.
     pub id: Arc<str>,
-    /// Which test it failed.
-    pub reason: Reason,
-    /// The limit that was reached, where the reason is one.
-    pub limit: Option<Limit>,
+    /// The test that the request did not pass.
+    pub reason: RejectionReason,
+    /// The limit that was reached; `None` if the request was refused for another reason than a limit.
+    pub limit: Option<RejectionLimit>,
 }
 
-/// A limit that refused a request: how full it was and how much it holds.
+/// A limit because of which a request was refused, with the amount that waited and the greatest amount allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limit {
-    /// The class whose limit it is; the pool's own where absent.
+pub struct RejectionLimit {
+    /// The class that the limit belongs to; `None` for the pool's own limit.
     pub class: Option<Arc<str>>,
-    /// How much was in it.
+    /// The amount that waited when the request was refused. The unit is requests or tokens, depending on the
+    /// rejection's reason.
     pub current: u128,
-    /// How much it holds.
+    /// The greatest amount that may wait, in the unit of `current`.
     pub limit: u128,
 }
 
-/// Why a request is refused.
+/// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
-    /// Its id waits or is in flight already.
+pub enum RejectionReason {
+    /// Another request with this id already waits or is in flight.
     Duplicate,
-    /// The queue is full, and its own flow is the one that must make room.
+    /// The queue is full, and the newcomer belongs to the flow that must make room, so the newcomer itself is refused.
     QueueFull,
-    /// The queue was full, and it made room for a newcomer of a quieter flow.
+    /// The queue was full, and this waiting request was removed to make room for a newcomer of a flow with less
+    /// backlog.
     PushedOut,
-    /// No worker may ever take it.
+    /// No worker that is up or overloaded may run the request, given its pin, its allow-list and required taints.
     NoWorker,
-    /// Every worker that may take it is overloaded.
+    /// Every worker that may take the request is overloaded.
     Overloaded,
-    /// Too many requests wait in its class.
+    /// Too many requests wait in the request's class.
     ClassRequests,
-    /// Too many input tokens wait in its class.
+    /// Too many input tokens wait in the request's class.
     ClassInputTokens,
-    /// Too many cached tokens wait in its class.
+    /// Too many cached tokens wait in the request's class.
     ClassCachedTokens,
 }
 
-impl Reason {
-    /// All reasons.
+impl RejectionReason {
+    /// All reasons, in the order of their definition.
     pub const ALL: [Self; 8] = [
         Self::Duplicate,
         Self::QueueFull,
@@ -111,7 +114,7 @@ impl Reason {
         Self::ClassCachedTokens,
     ];
 
-    /// The stable code that journals and callers see.
+    /// Returns the stable code of this reason that journals and callers see.
     pub fn code(self) -> &'static str {
         match self {
             Self::Duplicate => "duplicate",
@@ -126,40 +129,41 @@ impl Reason {
     }
 }
 
-/// An event came with a time before that of the event before it. The pool has not changed.
+/// Error for an event whose time is before the time of the last event. The pool has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimeWentBack {
-    /// The pool's time.
+pub struct TimeWentBackError {
+    /// Present time of the pool, which is the time of its last event.
     pub now: Micros,
-    /// The event's time.
+    /// Time of the event that was refused.
     pub at: Micros,
 }
 
-impl fmt::Display for TimeWentBack {
+impl fmt::Display for TimeWentBackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "time goes back from {} µs to {} µs", self.now.0, self.at.0)
     }
 }
 
-impl core::error::Error for TimeWentBack {}
+impl core::error::Error for TimeWentBackError {}
 
-/// Where a pool's decisions go.
-pub trait Sink {
-    /// Takes one decision.
+/// Receiver of the decisions of a pool.
+pub trait DecisionSink {
+    /// Receives one decision, in the order in which decisions are made.
     fn decided(&mut self, decision: Decision);
 
-    /// A submit was accepted: the request waits under this handle until it is decided about, which may be right after
-    /// this. No decision of the journal says so; a shell learns here where to keep what belongs to the request.
-    fn accepted(&mut self, _request: Handle, _id: &Arc<str>) {}
+    /// Reports that a submit was accepted. The request waits under this handle until a decision about the request,
+    /// which may follow at once. No line of the journal reports the acceptance; a caller learns here under which handle
+    /// to keep its own data about the request.
+    fn accepted(&mut self, _request: RequestHandle, _id: &Arc<str>) {}
 
-    /// Whether this request's grant should carry its [`Why`]. It costs a copy of the nodes on its path: ask for the
-    /// requests that somebody wants explained, not for all.
+    /// Returns true if this request's grant should carry its [`GrantExplanation`]. An explanation costs a copy of the
+    /// nodes on the request's path, so return true for single requests only, not for all.
     fn wants_why(&self, _id: &str) -> bool {
         false
     }
 }
 
-impl Sink for Vec<Decision> {
+impl DecisionSink for Vec<Decision> {
     fn decided(&mut self, decision: Decision) {
         self.push(decision);
     }

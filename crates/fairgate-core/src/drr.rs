@@ -1,9 +1,15 @@
-//! Deficit round robin over policy classes, as published.
+//! Deficit round robin over policy classes.
+//!
+//! # Sources
+//! Follows the page "Deficit Round Robin Queue Scheduling" of NVIDIA Dynamo's router, which is itself a variant of M.
+//! Shreedhar and G. Varghese, "Efficient Fair Queueing using Deficit Round Robin" (1995). The paper adds a quantum at
+//! every visit of a backlogged queue. The page, and so this module, adds none if the credit already covers the head,
+//! adds none to a blocked class, and gives many rounds at once if one visit of the ring dispatches nothing.
 //!
 //! # The discipline
-//! Classes stand in a ring. Class *i* earns a quantum *qᵢ* of credit each time the ring comes round to it
-//! and spends credit on its requests. Unspent credit is the class's *deficit dᵢ*: the tokens it has been
-//! promised and not yet been given. What a request really used changes nothing: its cost is what it pays.
+//! Classes form a ring. Class *i* earns a quantum *qᵢ* of credit each time the ring reaches it and spends credit on its
+//! requests. Unspent credit is the class's *deficit dᵢ*, which are tokens promised and not yet served. A request pays
+//! its cost; the tokens that it really used change nothing.
 //!
 //! A pick visits the ring from the cursor. With head cost *cᵢ*, a ready class needs
 //!
@@ -11,111 +17,116 @@
 //!     kᵢ = max(0, ⌈(cᵢ − dᵢ) / qᵢ⌉)
 //! ```
 //!
-//! more rounds. One visit gives one quantum to a class with kᵢ ≥ 1 and dispatches it where kᵢ ≤ 1, so
+//! more rounds. One visit gives one quantum to a class with kᵢ ≥ 1 and dispatches it if kᵢ ≤ 1, so
 //!
-//! * the first class in ring order with kᵢ ≤ 1 wins, and every ready class passed on the way, each of
-//!   which has kᵢ ≥ 2, earns one quantum;
-//! * where there is none, the whole ring earns m = min kᵢ rounds at once (one by the visit, m − 1 as bulk
-//!   credit) and the first class with kᵢ = m wins. A request a million quanta dear costs one step.
+//! * the first class in ring order with kᵢ ≤ 1 wins, and every ready class passed on the way, each of which has kᵢ ≥ 2,
+//!   earns one quantum;
+//! * if there is none, the whole ring earns m = min kᵢ rounds at once (one by the visit, m − 1 as bulk credit) and the
+//!   first class with kᵢ = m wins. A request that costs a million quanta still takes one step.
 //!
-//! A class that can afford its next head keeps the cursor (it *stayed*), so a burst is spent in one turn; so does one
-//! that has nothing ready right now, because a worker that its own grant filled must not end its turn. Where the stay
-//! comes to nothing, its turn is over and it is visited last. Blocked classes keep what they have and earn nothing.
-//! An empty class has no credit: what is not wanted now is not owed later.
+//! A class that can afford its next head keeps the cursor (it *stayed*), so a burst is spent in one turn. A class that
+//! has nothing ready at the moment keeps the cursor too, because a worker that was filled by the class's own grant must
+//! not end the class's turn. If the class is still not ready at the next pick, the turn is over and the class is
+//! visited last. Blocked classes keep their credit and earn none. An empty class has no credit: credit that is not used
+//! now is not owed later.
 //!
 //! # In logarithmic time
-//! A handful of classes is simply scanned. In a longer ring all that a pick asks is about the kᵢ of *ready* classes:
-//! the first with kᵢ ≤ 1 from the cursor on, the least, and "give a round to a stretch", which lowers each kᵢ in it by
-//! one and leaves the others alone. `Rounds` (in `rounds.rs`) does each in O(log C). A class's deficit is brought up to
-//! date only when its head, its quantum or its credit is touched: dᵢ = d + (k then − k now)·qᵢ. Empty, held and blocked
-//! classes are not in the tree at all, so they cost nothing. Where a class needs more rounds than the tree's 64 bits
-//! take, the ring is scanned from then on.
+//! A ring of at most 16 classes is simply scanned. In a longer ring a pick needs three operations on the kᵢ of *ready*
+//! classes: the first with kᵢ ≤ 1 from the cursor on, the least, and "give a round to a stretch", which lowers each kᵢ
+//! in it by one and leaves the others alone. `RoundsTree` (in `rounds.rs`) does each in O(log C). A class's deficit is
+//! brought up to date only when its head, its quantum or its credit changes: dᵢ = d + (k then − k now)·qᵢ. Empty, held
+//! and blocked classes are not in the tree at all, so they cost nothing. If a class needs more rounds than the tree's
+//! 64 bits can hold, the ring is scanned from then on.
 //!
 //! # The bound
-//! Credit is only added where dᵢ < cᵢ, and never more rounds than kᵢ: after any credit dᵢ < cᵢ + qᵢ. Spending
-//! lowers dᵢ by the cost, and only where dᵢ ≥ cᵢ. So with uᵢ = c + q − 1 at the last credit, less what was spent since,
-//! and cᵢ the head's cost now,
+//! Credit is only added if dᵢ < cᵢ, and never more rounds than kᵢ: after any credit dᵢ < cᵢ + qᵢ. Spending lowers dᵢ by
+//! the cost, and only if dᵢ ≥ cᵢ. So with uᵢ = c + q − 1 at the last credit, minus the tokens spent since, and cᵢ the
+//! present head's cost,
 //!
 //! ```text
 //!     0  ≤  dᵢ  ≤  max(uᵢ, cᵢ + qᵢ − 1)
 //! ```
 //!
-//! before and after the next credit, and dᵢ/qᵢ is how many rounds the class is behind what it has earned.
+//! before and after the next credit. dᵢ/qᵢ is the number of rounds of credit that the class has earned and not spent.
 //!
-//! That bounds what a class has not spent. It says nothing of what classes *earn*, and they do not earn alike:
+//! That bounds the credit that a class has not spent. It does not bound the credit that classes *earn*, and they do not
+//! earn alike:
 //!
 //! * Bulk rounds give m rounds to the classes behind the winner too, and the next scan starts right there and gives
-//!   them one more. With quanta 1 and 1 and costs 2 and 3 this is 2 : 3 in tokens for ever, in general a factor of
-//!   (m + 1)/m, at most 3/2. Quanta of at least the largest cost never need bulk rounds.
+//!   them one more. With quanta 1 and 1 and costs 2 and 3 the ratio in tokens stays 2 : 3 forever. In general the
+//!   factor is (m + 1)/m, at most 3/2. Quanta of at least the largest cost never need bulk rounds.
 //! * A class whose credit already covers its head earns nothing at that visit. With `wspt` inside, a cheap newcomer
 //!   that the deficit covers costs its class the quantum: 4 : 1 became 1.5 : 1 on real request sizes.
-//! * Who estimates too much pays too much and never gets it back.
-//! * A class whose workers are full whenever it is visited may wait for ever.
+//! * A class whose estimates are too high pays too much and never gets it back.
+//! * A class whose workers are full whenever it is visited may wait forever.
 //!
-//! Quanta are therefore not shares. The node's meter ([`crate::fairness`]) shows what each class got beside what shares
-//! by quantum would have been due; where ratios must hold, `share` with classes keeps them.
+//! Quanta are therefore not shares. The node's meter ([`crate::fairness`]) shows the tokens that each class got beside
+//! those that shares by quantum would have given it. Use `share` with classes where ratios must be kept.
 
 use alloc::vec::Vec;
 
-use crate::arbiter::{Arbiter, Context, Ended, Head, Local, Pick, Touched, View};
-use crate::meter::{FlowMeter, NodeMeter, Presence};
-use crate::requests::Request;
-use crate::rounds::{MOST, Rounds};
+use crate::arbiter::{
+    Arbiter, ArbiterContext, EndedRequest, FlowHead, FlowPick, FlowUpdate, LocalFlow, SettleEffect,
+};
+use crate::meter::{FlowMeter, FlowPresence, NodeMeter};
+use crate::requests::PoolRequestState;
+use crate::rounds::{MAX_ROUNDS, RoundsTree};
 use crate::units::{Tokens, Weight};
 
-/// Up to so many classes are scanned.
-const SHORT: usize = 16;
+/// Longest ring, in classes, that is scanned; a longer one uses [`RoundsTree`].
+const MAX_SCANNED_CLASSES: usize = 16;
 
-/// The state of a drr node.
+/// The state of a deficit round robin node.
 #[derive(Clone, Debug)]
-pub(crate) struct Drr {
-    pub(crate) classes: Vec<ClassState>,
-    /// The rounds that each ready class needs; none where the ring is scanned.
-    rounds: Option<Rounds>,
-    pub(crate) cursor: Local,
+pub(crate) struct DrrState {
+    pub(crate) classes: Vec<DrrClassState>,
+    /// The rounds that each ready class still needs; `None` if the ring is scanned instead.
+    rounds: Option<RoundsTree>,
+    pub(crate) cursor: LocalFlow,
     pub(crate) stayed: bool,
-    /// The class just dispatched, until the next look shows what it has left.
-    turn: Option<Local>,
-    /// What the last pick found. Whatever happens to the ring is followed by a look, and so by a pick.
-    picked: Option<(Local, Turn)>,
+    /// The class that was just dispatched, until the next look reports its new head.
+    turn: Option<LocalFlow>,
+    /// Result of the last pick; `None` if no class was ready. Every change of the ring is followed by a look, and so by
+    /// a new pick.
+    picked: Option<(LocalFlow, DrrTurn)>,
     pub(crate) meter: NodeMeter,
 }
 
-/// One class of the ring.
+/// State of one class of the ring.
 #[derive(Clone, Debug)]
-pub(crate) struct ClassState {
-    /// The deficit when the class was last touched; [`Drr::deficit`] has it now.
+pub(crate) struct DrrClassState {
+    /// The deficit in tokens when the class was last updated; [`DrrState::deficit`] computes the present one.
     deficit: u128,
     pub(crate) quantum: Weight,
-    head: Option<Head>,
+    head: Option<FlowHead>,
     waiting: u32,
-    /// The rounds it needed when it was last touched, in a ring that is not scanned.
+    /// The rounds that the class needed when it was last updated; only used in a ring that is not scanned.
     needed: u64,
-    /// The deficit stays at or below this: see the bound.
+    /// Upper bound of the deficit in tokens; see the section "The bound" of the module.
     ceiling: u128,
     pub(crate) meter: FlowMeter,
 }
 
-/// Why the picked class goes, in the words of the page.
+/// The rule by which a class was picked, in the terms of Dynamo's page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// The cursor stayed on it and it can afford its head.
+pub(crate) enum DrrTurn {
+    /// The cursor stayed on the class, because the class's credit covers the cost of its head.
     Stays,
-    /// The scan that began at `start` came to it.
+    /// The scan that began at `start` reached the class.
     Visited {
-        /// Where the scan began.
-        start: Local,
-        /// The rounds given to every ready class; 0 where the scan alone was enough, which gives one to those it
-        /// passes and to the winner where it needs one.
+        /// The class at which the scan began.
+        start: LocalFlow,
+        /// Number of rounds given to every ready class at once; 0 if the scan alone was enough. The scan itself gives
+        /// one round to each ready class that it passes, and to the winner if the winner needs one.
         bulk: u64,
     },
 }
 
-impl Drr {
-    /// A ring of classes with these quanta.
+impl DrrState {
+    /// Creates a ring of classes with these quanta.
     pub(crate) fn new(quanta: impl Iterator<Item = Weight>) -> Self {
-        let classes: Vec<_> = quanta.map(ClassState::new).collect();
-        let rounds = (classes.len() > SHORT).then(|| Rounds::new(classes.len()));
+        let classes: Vec<_> = quanta.map(DrrClassState::new).collect();
+        let rounds = (classes.len() > MAX_SCANNED_CLASSES).then(|| RoundsTree::new(classes.len()));
         Self {
             classes,
             rounds,
@@ -127,28 +138,29 @@ impl Drr {
         }
     }
 
-    fn count(&self) -> Local {
-        Local::try_from(self.classes.len()).expect("classes fit in 32 bits")
+    fn count(&self) -> LocalFlow {
+        LocalFlow::try_from(self.classes.len()).expect("classes fit in 32 bits")
     }
 
-    /// Whether the ring is as it was at the start, but for its meter.
+    /// Returns true if all state of the ring except its meter equals that of a new ring.
     pub(crate) fn is_fresh(&self) -> bool {
         self.cursor == 0 && !self.stayed
     }
 
-    /// A class's deficit as it is now.
-    pub(crate) fn deficit(&self, class: Local) -> u128 {
+    /// Returns the present deficit of a class, in tokens.
+    pub(crate) fn deficit(&self, class: LocalFlow) -> u128 {
         let state = &self.classes[class as usize];
         state.deficit + state.credit(state.needed - self.needed_now(class))
     }
 
-    fn needed_now(&self, class: Local) -> u64 {
+    fn needed_now(&self, class: LocalFlow) -> u64 {
         let state = &self.classes[class as usize];
         self.rounds.as_ref().and_then(|rounds| rounds.get(class)).unwrap_or(state.needed)
     }
 
-    /// The most that the discipline lets a class's deficit be. `blocked`: no class is ready, whatever was last seen.
-    pub(crate) fn deficit_bound(&self, class: Local, blocked: bool) -> u128 {
+    /// Returns the greatest deficit that the discipline allows a class, in tokens. With `blocked`, no class is ready,
+    /// whatever the last look reported.
+    pub(crate) fn deficit_bound(&self, class: LocalFlow, blocked: bool) -> u128 {
         let state = &self.classes[class as usize];
         let reached = self.reached(class);
         match state.head.is_some() && !blocked {
@@ -157,8 +169,8 @@ impl Drr {
         }
     }
 
-    /// How high a class's deficit may be as of its last credit.
-    pub(crate) fn reached(&self, class: Local) -> u128 {
+    /// Returns the upper bound of a class's deficit as of its last credit.
+    pub(crate) fn reached(&self, class: LocalFlow) -> u128 {
         let state = &self.classes[class as usize];
         match self.needed_now(class) < state.needed {
             true => state.ceiling_with_credit(),
@@ -166,27 +178,27 @@ impl Drr {
         }
     }
 
-    /// The cost of a class's head, where it is ready.
-    pub(crate) fn head_cost(&self, class: Local) -> Option<Tokens> {
+    /// Returns the cost of a class's head, or `None` if the class is not ready.
+    pub(crate) fn head_cost(&self, class: LocalFlow) -> Option<Tokens> {
         self.classes[class as usize].head.map(|head| head.cost)
     }
 
-    /// The further rounds that a ready class's head needs.
-    pub(crate) fn rounds_needed(&self, class: Local) -> Option<u64> {
+    /// Returns the number of further rounds that a class needs to afford its head; `None` if the class is not ready.
+    pub(crate) fn rounds_needed(&self, class: LocalFlow) -> Option<u64> {
         let state = &self.classes[class as usize];
         let cost = state.head?.cost;
         Some(rounds_for(cost, self.deficit(class), state.quantum))
     }
 
     /// Restores a class's counters from a snapshot.
-    pub(crate) fn restore(&mut self, class: Local, deficit: u128, reached: u128) {
+    pub(crate) fn restore(&mut self, class: LocalFlow, deficit: u128, reached: u128) {
         let state = &mut self.classes[class as usize];
         state.deficit = deficit;
         state.ceiling = reached;
     }
 
     /// Brings a class's stored deficit up to date.
-    fn touch(&mut self, class: Local) {
+    fn update_deficit(&mut self, class: LocalFlow) {
         let Some(now) = self.rounds.as_ref().and_then(|rounds| rounds.get(class)) else { return };
         let state = &mut self.classes[class as usize];
         if now < state.needed {
@@ -195,36 +207,36 @@ impl Drr {
         }
     }
 
-    /// Enters what a class needs into the ring, after its head, quantum or deficit changed.
-    fn enter(&mut self, class: Local) {
+    /// Enters the rounds that a class needs into the tree, after its head, quantum or deficit changed.
+    fn update_rounds(&mut self, class: LocalFlow) {
         let Some(rounds) = &mut self.rounds else { return };
         let state = &mut self.classes[class as usize];
         let needed = state.head.map(|head| rounds_for(head.cost, state.deficit, state.quantum));
-        if needed.is_some_and(|needed| needed >= MOST) {
+        if needed.is_some_and(|needed| needed >= MAX_ROUNDS) {
             return self.scan_from_now_on();
         }
         state.needed = needed.unwrap_or(0);
         rounds.set(class, needed);
     }
 
-    /// Gives the tree of rounds up.
+    /// Drops the tree of rounds and scans the ring from now on.
     fn scan_from_now_on(&mut self) {
         for class in 0..self.count() {
-            self.touch(class);
+            self.update_deficit(class);
             self.classes[class as usize].needed = 0;
         }
         self.rounds = None;
     }
 
-    /// The class that goes next, and how it came to it.
-    pub(crate) fn scan(&self) -> Option<(Local, Turn)> {
+    /// Returns the class that goes next and the rule that chose it; `None` if no class is ready.
+    pub(crate) fn scan(&self) -> Option<(LocalFlow, DrrTurn)> {
         let cursor = &self.classes[self.cursor as usize];
         if self.stayed
             && let Some(head) = cursor.head
-            // It was touched when it stayed, and nobody has been given anything since.
+            // The deficit is up to date: the class was touched when it stayed, and no class has earned credit since.
             && cursor.deficit >= u128::from(head.cost.0)
         {
-            return Some((self.cursor, Turn::Stays));
+            return Some((self.cursor, DrrTurn::Stays));
         }
         let start = if self.stayed { self.next(self.cursor) } else { self.cursor };
         let (class, bulk) = match &self.rounds {
@@ -238,15 +250,16 @@ impl Drr {
             }
             None => self.scan_short(start)?,
         };
-        Some((class, Turn::Visited { start, bulk }))
+        Some((class, DrrTurn::Visited { start, bulk }))
     }
 
-    /// The first class that one quantum at most brings to its head; else the first of those that need fewest rounds.
-    fn scan_short(&self, start: Local) -> Option<(Local, u64)> {
+    /// Returns the first class from `start` on that can afford its head with at most one more quantum; otherwise the
+    /// first of the classes that need the fewest rounds. The number returned is the rounds of bulk credit.
+    fn scan_short(&self, start: LocalFlow) -> Option<(LocalFlow, u64)> {
         let (before, from) = self.classes.split_at(start as usize);
         let ring = (start..).zip(from).chain((0..).zip(before));
         let ready = || ring.clone().filter_map(|(class, state)| Some((class, state, state.head?)));
-        let affords = |(_, state, head): &(Local, &ClassState, Head)| {
+        let affords = |(_, state, head): &(LocalFlow, &DrrClassState, FlowHead)| {
             state.deficit + u128::from(state.quantum.get()) >= u128::from(head.cost.0)
         };
         if let Some((class, _, _)) = ready().find(affords) {
@@ -255,18 +268,18 @@ impl Drr {
         let needed = ready().map(|(class, state, head)| {
             (rounds_for(head.cost, state.deficit, state.quantum), class)
         });
-        // The first of the least, in the order of the scan.
+        // `min_by_key` returns the first of equal minima, in the order of the scan.
         let (bulk, class) = needed.min_by_key(|(needed, _)| *needed)?;
         Some((class, bulk))
     }
 
-    fn next(&self, class: Local) -> Local {
+    fn next(&self, class: LocalFlow) -> LocalFlow {
         let next = class + 1;
         if next == self.count() { 0 } else { next }
     }
 
-    /// Gives the credit that the scan gives on its way to the winner, and brings the winner's deficit up to date.
-    fn credit_scan(&mut self, class: Local, start: Local, bulk: u64) {
+    /// Gives the classes the credit for a scan from `start` to the winner, and brings the winner's deficit up to date.
+    fn credit_scan(&mut self, class: LocalFlow, start: LocalFlow, bulk: u64) {
         let count = self.count();
         if self.rounds.is_none() {
             return self.credit_short(class, start, bulk);
@@ -280,15 +293,15 @@ impl Drr {
             rounds.give(start, count, 1);
             rounds.give(0, class, 1);
         }
-        self.touch(class);
+        self.update_deficit(class);
         let state = &mut self.classes[class as usize];
         if bulk == 0 && state.needed == 1 {
-            // The tree need not know: the look that follows the grant enters the class anew.
+            // The tree need not be updated: the look that follows the grant enters the class again.
             state.add_credit(1);
         }
     }
 
-    fn credit_short(&mut self, class: Local, start: Local, bulk: u64) {
+    fn credit_short(&mut self, class: LocalFlow, start: LocalFlow, bulk: u64) {
         if bulk > 0 {
             let ready = self.classes.iter_mut().filter(|state| state.head.is_some());
             return ready.for_each(|state| state.add_credit(bulk));
@@ -309,7 +322,7 @@ impl Drr {
     }
 }
 
-/// ⌈(cost − deficit) / quantum⌉, or 0 where the deficit covers the cost.
+/// Returns ⌈(cost − deficit) / quantum⌉, or 0 if the deficit covers the cost.
 fn rounds_for(cost: Tokens, deficit: u128, quantum: Weight) -> u64 {
     match u64::try_from(deficit) {
         Ok(deficit) => cost.0.saturating_sub(deficit).div_ceil(quantum.get()),
@@ -317,7 +330,7 @@ fn rounds_for(cost: Tokens, deficit: u128, quantum: Weight) -> u64 {
     }
 }
 
-impl ClassState {
+impl DrrClassState {
     fn new(quantum: Weight) -> Self {
         Self {
             deficit: 0,
@@ -345,52 +358,52 @@ impl ClassState {
     }
 }
 
-impl Arbiter for Drr {
-    fn arrived(&mut self, class: Local, _request: &Request) -> bool {
+impl Arbiter for DrrState {
+    fn arrived(&mut self, class: LocalFlow, _request: &PoolRequestState) -> bool {
         self.classes[class as usize].waiting += 1;
         false
     }
 
-    fn left(&mut self, class: Local, _request: &Request, remaining: u32) -> bool {
+    fn left(&mut self, class: LocalFlow, _request: &PoolRequestState, remaining: u32) -> bool {
         if remaining == 0 {
-            self.touch(class);
+            self.update_deficit(class);
             self.classes[class as usize].deficit = 0;
         }
         self.classes[class as usize].waiting = remaining;
         false
     }
 
-    fn look(&mut self, class: Local, view: View, _cx: Context<'_>) {
-        self.touch(class);
+    fn look(&mut self, class: LocalFlow, view: FlowUpdate, _cx: ArbiterContext<'_>) {
+        self.update_deficit(class);
         let state = &mut self.classes[class as usize];
         state.head = view.head;
-        let presence = Presence::of(view.waiting > 0, view.head.is_some());
-        self.meter.see(class, &mut state.meter, state.quantum, presence);
-        self.enter(class);
+        let presence = FlowPresence::of(view.waiting > 0, view.head.is_some());
+        self.meter.set_presence(class, &mut state.meter, state.quantum, presence);
+        self.update_rounds(class);
     }
 
-    /// The turn ends where the class just dispatched is empty, or has a head that is ready and that it cannot afford.
+    /// Ends the class's turn if the class that was just dispatched is empty, or is ready but cannot afford its head.
     fn looked(&mut self, blocked: bool) {
         let Some(class) = self.turn.take() else { return };
         let state = &self.classes[class as usize];
         self.stayed = state.waiting > 0
             && match state.head {
-                // It was touched by the look just before.
+                // The look just before has brought the deficit up to date.
                 Some(head) if !blocked => state.deficit >= u128::from(head.cost.0),
                 _ => true,
             };
         self.cursor = if self.stayed { class } else { self.next(class) };
     }
 
-    fn pick(&mut self, _cx: Context<'_>) -> Option<Pick> {
+    fn pick(&mut self, _cx: ArbiterContext<'_>) -> Option<FlowPick> {
         self.picked = self.scan();
-        self.picked.map(|(flow, _)| Pick { flow, late: None })
+        self.picked.map(|(flow, _)| FlowPick { flow, late: None })
     }
 
-    fn charge(&mut self, class: Local, cost: Tokens) -> u64 {
+    fn charge(&mut self, class: LocalFlow, cost: Tokens) -> u64 {
         let picked = self.picked.take();
         debug_assert_eq!(picked.map(|(class, _)| class), Some(class), "only a pick is charged");
-        if let Some((_, Turn::Visited { start, bulk })) = picked {
+        if let Some((_, DrrTurn::Visited { start, bulk })) = picked {
             self.credit_scan(class, start, bulk);
         }
         debug_assert_eq!(self.classes[class as usize].needed, self.needed_now(class), "touched");
@@ -403,25 +416,25 @@ impl Arbiter for Drr {
         0
     }
 
-    fn settle(&mut self, class: Local, ended: Ended) -> Touched {
+    fn settle(&mut self, class: LocalFlow, ended: EndedRequest) -> SettleEffect {
         let state = &mut self.classes[class as usize];
         self.meter.settle(class, &mut state.meter, state.quantum, ended.error());
-        Touched::Nothing
+        SettleEffect::Nothing
     }
 
-    fn reweigh(&mut self, class: Local, quantum: Weight) {
-        self.touch(class);
+    fn set_weight(&mut self, class: LocalFlow, quantum: Weight) {
+        self.update_deficit(class);
         let state = &mut self.classes[class as usize];
-        self.meter.reweigh(class, &mut state.meter, state.quantum, quantum);
+        self.meter.set_weight(class, &mut state.meter, state.quantum, quantum);
         state.quantum = quantum;
-        self.enter(class);
+        self.update_rounds(class);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::requests::{Handle, Requests, Seq};
+    use crate::requests::{RequestHandle, RequestTable, SubmitSeq};
     use crate::units::{Micros, Ticks};
 
     /// A ring that is too long to be scanned, beside the same ring scanned: they pick the same class, give the same credit
@@ -433,37 +446,49 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
             (state >> 33) % below
         };
-        let requests = Requests::new();
-        let cx =
-            Context { requests: &requests, now: Micros(0), ticks: Ticks(0), capacity: u64::MAX };
+        let requests = RequestTable::new();
+        let cx = ArbiterContext {
+            requests: &requests,
+            now: Micros(0),
+            ticks: Ticks(0),
+            capacity: u64::MAX,
+        };
         for _ in 0..60 {
             let count = 17 + next(60);
             let quanta: Vec<_> =
                 (0..count).map(|_| Weight::new(1 + next(500)).expect("over 0")).collect();
-            let mut long = Drr::new(quanta.iter().copied());
-            let mut scanned = Drr { rounds: None, ..Drr::new(quanta.iter().copied()) };
+            let mut long = DrrState::new(quanta.iter().copied());
+            let mut scanned = DrrState { rounds: None, ..DrrState::new(quanta.iter().copied()) };
             assert!(long.rounds.is_some());
             let mut waiting = alloc::vec![0u32; count as usize];
             for seq in 0..400 {
-                let show = |ring: &mut Drr, class: Local, cost: Option<u64>, waiting: u32| {
-                    let head = cost.map(|cost| Head {
-                        request: Handle(0),
-                        seq: Seq(seq),
-                        cost: Tokens(cost),
-                    });
-                    let view =
-                        View { head, waiting, in_flight: 0, oldest: None, oldest_open: true };
-                    ring.look(class, view, cx);
-                };
+                let show =
+                    |ring: &mut DrrState, class: LocalFlow, cost: Option<u64>, waiting: u32| {
+                        let head = cost.map(|cost| FlowHead {
+                            request: RequestHandle(0),
+                            seq: SubmitSeq(seq),
+                            cost: Tokens(cost),
+                        });
+                        let view = FlowUpdate {
+                            head,
+                            waiting,
+                            in_flight: 0,
+                            oldest: None,
+                            oldest_open: true,
+                            is_kept: false,
+                            may_join: false,
+                        };
+                        ring.look(class, view, cx);
+                    };
                 // Some classes turn ready or not, with heads up to many quanta.
                 for _ in 0..next(4) {
-                    let class = next(count) as Local;
+                    let class = next(count) as LocalFlow;
                     let cost = (next(5) > 0).then(|| 1 + next(20_000));
                     waiting[class as usize] = if cost.is_some() { 1 + next(4) as u32 } else { 0 };
                     for ring in [&mut long, &mut scanned] {
                         ring.classes[class as usize].waiting = waiting[class as usize];
                         if cost.is_none() {
-                            ring.touch(class);
+                            ring.update_deficit(class);
                             ring.classes[class as usize].deficit = 0;
                         }
                         show(ring, class, cost, waiting[class as usize]);
@@ -471,7 +496,7 @@ mod tests {
                 }
                 let picks = [&mut long, &mut scanned].map(|ring| (ring.pick(cx), ring.picked));
                 assert_eq!(picks[0], picks[1]);
-                let Some(Pick { flow, .. }) = picks[0].0 else { continue };
+                let Some(FlowPick { flow, .. }) = picks[0].0 else { continue };
                 let cost = long.head_cost(flow).expect("it was picked");
                 let left = waiting[flow as usize] - 1;
                 waiting[flow as usize] = left;
@@ -480,14 +505,14 @@ mod tests {
                     ring.charge(flow, cost);
                     ring.classes[flow as usize].waiting = left;
                     if left == 0 {
-                        ring.touch(flow);
+                        ring.update_deficit(flow);
                         ring.classes[flow as usize].deficit = 0;
                     }
                     show(ring, flow, next_cost, left);
                     ring.looked(false);
                 }
                 assert_eq!((long.cursor, long.stayed), (scanned.cursor, scanned.stayed));
-                for class in 0..count as Local {
+                for class in 0..count as LocalFlow {
                     assert_eq!(long.deficit(class), scanned.deficit(class), "class {class}");
                     assert_eq!(long.rounds_needed(class), scanned.rounds_needed(class));
                 }

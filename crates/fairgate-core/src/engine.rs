@@ -1,80 +1,95 @@
-//! The state machine itself, on numbers: (state, now, event) → decisions.
+//! The state machine on numbers instead of names: (state, now, event) → decisions.
 //!
-//! An [`Engine`] knows requests by their [`Handle`]s and flows by the queue that a request's path leads to. Ids and
-//! attributes are the business of the layer above, [`Pool`](crate::Pool), which everybody should use who has names.
+//! A [`PoolEngine`] knows requests by their [`RequestHandle`]s and flows by the queue at the end of a request's path.
+//! Ids and attributes belong to the layer above, [`Pool`](crate::Pool); use that one if you have names.
 //!
-//! One event is handled in three steps, in this order: [`Engine::begin`] lets time pass and what waited too long
-//! expire; then one method does what the event says; then [`Engine::finish`] grants the slots that are free.
+//! Each event takes three steps, in this order: [`PoolEngine::begin`] sets the time and expires requests past their
+//! timeout; then one method applies the event; then [`PoolEngine::finish`] grants the free slots.
+//!
+//! 1. Time passes: rates fill, pauses end, requests become late. Requests whose deadline has come expire, lowest seq
+//!    first; then the tree looks.
+//! 2. The event is applied; then the tree looks.
+//! 3. While a slot is free and the root has a head, that head is charged at every level, placed on a worker and
+//!    granted; then the tree looks.
+//!
+//! Readiness is updated at these looks only. This is a rule and not an optimisation: a flow that is ready for a moment
+//! in the middle of a step must not count as having been ready, because its lag would move.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::attribute::{Attribute, Attributes};
-use crate::decision::{Limit, Reason, TimeWentBack};
+use crate::decision::{RejectionLimit, RejectionReason, TimeWentBackError};
 use crate::event::{Pin, PoolConfig, Submit, WorkerChange};
-use crate::explain::Why;
-use crate::names::Names;
+use crate::explain::GrantExplanation;
+use crate::flow_names::FlowNames;
+use crate::full_queue::EvictionVictim;
 use crate::policy::{BusyThresholds, Policy};
-use crate::requests::{CachedAt, Handle, Request, Requests, Seq};
-use crate::room::Victim;
-use crate::tree::Tree;
-use crate::units::{Micros, TaskWeight, Ticks, Tokens, Weight};
-use crate::workers::{ANY_WORKER, Eligible, Place, Want, Workers};
+use crate::requests::{CachedAt, PoolRequestState, RequestHandle, RequestTable, SubmitSeq};
+use crate::tree::PolicyTree;
+use crate::units::{Micros, OverlapCredit, TaskWeight, Ticks, Tokens, Weight};
+use crate::workers::{ANY_WORKER, PoolWorkers, WorkerConstraints, WorkerEligibility, WorkerRank};
 
-/// A pool of slots and everything that waits for one or holds one, by number.
+/// A pool of slots with its queued requests and its requests in flight. Requests, flows and workers are known by
+/// number.
 #[derive(Clone, Debug)]
-pub struct Engine {
-    pub(crate) limits: Limits,
+pub struct PoolEngine {
+    pub(crate) limits: PoolLimits,
     pub(crate) capacity: u64,
     pub(crate) policy: Policy,
     pub(crate) now: Micros,
     pub(crate) ticks: Ticks,
     pub(crate) next_seq: u64,
     pub(crate) grants: u64,
-    pub(crate) requests: Requests,
-    pub(crate) workers: Workers,
-    pub(crate) tree: Tree,
+    pub(crate) requests: RequestTable,
+    pub(crate) workers: PoolWorkers,
+    pub(crate) tree: PolicyTree,
 }
 
-/// What does not change in a pool's life.
+/// The settings of a pool that no event changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub(crate) struct PoolLimits {
     pub(crate) max_queue: Option<u64>,
     pub(crate) queue_timeout: Option<Micros>,
     pub(crate) brownout_wait: Option<Micros>,
     pub(crate) busy: BusyThresholds,
+    pub(crate) overlap_credit: OverlapCredit,
 }
 
-/// The way of a request through the policy tree, resolved. It is good for the event in which it was resolved.
+/// A request's path through the policy tree, resolved to the queue at its end. The value is valid only within the event
+/// in which it was resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Path(pub(crate) u32);
+pub struct QueuePath(pub(crate) u32);
 
-/// What a request asks for, without names of its own.
+/// The size of one request and the workers that may run it, without its id and attributes.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
-    /// Its cost in tokens as stated; worked out from `input` and `cached` where absent.
+pub struct RequestDemand<'a> {
+    /// Stated cost in tokens. If absent, the cost is the input minus the largest cached number of an eligible worker,
+    /// at least 1.
     pub cost: Option<Tokens>,
-    /// Higher goes first within its queue.
+    /// Priority of the request; within its queue, a request with a higher priority goes first.
     pub priority: i64,
-    /// How much it counts in `load`'s queue depth.
+    /// Weight of the request in the queue depth of a `load` node.
     pub weight: TaskWeight,
-    /// Its input tokens; the stated cost, else 1, where absent.
+    /// Input tokens, including cached ones. If absent, the stated cost counts, and 1 if there is no stated cost either.
     pub input: Option<Tokens>,
-    /// What it takes from its worker's token rate; its cost where absent.
+    /// Tokens that the request takes from its worker's token rate; the request's cost if absent.
     pub quota: Option<Tokens>,
-    /// How many of its input tokens are cached, by worker.
+    /// Longest time the request may wait. If the pool has a queue timeout too, the shorter of the two applies.
+    pub timeout: Option<Micros>,
+    /// Number of the request's input tokens that each worker has cached.
     pub cached: &'a [(Arc<str>, Tokens)],
-    /// The one worker, and maybe rank, it must run on.
+    /// The one worker, and optionally the one rank, that must run the request; any worker if absent.
     pub pin: Option<&'a Pin>,
-    /// The workers it may run on; any where absent.
+    /// The workers that may run the request; all workers if absent.
     pub allow: Option<&'a [Box<str>]>,
-    /// The taints its worker must have.
+    /// The taints that a worker must have to run the request; empty if none is required.
     pub requires: &'a [Box<str>],
 }
 
-impl<'a> Ask<'a> {
-    /// A request with this cost that any worker may take.
+impl<'a> RequestDemand<'a> {
+    /// Creates a demand with this cost that any worker may take.
     pub fn new(cost: Tokens) -> Self {
         Self {
             cost: Some(cost),
@@ -82,6 +97,7 @@ impl<'a> Ask<'a> {
             weight: TaskWeight::ONE,
             input: None,
             quota: None,
+            timeout: None,
             cached: &[],
             pin: None,
             allow: None,
@@ -89,7 +105,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// What a submit asks for.
+    /// Returns the demand that a submit states.
     pub fn of(submit: &'a Submit) -> Self {
         Self {
             cost: submit.cost,
@@ -97,6 +113,7 @@ impl<'a> Ask<'a> {
             weight: submit.weight,
             input: submit.input,
             quota: submit.quota,
+            timeout: submit.timeout,
             cached: &submit.cached,
             pin: submit.pin.as_ref(),
             allow: submit.allow.as_deref(),
@@ -104,12 +121,12 @@ impl<'a> Ask<'a> {
         }
     }
 
-    fn goes_anywhere(&self) -> bool {
+    fn is_unconstrained(&self) -> bool {
         self.pin.is_none() && self.allow.is_none() && self.requires.is_empty()
     }
 
-    fn want(&self) -> Want {
-        let want = Want {
+    fn want(&self) -> WorkerConstraints {
+        let want = WorkerConstraints {
             pin: self.pin.cloned(),
             allow: self.allow.map(Vec::from),
             requires: Vec::from(self.requires),
@@ -118,65 +135,72 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// A decision of an [`Engine`].
+/// A decision of a [`PoolEngine`] about one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The request has a slot.
+pub enum EngineDecision {
+    /// The request gets a slot.
     Grant {
-        /// What it is charged until it ends.
+        /// Tokens that the request is charged at its grant, before its real usage is known.
         cost: Tokens,
-        /// How long it waited.
+        /// Time from the submit to the grant, in microseconds.
         waited: Micros,
-        /// Whether it waited longer than the pool's brownout wait, where the pool has one.
+        /// True if the request waited longer than the pool's brownout wait; `None` if the pool has no brownout wait.
         brownout: Option<bool>,
-        /// Its worker's number and its rank, where the pool has workers.
+        /// The worker's number and the rank; `None` if the pool has no workers.
         place: Option<(u32, u32)>,
-        /// The numbers that decided, where they were asked for.
-        why: Option<Box<Why>>,
+        /// The numbers that decided the grant; `None` unless [`EngineDecisionSink::wants_why`] returned true for the
+        /// request.
+        why: Option<Box<GrantExplanation>>,
     },
-    /// It is refused after it had been accepted, and forgotten.
+    /// The request is refused although it was accepted before. The engine has forgotten the request.
     Reject {
-        /// Which test it failed.
-        reason: Reason,
-        /// The limit that was reached, where the reason is one.
-        limit: Option<Limit>,
+        /// The test that the request did not pass.
+        reason: RejectionReason,
+        /// The limit that was reached; `None` if the request was refused for another reason than a limit.
+        limit: Option<RejectionLimit>,
     },
-    /// It waited too long, and is forgotten.
+    /// The request has waited past its timeout. The engine has forgotten the request.
     Expire,
 }
 
-/// Where an engine's decisions go.
-pub trait Verdicts {
-    /// Takes one decision. After [`Verdict::Reject`] and [`Verdict::Expire`] the handle is free for another request.
-    fn decided(&mut self, request: Handle, verdict: Verdict, workers: &WorkerNames<'_>);
+/// Receiver of the decisions of an engine.
+pub trait EngineDecisionSink {
+    /// Receives one decision about a request. After [`EngineDecision::Reject`] and [`EngineDecision::Expire`] the
+    /// handle is free for another request.
+    fn decided(
+        &mut self,
+        request: RequestHandle,
+        verdict: EngineDecision,
+        workers: &WorkerNames<'_>,
+    );
 
-    /// Whether this request's grant should carry its [`Why`].
-    fn wants_why(&self, _request: Handle) -> bool {
+    /// Returns true if this request's grant should carry its [`GrantExplanation`].
+    fn wants_why(&self, _request: RequestHandle) -> bool {
         false
     }
 }
 
-/// The names of workers by their numbers.
+/// Looks up the names of workers by their numbers.
 #[derive(Debug)]
-pub struct WorkerNames<'a>(pub(crate) &'a Workers);
+pub struct WorkerNames<'a>(pub(crate) &'a PoolWorkers);
 
 impl WorkerNames<'_> {
-    /// The name of a worker that has not gone.
+    /// Returns the name of a worker, or `None` if the worker is gone.
     pub fn get(&self, worker: u32) -> Option<alloc::sync::Arc<str>> {
         self.0.list.get(&worker).map(|worker| worker.name.clone())
     }
 }
 
-/// A submit that was refused, and why.
+/// A submit that was refused, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// Which test it failed.
-    pub reason: Reason,
-    /// The limit that was reached, where the reason is one.
-    pub limit: Option<Limit>,
+pub struct SubmitRejection {
+    /// The test that the request did not pass.
+    pub reason: RejectionReason,
+    /// The limit that was reached; `None` if the request was refused for another reason than a limit.
+    pub limit: Option<RejectionLimit>,
 }
 
-/// Cached tokens by worker, and where one is named twice, what is more.
+/// Returns the cached tokens sorted by worker name. If a worker is named twice, the larger number counts.
 fn cached_at(stated: &[(Arc<str>, Tokens)]) -> CachedAt {
     let mut cached = stated.to_vec();
     cached.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
@@ -184,10 +208,11 @@ fn cached_at(stated: &[(Arc<str>, Tokens)]) -> CachedAt {
     cached
 }
 
-/// The context of the moment, borrowing only what it names.
+/// Builds the present [`ArbiterContext`](crate::arbiter::ArbiterContext), borrowing only the engine's fields that the
+/// context contains.
 macro_rules! context {
     ($engine:ident) => {
-        $crate::arbiter::Context {
+        $crate::arbiter::ArbiterContext {
             requests: &$engine.requests,
             now: $engine.now,
             ticks: $engine.ticks,
@@ -197,18 +222,19 @@ macro_rules! context {
 }
 pub(crate) use context;
 
-impl Engine {
-    /// An empty pool at time 0.
+impl PoolEngine {
+    /// Creates an empty pool at time 0.
     pub fn new(config: PoolConfig) -> Self {
-        let limits = Limits {
+        let limits = PoolLimits {
             max_queue: config.max_queue,
             queue_timeout: config.queue_timeout,
             brownout_wait: config.brownout_wait,
             busy: config.busy,
+            overlap_credit: config.overlap_credit,
         };
         let bounded = config.max_queue.is_some();
-        let tree = Tree::new(&config.policy, config.busy, Names::default(), bounded);
-        let mut workers = Workers::new();
+        let tree = PolicyTree::new(&config.policy, config.busy, FlowNames::default(), bounded);
+        let mut workers = PoolWorkers::new();
         for worker in &config.workers {
             workers.change(worker, Micros(0));
         }
@@ -220,106 +246,131 @@ impl Engine {
             ticks: Ticks(0),
             next_seq: 0,
             grants: 0,
-            requests: Requests::new(),
+            requests: RequestTable::new(),
             workers,
             tree,
         }
     }
 
-    /// Lets time pass and what has waited too long expire. Every event begins with this.
-    pub fn begin(&mut self, at: Micros, out: &mut impl Verdicts) -> Result<(), TimeWentBack> {
+    /// Sets the time and expires requests past their timeout. Call this at the beginning of every event.
+    pub fn begin(
+        &mut self,
+        at: Micros,
+        out: &mut impl EngineDecisionSink,
+    ) -> Result<(), TimeWentBackError> {
         if at < self.now {
-            return Err(TimeWentBack { now: self.now, at });
+            return Err(TimeWentBackError { now: self.now, at });
         }
         self.now = at;
-        if self.workers.named {
+        if self.workers.has_workers {
             self.workers.advance(at);
         }
         if self.tree.has_timers() {
             self.tree.advance(at);
         }
-        if self.limits.queue_timeout.is_some() {
+        if self.limits.queue_timeout.is_some() || self.requests.has_deadlines() {
             self.expire(out);
         }
         self.look();
         Ok(())
     }
 
-    /// Grants the slots that are free. Every event ends with this.
-    pub fn finish(&mut self, out: &mut impl Verdicts) {
+    /// Grants the free slots. Call this at the end of every event.
+    #[inline]
+    pub fn finish(&mut self, out: &mut impl EngineDecisionSink) {
         self.look();
-        while self.requests.in_flight() < self.capacity && !self.workers.all_blocked() {
-            let Some(head) = self.tree.head(context!(self)) else { break };
-            self.grant(head.request, out);
-            self.look();
+        if self.requests.in_flight() < self.capacity {
+            self.grant_free(out);
         }
         if self.tree.has_emptied() {
             self.tree.forget(&mut self.workers);
         }
     }
 
-    /// How many requests wait.
+    /// Grants slots for as long as a slot is free and a request may have it.
+    #[inline(never)]
+    fn grant_free(&mut self, out: &mut impl EngineDecisionSink) {
+        while self.requests.in_flight() < self.capacity && !self.workers.all_blocked() {
+            let Some(head) = self.tree.head(context!(self)) else { break };
+            self.grant(head.request, out);
+            self.look();
+        }
+    }
+
+    /// Number of requests that wait.
     pub fn waiting(&self) -> u64 {
         self.requests.waiting()
     }
 
-    /// How many requests are in flight.
+    /// Number of requests in flight.
     pub fn in_flight(&self) -> u64 {
         self.requests.in_flight()
     }
 
-    /// How many requests may be in flight at once.
+    /// Greatest number of requests that may be in flight at once.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// When something changes by time alone: a request expires, one in a queue with a longest wait becomes late, a
-    /// worker's rate has filled or its pause is over. A shell that applies a tick then loses nothing in between.
+    /// Returns the next time at which something changes without an event. That is the time when a request expires, a
+    /// request becomes late in a queue with a longest wait, a worker's rate has again enough for a request, or a
+    /// worker's pause is over; `None` if no such time is known. A caller that applies a tick at that time misses
+    /// nothing in between.
     pub fn next_change(&self) -> Option<Micros> {
-        let expiry = self.requests.oldest_waiting().zip(self.limits.queue_timeout);
-        let expiry = expiry.map(|(oldest, timeout)| {
-            Micros(self.requests.get(oldest).at.0.saturating_add(timeout.0))
-        });
+        // A time past the range of `Micros` is never reached.
+        let expiry = self.next_expiry().and_then(|at| u64::try_from(at).ok()).map(Micros);
         let waits = self.requests.waiting() > 0;
         let worker = self.workers.next_timer().filter(|_| waits);
         [expiry, self.tree.next_timer(), worker].into_iter().flatten().min()
     }
 
+    #[inline]
     fn look(&mut self) {
         if self.tree.is_marked(&self.workers) {
             self.tree.look(&mut self.workers, context!(self));
         }
     }
 
-    fn expire(&mut self, out: &mut impl Verdicts) {
-        let Some(timeout) = self.limits.queue_timeout else { return };
-        while let Some(handle) = self.requests.oldest_waiting() {
-            if self.now.0 - self.requests.get(handle).at.0 < timeout.0 {
-                return;
-            }
+    fn expire(&mut self, out: &mut impl EngineDecisionSink) {
+        if self.next_expiry().is_none_or(|at| at > u128::from(self.now.0)) {
+            return;
+        }
+        for handle in self.requests.expired(self.now, self.limits.queue_timeout) {
             self.withdraw(handle);
-            out.decided(handle, Verdict::Expire, &WorkerNames(&self.workers));
+            out.decided(handle, EngineDecision::Expire, &WorkerNames(&self.workers));
         }
     }
 
-    /// Resolves the way of requests with these attributes, for this event.
-    pub fn path(&mut self, attributes: &Attributes) -> Path {
-        Path(self.tree.queue_for(attributes))
+    /// Returns the earliest time at which a waiting request expires.
+    #[inline]
+    fn next_expiry(&self) -> Option<u128> {
+        let oldest = self.requests.oldest_waiting().zip(self.limits.queue_timeout);
+        let of_oldest = oldest.map(|(oldest, timeout)| {
+            u128::from(self.requests.get(oldest).at.0) + u128::from(timeout.0)
+        });
+        let noted = self.requests.earliest_deadline();
+        of_oldest.into_iter().chain(noted).min()
     }
 
-    /// A request asks for a slot: it is accepted and waits, or is refused. Its handle is told to nobody else, so keep it.
+    /// Resolves the path of a request with these attributes. The result is valid within this event only.
+    pub fn path(&mut self, attributes: &Attributes) -> QueuePath {
+        QueuePath(self.tree.queue_for(attributes))
+    }
+
+    /// Submits a request, which is then either accepted and waits, or refused. The returned handle is the only way to
+    /// name the request later, so keep it.
     pub fn submit(
         &mut self,
-        path: Path,
-        ask: &Ask<'_>,
-        out: &mut impl Verdicts,
-    ) -> Result<Handle, Refusal> {
-        let stated = (!ask.goes_anywhere()).then(|| ask.want());
+        path: QueuePath,
+        ask: &RequestDemand<'_>,
+        out: &mut impl EngineDecisionSink,
+    ) -> Result<RequestHandle, SubmitRejection> {
+        let stated = (!ask.is_unconstrained()).then(|| ask.want());
         let want = stated.as_ref().unwrap_or(&ANY_WORKER);
         let mut request = self.request(path, ask, want);
-        let tested = self.test(path, &request, want);
+        let tested = self.check_admission(path, &request, want);
         if tested.is_err() {
-            // The way to it may have been made for this request only.
+            // The path may have been created for this request only.
             self.tree.emptied.push(self.tree.queues[path.0 as usize].flow);
         }
         let victim = tested?;
@@ -327,77 +378,109 @@ impl Engine {
         let handle = self.accept(request);
         if let Some(victim) = victim {
             self.withdraw(victim);
-            let verdict = Verdict::Reject { reason: Reason::PushedOut, limit: self.queue_limit() };
+            let verdict = EngineDecision::Reject {
+                reason: RejectionReason::PushedOut,
+                limit: self.queue_limit(),
+            };
             out.decided(victim, verdict, &WorkerNames(&self.workers));
         }
         Ok(handle)
     }
 
-    /// Whether a request may enter, and who must leave for it.
+    /// Tests if a request may enter the queue. Returns the waiting request that must leave to make room, if the queue
+    /// is full.
     #[inline]
-    fn test(&self, path: Path, newcomer: &Request, want: &Want) -> Result<Option<Handle>, Refusal> {
-        if self.workers.named {
-            let refused = |reason| Err(Refusal { reason, limit: None });
+    fn check_admission(
+        &self,
+        path: QueuePath,
+        newcomer: &PoolRequestState,
+        want: &WorkerConstraints,
+    ) -> Result<Option<RequestHandle>, SubmitRejection> {
+        if self.workers.has_workers {
+            let refused = |reason| Err(SubmitRejection { reason, limit: None });
             match self.workers.eligible(want) {
-                Eligible::Nowhere => return refused(Reason::NoWorker),
-                Eligible::OnlyOverloaded => return refused(Reason::Overloaded),
-                Eligible::Somewhere => {}
+                WorkerEligibility::Nowhere => return refused(RejectionReason::NoWorker),
+                WorkerEligibility::OnlyOverloaded => return refused(RejectionReason::Overloaded),
+                WorkerEligibility::Somewhere => {}
             }
             if let Some((reason, limit)) = self.tree.class_limit(path.0, &self.workers) {
-                return Err(Refusal { reason, limit: Some(limit) });
+                return Err(SubmitRejection { reason, limit: Some(limit) });
             }
         }
         match self.victim(path, newcomer) {
             None => Ok(None),
-            Some(Victim::Waiting(handle)) => Ok(Some(handle)),
-            Some(Victim::Newcomer) => {
-                Err(Refusal { reason: Reason::QueueFull, limit: self.queue_limit() })
-            }
+            Some(EvictionVictim::Waiting(handle)) => Ok(Some(handle)),
+            Some(EvictionVictim::Newcomer) => Err(SubmitRejection {
+                reason: RejectionReason::QueueFull,
+                limit: self.queue_limit(),
+            }),
         }
     }
 
-    fn queue_limit(&self) -> Option<Limit> {
+    fn queue_limit(&self) -> Option<RejectionLimit> {
         let limit = u128::from(self.limits.max_queue?);
-        Some(Limit { class: None, current: u128::from(self.waiting()), limit })
+        Some(RejectionLimit { class: None, current: u128::from(self.waiting()), limit })
     }
 
-    /// Who must go where the queue is full; nobody where it is not, or where the newcomer need not wait.
+    /// Returns the request that must leave because the queue is full; `None` if the queue is not full, or if the
+    /// newcomer gets a slot at once and need not wait.
     #[inline]
-    fn victim(&self, path: Path, newcomer: &Request) -> Option<Victim> {
+    fn victim(&self, path: QueuePath, newcomer: &PoolRequestState) -> Option<EvictionVictim> {
         let full = self.waiting() >= self.limits.max_queue?;
         let passes = self.waiting() == 0 && self.in_flight() < self.capacity;
         (full && !passes).then(|| self.tree.victim(path.0, newcomer, &self.requests))
     }
 
     #[inline]
-    fn request(&self, path: Path, ask: &Ask<'_>, want: &Want) -> Request {
-        let mut request = Request::new(Seq(self.next_seq), self.now, self.ticks);
+    fn request(
+        &self,
+        path: QueuePath,
+        ask: &RequestDemand<'_>,
+        want: &WorkerConstraints,
+    ) -> PoolRequestState {
+        let mut request = PoolRequestState::new(SubmitSeq(self.next_seq), self.now, self.ticks);
         request.queue = path.0;
         request.priority = ask.priority;
         request.weight = ask.weight;
         request.input = ask.input.or(ask.cost).unwrap_or(Tokens(1));
         if !ask.cached.is_empty() {
-            request.cached = Some(Box::new(cached_at(ask.cached)));
-            request.cached_best = self.workers.most_cached(want, &request);
+            self.note_cached(&mut request, ask.cached, want);
         }
         let uncached = Tokens(request.input.0 - request.cached_best.0);
         request.cost = ask.cost.unwrap_or(uncached).max(Tokens(1));
         request.quota = ask.quota.unwrap_or(request.cost);
+        request.timeout = match (ask.timeout, self.limits.queue_timeout) {
+            (Some(own), Some(pool)) => Some(own.min(pool)),
+            (own, pool) => own.or(pool),
+        };
         request
     }
 
+    #[inline(never)]
+    fn note_cached(
+        &self,
+        request: &mut PoolRequestState,
+        cached: &[(Arc<str>, Tokens)],
+        want: &WorkerConstraints,
+    ) {
+        request.cached = Some(Box::new(cached_at(cached)));
+        request.cached_best = self.workers.most_cached(want, request);
+    }
+
     #[inline]
-    fn accept(&mut self, request: Request) -> Handle {
+    fn accept(&mut self, request: PoolRequestState) -> RequestHandle {
         self.next_seq += 1;
         self.workers.starts_to_wait(request.want);
-        let queue = request.queue;
-        let handle = self.requests.enter(request);
-        self.tree.enter(handle, queue, &mut self.requests, self.now);
+        let timeout = request.timeout;
+        let handle = self.tree.accept(request, &mut self.requests, self.now);
+        if timeout != self.limits.queue_timeout {
+            self.requests.note_deadline(handle);
+        }
         handle
     }
 
-    /// Takes a waiting request out, uncharged.
-    fn withdraw(&mut self, handle: Handle) {
+    /// Removes a waiting request without charging its flows.
+    fn withdraw(&mut self, handle: RequestHandle) {
         self.tree.leave(handle, &mut self.requests, self.now);
         self.requests.stop_waiting(handle);
         let want = self.requests.get(handle).want;
@@ -406,33 +489,35 @@ impl Engine {
         self.workers.release_want(want);
     }
 
-    /// A granted request has ended; `tokens` is what it really used and `quota` what it took from its worker's token
-    /// rate, where they are known. A waiting one is left alone. Says whether the request is gone.
+    /// Ends a granted request. `tokens` is the real usage, and `quota` is the number of tokens that the request took
+    /// from its worker's token rate; each is `None` if unknown. A request that still waits is not changed. Returns true
+    /// if the request has ended.
     pub fn release(
         &mut self,
-        handle: Handle,
+        handle: RequestHandle,
         tokens: Option<Tokens>,
         quota: Option<Tokens>,
     ) -> bool {
         let Some(request) = self.requests.find(handle) else { return false };
         let Some(flight) = self.requests.flight_of(request) else { return false };
         let used = tokens.map_or(request.cost, |tokens| tokens.max(Tokens(1)));
-        self.tree.land(request, flight, used, self.now);
+        self.tree.end_request(request, flight, used, self.now);
         self.workers.release_want(request.want);
         if let Some(place) = flight.place {
-            self.workers.leave(place, flight.prefill);
+            self.workers.remove_request(place, flight.prefill);
             if let Some((taken, quota)) = flight.taken.zip(quota.or(tokens)) {
-                self.workers.correct(place.worker, taken, quota, self.now);
+                self.workers.correct_token_rate(place.worker, taken, quota, self.now);
             }
         }
-        self.requests.land(handle);
+        self.requests.end_flight(handle);
         self.ticks.0 += 1;
         self.tree.tick(self.ticks);
         true
     }
 
-    /// A waiting request leaves, uncharged, or a granted one ends without tokens. Says whether the request is gone.
-    pub fn cancel(&mut self, handle: Handle) -> bool {
+    /// Cancels a request. A waiting request leaves without being charged, and a granted request ends without a known
+    /// usage. Returns true if a request had this handle.
+    pub fn cancel(&mut self, handle: RequestHandle) -> bool {
         if !self.requests.is_live(handle) {
             return false;
         }
@@ -443,8 +528,9 @@ impl Engine {
         true
     }
 
-    /// A request in flight has given its first token.
-    pub fn first_token(&mut self, handle: Handle) {
+    /// Reports that a request in flight has produced its first token, so that its prefill tokens no longer count at its
+    /// worker.
+    pub fn first_token(&mut self, handle: RequestHandle) {
         if !self.requests.is_live(handle) {
             return;
         }
@@ -455,71 +541,73 @@ impl Engine {
         }
     }
 
-    /// A flow stops dispatching, or goes on.
+    /// Holds a flow, which then dispatches nothing, or lets a held flow continue. Applies to every flow with this name.
     pub fn set_held(&mut self, by: Attribute, flow: &str, held: bool) {
         self.tree.set_held(by, flow, held);
     }
 
-    /// A flow's weight, or its class's quantum, changes.
+    /// Changes the weight of a flow, or the quantum of a drr class. Applies to every flow with this name.
     pub fn set_weight(&mut self, by: Attribute, flow: &str, weight: Weight) {
-        self.tree.reweigh(by, flow, weight);
+        self.tree.set_weight(by, flow, weight);
     }
 
-    /// A flow's cap changes; without slots it has none.
+    /// Changes the cap of a flow; `None` removes the cap. Applies to every flow with this name.
     pub fn set_cap(&mut self, by: Attribute, flow: &str, slots: Option<u64>) {
-        self.tree.recap(by, flow, slots, &self.requests, self.now);
+        self.tree.set_cap(by, flow, slots, &self.requests, self.now);
     }
 
-    /// The pool has another number of slots.
+    /// Changes the number of slots of the pool, which limits the requests in flight.
     pub fn set_capacity(&mut self, slots: u64) {
         self.capacity = slots;
         self.tree.capacity_changed();
     }
 
-    /// A worker comes, changes or goes; waiting requests that no worker may take any more are rejected.
-    pub fn change_worker(&mut self, change: &WorkerChange, out: &mut impl Verdicts) {
+    /// Applies a worker's arrival, change or departure. Waiting requests that no worker may take any more are rejected.
+    /// The departure of an unknown worker changes nothing.
+    pub fn change_worker(&mut self, change: &WorkerChange, out: &mut impl EngineDecisionSink) {
         if self.workers.change(change, self.now) {
             self.tree.mark_all_queues();
         }
-        if !self.workers.named {
+        if !self.workers.has_workers {
             return;
         }
-        let hopeless = self.workers.hopeless();
+        let hopeless = self.workers.unservable_wants();
         if hopeless.is_empty() {
             return;
         }
-        let lost: Vec<Handle> = self
+        let lost: Vec<RequestHandle> = self
             .requests
             .waiting_handles()
             .filter(|handle| hopeless.contains(&self.requests.get(*handle).want))
             .collect();
         for handle in lost {
             self.withdraw(handle);
-            let verdict = Verdict::Reject { reason: Reason::NoWorker, limit: None };
+            let verdict = EngineDecision::Reject { reason: RejectionReason::NoWorker, limit: None };
             out.decided(handle, verdict, &WorkerNames(&self.workers));
         }
     }
 
-    /// A new tree takes the place of the old: holds stay, what waits enters it in order, what is in flight only counts.
-    /// `attributes` says whose a request is.
+    /// Replaces the policy tree. Held flows stay held, waiting requests enter the new tree in order of arrival, and
+    /// requests in flight count in the new tree without being charged there. `attributes` returns the attributes of a
+    /// request.
     pub fn replace_policy<'a>(
         &mut self,
         policy: Policy,
-        attributes: impl Fn(Handle) -> &'a Attributes,
+        attributes: impl Fn(RequestHandle) -> &'a Attributes,
     ) {
-        let mut names = Names::default();
-        for ((by, text), name) in self.tree.names.said() {
-            if name.said.held {
+        let mut names = FlowNames::default();
+        for ((by, text), name) in self.tree.names.with_directives() {
+            if name.directive.held {
                 let number = names.intern(by, &text);
-                names.list[number as usize].said.held = true;
+                names.list[number as usize].directive.held = true;
             }
         }
         self.workers.forget_watchers();
         let bounded = self.limits.max_queue.is_some();
-        self.tree = Tree::new(&policy, self.limits.busy, names, bounded);
+        self.tree = PolicyTree::new(&policy, self.limits.busy, names, bounded);
         self.policy = policy;
-        // What waits first: flows start to wait in the order in which they are marked.
-        let waiting: Vec<Handle> = self.requests.waiting_handles().collect();
+        // Waiting requests enter first, because flows start to wait in the order in which they are marked.
+        let waiting: Vec<RequestHandle> = self.requests.waiting_handles().collect();
         for handle in waiting {
             let queue = self.tree.queue_for(attributes(handle));
             self.requests.get_mut(handle).queue = queue;
@@ -535,28 +623,26 @@ impl Engine {
         }
     }
 
-    fn grant(&mut self, handle: Handle, out: &mut impl Verdicts) {
+    fn grant(&mut self, handle: RequestHandle, out: &mut impl EngineDecisionSink) {
         let why = out.wants_why(handle).then(|| Box::new(self.why(handle)));
-        // Chosen before the tree is charged, but counted before anything looks at the next head.
-        let place = if self.workers.named { self.place(handle) } else { None };
-        self.tree.take_out(handle, &mut self.requests);
-        self.requests.stop_waiting(handle);
-        let (request, flight) = self.requests.start_flight(handle);
-        self.tree.dispatch(handle, request, flight, self.now);
+        // The place is chosen before the tree is charged, and counted before anything looks at the next head.
+        let place = if self.workers.has_workers { self.place(handle) } else { None };
+        let (request, flight) = self.tree.dispatch(handle, &mut self.requests, self.now);
         self.workers.stops_waiting(request.want);
-        let (prefill, taken) = match place {
-            Some(place) => self.workers.board(place, request, self.now),
-            None => (Tokens(0), None),
-        };
-        let waited = Micros(self.now.0 - request.at.0);
-        let cost = request.cost;
         flight.granted_at = self.now;
         flight.number = self.grants;
         flight.place = place;
-        flight.prefill = prefill;
-        flight.taken = taken;
+        match place {
+            Some(place) => {
+                (flight.prefill, flight.taken) =
+                    self.workers.add_request(place, request, self.grants, self.now);
+            }
+            None => (flight.prefill, flight.taken) = (Tokens(0), None),
+        }
+        let waited = Micros(self.now.0 - request.at.0);
+        let cost = request.cost;
         self.grants += 1;
-        let verdict = Verdict::Grant {
+        let verdict = EngineDecision::Grant {
             cost,
             waited,
             brownout: self.limits.brownout_wait.map(|limit| waited > limit),
@@ -566,9 +652,9 @@ impl Engine {
         out.decided(handle, verdict, &WorkerNames(&self.workers));
     }
 
-    fn place(&self, handle: Handle) -> Option<Place> {
+    fn place(&self, handle: RequestHandle) -> Option<WorkerRank> {
         let request = self.requests.get(handle);
         let busy = self.tree.queues[request.queue as usize].busy;
-        self.workers.choose(request, busy)
+        self.workers.choose(request, busy, self.limits.overlap_credit)
     }
 }

@@ -1,4 +1,4 @@
-//! What may happen to a pool. Everything that a decision depends on arrives as one of these.
+//! The events of a pool. Everything that a decision depends on arrives as one of these.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -6,29 +6,31 @@ use alloc::vec::Vec;
 
 use crate::attribute::{Attribute, Attributes};
 use crate::policy::{BusyThresholds, Policy};
-use crate::units::{BurstSeconds, Micros, PerMinute, TaskWeight, Tokens, Weight};
+use crate::units::{BurstSeconds, Micros, OverlapCredit, PerMinute, TaskWeight, Tokens, Weight};
 
-/// How a pool starts: its capacity, its policy and its limits.
+/// The capacity, the policy, the limits and the workers with which a pool starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
-    /// How many requests may be in flight at once.
+    /// Greatest number of requests in flight at once.
     pub capacity: u64,
-    /// Who goes next.
+    /// The policy tree that orders the requests.
     pub policy: Policy,
-    /// How many requests may wait; no limit where absent.
+    /// Greatest number of requests that may wait; no limit if absent.
     pub max_queue: Option<u64>,
-    /// How long a request may wait; for ever where absent.
+    /// Longest time a request may wait; no limit if absent.
     pub queue_timeout: Option<Micros>,
-    /// After how long a wait a grant is marked as browned out; never marked where absent.
+    /// Wait above which a grant is marked with `brownout`; no grant is marked if absent.
     pub brownout_wait: Option<Micros>,
-    /// The workers that are there from the start.
+    /// The workers that the pool has at the start.
     pub workers: Vec<WorkerChange>,
-    /// When a worker counts as busy, for classes that state no thresholds of their own.
+    /// The thresholds at which a worker counts as busy, for classes that state none of their own.
     pub busy: BusyThresholds,
+    /// Number of waiting tokens that one cached token outweighs when a worker is chosen.
+    pub overlap_credit: OverlapCredit,
 }
 
 impl PoolConfig {
-    /// A pool with this capacity and policy, and no limits and no workers.
+    /// Creates a configuration with this capacity and policy, without limits and workers.
     pub fn new(capacity: u64, policy: Policy) -> Self {
         Self {
             capacity,
@@ -38,75 +40,78 @@ impl PoolConfig {
             brownout_wait: None,
             workers: Vec::new(),
             busy: BusyThresholds::default(),
+            overlap_credit: OverlapCredit::DEFAULT,
         }
     }
 }
 
-/// An event, as in the journal.
+/// One input of a pool, as a line of the journal states it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A request asks for a slot.
     Submit(Box<Submit>),
-    /// A granted request has ended, with the tokens it really used where they are known.
+    /// A granted request has ended; the event states the real usage if it is known.
     Release {
-        /// Which request.
+        /// Id of the request that ended.
         id: Arc<str>,
-        /// What it really used; its cost where absent.
+        /// Tokens that the request really used; its cost counts if absent.
         tokens: Option<Tokens>,
-        /// What it took from its worker's token rate, as its provider counts; its tokens where absent.
+        /// Tokens that the request took from its worker's token rate, as the provider counts them; `tokens` counts if
+        /// absent.
         quota: Option<Tokens>,
     },
-    /// A waiting request leaves, or a granted one ends without tokens.
+    /// A client gives up a request. If the request waits, it leaves its queue; if it was granted, it ends without a
+    /// known usage.
     Cancel {
-        /// Which request.
+        /// Id of the request that is cancelled.
         id: Arc<str>,
     },
-    /// A flow stops dispatching.
+    /// An operator holds a flow, which then dispatches nothing until it is resumed.
     Hold {
-        /// The attribute that names the flow.
+        /// The attribute by whose value the flow is named.
         by: Attribute,
-        /// The flow's name.
+        /// Name of the flow that is held.
         flow: Box<str>,
     },
-    /// A held flow goes on.
+    /// An operator lets a held flow continue.
     Resume {
-        /// The attribute that names the flow.
+        /// The attribute by whose value the flow is named.
         by: Attribute,
-        /// The flow's name.
+        /// Name of the flow that continues.
         flow: Box<str>,
     },
-    /// The pool has another number of slots.
+    /// The number of the pool's slots changes.
     Capacity {
-        /// How many requests may be in flight from now on.
+        /// Greatest number of requests in flight at once from now on.
         slots: u64,
     },
-    /// Time goes on.
+    /// Time passes and nothing else happens.
     Tick,
-    /// A flow's weight, or its class's quantum, changes.
+    /// The weight of a flow, or the quantum of a drr class, changes.
     Weight {
-        /// The attribute that names the flow.
+        /// The attribute by whose value the flow is named.
         by: Attribute,
-        /// The flow's name.
+        /// Name of the flow whose weight changes.
         flow: Box<str>,
-        /// Its new weight.
+        /// The weight or quantum that applies from now on.
         weight: Weight,
     },
-    /// A new tree takes the place of the old.
+    /// A new policy tree replaces the old one.
     Policy(Policy),
-    /// A flow's cap changes; without slots it has none.
+    /// The cap of a flow changes; without `slots` the flow has no cap.
     Cap {
-        /// The attribute that names the flow.
+        /// The attribute by whose value the flow is named.
         by: Attribute,
-        /// The flow's name.
+        /// Name of the flow whose cap changes.
         flow: Box<str>,
-        /// How many of its requests may be in flight; any number where absent.
+        /// Greatest number of the flow's requests in flight; no cap if absent.
         slots: Option<u64>,
     },
-    /// A worker comes, changes or goes.
+    /// A worker arrives, changes or leaves.
     Worker(WorkerChange),
-    /// A granted request has given its first token: its prefill is done.
+    /// A granted request has produced its first token, so its prefill is done.
     FirstToken {
-        /// Which request.
+        /// Id of the request whose prefill is done.
         id: Arc<str>,
     },
 }
@@ -114,32 +119,37 @@ pub enum Event {
 /// A request that asks for a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submit {
-    /// Its name, unique among what waits and what is in flight.
+    /// Id of the request; unique among the requests that wait or are in flight.
     pub id: Arc<str>,
-    /// Who it belongs to.
+    /// The attributes by which the policy finds the request's flows.
     pub attributes: Attributes,
-    /// Its cost in tokens as stated; worked out from `input` and `cached` where absent.
+    /// Stated cost in tokens. If absent, the cost is the input minus the largest cached number of an eligible worker,
+    /// at least 1.
     pub cost: Option<Tokens>,
-    /// Higher goes first within its queue.
+    /// Priority of the request; within its queue, a request with a higher priority goes first.
     pub priority: i64,
-    /// How much it counts in `load`'s queue depth.
+    /// Weight of the request in the queue depth of a `load` node.
     pub weight: TaskWeight,
-    /// Its input tokens; the stated cost, else 1, where absent.
+    /// Input tokens, including cached ones. If absent, the stated cost counts, and 1 if there is no stated cost either.
     pub input: Option<Tokens>,
-    /// How many of its input tokens are cached, by worker; names are unique.
+    /// Number of the request's input tokens that each worker has cached; no worker is named twice.
     pub cached: Vec<(Arc<str>, Tokens)>,
-    /// The one worker, and maybe rank, it must run on.
+    /// The one worker, and optionally the one rank, that must run the request; any worker if absent.
     pub pin: Option<Pin>,
-    /// The workers it may run on; any where absent.
+    /// The workers that may run the request; all workers if absent.
     pub allow: Option<Vec<Box<str>>>,
-    /// The taints its worker must have.
+    /// The taints that a worker must have to run the request; empty if none is required.
     pub requires: Vec<Box<str>>,
-    /// What it is expected to take from its worker's token rate, as its provider counts; its cost where absent.
+    /// Tokens that the request is expected to take from its worker's token rate, as the provider counts them; the
+    /// request's cost if absent.
     pub quota: Option<Tokens>,
+    /// Longest time the request may wait. If the pool has a queue timeout too, the shorter of the two applies. An `edf`
+    /// queue orders by the resulting deadline.
+    pub timeout: Option<Micros>,
 }
 
 impl Submit {
-    /// A request with this id and no more: cost 1, priority 0, weight 1.0, any worker.
+    /// Creates a submit with this id that any worker may take. The cost is 1, the priority 0 and the weight 1.0.
     pub fn new(id: &str) -> Self {
         Self {
             id: id.into(),
@@ -153,71 +163,72 @@ impl Submit {
             allow: None,
             requires: Vec::new(),
             quota: None,
+            timeout: None,
         }
     }
 }
 
-/// Where a request must run.
+/// The worker on which a request must run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pin {
-    /// The worker's name.
+    /// Name of the worker; unique within a pool.
     pub worker: Box<str>,
-    /// The rank; any where absent.
+    /// The rank on which the request must run, counted from 0; any rank of the worker if absent.
     pub rank: Option<u32>,
 }
 
-/// What is new about a worker. What is absent stays as it was, or has its default on a new worker.
+/// A new, changed or leaving worker. A field that is absent stays as it was, or gets its default on a new worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerChange {
-    /// The worker's name.
+    /// Name of the worker; unique within a pool.
     pub name: Box<str>,
-    /// Its state; up on a new worker.
+    /// State of the worker; [`WorkerState::Up`] on a new worker.
     pub state: Option<WorkerState>,
-    /// Its number of ranks, at most [`MAX_RANKS`]; one on a new worker.
+    /// Number of ranks, at most [`MAX_RANKS`]; one on a new worker.
     pub ranks: Option<u32>,
-    /// How many requests each rank takes at once; any number on a new worker.
+    /// Greatest number of requests that each rank runs at once; no limit on a new worker.
     pub slots: Option<u64>,
-    /// Its taints; none on a new worker.
+    /// Taints of the worker; none on a new worker.
     pub taints: Option<Vec<Box<str>>>,
-    /// The tokens of one batch, for `busy_fraction`; unknown on a new worker.
+    /// Tokens that the worker processes in one batch, for the threshold `busy_fraction`; unknown on a new worker.
     pub batch_tokens: Option<Tokens>,
-    /// Its tier: a request goes to the lowest tier that has an open place; 0 on a new worker.
+    /// Tier of the worker; 0 on a new worker. A request goes to the lowest tier with an open worker.
     pub tier: Option<u64>,
-    /// How many requests a minute it may start; `Some(None)` takes the rate away, none on a new worker.
+    /// Requests that the worker may start per minute; `Some(None)` removes the rate. A new worker has no request rate.
     pub requests_per_minute: Option<Option<PerMinute>>,
-    /// How many tokens a minute it may use; `Some(None)` takes the rate away, none on a new worker.
+    /// Tokens that the worker may use per minute; `Some(None)` removes the rate. A new worker has no token rate.
     pub tokens_per_minute: Option<Option<PerMinute>>,
-    /// How much of its rates it may save up; 10 seconds on a new worker.
+    /// Burst of the worker's rates, as the number of seconds of a rate that may be saved up; 10 on a new worker.
     pub burst_seconds: Option<BurstSeconds>,
-    /// How many requests it may start at once as of now; ignored without a rate of requests.
+    /// Number of requests that the worker may start at once from now on; ignored without a request rate.
     pub requests_remaining: Option<u64>,
-    /// How many tokens it may use at once as of now; ignored without a rate of tokens.
+    /// Number of tokens that the worker may use at once from now on; ignored without a token rate.
     pub tokens_remaining: Option<u64>,
-    /// Until when it takes nothing.
+    /// Time until which the worker takes no requests; a new worker is not paused.
     pub pause_until: Option<Micros>,
 }
 
-/// The most ranks that one worker may have.
+/// Greatest number of ranks that one worker may have.
 pub const MAX_RANKS: u32 = 65_536;
 
-/// Whether a worker takes requests.
+/// The state of a worker, which says if the worker takes requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerState {
-    /// It takes requests.
+    /// The worker takes requests as far as it has room.
     Up,
-    /// It takes nothing new for now; requests may wait for it.
+    /// The worker takes no new requests for now; requests may wait for it.
     Overloaded,
-    /// It takes nothing; what is in flight on it goes on.
+    /// The worker takes no new requests, and none may wait for it; requests in flight on it continue.
     Drain,
-    /// It is forgotten.
+    /// The worker leaves the pool and is forgotten.
     Gone,
 }
 
 impl WorkerState {
-    /// All states.
+    /// All states, in the order of their definition.
     pub const ALL: [Self; 4] = [Self::Up, Self::Overloaded, Self::Drain, Self::Gone];
 
-    /// The name by which journals call it.
+    /// Returns the name that journals use for this state.
     pub fn name(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -227,7 +238,7 @@ impl WorkerState {
         }
     }
 
-    /// The state of that name.
+    /// Returns the state with this name; `None` if no state has it.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|s| s.name() == name)
     }

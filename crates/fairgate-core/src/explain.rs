@@ -1,221 +1,244 @@
-//! Why a request was granted, and what a waiting one waits for. Asking changes nothing.
+//! Explains why a request was granted, and what a waiting request waits for. Explaining changes nothing.
 //!
-//! The runner-up of a level is whoever would have been picked had the winner not been ready; the place of a
-//! waiting request is how many grants come before its own if nothing else arrives, flights end in the order in
-//! which they were granted, each uses its cost, time stands still and nothing expires. Both are found by asking a copy (of a node; of
-//! the whole pool), so they are true by construction and cost that copy.
+//! The runner-up of a level is the flow that would have been picked if the winner had not been ready. The place of a
+//! waiting request is the number of grants that come before the request's own grant, provided that nothing else
+//! arrives, requests in flight end in the order in which they were granted, each request uses exactly its cost, time
+//! does not advance and nothing expires. The runner-up is computed by asking a copy of the node, and the place by
+//! running a copy of the whole pool. Both are therefore exact, and cost as much as the copy.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::arbiter::{Arbiter, Context, Local, View};
+use crate::arbiter::{Arbiter, ArbiterContext, FlowUpdate, LocalFlow};
 use crate::attribute::Attribute;
 use crate::decision::GrantedPlace;
-use crate::drr::Turn;
-use crate::engine::{Engine, Verdict, Verdicts, WorkerNames, context};
-use crate::fairness::Due;
+use crate::drr::DrrTurn;
+use crate::engine::{EngineDecision, EngineDecisionSink, PoolEngine, WorkerNames, context};
+use crate::fairness::DueService;
 use crate::meter::{FlowMeter, NodeMeter};
 use crate::pool::Pool;
-use crate::requests::Handle;
-use crate::tree::{Child, Discipline, Flow, NodeState, Tree};
+use crate::requests::RequestHandle;
+use crate::tree::{Discipline, FlowChild, PolicyTree, TreeFlow, TreeNode};
 use crate::units::{Alpha, Micros, PerWeight, Ticks, Tokens, Weight};
+use crate::workers::WatchRole;
 
 /// The numbers that decided one grant, from the root of the tree down.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Why {
-    /// What the request was charged.
+pub struct GrantExplanation {
+    /// Tokens that the request was charged.
     pub cost: Tokens,
-    /// One choice per level.
-    pub levels: Vec<Choice>,
+    /// The choices on the request's path, one per node, from the root down.
+    pub levels: Vec<FlowChoice>,
 }
 
-/// Why one flow of one node went next.
+/// The choice of one flow at one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
-    /// The attribute by which the node shares.
+pub struct FlowChoice {
+    /// The attribute by which the node divides service.
     pub by: Attribute,
-    /// The flow that was picked.
+    /// Name of the flow that was picked.
     pub flow: Arc<str>,
-    /// The rule that picked it.
-    pub rule: Rule,
-    /// Its numbers before it was charged.
-    pub standing: Standing,
-    /// Who would have gone without it, with its numbers; nobody where no other flow was ready.
-    pub runner_up: Option<(Arc<str>, Standing)>,
+    /// The rule by which the node picked the flow.
+    pub rule: PickRule,
+    /// The flow's numbers right before the grant was charged to the flow.
+    pub standing: FlowStanding,
+    /// The flow that the node would have picked instead, with that flow's numbers; `None` if no other flow was ready.
+    pub runner_up: Option<(Arc<str>, FlowStanding)>,
 }
 
 /// The rule by which a flow was picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
-    /// drr: the cursor stayed on the class, whose credit covers its head.
+pub enum PickRule {
+    /// In a drr node: the cursor stayed on the class, because the class's credit covers the cost of its head.
     Stayed,
-    /// drr: the first class in ring order that could afford its head with at most one more quantum.
+    /// In a drr node: the class is the first in ring order that can afford its head with at most one more quantum.
     Visited,
-    /// drr: nobody could; this many rounds were given to all at once, and it was the first to afford its head.
+    /// In a drr node: no class could afford its head with one more quantum. All ready classes got this many rounds at
+    /// once, and the picked class was the first that could then afford its head.
     Bulk {
-        /// The rounds given to every ready class, the one of the visit itself included.
+        /// Number of rounds of credit given to every ready class, including the one round that the visit itself gives.
         rounds: u64,
     },
-    /// share: the lowest score.
+    /// In a share node: the flow has the lowest score of the ready flows.
     LowestScore,
-    /// share, partitioned: the lowest score among those with fewer in flight than their slots.
+    /// In a partitioned share node: the flow has the lowest score of the ready flows with fewer requests in flight than
+    /// slots.
     BelowItsSlots,
-    /// load: the largest load.
+    /// In a load node: the flow has the largest load of the ready flows.
     LargestLoad,
-    /// load: its oldest request has waited `max_wait_ticks`; the oldest of those goes first.
+    /// In a load node: the flow's oldest request has waited `max_wait_ticks`. Of several such flows, the one with the
+    /// oldest request goes first.
     Late,
+    /// In a bands node: the class is the first listed class that was ready.
+    FirstBand,
 }
 
-/// A flow's numbers in its node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// In a drr node.
+/// The numbers of a flow by which its node compares it with the other flows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FlowStanding {
+    /// Numbers of a class in a drr node.
     Drr {
-        /// Unspent credit, in tokens.
+        /// Credit of the class that is not spent yet, in tokens.
         deficit: u128,
-        /// Credit per round.
+        /// Credit in tokens that the class earns per round.
         quantum: Weight,
-        /// The cost of its head, where it is ready.
+        /// Cost in tokens of the class's next request; `None` if the class is not ready.
         head_cost: Option<Tokens>,
-        /// The further rounds that its head needs.
+        /// Number of further rounds until the class can afford its next request; `None` if the class is not ready.
         rounds_needed: Option<u64>,
-        /// What it was served and what its quantum made it due.
-        meter: Metered,
+        /// Tokens that the class got, and the tokens that it was due by its quantum.
+        meter: MeteredService,
     },
-    /// In a share node.
+    /// Numbers of a flow in a share node.
     Share {
-        /// Its height with what is in flight; the lowest goes next.
+        /// Tokens per weight that the flow got, with requests in flight counted at their costs. The flow with the
+        /// lowest score goes next.
         score: PerWeight,
-        /// Its height without.
+        /// Tokens per weight of the flow's ended requests.
         settled: PerWeight,
-        /// The node's virtual time.
+        /// The node's virtual time, in tokens per weight.
         virtual_time: PerWeight,
-        /// Its weight.
+        /// Weight of the flow, relative to its siblings.
         weight: Weight,
-        /// The costs of what is in flight.
+        /// Summed costs in tokens of the flow's requests in flight.
         pending: u128,
-        /// Its slots, where the node is partitioned and slots decide.
+        /// Slots that the partition gives the flow; `None` unless the node is partitioned and has at least as many
+        /// slots as active flows.
         slots: Option<u64>,
-        /// Its cap, where it has one.
+        /// Greatest number of the flow's requests in flight; `None` if the flow has no cap.
         cap: Option<u64>,
-        /// Whether it has had no grant since it started to wait at virtual time.
+        /// True if the flow started to wait at or below virtual time and has had no grant since.
         new: bool,
-        /// What it was served and what its weight made it due.
-        meter: Metered,
+        /// Tokens that the flow got, and the tokens that it was due by its weight.
+        meter: MeteredService,
     },
-    /// In a load node.
+    /// Numbers of a flow in a load node.
     Load {
-        /// Summed weights of what waits, in thousandths.
+        /// Summed weights of the flow's waiting requests, in thousandths.
         depth_thousandths: u64,
-        /// Ticks since its oldest request came.
+        /// Ticks since the flow's oldest waiting request was submitted.
         age: Ticks,
-        /// Its load in millionths of the largest possible, where it is ready.
+        /// The flow's load, in millionths of the largest possible load; `None` if the flow is not ready.
         load_millionths: Option<u64>,
-        /// The node's trade-off now.
+        /// The node's present trade-off between depth and age.
         alpha: Alpha,
     },
+    /// Numbers of a class in a bands node.
+    Bands {
+        /// Names of the classes that go before this class.
+        comes_after: Vec<Arc<str>>,
+        /// Names of the classes that go after this class.
+        goes_before: Vec<Arc<str>>,
+        /// Greatest number of the class's requests in flight; `None` if the class has no cap.
+        cap: Option<u64>,
+        /// Tokens that the class was served.
+        got: i128,
+    },
 }
 
-/// What a flow was served beside what it was due.
+/// Tokens that a flow was served, and the tokens that it was due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Metered {
-    /// In tokens.
+pub struct MeteredService {
+    /// Tokens that the flow was served. A grant counts at its cost, which is corrected to the real usage when the
+    /// request ends.
     pub got: i128,
-    /// By weight, of all that was served while it was ready.
-    pub due: Due,
+    /// The part of all tokens served while the flow was ready that the flow was due by its weight.
+    pub due: DueService,
 }
 
-/// Where a request is.
+/// The state of a request in the pool, either queued or in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whereabouts {
-    /// It waits.
-    Waiting(Box<Waiting>),
-    /// It was granted a slot and has not ended.
+pub enum RequestLocation {
+    /// The request is queued.
+    Waiting(Box<WaitingRequest>),
+    /// The request was granted a slot and has not ended.
     InFlight {
-        /// When it was granted.
+        /// Time of the grant.
         granted_at: Micros,
-        /// Where it runs.
+        /// The worker and rank that run the request; `None` if the pool has no workers or the worker is gone.
         place: Option<GrantedPlace>,
     },
 }
 
-/// What a waiting request waits for.
+/// The state of a queued request: its flows, and the requests that go before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting {
-    /// When it was submitted.
+pub struct WaitingRequest {
+    /// Time of the submit.
     pub submitted_at: Micros,
-    /// What it will be charged.
+    /// Tokens that the request will be charged at its grant.
     pub cost: Tokens,
-    /// The flows it is in, from the root down.
+    /// The flows that the request belongs to, one per level from the root down.
     pub levels: Vec<WaitingLevel>,
-    /// How many requests stand before it in its own queue.
+    /// Number of requests before this request in its own queue.
     pub ahead_in_queue: u64,
-    /// What would be granted before it, if nothing else arrived, by flow: names from the root down.
-    pub ahead: Vec<Ahead>,
-    /// How many grants would come before its own; none where it would never be granted as things are.
+    /// The requests that would be granted before this request if nothing else arrived, grouped by flow and sorted by
+    /// path.
+    pub ahead: Vec<RequestsAhead>,
+    /// Number of grants that would come before this request's grant; `None` if the request would never be granted
+    /// unless something changes.
     pub place: Option<u64>,
 }
 
 /// One level of a waiting request's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingLevel {
-    /// The attribute by which the node shares.
+    /// The attribute by which the node divides service.
     pub by: Attribute,
-    /// The flow.
+    /// Name of the request's flow at this level.
     pub flow: Arc<str>,
-    /// Whether the flow could dispatch now, and if not, why.
-    pub readiness: Readiness,
-    /// How many requests wait in the flow.
+    /// States if the flow could dispatch a request now, and the obstacle if it could not.
+    pub readiness: FlowReadiness,
+    /// Number of requests that wait in the flow.
     pub waiting: u32,
-    /// How many of its requests are in flight.
+    /// Number of the flow's requests in flight.
     pub in_flight: u32,
-    /// Its numbers.
-    pub standing: Standing,
+    /// The flow's numbers by which its node compares it with the other flows.
+    pub standing: FlowStanding,
 }
 
-/// Whether a flow could dispatch.
+/// The readiness of a flow to dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readiness {
-    /// It could.
+pub enum FlowReadiness {
+    /// The flow could dispatch now.
     Ready,
-    /// An operator holds it.
+    /// An operator holds the flow.
     Held,
-    /// As many of its requests are in flight as may be.
+    /// The flow's requests in flight have reached its cap.
     AtCap,
-    /// Its head has no open worker, or nothing inside it is ready.
+    /// The flow's head has no open worker, or nothing inside the flow is ready.
     Blocked,
 }
 
-/// What goes before a waiting request in one flow.
+/// The requests of one flow that would be granted before a waiting request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ahead {
-    /// The flows around the queue, from the root down.
+pub struct RequestsAhead {
+    /// Names of the flows around the queue that holds these requests, from the root down.
     pub path: Vec<Arc<str>>,
-    /// How many of its requests go first.
+    /// Number of this flow's requests that go before the waiting request.
     pub requests: u64,
-    /// Their costs together.
+    /// Summed costs of these requests, in tokens.
     pub tokens: u128,
 }
 
 impl Pool {
-    /// The trade-off of the load function now, where the root of the policy is a load node: with `auto_tune` it
-    /// moves.
+    /// Returns the present trade-off of the load function if the root of the policy is a load node; `auto_tune` moves
+    /// it.
     ///
     /// ```
     /// use fairgate_core::Pool;
     /// use fairgate_core::attribute::Attribute;
     /// use fairgate_core::event::PoolConfig;
-    /// use fairgate_core::policy::{Inside, Load, Node, Policy};
+    /// use fairgate_core::policy::{FlowInside, LoadPolicy, PolicyNode, Policy};
     /// use fairgate_core::units::Alpha;
     ///
-    /// let root = Node::Load(Load {
+    /// let root = PolicyNode::Load(LoadPolicy {
     ///     by: Attribute::Agent,
     ///     alpha: Alpha::THROUGHPUT,
     ///     auto_tune: false,
     ///     max_wait_ticks: None,
-    ///     inside: Inside::FCFS,
+    ///     inside: FlowInside::FCFS,
     /// });
     /// let pool = Pool::new(PoolConfig::new(1, Policy::new(root)?));
     /// assert_eq!(pool.alpha(), Some(Alpha::THROUGHPUT));
@@ -224,54 +247,60 @@ impl Pool {
     pub fn alpha(&self) -> Option<Alpha> {
         match &self.engine.tree.nodes.first()?.discipline {
             Discipline::Load(load) => Some(load.alpha()),
-            Discipline::Drr(_) | Discipline::Share(_) => None,
+            Discipline::Drr(_) | Discipline::Share(_) | Discipline::Bands(_) => None,
         }
     }
 
-    /// Where a request is, and if it waits, why: nothing where no request of that id waits or is in flight.
-    pub fn whereabouts(&self, id: &str) -> Option<Whereabouts> {
-        self.engine.whereabouts(self.book.find(id)?)
+    /// Reports if a request is queued or in flight, and what a queued one waits for; `None` if no request with this id
+    /// waits or is in flight.
+    pub fn request_location(&self, id: &str) -> Option<RequestLocation> {
+        self.engine.request_location(self.request_ids.find(id)?)
     }
 
-    /// The handle of the request of that id, where it waits or is in flight.
-    pub fn find(&self, id: &str) -> Option<Handle> {
-        self.book.find(id)
+    /// Returns the handle of the request with this id; `None` if no such request waits or is in flight.
+    pub fn find(&self, id: &str) -> Option<RequestHandle> {
+        self.request_ids.find(id)
     }
 
-    /// Whether the request of that id is in flight; nothing where there is none. It costs one look-up.
+    /// Returns true if the request with this id is in flight and false if it waits; `None` if there is no such request.
+    /// Costs one look-up.
     pub fn is_in_flight(&self, id: &str) -> Option<bool> {
-        let handle = self.book.find(id)?;
+        let handle = self.request_ids.find(id)?;
         Some(self.engine.requests.get(handle).is_in_flight())
     }
 }
 
-impl Engine {
-    /// Where a request is, and if it waits, why: nothing where none has this handle.
-    pub fn whereabouts(&self, handle: Handle) -> Option<Whereabouts> {
+impl PoolEngine {
+    /// Reports if a request is queued or in flight, and what a queued one waits for; `None` if no request has this
+    /// handle.
+    pub fn request_location(&self, handle: RequestHandle) -> Option<RequestLocation> {
         if !self.requests.is_live(handle) {
             return None;
         }
         match self.requests.flight(handle) {
-            Some(flight) => Some(Whereabouts::InFlight {
+            Some(flight) => Some(RequestLocation::InFlight {
                 granted_at: flight.granted_at,
                 place: flight.place.and_then(|place| {
                     let worker = WorkerNames(&self.workers).get(place.worker)?;
                     Some(GrantedPlace { worker, rank: place.rank })
                 }),
             }),
-            None => Some(Whereabouts::Waiting(Box::new(self.waiting_for(handle)))),
+            None => Some(RequestLocation::Waiting(Box::new(self.waiting_for(handle)))),
         }
     }
 
-    fn waiting_for(&self, handle: Handle) -> Waiting {
+    fn waiting_for(&self, handle: RequestHandle) -> WaitingRequest {
         let request = self.requests.get(handle);
         let mut flows: Vec<u32> = self.tree.flows_around(request.queue).collect();
         flows.reverse();
         let blocked = self.workers.all_blocked();
-        let levels = flows.iter().map(|flow| level(&self.tree, *flow, blocked, context!(self)));
+        let levels = flows.iter().map(|flow| {
+            let inside_ready = !blocked && self.is_inside_ready(*flow);
+            level(&self.tree, *flow, inside_ready, blocked, context!(self))
+        });
         let queue = &self.tree.queues[request.queue as usize];
         let (ahead, place) = self.granted_before(handle);
-        Waiting {
+        WaitingRequest {
             submitted_at: request.at,
             cost: request.cost,
             levels: levels.collect(),
@@ -281,15 +310,32 @@ impl Engine {
         }
     }
 
-    /// Lets a copy run on until the request is granted: what is granted before it.
-    fn granted_before(&self, handle: Handle) -> (Vec<Ahead>, Option<u64>) {
+    /// Returns true if the queue or node inside a flow had a request to dispatch at the last look.
+    fn is_inside_ready(&self, flow: u32) -> bool {
+        let flow = &self.tree.flows[flow as usize];
+        match flow.child {
+            FlowChild::Node(node) => self.tree.nodes[node as usize].has_head(),
+            FlowChild::Queue(queue) => {
+                // A flow in a group is not visited when its head's workers fill up.
+                let queue = &self.tree.queues[queue as usize];
+                let watched = queue.watched[WatchRole::Head as usize].filter(|_| queue.is_grouped);
+                flow.head.is_some()
+                    && watched.is_none_or(|demand| self.workers.is_reported_open(demand))
+            }
+        }
+    }
+
+    /// Runs a copy of the engine until the request is granted. Returns the requests granted before that, grouped by
+    /// flow, and their number; the number is `None` if the copy never grants the request.
+    fn granted_before(&self, handle: RequestHandle) -> (Vec<RequestsAhead>, Option<u64>) {
         let mut engine = self.clone();
         engine.limits.queue_timeout = None;
-        let mut landing: VecDeque<Handle> = engine.requests.handles_in_flight().into();
-        let mut before: BTreeMap<u32, Ahead> = BTreeMap::new();
+        engine.requests.forget_deadlines();
+        let mut landing: VecDeque<RequestHandle> = engine.requests.handles_in_flight().into();
+        let mut before: BTreeMap<u32, RequestsAhead> = BTreeMap::new();
         let mut count = 0;
         while let Some(first) = landing.pop_front() {
-            let mut granted = Granted(Vec::new());
+            let mut granted = GrantCollector(Vec::new());
             if engine.begin(engine.now, &mut granted).is_err() {
                 break;
             }
@@ -307,90 +353,98 @@ impl Engine {
         (by_path(before), None)
     }
 
-    fn count_ahead(&self, handle: Handle, before: &mut BTreeMap<u32, Ahead>) {
+    fn count_ahead(&self, handle: RequestHandle, before: &mut BTreeMap<u32, RequestsAhead>) {
         let request = self.requests.get(handle);
         let ahead = before.entry(request.queue).or_insert_with(|| {
             let innermost = self.tree.queues[request.queue as usize].flow;
-            Ahead { path: self.tree.path(Some(innermost)), requests: 0, tokens: 0 }
+            RequestsAhead { path: self.tree.path(Some(innermost)), requests: 0, tokens: 0 }
         });
         ahead.requests += 1;
         ahead.tokens += u128::from(request.cost.0);
     }
 
-    /// The numbers that decide the grant of the tree's head.
-    pub(crate) fn why(&self, handle: Handle) -> Why {
+    /// Returns the numbers that decide the grant of a request, which must be the head of the tree.
+    pub(crate) fn why(&self, handle: RequestHandle) -> GrantExplanation {
         let request = self.requests.get(handle);
         let mut flows: Vec<u32> = self.tree.flows_around(request.queue).collect();
         flows.reverse();
         let choices = flows.iter().map(|flow| choice(&self.tree, *flow, context!(self)));
-        Why { cost: request.cost, levels: choices.collect() }
+        GrantExplanation { cost: request.cost, levels: choices.collect() }
     }
 }
 
-/// Takes down who is granted.
-struct Granted(Vec<Handle>);
+/// Collects the handles of granted requests.
+struct GrantCollector(Vec<RequestHandle>);
 
-impl Verdicts for Granted {
-    fn decided(&mut self, request: Handle, verdict: Verdict, _workers: &WorkerNames<'_>) {
-        if let Verdict::Grant { .. } = verdict {
+impl EngineDecisionSink for GrantCollector {
+    fn decided(
+        &mut self,
+        request: RequestHandle,
+        verdict: EngineDecision,
+        _workers: &WorkerNames<'_>,
+    ) {
+        if let EngineDecision::Grant { .. } = verdict {
             self.0.push(request);
         }
     }
 }
 
-fn by_path(before: BTreeMap<u32, Ahead>) -> Vec<Ahead> {
+fn by_path(before: BTreeMap<u32, RequestsAhead>) -> Vec<RequestsAhead> {
     let mut ahead: Vec<_> = before.into_values().collect();
     ahead.sort_by(|a, b| a.path.cmp(&b.path));
     ahead
 }
 
-fn choice(tree: &Tree, index: u32, cx: Context<'_>) -> Choice {
+fn choice(tree: &PolicyTree, index: u32, cx: ArbiterContext<'_>) -> FlowChoice {
     let flow = &tree.flows[index as usize];
     let mut node = tree.nodes[flow.node as usize].clone();
     let rule = rule(&mut node.discipline, flow.local, cx);
-    let standing = standing(&mut node.discipline, flow.local, cx);
-    // Its numbers are those of the contest that it lost; only who it is is found without the winner.
+    let standing = standing(&mut node, flow.local, cx);
+    // The numbers are those of the contest that the runner-up lost; only its identity is computed without the winner.
     let runner_up = next_without(&mut node.clone(), flow, cx).and_then(|next| {
         let name = node.flow_name(next, &tree.flows)?;
-        Some((name, self::standing(&mut node.discipline, next, cx)))
+        Some((name, self::standing(&mut node, next, cx)))
     });
-    Choice { by: node.level.node.by(), flow: flow.name.clone(), rule, standing, runner_up }
+    FlowChoice { by: node.level.node.by(), flow: flow.name.clone(), rule, standing, runner_up }
 }
 
-/// Who would be picked were this flow not ready.
-fn next_without(node: &mut NodeState, flow: &Flow, cx: Context<'_>) -> Option<Local> {
-    let view = View {
+/// Returns the flow that the node would pick if the given flow were not ready.
+fn next_without(node: &mut TreeNode, flow: &TreeFlow, cx: ArbiterContext<'_>) -> Option<LocalFlow> {
+    let view = FlowUpdate {
         head: None,
         waiting: flow.waiting,
         in_flight: flow.in_flight,
         oldest: None,
         oldest_open: false,
+        is_kept: false,
+        may_join: false,
     };
     node.arbiter().look(flow.local, view, cx);
     node.arbiter().pick(cx).map(|pick| pick.flow)
 }
 
-fn rule(discipline: &mut Discipline, flow: Local, cx: Context<'_>) -> Rule {
+fn rule(discipline: &mut Discipline, flow: LocalFlow, cx: ArbiterContext<'_>) -> PickRule {
     match discipline {
         Discipline::Drr(drr) => match drr.scan() {
-            Some((_, Turn::Stays)) => Rule::Stayed,
-            Some((_, Turn::Visited { bulk, .. })) if bulk > 0 => Rule::Bulk { rounds: bulk },
-            _ => Rule::Visited,
+            Some((_, DrrTurn::Stays)) => PickRule::Stayed,
+            Some((_, DrrTurn::Visited { bulk, .. })) if bulk > 0 => PickRule::Bulk { rounds: bulk },
+            _ => PickRule::Visited,
         },
         Discipline::Share(share) => match share.below_slots().next() {
-            Some(below) if below == flow => Rule::BelowItsSlots,
-            _ => Rule::LowestScore,
+            Some(below) if below == flow => PickRule::BelowItsSlots,
+            _ => PickRule::LowestScore,
         },
         Discipline::Load(load) => match load.is_late(cx.ticks) {
-            true => Rule::Late,
-            false => Rule::LargestLoad,
+            true => PickRule::Late,
+            false => PickRule::LargestLoad,
         },
+        Discipline::Bands(_) => PickRule::FirstBand,
     }
 }
 
-fn standing(discipline: &mut Discipline, flow: Local, cx: Context<'_>) -> Standing {
-    match discipline {
-        Discipline::Drr(drr) => Standing::Drr {
+fn standing(node: &mut TreeNode, flow: LocalFlow, cx: ArbiterContext<'_>) -> FlowStanding {
+    match &mut node.discipline {
+        Discipline::Drr(drr) => FlowStanding::Drr {
             deficit: drr.deficit(flow),
             quantum: drr.classes[flow as usize].quantum,
             head_cost: drr.head_cost(flow),
@@ -403,8 +457,8 @@ fn standing(discipline: &mut Discipline, flow: Local, cx: Context<'_>) -> Standi
         },
         Discipline::Share(share) => {
             share.divide(cx.capacity);
-            let state = &share.flows[flow as usize];
-            Standing::Share {
+            let state = share.flow_now(flow);
+            FlowStanding::Share {
                 score: PerWeight::from_score(state.score()),
                 settled: PerWeight::from_score(state.settled()),
                 virtual_time: PerWeight::from_score(share.virtual_time),
@@ -416,54 +470,70 @@ fn standing(discipline: &mut Discipline, flow: Local, cx: Context<'_>) -> Standi
                 meter: metered(&state.meter, &share.meter, state.weight),
             }
         }
-        Discipline::Load(load) => Standing::Load {
+        Discipline::Load(load) => FlowStanding::Load {
             depth_thousandths: load.flows[flow as usize].depth,
             age: Ticks(load.age(flow, cx.ticks)),
             load_millionths: load.load_millionths(flow, cx.ticks),
             alpha: load.alpha(),
         },
+        Discipline::Bands(bands) => {
+            let state = &bands.classes[flow as usize];
+            let names = || node.level.class_names().map(Arc::from);
+            FlowStanding::Bands {
+                comes_after: names().take(flow as usize).collect(),
+                goes_before: names().skip(flow as usize + 1).collect(),
+                cap: state.cap,
+                got: state.got,
+            }
+        }
     }
 }
 
-fn metered(flow: &FlowMeter, node: &NodeMeter, weight: Weight) -> Metered {
-    let due = Due { tokens: flow.due(node, weight), bound: flow.bound(node, weight) };
-    Metered { got: flow.got, due }
+fn metered(flow: &FlowMeter, node: &NodeMeter, weight: Weight) -> MeteredService {
+    let due = DueService { tokens: flow.due(node, weight), bound: flow.bound(node, weight) };
+    MeteredService { got: flow.got, due }
 }
 
-fn level(tree: &Tree, index: u32, blocked: bool, cx: Context<'_>) -> WaitingLevel {
+fn level(
+    tree: &PolicyTree,
+    index: u32,
+    inside_ready: bool,
+    blocked: bool,
+    cx: ArbiterContext<'_>,
+) -> WaitingLevel {
     let flow = &tree.flows[index as usize];
-    let inside_ready = !blocked
-        && match flow.child {
-            Child::Queue(_) => flow.head.is_some(),
-            Child::Node(node) => tree.nodes[node as usize].has_head(),
-        };
     let mut node = tree.nodes[flow.node as usize].clone();
-    let name = &tree.names.list[flow.named as usize];
+    let name = &tree.names.list[flow.name_number as usize];
     let at_cap = match &node.discipline {
         Discipline::Share(share) => {
             let own = || share.flows[flow.local as usize].at_cap(flow.in_flight);
             name.at_cap().unwrap_or_else(own)
         }
+        Discipline::Bands(bands) => {
+            let own = || bands.classes[flow.local as usize].at_cap(flow.in_flight);
+            name.at_cap().unwrap_or_else(own)
+        }
         _ => false,
     };
-    let mut standing = standing(&mut node.discipline, flow.local, cx);
+    let mut standing = standing(&mut node, flow.local, cx);
     match &mut standing {
-        Standing::Share { cap, slots, .. } => {
-            *cap = name.said.cap.unwrap_or(*cap);
+        FlowStanding::Share { cap, slots, .. } => {
+            *cap = name.directive.cap.unwrap_or(*cap);
             *slots = slots.filter(|_| !blocked);
         }
-        // While no worker takes anything a flow need not have been told that it is not ready.
-        Standing::Drr { head_cost, rounds_needed, .. } if blocked => {
+        FlowStanding::Bands { cap, .. } => *cap = name.directive.cap.unwrap_or(*cap),
+        // While no worker takes anything, a flow need not have been looked at, and may still count as ready.
+        FlowStanding::Drr { head_cost, rounds_needed, .. } if blocked => {
             (*head_cost, *rounds_needed) = (None, None);
         }
-        Standing::Load { load_millionths, .. } if blocked => *load_millionths = None,
+        FlowStanding::Load { load_millionths, .. } if blocked => *load_millionths = None,
         _ => {}
     }
-    let readiness = match (name.said.held, at_cap, inside_ready) {
-        (true, _, _) => Readiness::Held,
-        (_, true, _) => Readiness::AtCap,
-        (_, _, false) => Readiness::Blocked,
-        _ => Readiness::Ready,
+    let readiness = match (name.directive.held, at_cap, inside_ready) {
+        (true, _, _) => FlowReadiness::Held,
+        (_, true, _) => FlowReadiness::AtCap,
+        (_, _, false) => FlowReadiness::Blocked,
+        _ => FlowReadiness::Ready,
     };
     WaitingLevel {
         by: node.level.node.by(),

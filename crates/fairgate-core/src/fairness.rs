@@ -1,110 +1,118 @@
-//! How fair a pool is, live: what every flow got beside what it was due, and how far each may be from the other.
+//! Live fairness of a pool: the tokens that every flow got, the tokens that the flow was due, and the bound on the
+//! difference between the two.
 //!
-//! The derivations stand where they belong: of due, got and their bound in [`crate::meter`], of the lag in
+//! The derivations are with the code that they describe: of due, got and their bound in [`crate::meter`], of the lag in
 //! [`crate::share`] and of the deficit in [`crate::drr`].
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::attribute::Attribute;
-use crate::engine::Engine;
+use crate::engine::PoolEngine;
 use crate::meter::{CapMeter, FlowMeter, NodeMeter};
 use crate::pool::Pool;
-use crate::tree::{Discipline, Flow, NodeState};
+use crate::tree::{Discipline, TreeFlow, TreeNode};
 use crate::units::{PerWeight, Weight};
 
-/// A node that has served something or in which something waits.
+/// The fairness of a node that has served a request or in which a request waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFairness {
-    /// The flows around the node, from the root down; none for the root.
+    /// Names of the flows around the node, from the root down; empty for the root.
     pub path: Vec<Arc<str>>,
-    /// The kind of node: `share`, `drr` or `load`.
+    /// Kind of the node: `share`, `drr`, `load` or `bands`.
     pub kind: &'static str,
-    /// The attribute by which it shares.
+    /// The attribute by which the node divides service.
     pub by: Attribute,
-    /// Its flows, by name.
+    /// The fairness of each flow of the node, sorted by the flow's name.
     pub flows: Vec<FlowFairness>,
 }
 
-/// How one flow fares.
+/// The tokens that one flow was served, and the tokens that it was due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowFairness {
-    /// Its name.
+    /// Name of the flow; unique within its node.
     pub name: Arc<str>,
-    /// Its weight, or its class's quantum; none in a load node.
+    /// Weight of the flow, or quantum of the class in a drr node; `None` in a load or bands node.
     pub weight: Option<Weight>,
-    /// How many of its requests wait.
+    /// Number of the flow's requests that wait.
     pub waiting: u32,
-    /// How many are in flight.
+    /// Number of the flow's requests in flight.
     pub in_flight: u32,
-    /// The tokens it was served: costs at grants, corrected to what was really used when requests end.
+    /// Tokens that the flow was served. A grant counts at its cost, which is corrected to the real usage when the
+    /// request ends.
     pub got: i128,
-    /// What it was due and how far got may be from that; none in a load node, which promises no shares.
-    pub due: Option<Due>,
-    /// How its cap is used, where it has one and something has waited.
+    /// Tokens that the flow was due, with the bound of got − due; `None` in a load or bands node, which promises no
+    /// shares.
+    pub due: Option<DueService>,
+    /// Use of the flow's cap; `None` if the flow has no cap or nothing has waited under the cap.
     pub cap_use: Option<CapUse>,
-    /// How far it is behind the node's own clock, where something waits in it.
-    pub lag: Option<Lag>,
+    /// Distance of the flow from the node's virtual time or credit, with its bound; `None` if nothing waits in the
+    /// flow.
+    pub lag: Option<LagWithBound>,
+    /// Names of the classes that go after this class; `None` outside of bands nodes.
+    pub goes_before: Option<Vec<Arc<str>>>,
 }
 
-/// What a flow was due, by weight, of all that was served while it was ready.
+/// The part of all tokens served while a flow was ready that the flow was due by its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Due {
-    /// In tokens.
+pub struct DueService {
+    /// Tokens that the flow was due so far.
     pub tokens: i128,
-    /// The most that got should differ from it, in tokens, were the weights shares.
+    /// Greatest expected difference between the tokens that the flow got and those it was due, if weights are kept as
+    /// shares.
     pub bound: u128,
 }
 
 impl FlowFairness {
-    /// got − due, in tokens, where the node promises shares.
+    /// Returns got − due in tokens; `None` if the node promises no shares.
     pub fn difference(&self) -> Option<i128> {
         self.due.map(|due| self.got - due.tokens)
     }
 
-    /// Whether got is as near to due as it should be; yes where nothing is promised.
+    /// Returns true if the difference between got and due is within the bound, or if the node promises no shares.
     pub fn is_within_bound(&self) -> bool {
         let over = self.due.zip(self.difference());
         over.is_none_or(|(due, difference)| difference.unsigned_abs() <= due.bound)
     }
 }
 
-/// Requests in flight ÷ cap, over the time in which something waited.
+/// Use of a cap, as requests in flight ÷ cap, averaged over the time in which a request waited under the cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapUse {
-    /// Requests in flight × µs.
+    /// Number of requests in flight × microseconds, summed over the time in which a request waited.
     pub used: u128,
-    /// Cap × µs.
+    /// Cap × microseconds, summed over the time in which a request waited.
     pub allowed: u128,
 }
 
 impl CapUse {
-    /// In thousandths: 1000 is a cap that was always full while something waited.
+    /// Returns the use in thousandths. A cap that was full whenever a request waited has 1000.
     pub fn thousandths(self) -> u64 {
         let thousandths = self.used.saturating_mul(1000).checked_div(self.allowed).unwrap_or(0);
         u64::try_from(thousandths).unwrap_or(u64::MAX)
     }
 }
 
-/// How far a backlogged flow is from the node's own clock: virtual time in share, credit in drr.
+/// Distance of a flow with waiting requests from the clock of its node, which is virtual time in a share node and
+/// credit in a drr node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lag {
-    /// In tokens per weight; below 0 it is ahead.
+pub struct LagWithBound {
+    /// Distance in tokens per weight; below 0 if the flow is ahead of its share.
     pub lag: PerWeight,
-    /// The range in which the discipline keeps the lag, given what is in flight now; none where a partitioned
-    /// root divides slots instead.
+    /// The least and the greatest lag that the discipline allows, given the requests in flight; `None` in a partitioned
+    /// share node, which divides slots instead.
     pub bound: Option<(PerWeight, PerWeight)>,
 }
 
 impl Pool {
-    /// How every flow of every node fares; by path.
+    /// Reports the fairness of every flow of every node, sorted by path.
     pub fn fairness(&self) -> Vec<NodeFairness> {
         self.engine.fairness()
     }
 }
 
-impl Engine {
-    /// How every flow of every node fares; by path.
+impl PoolEngine {
+    /// Reports the fairness of every flow of every node, sorted by path.
     pub fn fairness(&self) -> Vec<NodeFairness> {
         let mut found = Vec::new();
         let mut nodes = Vec::from([crate::tree::ROOT]);
@@ -112,7 +120,7 @@ impl Engine {
             let node = &self.tree.nodes[index as usize];
             let flows = node.flows.values().map(|flow| &self.tree.flows[*flow as usize]);
             for flow in flows.clone() {
-                if let crate::tree::Child::Node(inside) = flow.child {
+                if let crate::tree::FlowChild::Node(inside) = flow.child {
                     nodes.push(inside);
                 }
             }
@@ -130,19 +138,19 @@ impl Engine {
         found
     }
 
-    fn flow_fairness(&self, node: &NodeState, flow: &Flow) -> FlowFairness {
+    fn flow_fairness(&self, node: &TreeNode, flow: &TreeFlow) -> FlowFairness {
         let waits = flow.waiting > 0;
-        let name = &self.tree.names.list[flow.named as usize];
+        let name = &self.tree.names.list[flow.name_number as usize];
         let (weight, got, due, cap, lag) = match &node.discipline {
             Discipline::Share(share) => {
-                let state = &share.flows[flow.local as usize];
+                let state = share.flow_now(flow.local);
                 let bound = share.lag_bound(flow.local);
-                let lag = Lag {
+                let lag = LagWithBound {
                     lag: PerWeight(share.lag(flow.local)),
                     bound: bound.map(|(a, b)| (PerWeight(a), PerWeight(b))),
                 };
                 let due = due(&state.meter, &share.meter, state.weight);
-                let cap = match name.said.cap {
+                let cap = match name.directive.cap {
                     Some(_) => name.cap_meter,
                     None => state.cap_meter,
                 };
@@ -155,11 +163,19 @@ impl Engine {
                 };
                 let bound =
                     (per(0), per(drr.deficit_bound(flow.local, self.workers.all_blocked())));
-                let lag = Lag { lag: per(drr.deficit(flow.local)), bound: Some(bound) };
+                let lag = LagWithBound { lag: per(drr.deficit(flow.local)), bound: Some(bound) };
                 let due = due(&state.meter, &drr.meter, state.quantum);
                 (Some(state.quantum), state.meter.got, Some(due), None, Some(lag))
             }
             Discipline::Load(load) => (None, load.flows[flow.local as usize].got, None, None, None),
+            Discipline::Bands(bands) => {
+                let state = &bands.classes[flow.local as usize];
+                let cap = match name.directive.cap {
+                    Some(_) => name.cap_meter,
+                    None => state.cap_meter,
+                };
+                (None, state.got, None, Some(cap), None)
+            }
         };
         FlowFairness {
             name: flow.name.clone(),
@@ -170,6 +186,7 @@ impl Engine {
             due,
             cap_use: cap.and_then(|meter| self.cap_use(&meter)),
             lag: lag.filter(|_| waits),
+            goes_before: node.goes_before(flow.local),
         }
     }
 
@@ -179,6 +196,6 @@ impl Engine {
     }
 }
 
-fn due(flow: &FlowMeter, node: &NodeMeter, weight: Weight) -> Due {
-    Due { tokens: flow.due(node, weight), bound: flow.bound(node, weight) }
+fn due(flow: &FlowMeter, node: &NodeMeter, weight: Weight) -> DueService {
+    DueService { tokens: flow.due(node, weight), bound: flow.bound(node, weight) }
 }

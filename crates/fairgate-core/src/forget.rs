@@ -1,31 +1,36 @@
-//! Forgetting flows that carry nothing.
+//! Forgets flows that hold no state, so that names seen once cost no memory.
 //!
-//! A flow is forgotten where it has no requests, its node would set it anew on its return (a share flow below virtual
-//! time, any load or drr flow) and what is inside it is as a fresh copy would be. Nothing that is forgotten could change a
-//! decision; only its meter is lost. So a share or drr flow that the policy lists, or to which an event gave a weight or
-//! a cap, is kept once it was served, where all flows around it are listed too: there are few of these, and their meters
-//! are worth keeping. Inside a name that came once nothing is listed in this sense.
+//! A flow is forgotten if it has no requests, its node would reset it on its return (a share flow below virtual time,
+//! any load or drr flow), and its inside equals a fresh copy. Forgetting such a flow cannot change a decision; only its
+//! meter is lost. So a share or drr flow that the policy lists, or to which an event gave a weight or a cap, is kept
+//! once it was served, if all flows around it are listed too. There are few such flows, and their meters are worth
+//! keeping. A flow inside an unlisted one never counts as listed in this sense.
 //!
-//! Which flows are remembered follows from the events alone, so replicas agree on it and snapshots are equal.
+//! The set of remembered flows follows from the events alone, so replicas agree on it and snapshots are equal.
+//!
+//! Remembered flows: a share flow while it is ahead of virtual time, because its score must exist when it returns; a
+//! drr node inside a flow once its cursor has moved; a load node with `auto_tune` once it had a request. All other
+//! flows are forgotten when they are idle.
 
-use crate::tree::{Child, Discipline, ROOT, Tree, path_hash};
-use crate::workers::{Role, Workers};
+use crate::queue::RequestQueue;
+use crate::tree::{Discipline, FlowChild, PolicyTree, ROOT, path_hash};
+use crate::workers::{DemandWatcher, PoolWorkers, WatchRole};
 
-impl Tree {
-    /// Whether a flow may have come to carry nothing.
+impl PolicyTree {
+    /// Returns true if a flow may have become empty since the last [`PolicyTree::forget`].
     pub(crate) fn has_emptied(&self) -> bool {
         !self.emptied.is_empty() || !self.risen.is_empty()
     }
 
-    /// Forgets every flow that carries nothing, of those that events have touched.
-    pub(crate) fn forget(&mut self, workers: &mut Workers) {
+    /// Forgets every flow without state, of the flows that may have become empty since the last call.
+    pub(crate) fn forget(&mut self, workers: &mut PoolWorkers) {
         while let Some(node) = self.risen.pop() {
             while let Some(flow) = self.pop_passed(node) {
                 self.emptied.push(flow);
             }
         }
         while let Some(flow) = self.emptied.pop() {
-            if self.is_there(flow) && self.is_empty(flow) && self.is_forgettable(flow) {
+            if self.is_remembered(flow) && self.is_empty(flow) && self.is_forgettable(flow) {
                 self.forget_flow(flow, workers);
             }
         }
@@ -38,8 +43,8 @@ impl Tree {
         node.locals[local as usize]
     }
 
-    /// Whether a flow has not been forgotten already: it may stand among the emptied more than once.
-    fn is_there(&self, flow: u32) -> bool {
+    /// Returns true if a flow has not been forgotten yet. The list of emptied flows may name a flow more than once.
+    fn is_remembered(&self, flow: u32) -> bool {
         let state = &self.flows[flow as usize];
         let node = &self.nodes[state.node as usize];
         node.flows.get(&state.name) == Some(&flow)
@@ -54,79 +59,89 @@ impl Tree {
         let state = &self.flows[flow as usize];
         let (node, local) = (state.node as usize, state.local);
         let is_fresh = match state.child {
-            Child::Queue(_) => true,
-            Child::Node(inside) => self.is_fresh(inside),
+            FlowChild::Queue(_) => true,
+            FlowChild::Node(inside) => self.is_fresh(inside),
         };
         let is_metered = match &self.nodes[node].discipline {
             Discipline::Share(share) => share.flows[local as usize].is_metered(),
             Discipline::Drr(drr) => drr.classes[local as usize].meter.is_used(),
+            Discipline::Bands(bands) => bands.classes[local as usize].is_metered(),
             Discipline::Load(_) => false,
         };
-        if !is_fresh || (is_metered && self.is_lasting(flow)) {
+        if !is_fresh || (is_metered && self.is_listed_path(flow)) {
             return false;
         }
         match &mut self.nodes[node].discipline {
             Discipline::Share(share) => share.is_forgettable(local),
-            Discipline::Drr(_) | Discipline::Load(_) => true,
+            Discipline::Drr(_) | Discipline::Load(_) | Discipline::Bands(_) => true,
         }
     }
 
-    /// Whether a flow and those around it are listed in the policy or known from events.
-    fn is_lasting(&self, flow: u32) -> bool {
-        core::iter::successors(Some(flow), |flow| self.around(*flow)).all(|flow| {
+    /// Returns true if a flow and all flows around it are listed in the policy or have a weight or a cap from an event.
+    fn is_listed_path(&self, flow: u32) -> bool {
+        core::iter::successors(Some(flow), |flow| self.parent_flow(*flow)).all(|flow| {
             let state = &self.flows[flow as usize];
-            let said = self.names.list[state.named as usize].said;
+            let said = self.names.list[state.name_number as usize].directive;
             let level = &self.nodes[state.node as usize].level;
             level.is_listed(&state.name) || said.weight.is_some() || said.cap.is_some()
         })
     }
 
-    /// Whether a node is as a new copy of it would be.
+    /// Returns true if a node has no flows and no other state, so that it equals a newly created one.
     fn is_fresh(&self, node: u32) -> bool {
         let state = &self.nodes[node as usize];
         state.flows.is_empty()
             && match &state.discipline {
-                Discipline::Share(_) => true,
+                Discipline::Share(_) | Discipline::Bands(_) => true,
                 Discipline::Load(load) => load.is_fresh(),
                 Discipline::Drr(drr) => drr.is_fresh(),
             }
     }
 
-    fn forget_flow(&mut self, flow: u32, workers: &mut Workers) {
+    fn forget_flow(&mut self, flow: u32, workers: &mut PoolWorkers) {
         let hash = path_hash(&self.flows[flow as usize]);
         if let Ok(entry) = self.paths.find_entry(hash, |f| *f == flow) {
             entry.remove();
         }
         let state = &self.flows[flow as usize];
-        let (named, at) = (state.named, state.named_at as usize);
+        let (named, at) = (state.name_number, state.index_in_name as usize);
         let (node, local, child, name) = (state.node, state.local, state.child, state.name.clone());
         let copies = &mut self.names.list[named as usize].flows;
         copies.swap_remove(at);
         if let Some(moved) = copies.get(at) {
-            self.flows[*moved as usize].named_at = self.flows[flow as usize].named_at;
+            self.flows[*moved as usize].index_in_name = self.flows[flow as usize].index_in_name;
         }
-        self.names.tidy(named);
+        self.names.forget_if_unused(named);
         let parent = self.nodes[node as usize].parent;
         let state = &mut self.nodes[node as usize];
         state.flows.remove(&name);
         state.locals[local as usize] = None;
         match &mut state.discipline {
-            Discipline::Share(share) => share.forget(local),
+            Discipline::Share(share) => {
+                share.unwatch(local);
+                share.forget(local);
+            }
             Discipline::Load(load) => load.forget(local),
+            Discipline::Bands(bands) => bands.forget(local),
             Discipline::Drr(_) => {}
         }
         match child {
-            Child::Queue(queue) => {
+            FlowChild::Queue(queue) => {
                 self.drop_marks(flow, Some(queue));
-                let watched = self.queues[queue as usize].watched;
-                for (role, demand) in [Role::Head, Role::Oldest].into_iter().zip(watched) {
+                let RequestQueue { watched, is_grouped, .. } = self.queues[queue as usize];
+                for (role, demand) in [WatchRole::Head, WatchRole::Oldest].into_iter().zip(watched)
+                {
+                    let watcher = match is_grouped && role == WatchRole::Head {
+                        true => DemandWatcher::Node(node),
+                        false => DemandWatcher::Queue(queue, role),
+                    };
                     if let Some(demand) = demand {
-                        workers.unwatch(queue, role, demand);
+                        workers.unwatch(watcher, demand);
                     }
                 }
                 self.free.queues.push(queue);
             }
-            Child::Node(inside) => {
+            FlowChild::Node(inside) => {
                 self.drop_marks(flow, None);
                 self.load_nodes.remove(&inside);
                 self.drr_nodes.remove(&inside);
@@ -134,7 +149,7 @@ impl Tree {
             }
         }
         self.free.flows.push(flow);
-        // What is around it may now be without state as well.
+        // The flow around it may now be without state as well.
         if let Some(parent) = parent.filter(|_| node != ROOT) {
             self.emptied.push(parent);
         }

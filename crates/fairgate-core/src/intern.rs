@@ -1,9 +1,9 @@
-//! Numbers for values that many share.
+//! Shared numbers for equal values that many requests have in common.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// Equal values share a number for as long as somebody holds it.
+/// A table with reference counts, in which equal values share a number for as long as anyone holds that number.
 #[derive(Clone, Debug)]
 pub(crate) struct Interner<T> {
     numbers: BTreeMap<T, u32>,
@@ -12,12 +12,12 @@ pub(crate) struct Interner<T> {
 }
 
 impl<T: Ord + Clone> Interner<T> {
-    /// Nothing is held yet.
+    /// Creates an empty table.
     pub(crate) fn new() -> Self {
         Self { numbers: BTreeMap::new(), values: Vec::new(), free: Vec::new() }
     }
 
-    /// The number of a value, held once more.
+    /// Returns the number of a value and counts one more holder; a new value gets a free number.
     pub(crate) fn hold(&mut self, value: &T) -> u32 {
         if let Some(number) = self.numbers.get(value) {
             self.values[*number as usize].1 += 1;
@@ -38,13 +38,13 @@ impl<T: Ord + Clone> Interner<T> {
         number
     }
 
-    /// Holds a number once more.
+    /// Counts one more holder of a number.
     pub(crate) fn hold_again(&mut self, number: u32) {
         self.values[number as usize].1 += 1;
     }
 
-    /// Lets go of a number once; the last to do so frees it.
-    pub(crate) fn drop(&mut self, number: u32) {
+    /// Counts one holder of a number less; the last holder frees the number.
+    pub(crate) fn release(&mut self, number: u32) {
         let (value, holders) = &mut self.values[number as usize];
         *holders -= 1;
         if *holders == 0 {
@@ -53,7 +53,7 @@ impl<T: Ord + Clone> Interner<T> {
         }
     }
 
-    /// The value of a number that is held.
+    /// Returns the value of a number that is held.
     pub(crate) fn get(&self, number: u32) -> &T {
         &self.values[number as usize].0
     }

@@ -1,93 +1,102 @@
-//! The load function over agents: depth and age, weighed against each other.
+//! The load function over agents: queue depth weighed against age.
+//!
+//! # Source
+//! Follows the page "Load Function" of the LOCO scheduler, with its adaptive alpha. The page describes auto-tune in
+//! words only; the thresholds below are ours, and so are `max_wait_ticks` and α above ½.
 //!
 //! # The discipline
-//! Each flow *i* has a depth Qᵢ, the summed weights of what waits in it, and an age Dᵢ, the ticks since its
-//! oldest waiting request came. A tick is one request ended: under load the clock runs, at rest it stands, so
-//! priority shifts only where there is contention. When a slot is free it goes to the largest
+//! Each flow *i* has a depth Qᵢ, the summed weights of its waiting requests, and an age Dᵢ, the ticks since its oldest
+//! waiting request was submitted. A tick is one ended request, so the clock runs only while requests end, and the order
+//! of flows shifts only under load. A free slot goes to the flow with the largest
 //!
 //! ```text
 //!     L(i) = α · Qᵢ/Qmax + (1 − α) · Dᵢ/Dmax
 //! ```
 //!
-//! over the ready flows: α = 0 serves whoever has waited longest, α = ½ leans to the deepest backlog. Relative
-//! load counts, not absolute. Multiplied out by Qmax·Dmax it is a comparison of integers,
+//! over the ready flows: α = 0 serves the flow that has waited longest, α = ½ leans to the deepest backlog. Relative
+//! load counts, not absolute. Multiplied by Qmax·Dmax it is a comparison of integers,
 //!
 //! ```text
 //!     α·Dmax·Qᵢ + (10⁶ − α)·Qmax·Dᵢ           α in millionths; a maximum of 0 counts as 1
 //! ```
 //!
-//! with ties to the earlier head. It is scored when a slot is granted, not when it is asked for.
+//! with ties to the earlier head. The load is computed when a slot is granted, not when the request is submitted.
 //!
-//! Alone, the function can starve: above α = ½ always, and at the default where one flow grows by itself fast
-//! enough that its Q outruns another's D. `max_wait_ticks` is the bound: a ready flow whose age has reached it
-//! goes before all others with its oldest request, the oldest first. So a flow's oldest request that may run waits
-//! at most `max_wait_ticks` ticks and then for the requests that were late before it.
+//! Without a bound, the function can starve a flow. Above α = ½ this is always possible; at the default α it is
+//! possible if the depth of another flow grows faster than the age of the first. `max_wait_ticks` is the bound. A ready
+//! flow whose age has reached it goes before all others with its oldest request; of several such flows the one with the
+//! oldest request goes first. So a flow's oldest request that may run waits at most `max_wait_ticks` ticks and then for
+//! the requests that were late before it.
 //!
-//! `auto_tune` moves α by 0.01 a tick: down where ages differ much between flows (a coefficient of variation
-//! over ½: 4·(nΣD² − (ΣD)²) > (ΣD)²), else up, to ½ at most, where the total depth grows (the newer half of
-//! the last ten totals averages over 1.2 times the older).
+//! `auto_tune` moves α by 0.01 a tick: down if ages differ much between flows (a coefficient of variation over ½:
+//! 4·(nΣD² − (ΣD)²) > (ΣD)²), otherwise up, to ½ at most, if the total depth grows (the newer half of the last ten
+//! totals averages over 1.2 times the older).
 //!
 //! # Without a scan
-//! For given Qmax and Dmax, L is linear in (Qᵢ, Dᵢ), and Dᵢ = now − sinceᵢ where `since` stands still while
-//! the clock runs. So the winner is an extreme point of a set that changes by one point an event:
-//! `Extremes` (in `extremes.rs`) finds it without looking at every flow. Sums for auto-tune are kept as Σsince and Σsince²,
-//! from which ΣD and ΣD² follow at any tick.
+//! For given Qmax and Dmax, L is linear in (Qᵢ, Dᵢ), and Dᵢ = now − sinceᵢ with a `since` that does not move while the
+//! clock runs. So the winner is an extreme point of a set that changes by one point per event: `HullTree` (in
+//! `convex_hull.rs`) finds it without looking at every flow. Auto-tune keeps Σsince and Σsince², from which ΣD and ΣD²
+//! follow at any tick.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use crate::arbiter::{Arbiter, Context, Ended, Head, Local, Oldest, Pick, Touched, View};
-use crate::extremes::{Direction, Extremes, Point};
-use crate::requests::{Handle, Request, Seq};
+use crate::arbiter::{
+    Arbiter, ArbiterContext, EndedRequest, FlowHead, FlowPick, FlowUpdate, LocalFlow,
+    OldestRequest, SettleEffect,
+};
+use crate::convex_hull::{HullTree, LoadDirection, LoadPoint};
+use crate::requests::{PoolRequestState, RequestHandle, SubmitSeq};
 use crate::units::{Alpha, Ticks, Tokens};
 
-/// How much auto-tune moves alpha per tick, in millionths.
+/// Step by which auto-tune moves alpha per tick, in millionths.
 const STEP: u32 = 10_000;
-/// How many totals auto-tune remembers.
+/// Number of totals of the queue depth that auto-tune remembers.
 pub(crate) const HISTORY: usize = 10;
 
 /// The state of a load node.
 #[derive(Clone, Debug)]
-pub(crate) struct Load {
-    pub(crate) flows: Vec<FlowState>,
-    free: Vec<Local>,
-    /// The trade-off now, in millionths.
+pub(crate) struct LoadState {
+    pub(crate) flows: Vec<LoadFlowState>,
+    free: Vec<LocalFlow>,
+    /// The present trade-off between depth and age, in millionths.
     pub(crate) alpha: u32,
     auto_tune: bool,
-    /// Whether a request was ever in the node: its history begins with that.
+    /// True once a request has been in the node; auto-tune's history begins then.
     begun: bool,
     max_wait: Option<u64>,
-    /// The last totals of Q, oldest first.
+    /// The last totals of the queue depth over all flows, in thousandths, oldest first.
     pub(crate) history: Vec<u128>,
-    totals: Totals,
-    ready: Extremes,
-    /// The ready flows whose oldest request has an open place, oldest first.
-    may_be_late: BTreeSet<(Seq, Local)>,
+    totals: LoadTotals,
+    ready: HullTree,
+    /// The ready flows whose oldest request has an open worker, ordered by the age of that request, oldest first.
+    may_be_late: BTreeSet<(SubmitSeq, LocalFlow)>,
 }
 
-/// One flow.
+/// State of one flow of a load node.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct FlowState {
-    /// The summed weights of what waits, in thousandths.
+pub(crate) struct LoadFlowState {
+    /// Summed weights of the flow's waiting requests, in thousandths.
     pub(crate) depth: u64,
-    /// Its oldest waiting request, as of the last look.
-    oldest: Option<Oldest>,
-    /// The tokens it was served: costs at grants, corrected when requests end.
+    /// The flow's oldest waiting request, as of the last look.
+    oldest: Option<OldestRequest>,
+    /// Tokens that the flow was served. A grant counts at its cost, which is corrected to the real usage when the
+    /// request ends.
     pub(crate) got: i128,
-    /// Its entry in `may_be_late`.
-    late_key: Option<Seq>,
+    /// Key of the flow's entry in `may_be_late`; `None` if it has no entry.
+    late_key: Option<SubmitSeq>,
 }
 
-/// Sums over the flows in which something waits.
+/// Sums over the flows in which a request waits.
 #[derive(Clone, Copy, Debug, Default)]
-struct Totals {
+struct LoadTotals {
     flows: u128,
     depth: u128,
     since: u128,
     since_squared: u128,
 }
 
-impl Totals {
+impl LoadTotals {
     fn count(&mut self, since: u64) {
         self.flows += 1;
         self.since += u128::from(since);
@@ -100,7 +109,7 @@ impl Totals {
         self.since_squared -= u128::from(since) * u128::from(since);
     }
 
-    /// ΣD and ΣD² at a tick.
+    /// Returns ΣD and ΣD², the sums of the flows' ages and of their squares, at a tick.
     fn ages(&self, now: u64) -> (u128, u128) {
         let now = u128::from(now);
         let sum = self.flows * now - self.since;
@@ -109,7 +118,7 @@ impl Totals {
     }
 }
 
-impl Load {
+impl LoadState {
     pub(crate) fn new(alpha: Alpha, auto_tune: bool, max_wait: Option<u64>) -> Self {
         Self {
             flows: Vec::new(),
@@ -119,79 +128,79 @@ impl Load {
             begun: false,
             max_wait,
             history: Vec::new(),
-            totals: Totals::default(),
-            ready: Extremes::default(),
+            totals: LoadTotals::default(),
+            ready: HullTree::default(),
             may_be_late: BTreeSet::new(),
         }
     }
 
-    /// Adds a flow.
-    pub(crate) fn add(&mut self) -> Local {
+    /// Adds a flow and returns its number. Numbers of forgotten flows are reused.
+    pub(crate) fn add(&mut self) -> LocalFlow {
         if let Some(local) = self.free.pop() {
-            self.flows[local as usize] = FlowState::default();
+            self.flows[local as usize] = LoadFlowState::default();
             return local;
         }
-        self.flows.push(FlowState::default());
-        Local::try_from(self.flows.len() - 1).expect("flows fit in 32 bits")
+        self.flows.push(LoadFlowState::default());
+        LocalFlow::try_from(self.flows.len() - 1).expect("flows fit in 32 bits")
     }
 
-    /// Forgets a flow without requests: it carries nothing.
-    pub(crate) fn forget(&mut self, flow: Local) {
+    /// Forgets a flow without requests; such a flow has no state that decisions depend on.
+    pub(crate) fn forget(&mut self, flow: LocalFlow) {
         self.free.push(flow);
     }
 
-    /// Whether the node is as it was at the start, where it has no flows.
+    /// Returns true if the node would equal a new one once it has no flows.
     pub(crate) fn is_fresh(&self) -> bool {
         !self.auto_tune || !self.begun
     }
 
-    /// There is, or was, a request in the node.
-    pub(crate) fn begin(&mut self) {
+    /// Notes that a request has been in the node.
+    pub(crate) fn mark_begun(&mut self) {
         self.begun = true;
     }
 
-    /// Whether a late flow may dispatch its oldest request here.
-    pub(crate) fn bounds_wait(&self) -> bool {
+    /// Returns true if the node has `max_wait_ticks`, so that a late flow may dispatch its oldest request.
+    pub(crate) fn has_max_wait(&self) -> bool {
         self.max_wait.is_some()
     }
 
-    /// A flow's age now.
-    pub(crate) fn age(&self, flow: Local, now: Ticks) -> u64 {
+    /// Returns the present age of a flow in ticks; 0 if nothing waits in the flow.
+    pub(crate) fn age(&self, flow: LocalFlow, now: Ticks) -> u64 {
         self.flows[flow as usize].oldest.map_or(0, |oldest| now.0 - oldest.tick.0)
     }
 
-    /// The direction in which the load function looks now.
-    pub(crate) fn direction(&mut self, now: Ticks) -> Option<Direction> {
+    /// Returns the linear function that the load function maximises now; `None` if no flow is ready.
+    pub(crate) fn direction(&mut self, now: Ticks) -> Option<LoadDirection> {
         let (deepest, oldest) = self.ready.extent()?;
         let depth_max = u128::from(deepest.max(1));
         let age_max = u128::from((now.0 - oldest).max(1));
-        Some(Direction {
+        Some(LoadDirection {
             by_depth: u128::from(self.alpha) * age_max,
             by_age: u128::from(Alpha::SCALE - self.alpha) * depth_max,
             now: now.0,
         })
     }
 
-    /// The late flow that goes before all others, where there is one, with its oldest request.
-    fn latest(&self, now: Ticks) -> Option<(Local, Handle)> {
+    /// Returns the late flow that goes before all others, and its oldest request; `None` if no flow is late.
+    fn first_late_flow(&self, now: Ticks) -> Option<(LocalFlow, RequestHandle)> {
         let limit = self.max_wait?;
         let (_, flow) = self.may_be_late.first()?;
         let oldest = self.flows[*flow as usize].oldest?;
         (now.0 - oldest.tick.0 >= limit).then_some((*flow, oldest.request))
     }
 
-    /// Whether a late flow goes before all others now.
+    /// Returns true if a flow is late now, so that it goes before all others.
     pub(crate) fn is_late(&self, now: Ticks) -> bool {
-        self.latest(now).is_some()
+        self.first_late_flow(now).is_some()
     }
 
-    /// The trade-off now.
+    /// Returns the present trade-off between depth and age.
     pub(crate) fn alpha(&self) -> Alpha {
         Alpha::from_millionths(u64::from(self.alpha)).unwrap_or(Alpha::BALANCED)
     }
 
-    /// A ready flow's load, L(i), in millionths.
-    pub(crate) fn load_millionths(&mut self, flow: Local, now: Ticks) -> Option<u64> {
+    /// Returns a ready flow's load L(i) in millionths; `None` if the flow is not ready.
+    pub(crate) fn load_millionths(&mut self, flow: LocalFlow, now: Ticks) -> Option<u64> {
         let direction = self.direction(now)?;
         let point = self.ready.get(flow)?;
         let (deepest, oldest) = self.ready.extent()?;
@@ -200,8 +209,8 @@ impl Load {
     }
 }
 
-impl Arbiter for Load {
-    fn arrived(&mut self, flow: Local, request: &Request) -> bool {
+impl Arbiter for LoadState {
+    fn arrived(&mut self, flow: LocalFlow, request: &PoolRequestState) -> bool {
         let weight = request.weight.thousandths();
         self.begun = true;
         self.flows[flow as usize].depth += u64::from(weight);
@@ -209,14 +218,14 @@ impl Arbiter for Load {
         true
     }
 
-    fn left(&mut self, flow: Local, request: &Request, _remaining: u32) -> bool {
+    fn left(&mut self, flow: LocalFlow, request: &PoolRequestState, _remaining: u32) -> bool {
         let weight = request.weight.thousandths();
         self.flows[flow as usize].depth -= u64::from(weight);
         self.totals.depth -= u128::from(weight);
         true
     }
 
-    fn look(&mut self, flow: Local, view: View, _cx: Context<'_>) {
+    fn look(&mut self, flow: LocalFlow, view: FlowUpdate, _cx: ArbiterContext<'_>) {
         let state = &mut self.flows[flow as usize];
         if state.oldest != view.oldest {
             if let Some(before) = state.oldest {
@@ -227,7 +236,7 @@ impl Arbiter for Load {
             }
             state.oldest = view.oldest;
         }
-        let point = view.head.zip(view.oldest).map(|(Head { seq, .. }, oldest)| Point {
+        let point = view.head.zip(view.oldest).map(|(FlowHead { seq, .. }, oldest)| LoadPoint {
             depth: state.depth,
             since: oldest.tick.0,
             seq,
@@ -247,22 +256,22 @@ impl Arbiter for Load {
         }
     }
 
-    fn pick(&mut self, cx: Context<'_>) -> Option<Pick> {
-        if let Some((flow, oldest)) = self.latest(cx.ticks) {
-            return Some(Pick { flow, late: Some(oldest) });
+    fn pick(&mut self, cx: ArbiterContext<'_>) -> Option<FlowPick> {
+        if let Some((flow, oldest)) = self.first_late_flow(cx.ticks) {
+            return Some(FlowPick { flow, late: Some(oldest) });
         }
         let direction = self.direction(cx.ticks)?;
-        self.ready.furthest(direction).map(|flow| Pick { flow, late: None })
+        self.ready.furthest(direction).map(|flow| FlowPick { flow, late: None })
     }
 
-    fn charge(&mut self, flow: Local, cost: Tokens) -> u64 {
+    fn charge(&mut self, flow: LocalFlow, cost: Tokens) -> u64 {
         self.flows[flow as usize].got += i128::from(cost.0);
         0
     }
 
-    fn settle(&mut self, flow: Local, ended: Ended) -> Touched {
+    fn settle(&mut self, flow: LocalFlow, ended: EndedRequest) -> SettleEffect {
         self.flows[flow as usize].got += ended.error();
-        Touched::Nothing
+        SettleEffect::Nothing
     }
 
     fn tick(&mut self, now: Ticks) {
@@ -282,14 +291,14 @@ impl Arbiter for Load {
     }
 }
 
-/// Whether the coefficient of variation is over one half: 4·(nΣD² − (ΣD)²) > (ΣD)².
+/// Returns true if the coefficient of variation of the flows' ages is over one half, that is 4·(nΣD² − (ΣD)²) > (ΣD)².
 fn ages_differ(flows: u128, sum: u128, squares: u128) -> bool {
     let (low, high) = (4 * flows).carrying_mul(squares, 0);
     let (other_low, other_high) = (5 * sum).carrying_mul(sum, 0);
     (high, low) > (other_high, other_low)
 }
 
-/// Whether the newer half of the totals averages over 1.2 times the older.
+/// Returns true if the newer half of the totals averages more than 1.2 times the older half.
 fn grows(history: &[u128]) -> bool {
     let older = history.len() / 2;
     if older == 0 {

@@ -1,6 +1,6 @@
-//! The policy tree as it is configured: one node per level, checked once.
+//! The policy tree as it is configured, with one node per level. A policy is checked once, when it is made.
 //!
-//! [`Policy::new`] is the only way in; whoever holds a [`Policy`] need not check again.
+//! [`Policy::new`] is the only constructor, so a [`Policy`] never needs another check.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -11,149 +11,176 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::attribute::Attribute;
-use crate::units::{Alpha, Fraction, Micros, Tokens, Weight};
+use crate::units::{Alpha, BatchFraction, Micros, Tokens, Weight};
 
-/// How deep a tree may be, in nodes from the root to the queue.
+/// Greatest depth of a tree, in nodes from the root to the queue.
 pub const MAX_DEPTH: usize = 64;
 
-/// How many nodes a tree may have. A node inside a share node counts once more for every class that has it too, so
-/// that no short text unfolds to a tree that fills the memory.
+/// Greatest number of nodes of a tree. A node that several classes share counts once for each of them, so that no short
+/// text can describe a tree that fills the memory.
 pub const MAX_NODES: u64 = 1 << 20;
 
-/// A checked policy tree. Cloning is cheap: the tree is shared.
+/// A checked policy tree. Cloning is cheap, because clones share the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    root: Arc<Node>,
+    root: Arc<PolicyNode>,
 }
 
-/// One level of the tree: how flows found by one attribute share.
+/// One level of the tree, which divides service between the flows of one attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Node {
-    /// Deficit round robin over a fixed list of classes.
-    Drr(Drr),
-    /// Share score over weighted flows.
-    Share(Share),
-    /// The load function over flows.
-    Load(Load),
+pub enum PolicyNode {
+    /// Deficit round robin over a fixed list of classes; see [`crate::drr`].
+    Drr(DrrPolicy),
+    /// Share score over weighted flows; see [`crate::share`].
+    Share(SharePolicy),
+    /// The load function over flows; see [`crate::load`].
+    Load(LoadPolicy),
+    /// Strict priority between a fixed list of classes; see [`crate::bands`].
+    Bands(BandsPolicy),
 }
 
-/// What is inside a flow.
+/// The inside of a flow, which is a queue or another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Inside {
+pub enum FlowInside {
     /// A queue of requests.
-    Queue(Queue),
-    /// Another node; each flow has its own copy of it.
-    Node(Arc<Node>),
+    Queue(QueuePolicy),
+    /// Another node. Each flow has its own copy of the node.
+    Node(Arc<PolicyNode>),
 }
 
-impl Inside {
-    /// A queue that serves first come, first served: what is inside a flow that says nothing.
-    pub const FCFS: Self = Self::Queue(Queue { order: Order::Fcfs, max_wait: None });
-    /// A queue that serves the cheapest first.
-    pub const WSPT: Self = Self::Queue(Queue { order: Order::Wspt, max_wait: None });
+impl FlowInside {
+    /// A queue that serves first come, first served. This is the default inside of a flow.
+    pub const FCFS: Self = Self::Queue(QueuePolicy { order: QueueOrder::Fcfs, max_wait: None });
+    /// A queue that serves the cheapest request first.
+    pub const WSPT: Self = Self::Queue(QueuePolicy { order: QueueOrder::Wspt, max_wait: None });
+    /// A queue that serves the earliest deadline first.
+    pub const EDF: Self = Self::Queue(QueuePolicy { order: QueueOrder::Edf, max_wait: None });
 }
 
-/// A queue at the bottom of the tree.
+/// Settings of a queue at the bottom of the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Queue {
-    /// Who goes first among those of equal priority.
-    pub order: Order,
-    /// After this wait a request goes before everything that came later, whatever its priority and cost; never
-    /// where absent.
+pub struct QueuePolicy {
+    /// Order among requests of equal priority.
+    pub order: QueueOrder,
+    /// Wait after which a request goes before everything submitted later, whatever its priority and cost; no such limit
+    /// if absent.
     pub max_wait: Option<Micros>,
 }
 
-/// The order of a queue, after priority (higher first).
+/// The order of requests with equal priority in a queue. Requests of higher priority always go first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum QueueOrder {
     /// First come, first served.
     #[default]
     Fcfs,
-    /// Cheapest first (weighted shortest processing time with equal weights), then first come.
+    /// Cheapest first, and first come at equal cost. This is weighted shortest processing time with equal weights.
     Wspt,
+    /// Earliest deadline first, and first come at equal deadline. Requests without a deadline go last.
+    Edf,
 }
 
-/// Deficit round robin: see [`crate::drr`].
+impl QueueOrder {
+    /// All orders, in the order of their definition.
+    pub const ALL: [Self; 3] = [Self::Fcfs, Self::Wspt, Self::Edf];
+
+    /// Returns the word that policies use for this order.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fcfs => "fcfs",
+            Self::Wspt => "wspt",
+            Self::Edf => "edf",
+        }
+    }
+}
+
+/// Settings of a deficit round robin node; see [`crate::drr`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Drr {
-    /// The attribute that names a request's class.
+pub struct DrrPolicy {
+    /// The attribute whose value names a request's class.
     pub by: Attribute,
-    /// The classes in ring order; at least one, names unique.
-    pub classes: Vec<Class>,
-    /// The class of requests that name none of the classes; the first where absent.
+    /// The classes in ring order. There is at least one, and names are unique.
+    pub classes: Vec<DrrClassPolicy>,
+    /// The class of requests whose attribute names none of the classes; the first class if absent.
     pub default: Option<Box<str>>,
+    /// The inside of each class that states no inside of its own.
+    pub inside: FlowInside,
 }
 
 /// A class of a drr node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Class {
-    /// Its name.
+pub struct DrrClassPolicy {
+    /// Name of the class; unique within its node.
     pub name: Box<str>,
-    /// The credit it earns per round, in tokens.
+    /// Credit that the class earns per round, in tokens.
     pub quantum: Weight,
-    /// What is inside it.
-    pub inside: Inside,
-    /// When a worker counts as busy for its requests; overrides the pool's where either is stated.
+    /// The queue or node inside the class.
+    pub inside: FlowInside,
+    /// The thresholds at which a worker counts as busy for the class's requests. If the class states either threshold,
+    /// both of the pool's are replaced.
     pub busy: BusyThresholds,
-    /// How much may wait in it.
+    /// Limits on the requests and tokens that may wait in the class.
     pub limits: ClassLimits,
 }
 
-/// From when on a worker's rank counts as busy. Neither stated: only `slots` make it busy.
+/// The load above which a rank of a worker counts as busy. If neither threshold is stated, a rank is busy only because
+/// of the worker's slots, rates or pause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BusyThresholds {
-    /// Busy when more prefill tokens than this are under way.
+    /// Greatest number of prefill tokens under way on a rank that is not busy; no threshold if absent.
     pub tokens: Option<Tokens>,
-    /// Busy when more prefill tokens than this part of the worker's batch are under way.
-    pub fraction: Option<Fraction>,
+    /// Greatest number of prefill tokens under way on a rank that is not busy, as a multiple of the worker's batch; no
+    /// threshold if absent.
+    pub fraction: Option<BatchFraction>,
 }
 
 impl BusyThresholds {
-    /// Whether either threshold is stated.
+    /// Returns true if either threshold is stated.
     pub fn is_stated(&self) -> bool {
         self.tokens.is_some() || self.fraction.is_some()
     }
 }
 
-/// Limits on what waits in a class, each times the number of workers that are up or overloaded.
+/// Limits on the requests and tokens that wait in a class. Each limit is multiplied by the number of workers that are
+/// up or overloaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassLimits {
-    /// Waiting requests per worker.
+    /// Greatest number of waiting requests per worker; no limit if absent.
     pub requests_per_worker: Option<u64>,
-    /// Waiting input tokens per worker.
+    /// Greatest number of waiting input tokens per worker; no limit if absent.
     pub input_tokens_per_worker: Option<Tokens>,
-    /// Waiting cached tokens per worker.
+    /// Greatest number of waiting cached tokens per worker; no limit if absent.
     pub cached_tokens_per_worker: Option<Tokens>,
 }
 
-/// Share score: see [`crate::share`].
+/// Settings of a share node; see [`crate::share`].
 ///
-/// Without `classes` every name is a flow; with them the flows are just those listed, and there are no `weights`,
-/// `default_weight` or `caps`.
+/// Without `classes` every name is a flow. With `classes` the only flows are those listed, and there must be no
+/// `weights`, `default_weight` or `caps`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// The attribute that names a request's flow.
+pub struct SharePolicy {
+    /// The attribute whose value names a request's flow.
     pub by: Attribute,
-    /// The only flows, where any are listed; names unique.
+    /// The only flows of the node; empty if every name is a flow. Names are unique.
     pub classes: Vec<ShareClass>,
-    /// The class of requests that name none of the classes; the first where absent.
+    /// The class of requests whose attribute names none of the classes; the first class if absent.
     pub default: Option<Box<str>>,
-    /// Weights of flows by name.
+    /// Weights of flows, by the flow's name.
     pub weights: BTreeMap<Box<str>, Weight>,
-    /// The weight of every other flow.
+    /// Weight of every flow that `weights` does not name.
     pub default_weight: Weight,
-    /// How many requests of a flow may be in flight, by name.
+    /// Greatest number of a flow's requests in flight, by the flow's name.
     pub caps: BTreeMap<Box<str>, u64>,
-    /// The cap of every other flow; none where absent.
+    /// Cap of every flow that `caps` does not name; no cap if absent.
     pub default_cap: Option<u64>,
-    /// Whether the pool's capacity is divided among the flows first; on the root only.
+    /// True if the pool's slots are divided among the flows by weight first; allowed on the root only.
     pub partition: bool,
-    /// What is inside each flow, and inside each class that says nothing else.
-    pub inside: Inside,
+    /// The inside of each flow, and of each class that states no inside of its own.
+    pub inside: FlowInside,
 }
 
-impl Share {
-    /// A share of flows by this attribute, all of [`DEFAULT_WEIGHT`], each with a first-come queue inside.
+impl SharePolicy {
+    /// Creates a share node over the flows of this attribute, all with [`DEFAULT_WEIGHT`] and a first-come queue
+    /// inside.
     pub fn new(by: Attribute) -> Self {
         Self {
             by,
@@ -164,7 +191,7 @@ impl Share {
             caps: BTreeMap::new(),
             default_cap: None,
             partition: false,
-            inside: Inside::FCFS,
+            inside: FlowInside::FCFS,
         }
     }
 }
@@ -172,95 +199,151 @@ impl Share {
 /// A class of a share node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareClass {
-    /// What requests call it.
+    /// Name of the class; unique within its node.
     pub name: Box<str>,
-    /// Its share against the other classes'.
+    /// Weight of the class, relative to the other classes.
     pub weight: Weight,
-    /// How many of its requests may be in flight; the node's `default_cap` where absent.
+    /// Greatest number of the class's requests in flight; the node's `default_cap` if absent.
     pub cap: Option<u64>,
-    /// What is inside it.
-    pub inside: Inside,
-    /// When a worker counts as busy for its requests; overrides the pool's where either is stated.
+    /// The queue or node inside the class.
+    pub inside: FlowInside,
+    /// The thresholds at which a worker counts as busy for the class's requests. If the class states either threshold,
+    /// both of the pool's are replaced.
     pub busy: BusyThresholds,
-    /// How much may wait in it.
+    /// Limits on the requests and tokens that may wait in the class.
     pub limits: ClassLimits,
 }
 
-/// The load function: see [`crate::load`].
+/// Settings of a load node; see [`crate::load`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Load {
-    /// The attribute that names a request's flow.
+pub struct LoadPolicy {
+    /// The attribute whose value names a request's flow.
     pub by: Attribute,
-    /// The trade-off between depth and age at the start.
+    /// The trade-off between depth and age with which the node starts.
     pub alpha: Alpha,
-    /// Whether alpha follows the load.
+    /// True if the node adapts alpha to the ages and the backlog of its flows; see [`crate::load`].
     pub auto_tune: bool,
-    /// After how many ticks a flow's oldest request goes before all others; only with a queue inside.
+    /// Ticks after which a flow's oldest request goes before all others; no such limit if absent. Only allowed with a
+    /// queue inside.
     pub max_wait_ticks: Option<u64>,
-    /// What is inside each flow.
-    pub inside: Inside,
+    /// The queue or node inside each flow.
+    pub inside: FlowInside,
 }
 
-/// The weight of share flows that no policy names.
+/// Settings of a strict priority node; see [`crate::bands`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BandsPolicy {
+    /// The attribute whose value names a request's class.
+    pub by: Attribute,
+    /// The classes, of which an earlier one always goes before a later one. There is at least one, and names are
+    /// unique.
+    pub classes: Vec<BandClass>,
+    /// The class of requests whose attribute names none of the classes; the first class if absent.
+    pub default: Option<Box<str>>,
+    /// The inside of each class that states no inside of its own.
+    pub inside: FlowInside,
+}
+
+impl BandsPolicy {
+    /// Returns the name of the class for requests whose attribute names none of the classes.
+    pub fn default_class(&self) -> Option<&str> {
+        let first = || self.classes.first().map(|class| &*class.name);
+        self.default.as_deref().or_else(first)
+    }
+}
+
+/// A class of a bands node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BandClass {
+    /// The value of the node's attribute that puts a request in this class.
+    pub name: Box<str>,
+    /// Greatest number of the class's requests in flight, which leaves the remaining slots to the classes below; no cap
+    /// if absent.
+    pub cap: Option<u64>,
+    /// The queue or node inside the class.
+    pub inside: FlowInside,
+    /// The thresholds at which a worker counts as busy for the class's requests. If the class states either threshold,
+    /// both of the pool's are replaced.
+    pub busy: BusyThresholds,
+    /// Limits on the requests and tokens that may wait in the class.
+    pub limits: ClassLimits,
+}
+
+/// The weight of a share flow for which the policy states none.
 pub const DEFAULT_WEIGHT: u64 = 100;
 
-impl Node {
-    /// The attribute this node shares by.
+impl PolicyNode {
+    /// Returns the attribute by which this node divides service.
     pub fn by(&self) -> Attribute {
         match self {
             Self::Drr(n) => n.by,
             Self::Share(n) => n.by,
             Self::Load(n) => n.by,
+            Self::Bands(n) => n.by,
         }
     }
 
-    /// The word by which policies call this kind of node.
+    /// Returns the word that policies use for this kind of node.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Drr(_) => "drr",
             Self::Share(_) => "share",
             Self::Load(_) => "load",
+            Self::Bands(_) => "bands",
+        }
+    }
+
+    /// Returns the inside of each class of this node, in the order of the classes, or the one inside that all flows
+    /// have if the node lists no classes.
+    pub fn insides(&self) -> Vec<&FlowInside> {
+        match self {
+            Self::Drr(n) => n.classes.iter().map(|class| &class.inside).collect(),
+            Self::Share(n) if n.classes.is_empty() => Vec::from([&n.inside]),
+            Self::Share(n) => n.classes.iter().map(|class| &class.inside).collect(),
+            Self::Load(n) => Vec::from([&n.inside]),
+            Self::Bands(n) => n.classes.iter().map(|class| &class.inside).collect(),
         }
     }
 }
 
-/// A policy that cannot be: where in the tree, and why.
+/// Error for a policy that is not valid, with the field and the problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyError {
-    /// The field, from the policy's root: `share.inside.drr.classes[1].name`.
+    /// Path of the bad field from the policy's root, such as `share.inside.drr.classes[1].name`.
     pub field: String,
-    /// What is wrong with it.
+    /// The rule that the field breaks.
     pub problem: PolicyProblem,
 }
 
-/// What may be wrong with a policy whose single values are in range.
+/// A rule that a policy can break although its single values are in range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PolicyProblem {
-    /// A drr node without classes.
+    /// A drr or bands node lists no classes.
     NoClasses,
-    /// Two classes of one name in one node.
+    /// Two classes of one node have this name.
     DuplicateClass(Box<str>),
-    /// `default` names no class of its node.
+    /// The `default` of a node is this name, which none of its classes has.
     UnknownDefault(Box<str>),
-    /// `partition` on a node that is not the root.
+    /// A node that is not the root has `partition`.
     PartitionBelowRoot,
-    /// `max_wait_ticks` on a load node that has another node inside.
+    /// A load node that has another node inside states `max_wait_ticks`.
     MaxWaitNeedsQueue,
-    /// Weights or caps by name in a share node that lists its classes, which have their own.
+    /// A share node that lists its classes also states `weights`, `default_weight` or `caps`, although its classes have
+    /// their own.
     WeightsBesideClasses,
-    /// A `default` in a share node that lists no classes.
+    /// A share node that lists no classes states a `default`.
     DefaultWithoutClasses,
-    /// More than [`MAX_DEPTH`] nodes from the root to a queue.
+    /// The tree has more than [`MAX_DEPTH`] nodes from the root to a queue.
     TooDeep,
-    /// More than [`MAX_NODES`] nodes.
+    /// The whole tree has more than [`MAX_NODES`] nodes.
     TooManyNodes,
 }
 
 impl fmt::Display for PolicyProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoClasses => write!(f, "a drr node needs at least one class"),
+            Self::NoClasses => write!(f, "this node needs at least one class"),
             Self::DuplicateClass(name) => write!(f, "class {name:?} is listed twice"),
             Self::UnknownDefault(name) => write!(f, "{name:?} is none of the classes"),
             Self::PartitionBelowRoot => write!(f, "only the root node may be partitioned"),
@@ -286,8 +369,8 @@ impl fmt::Display for PolicyError {
 impl core::error::Error for PolicyError {}
 
 impl Policy {
-    /// Checks a tree and makes it a policy.
-    pub fn new(root: Node) -> Result<Self, PolicyError> {
+    /// Checks a tree and makes it a policy; fails with the first rule that the tree breaks.
+    pub fn new(root: PolicyNode) -> Result<Self, PolicyError> {
         if check(&root, 1, &mut String::new())? > MAX_NODES {
             let problem = PolicyProblem::TooManyNodes;
             return Err(PolicyError { field: root.kind().into(), problem });
@@ -295,14 +378,14 @@ impl Policy {
         Ok(Self { root: Arc::new(root) })
     }
 
-    /// The root node.
-    pub fn root(&self) -> &Arc<Node> {
+    /// Returns the root node of the tree.
+    pub fn root(&self) -> &Arc<PolicyNode> {
         &self.root
     }
 }
 
-/// Checks what is below a node, and counts it.
-fn check(node: &Node, depth: usize, path: &mut String) -> Result<u64, PolicyError> {
+/// Checks a node and everything below it. Returns the number of nodes, including the node itself.
+fn check(node: &PolicyNode, depth: usize, path: &mut String) -> Result<u64, PolicyError> {
     let mark = path.len();
     path.push_str(node.kind());
     let fail = |path: &str, field: &str, problem| {
@@ -312,35 +395,48 @@ fn check(node: &Node, depth: usize, path: &mut String) -> Result<u64, PolicyErro
         return fail(path, "", PolicyProblem::TooDeep);
     }
     let below = match node {
-        Node::Drr(drr) => {
+        PolicyNode::Drr(drr) => {
             if drr.classes.is_empty() {
                 return fail(path, ".classes", PolicyProblem::NoClasses);
             }
+            let inside = check_inside(&drr.inside, depth, path)?;
             let classes = drr.classes.iter().map(|class| (&*class.name, &class.inside));
-            check_classes(classes, drr.default.as_deref(), None, depth, path)?
+            let counted = (&drr.inside, inside);
+            let below = check_classes(classes, drr.default.as_deref(), counted, depth, path)?;
+            inside.saturating_add(below)
         }
-        Node::Share(share) => {
+        PolicyNode::Share(share) => {
             if share.partition && depth > 1 {
                 return fail(path, ".partition", PolicyProblem::PartitionBelowRoot);
             }
-            // First the node's own inside: where classes have it too, an error in it is the node's.
+            // The node's own inside first: if classes share it, an error in it belongs to the node.
             let inside = check_inside(&share.inside, depth, path)?;
             inside.saturating_add(check_share_classes(share, inside, depth, path)?)
         }
-        Node::Load(load) => {
-            if load.max_wait_ticks.is_some() && matches!(load.inside, Inside::Node(_)) {
+        PolicyNode::Load(load) => {
+            if load.max_wait_ticks.is_some() && matches!(load.inside, FlowInside::Node(_)) {
                 return fail(path, ".max_wait_ticks", PolicyProblem::MaxWaitNeedsQueue);
             }
             check_inside(&load.inside, depth, path)?
+        }
+        PolicyNode::Bands(bands) => {
+            if bands.classes.is_empty() {
+                return fail(path, ".classes", PolicyProblem::NoClasses);
+            }
+            let inside = check_inside(&bands.inside, depth, path)?;
+            let classes = bands.classes.iter().map(|class| (&*class.name, &class.inside));
+            let counted = (&bands.inside, inside);
+            let below = check_classes(classes, bands.default.as_deref(), counted, depth, path)?;
+            inside.saturating_add(below)
         }
     };
     path.truncate(mark);
     Ok(below.saturating_add(1))
 }
 
-/// `inside` is the count of what is inside the node.
+/// Checks the classes of a share node. `inside` is the number of nodes inside the node's own `inside`.
 fn check_share_classes(
-    share: &Share,
+    share: &SharePolicy,
     inside: u64,
     depth: usize,
     path: &mut String,
@@ -362,16 +458,16 @@ fn check_share_classes(
         return fail(field, PolicyProblem::WeightsBesideClasses);
     }
     let classes = share.classes.iter().map(|class| (&*class.name, &class.inside));
-    let counted = Some((&share.inside, inside));
+    let counted = (&share.inside, inside);
     check_classes(classes, share.default.as_deref(), counted, depth, path)
 }
 
-/// Names are unique, the default is one of them, and what is inside each class can be. What was `counted` before is
-/// not looked at again.
+/// Checks that class names are unique, that the default is one of them, and that the inside of each class is valid. The
+/// inside in `counted` was checked before, so only its nodes are counted again.
 fn check_classes<'a>(
-    classes: impl Iterator<Item = (&'a str, &'a Inside)> + Clone,
+    classes: impl Iterator<Item = (&'a str, &'a FlowInside)> + Clone,
     default: Option<&str>,
-    counted: Option<(&Inside, u64)>,
+    counted: (&FlowInside, u64),
     depth: usize,
     path: &mut String,
 ) -> Result<u64, PolicyError> {
@@ -391,9 +487,10 @@ fn check_classes<'a>(
     for (i, (_, inside)) in classes.enumerate() {
         let mark = path.len();
         path.push_str(&format!(".classes[{i}]"));
-        let below = match counted {
-            Some((same, count)) if is_same_node(inside, same) => count,
-            _ => check_inside(inside, depth, path)?,
+        let (same, count) = counted;
+        let below = match is_same_node(inside, same) {
+            true => count,
+            false => check_inside(inside, depth, path)?,
         };
         nodes = nodes.saturating_add(below);
         path.truncate(mark);
@@ -401,12 +498,12 @@ fn check_classes<'a>(
     Ok(nodes)
 }
 
-fn is_same_node(one: &Inside, other: &Inside) -> bool {
-    matches!((one, other), (Inside::Node(one), Inside::Node(other)) if Arc::ptr_eq(one, other))
+fn is_same_node(one: &FlowInside, other: &FlowInside) -> bool {
+    matches!((one, other), (FlowInside::Node(one), FlowInside::Node(other)) if Arc::ptr_eq(one, other))
 }
 
-fn check_inside(inside: &Inside, depth: usize, path: &mut String) -> Result<u64, PolicyError> {
-    let Inside::Node(node) = inside else { return Ok(0) };
+fn check_inside(inside: &FlowInside, depth: usize, path: &mut String) -> Result<u64, PolicyError> {
+    let FlowInside::Node(node) = inside else { return Ok(0) };
     let mark = path.len();
     path.push_str(".inside.");
     let nodes = check(node, depth + 1, path)?;

@@ -1,11 +1,12 @@
-//! A pool by name: the layer that owns ids, attributes and the words of the journal.
+//! The pool as callers see it, with requests and flows known by name. This layer owns the ids and attributes of
+//! requests and uses the terms of the journal.
 //!
-//! Below it, the [`Engine`] knows only handles and resolved paths. This layer finds a request by its id, refuses a
-//! duplicate, keeps whose each request is for when the policy changes, and puts names to decisions. Every shell uses
-//! it: the gateway's runtime, replay and Python.
+//! The [`PoolEngine`] below this layer knows only handles and resolved paths. This layer finds a request by its id,
+//! refuses a duplicate, keeps the attributes of each request for a change of the policy, and adds names to decisions.
+//! Every caller uses this layer: the gateway's runtime, replay and Python.
 //!
-//! [`Pool::apply`] is the one seam: ordered events with their time go in, decisions come out. A log that several
-//! machines agree on can stand before it, for nothing that is decided depends on anything else.
+//! [`Pool::apply`] is the single entry. Ordered events with their times go in, and decisions come out. A replicated log
+//! can feed the pool, because decisions depend on nothing but the events.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -13,65 +14,70 @@ use alloc::sync::Arc;
 use hashbrown::HashTable;
 
 use crate::attribute::Attributes;
-use crate::decision::{Decision, Grant, GrantedPlace, Limit, Reason, Reject, Sink, TimeWentBack};
-use crate::engine::{Ask, Engine, Refusal, Verdict, Verdicts, WorkerNames};
+use crate::decision::{
+    Decision, DecisionSink, Grant, GrantedPlace, RejectedRequest, RejectionLimit, RejectionReason,
+    TimeWentBackError,
+};
+use crate::engine::{
+    EngineDecision, EngineDecisionSink, PoolEngine, RequestDemand, SubmitRejection, WorkerNames,
+};
 use crate::event::{Event, PoolConfig, Submit};
-use crate::names::hash_text;
+use crate::flow_names::hash_text;
 use crate::policy::Policy;
-use crate::requests::Handle;
+use crate::requests::RequestHandle;
 use crate::slab::Slab;
 use crate::units::{Micros, Ticks};
 
-/// A pool of slots and everything that waits for one or holds one.
+/// A pool of slots with its queued requests and its requests in flight.
 ///
-/// [`Pool::apply`] is the only way to change it. The same events in the same order give the same decisions.
+/// [`Pool::apply`] is the only method that changes the pool. Equal events in equal order give equal decisions.
 #[derive(Clone, Debug)]
 pub struct Pool {
-    pub(crate) engine: Engine,
-    pub(crate) book: Book,
+    pub(crate) engine: PoolEngine,
+    pub(crate) request_ids: PoolRequestIds,
 }
 
-/// Who has which handle.
+/// The ids, handles and attributes of a pool's requests.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Book {
+pub(crate) struct PoolRequestIds {
     by_id: HashTable<u32>,
-    entries: Slab<Entry>,
+    entries: Slab<RequestEntry>,
 }
 
-/// One request's names.
+/// The id and attributes of one request.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct RequestEntry {
     pub(crate) id: Arc<str>,
     pub(crate) attributes: Attributes,
 }
 
-impl Book {
-    /// The request of that id.
-    pub(crate) fn find(&self, id: &str) -> Option<Handle> {
+impl PoolRequestIds {
+    /// Returns the handle of the request with this id; `None` if no such request waits or is in flight.
+    pub(crate) fn find(&self, id: &str) -> Option<RequestHandle> {
         self.find_hashed(id, hash_id(id))
     }
 
-    fn find_hashed(&self, id: &str, hash: u64) -> Option<Handle> {
+    fn find_hashed(&self, id: &str, hash: u64) -> Option<RequestHandle> {
         let found = self.by_id.find(hash, |h| *id_of(&self.entries, *h) == *id);
-        found.map(|handle| Handle(*handle))
+        found.map(|handle| RequestHandle(*handle))
     }
 
-    pub(crate) fn get(&self, handle: Handle) -> Option<&Entry> {
+    pub(crate) fn get(&self, handle: RequestHandle) -> Option<&RequestEntry> {
         self.entries.get(handle.0)
     }
 
-    pub(crate) fn insert(&mut self, handle: Handle, entry: Entry) {
+    pub(crate) fn insert(&mut self, handle: RequestHandle, entry: RequestEntry) {
         let hash = hash_id(&entry.id);
         self.insert_hashed(handle, entry, hash);
     }
 
-    fn insert_hashed(&mut self, handle: Handle, entry: Entry, hash: u64) {
+    fn insert_hashed(&mut self, handle: RequestHandle, entry: RequestEntry, hash: u64) {
         self.entries.put(handle.0, entry);
         let entries = &self.entries;
         self.by_id.insert_unique(hash, handle.0, |h| hash_id(id_of(entries, *h)));
     }
 
-    fn remove(&mut self, handle: Handle) -> Option<Entry> {
+    fn remove(&mut self, handle: RequestHandle) -> Option<RequestEntry> {
         let entry = self.entries.take(handle.0)?;
         if let Ok(found) = self.by_id.find_entry(hash_id(&entry.id), |h| *h == handle.0) {
             found.remove();
@@ -79,20 +85,20 @@ impl Book {
         Some(entry)
     }
 
-    /// Removes the request of that id, where there is one and it is gone by what `ends` does.
-    fn remove_where(&mut self, id: &str, ends: impl FnOnce(Handle) -> bool) {
+    /// Removes the request with this id if there is one and `ends` returns true for its handle.
+    fn remove_where(&mut self, id: &str, ends: impl FnOnce(RequestHandle) -> bool) {
         let Self { by_id, entries } = self;
         let is_it = |handle: &u32| *id_of(entries, *handle) == *id;
         let Ok(found) = by_id.find_entry(hash_id(id), is_it) else { return };
         let handle = *found.get();
-        if ends(Handle(handle)) {
+        if ends(RequestHandle(handle)) {
             found.remove();
             entries.clear(handle);
         }
     }
 }
 
-fn id_of(entries: &Slab<Entry>, handle: u32) -> &str {
+fn id_of(entries: &Slab<RequestEntry>, handle: u32) -> &str {
     entries.get(handle).map_or("", |entry| &entry.id)
 }
 
@@ -100,140 +106,194 @@ fn hash_id(id: &str) -> u64 {
     hash_text(u64::MAX, id)
 }
 
-/// Puts names to an engine's decisions.
-struct Named<'a, S> {
-    book: &'a mut Book,
+/// Adds names to an engine's decisions and passes them to a sink.
+struct NamedDecisions<'a, S> {
+    request_ids: &'a mut PoolRequestIds,
     sink: &'a mut S,
 }
 
-impl<S: Sink> Verdicts for Named<'_, S> {
-    fn decided(&mut self, request: Handle, verdict: Verdict, workers: &WorkerNames<'_>) {
+impl<S: DecisionSink> EngineDecisionSink for NamedDecisions<'_, S> {
+    // Inlined: each caller passes a decision of a known kind, and only a grant needs work here.
+    #[inline(always)]
+    fn decided(
+        &mut self,
+        request: RequestHandle,
+        verdict: EngineDecision,
+        workers: &WorkerNames<'_>,
+    ) {
         match verdict {
-            Verdict::Grant { cost, waited, brownout, place, why } => {
-                let Some(id) = self.book.get(request).map(|entry| entry.id.clone()) else { return };
+            EngineDecision::Grant { cost, waited, brownout, place, why } => {
+                let Some(id) = self.request_ids.get(request).map(|entry| entry.id.clone()) else {
+                    return;
+                };
                 let place = place.and_then(|(worker, rank)| {
                     Some(GrantedPlace { worker: workers.get(worker)?, rank })
                 });
                 let grant = Grant { request, id, cost, waited, brownout, place, why };
                 self.sink.decided(Decision::Grant(grant));
             }
-            Verdict::Reject { reason, limit } => {
-                let Some(Entry { id, .. }) = self.book.remove(request) else { return };
-                let reject = Reject { request: Some(request), id, reason, limit };
-                self.sink.decided(Decision::Reject(reject));
-            }
-            Verdict::Expire => {
-                let Some(Entry { id, .. }) = self.book.remove(request) else { return };
-                self.sink.decided(Decision::Expire { request, id });
-            }
+            EngineDecision::Reject { reason, limit } => self.reject(request, reason, limit),
+            EngineDecision::Expire => self.expire(request),
         }
     }
 
-    fn wants_why(&self, request: Handle) -> bool {
-        self.book.get(request).is_some_and(|entry| self.sink.wants_why(&entry.id))
+    fn wants_why(&self, request: RequestHandle) -> bool {
+        self.request_ids.get(request).is_some_and(|entry| self.sink.wants_why(&entry.id))
+    }
+}
+
+impl<S: DecisionSink> NamedDecisions<'_, S> {
+    #[inline(never)]
+    fn reject(
+        &mut self,
+        request: RequestHandle,
+        reason: RejectionReason,
+        limit: Option<RejectionLimit>,
+    ) {
+        let Some(RequestEntry { id, .. }) = self.request_ids.remove(request) else { return };
+        let reject = RejectedRequest { request: Some(request), id, reason, limit };
+        self.sink.decided(Decision::Reject(reject));
+    }
+
+    #[inline(never)]
+    fn expire(&mut self, request: RequestHandle) {
+        let Some(RequestEntry { id, .. }) = self.request_ids.remove(request) else { return };
+        self.sink.decided(Decision::Expire { request, id });
     }
 }
 
 impl Pool {
-    /// An empty pool at time 0.
+    /// Creates an empty pool at time 0.
     pub fn new(config: PoolConfig) -> Self {
-        Self { engine: Engine::new(config), book: Book::default() }
+        Self { engine: PoolEngine::new(config), request_ids: PoolRequestIds::default() }
     }
 
-    /// Applies one event at a time that is not before the last, and tells the sink what it leads to: first
-    /// what expires, then what the event itself decides, then who is granted a slot.
+    /// Applies one event and passes the resulting decisions to the sink. First come the requests that expire, then the
+    /// decisions about the event itself, then the grants. `at` must not be before the last event's time.
     pub fn apply(
         &mut self,
         at: Micros,
         event: Event,
-        sink: &mut impl Sink,
-    ) -> Result<(), TimeWentBack> {
-        let Self { engine, book } = self;
-        engine.begin(at, &mut Named { book, sink })?;
+        sink: &mut impl DecisionSink,
+    ) -> Result<(), TimeWentBackError> {
+        let Self { engine, request_ids: book } = self;
+        engine.begin(at, &mut NamedDecisions { request_ids: book, sink })?;
+        // The two that every request brings are taken apart here; the others only by reference, for an event of which
+        // any part may be gone by now costs more to drop than these two cost to handle.
         match event {
             Event::Submit(submit) => Self::submit(engine, book, submit, sink),
             Event::Release { id, tokens, quota } => {
                 book.remove_where(&id, |handle| engine.release(handle, tokens, quota));
             }
-            Event::Cancel { id } => book.remove_where(&id, |handle| engine.cancel(handle)),
-            Event::Hold { by, flow } => engine.set_held(by, &flow, true),
-            Event::Resume { by, flow } => engine.set_held(by, &flow, false),
-            Event::Capacity { slots } => engine.set_capacity(slots),
-            Event::Tick => {}
-            Event::Weight { by, flow, weight } => engine.set_weight(by, &flow, weight),
+            other => Self::happen(engine, book, &other, sink),
+        }
+        engine.finish(&mut NamedDecisions { request_ids: book, sink });
+        Ok(())
+    }
+
+    /// Applies an event of any kind other than submit, release and tick, which do nothing here.
+    #[inline(never)]
+    fn happen(
+        engine: &mut PoolEngine,
+        book: &mut PoolRequestIds,
+        event: &Event,
+        sink: &mut impl DecisionSink,
+    ) {
+        match event {
+            Event::Submit(_) | Event::Release { .. } | Event::Tick => {}
+            Event::Cancel { id } => book.remove_where(id, |handle| engine.cancel(handle)),
+            Event::Hold { by, flow } => engine.set_held(*by, flow, true),
+            Event::Resume { by, flow } => engine.set_held(*by, flow, false),
+            Event::Capacity { slots } => engine.set_capacity(*slots),
+            Event::Weight { by, flow, weight } => engine.set_weight(*by, flow, *weight),
             Event::Policy(policy) => {
                 let none = Attributes::none();
-                engine.replace_policy(policy, |handle| {
+                engine.replace_policy(policy.clone(), |handle| {
                     book.get(handle).map_or(&none, |entry| &entry.attributes)
                 });
             }
-            Event::Cap { by, flow, slots } => engine.set_cap(by, &flow, slots),
-            Event::Worker(change) => engine.change_worker(&change, &mut Named { book, sink }),
+            Event::Cap { by, flow, slots } => engine.set_cap(*by, flow, *slots),
+            Event::Worker(change) => {
+                engine.change_worker(change, &mut NamedDecisions { request_ids: book, sink })
+            }
             Event::FirstToken { id } => {
-                if let Some(handle) = book.find(&id) {
+                if let Some(handle) = book.find(id) {
                     engine.first_token(handle);
                 }
             }
         }
-        engine.finish(&mut Named { book, sink });
-        Ok(())
     }
 
-    fn submit(engine: &mut Engine, book: &mut Book, submit: Box<Submit>, sink: &mut impl Sink) {
+    fn submit(
+        engine: &mut PoolEngine,
+        book: &mut PoolRequestIds,
+        submit: Box<Submit>,
+        sink: &mut impl DecisionSink,
+    ) {
         let hash = hash_id(&submit.id);
         if book.find_hashed(&submit.id, hash).is_some() {
-            return reject(sink, submit.id, Reason::Duplicate, None);
+            return reject(sink, submit.id, RejectionReason::Duplicate, None);
         }
         let path = engine.path(&submit.attributes);
-        let tested = engine.submit(path, &Ask::of(&submit), &mut Named { book, sink });
+        let tested = engine.submit(
+            path,
+            &RequestDemand::of(&submit),
+            &mut NamedDecisions { request_ids: book, sink },
+        );
         let Submit { id, attributes, .. } = *submit;
         match tested {
             Ok(handle) => {
                 sink.accepted(handle, &id);
-                book.insert_hashed(handle, Entry { id, attributes }, hash);
+                book.insert_hashed(handle, RequestEntry { id, attributes }, hash);
             }
-            Err(Refusal { reason, limit }) => reject(sink, id, reason, limit),
+            Err(SubmitRejection { reason, limit }) => reject(sink, id, reason, limit),
         }
     }
 
-    /// How many requests wait.
+    /// Number of requests that wait.
     pub fn waiting(&self) -> u64 {
         self.engine.waiting()
     }
 
-    /// How many requests are in flight.
+    /// Number of requests in flight.
     pub fn in_flight(&self) -> u64 {
         self.engine.in_flight()
     }
 
-    /// How many requests may be in flight at once.
+    /// Greatest number of requests that may be in flight at once.
     pub fn capacity(&self) -> u64 {
         self.engine.capacity
     }
 
-    /// The policy in force.
+    /// Returns the policy that the pool uses now.
     pub fn policy(&self) -> &Policy {
         &self.engine.policy
     }
 
-    /// The time of the last event.
+    /// Returns the time of the last event.
     pub fn now(&self) -> Micros {
         self.engine.now
     }
 
-    /// How many granted requests have ended.
+    /// Number of granted requests that have ended.
     pub fn ticks(&self) -> Ticks {
         self.engine.ticks
     }
 
-    /// When the pool next changes by time alone: a request expires, one in a queue with a longest wait becomes late, a
-    /// worker's rate has filled or its pause is over. A shell that applies a tick then loses nothing in between, and
-    /// needs no other timer.
+    /// Returns the next time at which the pool changes without an event. That is the time when a request expires, a
+    /// request becomes late in a queue with a longest wait, a worker's rate has again enough for a request, or a
+    /// worker's pause is over; `None` if no such time is known. A caller that applies a tick at that time misses
+    /// nothing in between, and needs no other timer.
     pub fn next_change(&self) -> Option<Micros> {
         self.engine.next_change()
     }
 }
 
-fn reject(sink: &mut impl Sink, id: Arc<str>, reason: Reason, limit: Option<Limit>) {
-    sink.decided(Decision::Reject(Reject { request: None, id, reason, limit }));
+fn reject(
+    sink: &mut impl DecisionSink,
+    id: Arc<str>,
+    reason: RejectionReason,
+    limit: Option<RejectionLimit>,
+) {
+    sink.decided(Decision::Reject(RejectedRequest { request: None, id, reason, limit }));
 }

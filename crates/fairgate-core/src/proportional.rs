@@ -1,15 +1,21 @@
-//! Proportional credit weights: which ready task goes to which idle agent.
+//! Proportional credit weights: assigns ready tasks to idle agents.
 //!
-//! Projects have tasks, agents work on them, and every project has a *credit weight* that says how large its
-//! part of the tokens should be. A call takes a [`Snapshot`] of all of them and returns [`Assignment`]s. It is a
-//! pure function: the same snapshot gives the same assignments everywhere, and nothing is remembered between
-//! calls.
+//! Projects have tasks, agents work on them, and every project has a *credit weight* that sets its part of the tokens.
+//! [`schedule`] takes a [`ScheduleSnapshot`] of all of them and returns [`TaskAssignment`]s. The function is pure,
+//! which means that equal snapshots give equal assignments everywhere, and nothing is remembered between two calls of
+//! the function.
 //!
-//! # Who is owed most
+//! # Source
 //!
-//! Let w be a project's weight and u the tokens it used in a window of time; let ΣW and ΣT be the sums of both.
-//! A project *should* have the part w/ΣW of all tokens and *has* the part u/ΣT. Whoever is furthest below its
-//! part goes first, that is, whoever has the lowest
+//! Follows agent-queue's page "Scheduler" ("Proportional credit-weight task scheduling"). [`ScheduleMode::Classic`]
+//! computes that algorithm; [`ScheduleMode::Strict`] is ours and closes the gaps that are listed below. Neither
+//! algorithm follows a paper.
+//!
+//! # The order of projects
+//!
+//! Let w be a project's weight and u the tokens it used in a window of time; let ΣW and ΣT be the sums of both. A
+//! project *should* have the part w/ΣW of all tokens and *has* the part u/ΣT. The project furthest below its part goes
+//! first, that is, the one with the lowest
 //!
 //! ```text
 //!     u     w
@@ -17,131 +23,135 @@
 //!     ΣT    ΣW
 //! ```
 //!
-//! Fractions are what computers are bad at, and only the order counts. Both denominators are the same for
-//! everybody and above 0, so multiplying by ΣT·ΣW changes no order and leaves integers:
+//! Only the order counts, so no fraction is computed. Both denominators are equal for all projects and above 0, so
+//! multiplying by ΣT·ΣW changes no order and leaves integers:
 //!
 //! ```text
 //!     gap = u·ΣW − w·ΣT
 //! ```
 //!
-//! With weights 3 and 1 and usages 1000 and 500, ΣW = 4 and ΣT = 1500: the gaps are 1000·4 − 3·1500 = −500 and
-//! 500·4 − 1·1500 = +500. The first project is owed (it has 66.7 % of its 75 %), and the next agent is its. As
-//! every agent goes to the lowest gap, and working raises u, the gaps are drawn to 0: usage comes to stand as the
-//! weights do. A gap is kept in 256 bits, so that it is exact for any number of projects with up to 2^64 − 1
-//! tokens each; where the denominators are small, 128 bits do. Where nobody used anything ΣT is taken as 1: then
-//! gap = −w, and the heavier weight goes first. Equal gaps go in the order in which the projects are listed.
+//! With weights 3 and 1 and usages 1000 and 500, ΣW = 4 and ΣT = 1500: the gaps are 1000·4 − 3·1500 = −500 and 500·4 −
+//! 1·1500 = +500. The first project is owed (it has 66.7 % and should have 75 %), so it gets the next agent. Every
+//! agent goes to the lowest gap, and work raises u, so the gaps move towards 0 and usage approaches the ratio of the
+//! weights. A gap is kept in 256 bits, so that it is exact for any number of projects with up to 2^64 − 1 tokens each;
+//! 128 bits suffice if the denominators are small. If nobody used anything, ΣT counts as 1: then gap = −w, and the
+//! heavier weight goes first. Equal gaps go in the order in which the projects are listed.
 //!
-//! Before the gap comes the *min-task guarantee*: a project that completed nothing in the window goes before all
-//! that did, however small its weight. So nobody starves: weight 1 beside weight 1000 still gets its one task.
+//! Before the gap comes the *min-task guarantee*: a project that completed nothing in the window goes before all that
+//! did, however small its weight. So no project starves: weight 1 beside weight 1000 still gets its one task.
 //!
-//! # Who can be given anything
+//! # The tests before a start
 //!
-//! For each idle agent in turn, the first project in this order that can start a task is given the agent. It can
-//! where it is active, under its budget and its number of concurrent agents, has a free workspace (where they are
-//! counted), and has a ready task whose preferred workspace is free. The task is the first of these by priority
-//! (lower first), then id. Where the global budget is spent nobody is given anything.
+//! The idle agents are assigned one after another. The first project in the order above that can start a task gets the
+//! agent. A project can start a task if it is active, under its budget and its number of concurrent agents, has a free
+//! workspace (if workspaces are counted), and has a ready task whose preferred workspace is free. The task is the first
+//! of these by priority (lower first), then id. If the global budget is spent, no project gets an agent.
 //!
 //! # Classic and strict
 //!
-//! [`Mode::Classic`] is that algorithm as it was published. It looks at the snapshot only, and within a call
-//! counts no more than agents and tasks given away. Hence its holes: with ten idle agents, the project that
-//! is one token behind is given all ten; a budget with one token left is passed by any number of tasks; one free
-//! workspace is given to everybody; and tokens of projects that have nothing to do swell ΣT, so that those who
-//! have something look owed for a long time. [`Mode::Strict`] closes them:
+//! [`ScheduleMode::Classic`] is the algorithm as it was published. It looks at the snapshot only, and between two
+//! assignments it updates only the numbers of agents and the tasks already assigned. This leaves gaps: with ten idle
+//! agents, the project that is one token behind gets all ten; any number of tasks passes a budget with one token left;
+//! one free workspace is given to every task; and tokens of projects that have nothing to do inflate ΣT, so that the
+//! others look owed for a long time. [`ScheduleMode::Strict`] closes them:
 //!
-//! - *What is given is charged.* Spent = usage + what running tasks have reserved + the estimates of what was
-//!   given in this call. Budgets are tested as spent + estimate ≤ limit, for the project and globally; a task
-//!   too large is passed over and the project's next one is tried.
-//! - *The denominators are those who compete.* ΣW and ΣT run over the projects that could start a task now, and
-//!   are found anew for every agent.
-//! - *No rush after a pause.* u is spent + baseline; whoever makes the snapshot sets a baseline for a project that
-//!   comes back after it was idle, and it joins the others instead of catching up on what it never asked for.
-//! - *A workspace is given once.* Each start takes one of the project's workspaces and locks the preferred one.
-//! - *The guarantee is one task.* A running agent or a task given in this call meets it, as a completion does.
-//! - *First made, first served.* Tasks go by priority, then `created`, then id: t-2 before t-10.
+//! - *An assignment is charged at once.* Spent = usage + reservations of running tasks + estimates of the tasks
+//!   assigned in this call. Budgets are tested as spent + estimate ≤ limit, for the project and globally; a task too
+//!   large is passed over and the project's next one is tried.
+//! - *The denominators cover the competitors.* ΣW and ΣT run over the projects that could start a task now, and are
+//!   computed again for every agent.
+//! - *No rush after a pause.* u is spent + baseline. The caller sets a baseline for a project that returns after it was
+//!   idle, so that it joins the others instead of catching up on service that it never asked for.
+//! - *A workspace is given once.* Each assigned task takes one of the project's workspaces and locks the one that it
+//!   prefers.
+//! - *The guarantee is one task.* A running agent or a task assigned in this call meets it, as a completion does.
+//! - *First created, first served.* Tasks go by priority, then `created`, then id: t-2 before t-10.
 //!
-//! # How fast
+//! # Cost
 //!
-//! P projects, N ready tasks, A idle agents. Each project's tasks are sorted once. Within a call every obstacle
-//! is for good ([`Obstacle`]): money, places and workspaces are only ever taken. So each project needs no more
-//! than a cursor into its tasks that never turns back, and all cursors together make at most N steps.
+//! P projects, N ready tasks, A idle agents. Each project's tasks are sorted once. While tasks are assigned, every
+//! obstacle is permanent ([`StartObstacle`]): budgets, agent places and workspaces only shrink. So each project needs
+//! only a cursor into its tasks that never moves back, and all cursors together make at most N steps.
 //!
-//! In classic mode no gap changes within a call either. The projects are sorted once, and one more cursor runs
-//! over them: O(N log N + P log P + A).
+//! In classic mode no gap changes within a call either. The projects are sorted once, and one more cursor runs over
+//! them: O(N log N + P log P + A).
 //!
-//! In strict mode each start changes ΣT, and ΣW with everyone who drops out, so that any two projects of
-//! different weight may change places. Two of the *same* weight cannot, unless one of them is given something:
-//! of these the one that has spent less goes first, whatever ΣW and ΣT are. So the projects of each weight stand
-//! in a heap, and an agent costs one look at the top of each of the K ≤ P heaps. Who drops out because of somebody
-//! else's start is found without a search: a start can only take the workspace that another project's next task
-//! prefers (an index by workspace finds them) or leave too little of the global budget for it (a heap by estimate
-//! does). Together O(N log N + (N + A) log P + A·K).
+//! In strict mode each assigned task changes ΣT, and every project that can start nothing more changes ΣW, so any two
+//! projects of different weight may change places. Two of the *same* weight cannot, unless one of them gets a task: of
+//! these the one that has spent less goes first, whatever ΣW and ΣT are. So the projects of each weight are in a heap,
+//! and an agent costs one look at the top of each of the K ≤ P heaps. The projects that can start nothing more because
+//! another project got a task are found without a search. A task can only take the workspace that another project's
+//! next task prefers (an index by workspace finds these projects), or leave too little of the global budget for that
+//! next task (a heap by estimate finds these). All steps together cost O(N log N + (N + A) log P + A·K).
 
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
+mod call_state;
 mod explain;
 mod gap;
-mod ledger;
 mod snapshot;
 
 use alloc::collections::{BTreeMap, BinaryHeap};
 use core::cmp::Reverse;
 
+use call_state::ScheduleCall;
+pub use call_state::{StartObstacle, WorkspaceHolder};
 pub use explain::{
-    Explanation, Loss, Margin, OutOfAgents, ProjectReason, ProjectReport, Share, TaskReason,
-    TaskReport, explain,
+    ComparisonMargin, LostComparison, OutOfAgents, ProjectReason, ProjectReport, ProjectShare,
+    ScheduleExplanation, TaskReason, TaskReport, explain,
 };
-use gap::Totals;
-use ledger::Ledger;
-pub use ledger::{Holder, Obstacle};
+use gap::GapTotals;
 pub use snapshot::{
-    Agent, AgentState, CreditWeight, Mode, Project, ProjectStatus, Snapshot, SnapshotError,
-    SnapshotParts, SnapshotProblem, Task, TaskStatus,
+    AgentState, CreditWeight, ProjectStatus, ScheduleMode, ScheduleSnapshot, ScheduleSnapshotError,
+    ScheduleSnapshotParts, ScheduleSnapshotProblem, ScheduledAgent, ScheduledProject,
+    ScheduledTask, TaskStatus,
 };
 
 use crate::units::Tokens;
 
-/// One task for one agent.
+/// One task assigned to one agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Assignment {
-    /// Who works.
+pub struct TaskAssignment {
+    /// Id of the agent that gets the task.
     pub agent_id: Box<str>,
-    /// On what.
+    /// Id of the task that the agent gets.
     pub task_id: Box<str>,
-    /// For whom.
+    /// Id of the task's project.
     pub project_id: Box<str>,
 }
 
-/// Gives ready tasks to idle agents: at most one each, in the order of the agents.
-pub fn schedule(snapshot: &Snapshot) -> Vec<Assignment> {
-    let mut ledger = Ledger::open(snapshot);
+/// Assigns ready tasks to idle agents, at most one task to each agent, in the order in which the snapshot lists the
+/// agents.
+pub fn schedule(snapshot: &ScheduleSnapshot) -> Vec<TaskAssignment> {
+    let mut ledger = ScheduleCall::open(snapshot);
     run(&mut ledger).iter().map(|round| round.assignment(snapshot)).collect()
 }
 
-/// One agent given away, by positions in the snapshot, and the numbers that decided it.
+/// One assignment, by indexes into the snapshot's lists, with the numbers that decided it.
 #[derive(Clone, Copy, Debug)]
-struct Round {
+struct AssignmentRound {
     agent: usize,
     task: usize,
-    winner: Contender,
-    totals: Totals,
+    winner: ProjectContender,
+    totals: GapTotals,
 }
 
-/// A project in the comparison. Among equal weights the order of contenders is the order of the comparison.
+/// A project in the comparison of gaps. Contenders of equal weight compare in the order in which they would get an
+/// agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Contender {
-    had_its_task: bool,
+struct ProjectContender {
+    is_guarantee_met: bool,
     spent: u128,
     project: usize,
     weight: CreditWeight,
 }
 
-impl Round {
-    fn assignment(&self, snapshot: &Snapshot) -> Assignment {
+impl AssignmentRound {
+    fn assignment(&self, snapshot: &ScheduleSnapshot) -> TaskAssignment {
         let parts = snapshot.parts();
-        Assignment {
+        TaskAssignment {
             agent_id: parts.agents[self.agent].id.clone(),
             task_id: parts.tasks[self.task].id.clone(),
             project_id: parts.projects[self.winner.project].id.clone(),
@@ -149,65 +159,67 @@ impl Round {
     }
 }
 
-impl Contender {
-    fn of(ledger: &Ledger<'_>, project: usize) -> Self {
+impl ProjectContender {
+    fn of(ledger: &ScheduleCall<'_>, project: usize) -> Self {
         let account = &ledger.accounts[project];
         Self {
-            had_its_task: account.had_its_task,
-            spent: account.weighed(),
+            is_guarantee_met: account.is_guarantee_met,
+            spent: account.compared_tokens(),
             project,
             weight: ledger.snapshot.parts().projects[project].credit_weight,
         }
     }
 }
 
-/// The whole call. Afterwards the ledger shows how it ended.
-fn run(ledger: &mut Ledger<'_>) -> Vec<Round> {
+/// Assigns tasks until no agent or no task is left. Afterwards `ledger` holds the final state.
+fn run(ledger: &mut ScheduleCall<'_>) -> Vec<AssignmentRound> {
     match ledger.snapshot.parts().mode {
-        Mode::Classic => run_classic(ledger),
-        Mode::Strict => run_strict(ledger),
+        ScheduleMode::Classic => run_classic(ledger),
+        ScheduleMode::Strict => run_strict(ledger),
     }
 }
 
-fn idle_agents(snapshot: &Snapshot) -> impl Iterator<Item = usize> {
+fn idle_agents(snapshot: &ScheduleSnapshot) -> impl Iterator<Item = usize> {
     let agents = snapshot.parts().agents.iter().enumerate();
     agents.filter(|(_, agent)| agent.state == AgentState::Idle).map(|(position, _)| position)
 }
 
-fn run_classic(ledger: &mut Ledger<'_>) -> Vec<Round> {
+fn run_classic(ledger: &mut ScheduleCall<'_>) -> Vec<AssignmentRound> {
     let (contenders, totals) = classic_contest(ledger);
     let mut ranked = contenders.into_iter().peekable();
     let mut rounds = Vec::new();
     for agent in idle_agents(ledger.snapshot) {
         let Some((winner, task)) = first_that_can_start(ledger, &mut ranked) else { break };
-        ledger.give(winner.project, task);
-        rounds.push(Round { agent, task, winner, totals });
+        ledger.assign(winner.project, task);
+        rounds.push(AssignmentRound { agent, task, winner, totals });
     }
     rounds
 }
 
-/// The active projects with ready tasks from the most to the least owed, and their denominators: ΣT counts every
-/// project of which usage is known.
-fn classic_contest(ledger: &Ledger<'_>) -> (Vec<Contender>, Totals) {
+/// Returns the active projects with ready tasks, from the most to the least owed, and the denominators of their gaps.
+/// ΣT counts every project with a known usage.
+fn classic_contest(ledger: &ScheduleCall<'_>) -> (Vec<ProjectContender>, GapTotals) {
     let parts = ledger.snapshot.parts();
     let takes_part = |p: &usize| {
         parts.projects[*p].status == ProjectStatus::Active && !ledger.accounts[*p].ready.is_empty()
     };
     let projects = (0..parts.projects.len()).filter(takes_part);
-    let mut contenders: Vec<_> = projects.map(|p| Contender::of(ledger, p)).collect();
-    let totals = Totals {
+    let mut contenders: Vec<_> = projects.map(|p| ProjectContender::of(ledger, p)).collect();
+    let totals = GapTotals {
         weight: contenders.iter().map(|c| u128::from(c.weight.thousandths())).sum(),
         spent: parts.project_token_usage.values().map(|t| u128::from(t.0)).sum(),
     };
-    contenders.sort_by_cached_key(|c| (c.had_its_task, totals.gap(c.weight, c.spent), c.project));
+    contenders
+        .sort_by_cached_key(|c| (c.is_guarantee_met, totals.gap(c.weight, c.spent), c.project));
     (contenders, totals)
 }
 
-/// The first of the ranked projects that can start a task. Those that cannot are dropped: they never will.
+/// Returns the first of the ranked projects that can start a task. Projects that cannot start one are dropped, because
+/// an obstacle never ends within one run of the scheduler.
 fn first_that_can_start(
-    ledger: &mut Ledger<'_>,
-    ranked: &mut core::iter::Peekable<impl Iterator<Item = Contender>>,
-) -> Option<(Contender, usize)> {
+    ledger: &mut ScheduleCall<'_>,
+    ranked: &mut core::iter::Peekable<impl Iterator<Item = ProjectContender>>,
+) -> Option<(ProjectContender, usize)> {
     loop {
         let first = *ranked.peek()?;
         if let Some(task) = ledger.next_task(first.project) {
@@ -217,39 +229,40 @@ fn first_that_can_start(
     }
 }
 
-fn run_strict(ledger: &mut Ledger<'_>) -> Vec<Round> {
-    let mut contest = Contest::open(ledger);
+fn run_strict(ledger: &mut ScheduleCall<'_>) -> Vec<AssignmentRound> {
+    let mut contest = StrictContest::open(ledger);
     let mut rounds = Vec::new();
     for agent in idle_agents(ledger.snapshot) {
         let Some(winner) = contest.leader() else { break };
         let totals = contest.totals;
-        let Some(task) = contest.give(ledger, winner) else { break };
-        rounds.push(Round { agent, task, winner, totals });
+        let Some(task) = contest.assign_next(ledger, winner) else { break };
+        rounds.push(AssignmentRound { agent, task, winner, totals });
     }
     rounds
 }
 
-/// The projects that could start a task now, in strict mode.
+/// The projects that can start a task now, in strict mode.
 #[derive(Debug)]
-struct Contest {
-    totals: Totals,
-    /// Per project, the task it would start; `None`: it can start nothing in this call any more.
+struct StrictContest {
+    totals: GapTotals,
+    /// For each project, the index of the task that it would start next; `None` if it can start nothing more.
     next_tasks: Vec<Option<usize>>,
-    /// One heap per weight, the most owed on top. Whoever can start a task is in it once; whoever dropped out may
-    /// be in it still, but never on top.
-    heaps: Vec<BinaryHeap<Reverse<Contender>>>,
-    /// The top of each heap, side by side: this is what each agent's scan reads.
-    tops: Vec<Option<Contender>>,
-    /// Per project, its heap.
+    /// One heap per weight, with the project that is owed most on top. A project that can start a task is in its heap
+    /// once. A project that can start nothing more may still be in its heap, but never on top.
+    heaps: Vec<BinaryHeap<Reverse<ProjectContender>>>,
+    /// A copy of the top of each heap, so that the scan for each agent reads one list.
+    tops: Vec<Option<ProjectContender>>,
+    /// For each project, the index of its heap.
     heap_of: Vec<usize>,
-    /// The estimates of next tasks, the largest on top, where there is a global budget. Old ones may be left.
+    /// The estimates of the projects' next tasks with the project's index, the largest on top; only filled if there is
+    /// a global budget. Outdated entries may be left.
     by_estimate: BinaryHeap<(Tokens, usize)>,
-    /// Per workspace number, the projects whose next task prefers it. Old ones may be left.
+    /// For each workspace number, the projects whose next task prefers that workspace. Outdated entries may be left.
     by_workspace: Vec<Vec<usize>>,
 }
 
-impl Contest {
-    fn open(ledger: &mut Ledger<'_>) -> Self {
+impl StrictContest {
+    fn open(ledger: &mut ScheduleCall<'_>) -> Self {
         let projects = &ledger.snapshot.parts().projects;
         let mut heaps_by_weight = BTreeMap::new();
         let heap_of: Vec<usize> = (projects.iter())
@@ -259,7 +272,7 @@ impl Contest {
             })
             .collect();
         let mut contest = Self {
-            totals: Totals::default(),
+            totals: GapTotals::default(),
             next_tasks: vec![None; heap_of.len()],
             heaps: vec![BinaryHeap::new(); heaps_by_weight.len()],
             tops: vec![None; heaps_by_weight.len()],
@@ -273,15 +286,15 @@ impl Contest {
         contest
     }
 
-    /// Everyone who could start a task now, and the denominators.
-    fn contenders(&self, ledger: &Ledger<'_>) -> (Vec<Contender>, Totals) {
+    /// Returns all projects that can start a task now, and the denominators of their gaps.
+    fn contenders(&self, ledger: &ScheduleCall<'_>) -> (Vec<ProjectContender>, GapTotals) {
         let can_start = |project: &usize| self.next_tasks[*project].is_some();
         let projects = (0..self.next_tasks.len()).filter(can_start);
-        (projects.map(|project| Contender::of(ledger, project)).collect(), self.totals)
+        (projects.map(|project| ProjectContender::of(ledger, project)).collect(), self.totals)
     }
 
-    /// Whoever is owed most.
-    fn leader(&self) -> Option<Contender> {
+    /// Returns the project that is owed most; `None` if no project can start a task.
+    fn leader(&self) -> Option<ProjectContender> {
         let totals = self.totals;
         match totals.narrow() {
             Some(narrow) => most_owed(&self.tops, |c| narrow.gap(c.weight, c.spent)),
@@ -289,36 +302,40 @@ impl Contest {
         }
     }
 
-    /// Gives the leader's next task away, and finds who can start what after that.
-    fn give(&mut self, ledger: &mut Ledger<'_>, leader: Contender) -> Option<usize> {
+    /// Assigns the leader's next task to an agent, and updates the next tasks of the other projects.
+    fn assign_next(
+        &mut self,
+        ledger: &mut ScheduleCall<'_>,
+        leader: ProjectContender,
+    ) -> Option<usize> {
         let task = self.leave(ledger, leader.project)?;
-        ledger.give(leader.project, task);
+        ledger.assign(leader.project, task);
         self.enter(ledger, leader.project);
         self.reconsider_workspace(ledger, task);
         self.reconsider_global_budget(ledger);
         Some(task)
     }
 
-    /// Takes a project in where it can start a task.
-    fn enter(&mut self, ledger: &mut Ledger<'_>, project: usize) {
+    /// Adds a project to the contest if the project can start a task.
+    fn enter(&mut self, ledger: &mut ScheduleCall<'_>, project: usize) {
         let Some(task) = ledger.next_task(project) else { return };
-        let contender = Contender::of(ledger, project);
+        let contender = ProjectContender::of(ledger, project);
         self.totals.weight += u128::from(contender.weight.thousandths());
         self.totals.spent += contender.spent;
-        self.await_start(ledger, project, task);
+        self.set_next_task(ledger, project, task);
         let heap = self.heap_of[project];
         self.heaps[heap].push(Reverse(contender));
         self.tops[heap] = self.heaps[heap].peek().map(|top| top.0);
     }
 
-    /// Takes a project out, and returns the task it would have started.
-    fn leave(&mut self, ledger: &Ledger<'_>, project: usize) -> Option<usize> {
+    /// Removes a project from the contest, and returns the task that it would have started.
+    fn leave(&mut self, ledger: &ScheduleCall<'_>, project: usize) -> Option<usize> {
         let task = self.next_tasks[project].take()?;
-        let contender = Contender::of(ledger, project);
+        let contender = ProjectContender::of(ledger, project);
         self.totals.weight -= u128::from(contender.weight.thousandths());
         self.totals.spent -= contender.spent;
         let heap = self.heap_of[project];
-        let is_out = |top: &Reverse<Contender>| self.next_tasks[top.0.project].is_none();
+        let is_out = |top: &Reverse<ProjectContender>| self.next_tasks[top.0.project].is_none();
         while self.heaps[heap].peek().is_some_and(is_out) {
             self.heaps[heap].pop();
         }
@@ -326,8 +343,9 @@ impl Contest {
         Some(task)
     }
 
-    /// Notes which task a project starts next, and what may come between.
-    fn await_start(&mut self, ledger: &Ledger<'_>, project: usize, task: usize) {
+    /// Notes the task that a project starts next, with the workspace and the estimate by which other projects may
+    /// prevent it.
+    fn set_next_task(&mut self, ledger: &ScheduleCall<'_>, project: usize, task: usize) {
         self.next_tasks[project] = Some(task);
         if let Some(workspace) = ledger.snapshot.workspace_of[task] {
             self.by_workspace[workspace].push(project);
@@ -337,17 +355,17 @@ impl Contest {
         }
     }
 
-    /// A task was given that may have taken a workspace which others wanted.
-    fn reconsider_workspace(&mut self, ledger: &mut Ledger<'_>, given: usize) {
+    /// Checks again the projects whose next task prefers the workspace of the task that was just assigned.
+    fn reconsider_workspace(&mut self, ledger: &mut ScheduleCall<'_>, given: usize) {
         let Some(workspace) = ledger.snapshot.workspace_of[given] else { return };
         for project in core::mem::take(&mut self.by_workspace[workspace]) {
             self.reconsider(ledger, project);
         }
     }
 
-    /// Less is left of the global budget: the largest estimates may fit no longer, and where nothing is left,
-    /// none does.
-    fn reconsider_global_budget(&mut self, ledger: &mut Ledger<'_>) {
+    /// Checks again the projects with the largest estimates after the global budget shrank, because their next tasks
+    /// may no longer fit. If nothing is left of the budget, no task fits.
+    fn reconsider_global_budget(&mut self, ledger: &mut ScheduleCall<'_>) {
         let Some(left) = ledger.global_left() else { return };
         while let Some(&(estimate, project)) = self.by_estimate.peek() {
             if left > 0 && u128::from(estimate.0) <= left {
@@ -358,12 +376,13 @@ impl Contest {
         }
     }
 
-    /// Somebody else's start may have kept this project from its next task; it then has another, or drops out.
-    fn reconsider(&mut self, ledger: &mut Ledger<'_>, project: usize) {
+    /// Checks a project again after another project got a task. The project's next task may then be a different one, or
+    /// the project leaves the contest.
+    fn reconsider(&mut self, ledger: &mut ScheduleCall<'_>, project: usize) {
         let Some(before) = self.next_tasks[project] else { return };
         match ledger.next_task(project) {
             Some(task) if task == before => {}
-            Some(task) => self.await_start(ledger, project, task),
+            Some(task) => self.set_next_task(ledger, project, task),
             None => {
                 self.leave(ledger, project);
             }
@@ -371,18 +390,18 @@ impl Contest {
     }
 }
 
-/// The lowest by (had its task, gap, place in the list). Written as a loop that compares in place: it runs for
-/// every agent over every weight, and is the one hot spot of a strict call.
+/// Returns the contender that is lowest by guarantee met, then gap, then order in the snapshot. The loop compares in
+/// place, because it runs for every agent over every weight and takes most of the time in strict mode.
 fn most_owed<G: Ord>(
-    contenders: &[Option<Contender>],
-    gap: impl Fn(&Contender) -> G,
-) -> Option<Contender> {
+    contenders: &[Option<ProjectContender>],
+    gap: impl Fn(&ProjectContender) -> G,
+) -> Option<ProjectContender> {
     let mut contenders = contenders.iter().flatten();
     let mut best = contenders.next()?;
     let mut best_gap = gap(best);
     for contender in contenders {
         let gap = gap(contender);
-        let order = (contender.had_its_task.cmp(&best.had_its_task))
+        let order = (contender.is_guarantee_met.cmp(&best.is_guarantee_met))
             .then_with(|| gap.cmp(&best_gap))
             .then_with(|| contender.project.cmp(&best.project));
         if order.is_lt() {

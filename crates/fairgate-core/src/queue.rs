@@ -1,62 +1,67 @@
-//! A queue at the bottom of the tree: higher priority first, then `fcfs` by arrival or `wspt` by cost; and what has
-//! waited too long before all of these.
+//! A queue at the bottom of the tree. Requests of higher priority go first; at equal priority, `fcfs` orders by
+//! arrival, `wspt` by cost and `edf` by deadline. A request that has waited `max_wait` goes before all others.
 //!
-//! Requests of a queue are linked in order of arrival. While all have one priority, which is the usual case, that is the
-//! order of an `fcfs` queue and nothing more is kept. An index by the queue's order is built when a second priority
-//! comes, and for `wspt` always.
+//! Requests of a queue are linked in order of arrival. While all have the same priority, which is the usual case, the
+//! order of arrival is the order of an `fcfs` queue, and no index is kept. An index by the queue's order is built when
+//! a request of a second priority arrives, and always for `wspt` and `edf`.
 //!
-//! With `max_wait`, the oldest of the requests that have waited that long and have an open place is the head. Requests
-//! become late in order of arrival, so only the oldest of each *want* (what it demands of a worker) can be that one.
+//! With `max_wait`, the head is the oldest of the requests that have waited that long and have an open worker. Requests
+//! become late in order of arrival, so the head is then the oldest request of one *want* (a set of constraints on
+//! workers).
 
 use core::cmp::Reverse;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use crate::policy::{self, BusyThresholds, Order};
-use crate::requests::{Handle, Request, Requests, Seq};
+use crate::policy::{self, BusyThresholds, QueueOrder};
+use crate::requests::{PoolRequestState, RequestHandle, RequestTable, SubmitSeq, WaitingLinks};
 use crate::units::Micros;
 
-/// The place of a request in its queue.
-type Key = (Reverse<i64>, u64, Seq);
+/// The sort key of a request in its queue: priority (higher first), then cost or deadline, then seq.
+type QueueKey = (Reverse<i64>, u128, SubmitSeq);
 
 const NONE: u32 = u32::MAX;
 
 /// Requests in the order in which they would be dispatched.
 #[derive(Clone, Debug)]
-pub(crate) struct Queue {
-    order: Order,
-    /// The flow around it.
+pub(crate) struct RequestQueue {
+    order: QueueOrder,
+    /// Number of the flow that the queue is inside of.
     pub(crate) flow: u32,
     first: u32,
     last: u32,
     len: u32,
-    /// The priority of all requests, while there is no index.
+    /// The priority that all requests of the queue have; only valid while there is no index.
     priority: i64,
-    index: Option<BTreeMap<Key, Handle>>,
-    pub(crate) ageing: Option<Box<Ageing>>,
-    /// From when on a worker is busy for the requests of this queue.
+    index: Option<BTreeMap<QueueKey, RequestHandle>>,
+    pub(crate) ageing: Option<Box<MaxWaitState>>,
+    /// The thresholds at which a worker counts as busy for the requests of this queue.
     pub(crate) busy: BusyThresholds,
-    /// The demand of its head that it watches, and that of its oldest request where a late flow may
-    /// dispatch that one; see [`crate::workers`].
+    /// The demands that the queue watches. The first is the demand of its head; the second is the demand of its oldest
+    /// request, if a load node may dispatch that request because the flow is late. See [`crate::workers`].
     pub(crate) watched: [Option<u32>; 2],
+    /// True if the node of the queue's flow watches the demand of the head on the queue's behalf; see [`crate::share`].
+    pub(crate) is_grouped: bool,
 }
 
-/// What a queue with a longest wait keeps besides.
+/// Additional state of a queue with a longest wait (`max_wait`).
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ageing {
+pub(crate) struct MaxWaitState {
     pub(crate) max_wait: Micros,
-    /// The requests of each want, oldest first.
-    pub(crate) by_want: BTreeMap<u32, BTreeSet<(Seq, Handle)>>,
-    /// The demands that it watches, by want.
+    /// The queue's requests by the number of their want, oldest first.
+    pub(crate) by_want: BTreeMap<u32, BTreeSet<(SubmitSeq, RequestHandle)>>,
+    /// The demands that the queue watches, by the number of the want.
     pub(crate) watched: BTreeMap<u32, u32>,
-    /// When the next oldest of a want becomes late, as it is entered among the pool's timers.
+    /// The time at which the next request becomes late that is the oldest of its want. The pool's timers have an entry
+    /// for this time.
     pub(crate) due: Option<Micros>,
 }
 
-impl Queue {
-    pub(crate) fn new(policy: policy::Queue, busy: BusyThresholds, flow: u32) -> Self {
-        let ageing = policy.max_wait.map(|max_wait| Ageing { max_wait, ..Ageing::default() });
+impl RequestQueue {
+    pub(crate) fn new(policy: policy::QueuePolicy, busy: BusyThresholds, flow: u32) -> Self {
+        let ageing =
+            policy.max_wait.map(|max_wait| MaxWaitState { max_wait, ..MaxWaitState::default() });
         Self {
             order: policy.order,
             flow,
@@ -68,53 +73,84 @@ impl Queue {
             ageing: ageing.map(Box::new),
             busy,
             watched: [None; 2],
+            is_grouped: false,
         }
     }
 
-    fn key(&self, request: &Request) -> Key {
-        let cost = match self.order {
-            Order::Fcfs => 0,
-            Order::Wspt => request.cost.0,
+    fn key(&self, request: &PoolRequestState) -> QueueKey {
+        let rank = match self.order {
+            QueueOrder::Fcfs => 0,
+            QueueOrder::Wspt => request.cost.0.into(),
+            QueueOrder::Edf => request.deadline(),
         };
-        (Reverse(request.priority), cost, request.seq)
+        (Reverse(request.priority), rank, request.seq)
     }
 
-    /// Appends a request. Requests come in seq order.
-    pub(crate) fn push(&mut self, handle: Handle, requests: &mut Requests) {
-        let last = self.last;
+    /// Appends a request to the order of arrival. Returns the handle of the request before it, and true if the caller
+    /// must also call [`RequestQueue::file`]. Requests must be appended in the order of their seq.
+    #[inline]
+    pub(crate) fn append(
+        &mut self,
+        handle: RequestHandle,
+        priority: i64,
+        requests: &mut RequestTable,
+    ) -> (u32, bool) {
+        let last = core::mem::replace(&mut self.last, handle.0);
+        match last {
+            NONE => {
+                self.first = handle.0;
+                self.priority = priority;
+            }
+            last => requests.get_mut(RequestHandle(last)).queue_next = handle.0,
+        }
+        self.len += 1;
+        let is_filed =
+            self.keeps_more() || self.order != QueueOrder::Fcfs || self.priority != priority;
+        (last, is_filed)
+    }
+
+    /// Returns true if the queue keeps an index or has a longest wait, so that the order of arrival is not enough.
+    #[inline]
+    fn keeps_more(&self) -> bool {
+        self.index.is_some() || self.ageing.is_some()
+    }
+
+    /// Appends a request that is already in the table. Requests must be appended in the order of their seq.
+    pub(crate) fn push(&mut self, handle: RequestHandle, requests: &mut RequestTable) {
+        let (last, is_filed) = self.append(handle, requests.get(handle).priority, requests);
         let request = requests.get_mut(handle);
         request.queue_prev = last;
         request.queue_next = NONE;
-        let (priority, want, seq) = (request.priority, request.want, request.seq);
-        match last {
-            NONE => self.first = handle.0,
-            last => requests.get_mut(Handle(last)).queue_next = handle.0,
-        }
-        self.last = handle.0;
-        self.len += 1;
-        if self.len == 1 {
-            self.priority = priority;
-        }
-        if self.index.is_none() && (self.order == Order::Wspt || self.priority != priority) {
-            let entries = self.arrivals(requests).map(|h| (self.key(requests.get(h)), h));
-            self.index = Some(entries.collect());
-        } else if let Some(mut index) = self.index.take() {
-            index.insert(self.key(requests.get(handle)), handle);
-            self.index = Some(index);
-        }
-        if let Some(ageing) = &mut self.ageing {
-            ageing.by_want.entry(want).or_default().insert((seq, handle));
+        if is_filed {
+            self.file(handle, requests);
         }
     }
 
-    /// Takes a request out.
-    #[inline]
-    pub(crate) fn remove(&mut self, handle: Handle, requests: &mut Requests) {
+    /// Enters an appended request into the index, and into the list of its want, as far as the queue keeps these.
+    #[inline(never)]
+    pub(crate) fn file(&mut self, handle: RequestHandle, requests: &RequestTable) {
         let request = requests.get(handle);
-        let (prev, next) = (request.queue_prev, request.queue_next);
+        if self.index.is_none()
+            && (self.order != QueueOrder::Fcfs || self.priority != request.priority)
+        {
+            let entries = self.arrivals(requests).map(|h| (self.key(requests.get(h)), h));
+            self.index = Some(entries.collect());
+        } else if let Some(mut index) = self.index.take() {
+            index.insert(self.key(request), handle);
+            self.index = Some(index);
+        }
+        if let Some(ageing) = &mut self.ageing {
+            ageing.by_want.entry(request.want).or_default().insert((request.seq, handle));
+        }
+    }
+
+    /// Removes a request from the index and from the list of its want.
+    #[inline(never)]
+    fn unfile(&mut self, handle: RequestHandle, requests: &RequestTable) {
+        let request = requests.get(handle);
         if let Some(mut index) = self.index.take() {
             index.remove(&self.key(request));
-            self.index = (self.len > 1 || self.order == Order::Wspt).then_some(index);
+            self.index = (self.len > 1 || self.order != QueueOrder::Fcfs).then_some(index);
         }
         if let Some(ageing) = &mut self.ageing
             && let Some(equal) = ageing.by_want.get_mut(&request.want)
@@ -124,67 +160,96 @@ impl Queue {
                 ageing.by_want.remove(&request.want);
             }
         }
+    }
+
+    /// Removes a request from the queue.
+    #[inline]
+    pub(crate) fn remove(
+        &mut self,
+        handle: RequestHandle,
+        links: WaitingLinks,
+        requests: &mut RequestTable,
+    ) {
+        let (prev, next) = (links.queue_prev, links.queue_next);
+        if self.keeps_more() {
+            self.unfile(handle, requests);
+        }
         match prev {
             NONE => self.first = next,
-            prev => requests.get_mut(Handle(prev)).queue_next = next,
+            prev => requests.get_mut(RequestHandle(prev)).queue_next = next,
         }
         match next {
             NONE => self.last = prev,
-            next => requests.get_mut(Handle(next)).queue_prev = prev,
+            next => requests.get_mut(RequestHandle(next)).queue_prev = prev,
         }
         self.len -= 1;
     }
 
-    /// Its requests in order of arrival.
-    fn arrivals<'a>(&self, requests: &'a Requests) -> impl Iterator<Item = Handle> + use<'a> {
+    /// Returns the requests in order of arrival.
+    fn arrivals<'a>(
+        &self,
+        requests: &'a RequestTable,
+    ) -> impl Iterator<Item = RequestHandle> + use<'a> {
         core::iter::successors(self.oldest(), |handle| {
             let next = requests.get(*handle).queue_next;
-            (next != NONE).then_some(Handle(next))
+            (next != NONE).then_some(RequestHandle(next))
         })
     }
 
-    /// The request that has waited longest.
-    pub(crate) fn oldest(&self) -> Option<Handle> {
-        (self.first != NONE).then_some(Handle(self.first))
+    /// Returns the request that has waited longest; `None` if the queue is empty.
+    pub(crate) fn oldest(&self) -> Option<RequestHandle> {
+        (self.first != NONE).then_some(RequestHandle(self.first))
     }
 
-    /// The first in its order.
-    pub(crate) fn head(&self) -> Option<Handle> {
+    /// Returns the first request in the queue's order, not counting `max_wait`; `None` if the queue is empty.
+    #[inline]
+    pub(crate) fn head(&self) -> Option<RequestHandle> {
         match &self.index {
-            Some(index) => index.first_key_value().map(|(_, handle)| *handle),
+            Some(index) => first_of(index),
             None => self.oldest(),
         }
     }
 
-    /// The last in its order: who makes room when the pool is full.
-    pub(crate) fn last(&self) -> Option<Handle> {
+    /// Returns true if this request may change the head that the queue reports, because it is the head or may become
+    /// late.
+    #[inline]
+    pub(crate) fn shows(&self, handle: RequestHandle) -> bool {
+        self.ageing.is_some() || self.head() == Some(handle)
+    }
+
+    /// Returns the last request in the queue's order, which is the one that makes room when the pool's queue is full.
+    pub(crate) fn last(&self) -> Option<RequestHandle> {
         match &self.index {
             Some(index) => index.last_key_value().map(|(_, handle)| *handle),
-            None => (self.last != NONE).then_some(Handle(self.last)),
+            None => (self.last != NONE).then_some(RequestHandle(self.last)),
         }
     }
 
-    /// Whether a newcomer would stand behind everything that waits here.
-    pub(crate) fn would_be_last(&self, newcomer: &Request, requests: &Requests) -> bool {
+    /// Returns true if a newcomer would come after every request that waits in this queue.
+    pub(crate) fn would_be_last(
+        &self,
+        newcomer: &PoolRequestState,
+        requests: &RequestTable,
+    ) -> bool {
         let last = self.last().map(|last| self.key(requests.get(last)));
         last.is_none_or(|last| last < self.key(newcomer))
     }
 
-    /// How many requests stand before this one.
-    pub(crate) fn ahead_of(&self, handle: Handle, requests: &Requests) -> usize {
+    /// Returns the number of requests before this one in the queue's order.
+    pub(crate) fn ahead_of(&self, handle: RequestHandle, requests: &RequestTable) -> usize {
         match &self.index {
             Some(index) => index.range(..self.key(requests.get(handle))).count(),
             None => self.arrivals(requests).take_while(|h| *h != handle).count(),
         }
     }
 
-    /// The oldest request that is late and has an open place: it goes before the queue's order.
+    /// Returns the oldest request that is late and has an open worker. Such a request goes before the queue's order.
     pub(crate) fn late(
         &self,
         now: Micros,
-        requests: &Requests,
+        requests: &RequestTable,
         is_open: impl Fn(u32) -> bool,
-    ) -> Option<Handle> {
+    ) -> Option<RequestHandle> {
         let ageing = self.ageing.as_ref()?;
         let oldest =
             ageing.by_want.iter().filter_map(|(want, equal)| Some((*want, equal.first()?)));
@@ -197,13 +262,20 @@ impl Queue {
     }
 }
 
-impl Ageing {
-    fn is_late(&self, request: &Request, now: Micros) -> bool {
+/// Returns the first request of an index. This is a separate function so that the code for queues without an index
+/// stays short.
+#[inline(never)]
+fn first_of(index: &BTreeMap<QueueKey, RequestHandle>) -> Option<RequestHandle> {
+    index.first_key_value().map(|(_, handle)| *handle)
+}
+
+impl MaxWaitState {
+    fn is_late(&self, request: &PoolRequestState, now: Micros) -> bool {
         now.0 - request.at.0 >= self.max_wait.0
     }
 
-    /// When the next request becomes late that could then be the head.
-    pub(crate) fn next_due(&self, now: Micros, requests: &Requests) -> Option<Micros> {
+    /// Returns the next time at which a request becomes late that is the oldest of its want; `None` if there is none.
+    pub(crate) fn next_due(&self, now: Micros, requests: &RequestTable) -> Option<Micros> {
         let oldest = self.by_want.values().filter_map(BTreeSet::first);
         let due =
             oldest.map(|(_, handle)| requests.get(*handle).at.0.saturating_add(self.max_wait.0));

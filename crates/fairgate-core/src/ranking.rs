@@ -1,28 +1,29 @@
-//! The best of a changing set of numbers: a tournament tree.
+//! Tournament trees, which find the best of a changing set of numbers.
 //!
-//! Each inner node knows which of those below it is best. A changed number is played again from its leaf up, and no
-//! further than where it neither won before nor wins now; the best is read at the root. A change costs O(log n) at
-//! most, and for a number that was not the best of its neighbours and is not now, a constant.
+//! Each inner node knows the best number below it. A changed number is compared again from its leaf up, until a node
+//! where it neither was the winner before nor is now; the root holds the best. A change costs O(log n) at most, and a
+//! constant for a number that was not the best of its neighbours and is not now.
 
 use alloc::vec::Vec;
 
 const NONE: u32 = u32::MAX;
 
-/// Numbers of which the best is at hand. What makes one better is told with every change.
+/// A set of numbers with its best number. The caller passes the comparison with every change.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tournament {
-    /// Inner node `n` stands above `2n` and `2n + 1`; node 1 is the root, leaf `i` is node `len + i`.
+pub(crate) struct TournamentTree {
+    /// The winner of each inner node. Inner node `n` is above the nodes `2n` and `2n + 1`; node 1 is the root, and leaf
+    /// `i` is node `len + i`.
     winners: Vec<u32>,
 }
 
-impl Tournament {
-    /// The best.
+impl TournamentTree {
+    /// Returns the best number; `None` if no number takes part.
     pub(crate) fn first(&self) -> Option<u32> {
         self.winners.get(1).copied().filter(|winner| *winner != NONE)
     }
 
-    /// A number has changed. `best` says who of two numbers, of which either may take no part, is better; it gives
-    /// `None` where neither takes part.
+    /// Updates the tree after a number has changed. `best` returns the better of two numbers, each of which may take
+    /// part or not; `best` returns `None` if neither takes part.
     pub(crate) fn changed(&mut self, number: u32, best: impl Fn(u32, u32) -> Option<u32>) {
         if number as usize >= self.winners.len() {
             self.grow(number as usize + 1, &best);
@@ -43,7 +44,7 @@ impl Tournament {
         let (left, right) = (self.entrant(2 * node), self.entrant(2 * node + 1));
         match (left, right) {
             (NONE, NONE) => NONE,
-            // A number is as good as itself: whether it takes part is all that is asked.
+            // Comparing a number with itself only tests if it takes part.
             (NONE, one) | (one, NONE) => best(one, one).unwrap_or(NONE),
             (left, right) => best(left, right).unwrap_or(NONE),
         }
@@ -68,16 +69,16 @@ impl Tournament {
     }
 }
 
-/// A key with a highest value, which no number that takes part has.
-pub(crate) trait Key: PartialOrd + Copy {
-    /// The key of numbers that take no part.
+/// A type of keys with a highest value, which no participating number has.
+pub(crate) trait RankingKey: PartialOrd + Copy {
+    /// The key of a number that does not take part.
     const ABSENT: Self;
 
-    /// What decides first between two keys: a higher key is nowhere lower.
+    /// Returns the height, which is the part of the key that is compared first. A higher key never has a lower height.
     fn height(self) -> u128;
 }
 
-impl Key for u128 {
+impl RankingKey for u128 {
     const ABSENT: Self = u128::MAX;
 
     fn height(self) -> u128 {
@@ -85,7 +86,7 @@ impl Key for u128 {
     }
 }
 
-impl Key for (u128, u64) {
+impl RankingKey for (u128, u64) {
     const ABSENT: Self = (u128::MAX, u64::MAX);
 
     fn height(self) -> u128 {
@@ -93,71 +94,73 @@ impl Key for (u128, u64) {
     }
 }
 
-/// Keys by number, of which the lowest is at hand. Keys of numbers that take part are unique, or it does not matter who
-/// of the equal is found.
+/// A map from numbers to keys that always knows the number with the lowest key. Keys of participating numbers should be
+/// unique; if two have the same lowest key, either is returned.
 ///
-/// Keys are wide, and those that meet lie close together. So they play by their *images*: how far a height is above an
-/// origin, clamped to 64 bits. A higher key never has a lower image, so images that differ decide; where they are equal
-/// the keys themselves do, and nothing depends on where the origin is. It is put anew when it has cost as many such
-/// second looks as there are places, so that putting it costs nothing that counts.
+/// Keys are wide, and the keys that are compared lie close together. So the tree compares the *images* of keys. The
+/// image is the height above an origin, clamped to 64 bits. A higher key never has a lower image, so images that differ
+/// decide; if they are equal, the keys themselves decide. The result therefore never depends on the origin. The origin
+/// is moved after it has caused as many comparisons of keys as there are positions, so that moving it costs a constant
+/// on average.
 #[derive(Clone, Debug)]
-pub(crate) struct Ranking<K> {
-    /// Those who play each other, [`WIDTH`] in a group. Group 0 is the last to play; who wins in group `g` stands in group
-    /// `(g - 1) / WIDTH`. The numbers themselves stand in the groups from `lowest_level` on. Where nobody below has a key,
-    /// some number without one stands there.
-    groups: Vec<[Entrant; WIDTH]>,
+pub(crate) struct KeyRanking<K> {
+    /// The candidates that are compared with each other, [`WIDTH`] per group. Group 0 is the root; the winner of group
+    /// `g` is a candidate in group `(g - 1) / WIDTH`. The numbers themselves are in the groups from `lowest_level` on.
+    /// If no number below has a key, the candidate is any number without a key.
+    groups: Vec<[RankingEntrant; WIDTH]>,
     lowest_level: usize,
-    /// Who wins in group 0.
-    winner: Entrant,
-    /// The keys by number.
+    /// The winner of group 0, which is the number with the lowest key.
+    winner: RankingEntrant,
+    /// The key of each number; [`RankingKey::ABSENT`] if the number does not take part.
     keys: Vec<K>,
     origin: u128,
-    /// How often keys of different heights had the same image since the origin was put.
+    /// Number of comparisons since the origin was set in which keys of different heights had the same image.
     blurred: usize,
 }
 
-/// A number with its key's image.
+/// A candidate in the tree: a number with the image of its key.
 #[derive(Clone, Copy, Debug)]
-struct Entrant {
+struct RankingEntrant {
     image: u64,
     number: u32,
 }
 
-/// Four at once take half the levels of two, and hardly more time in each.
+/// Number of candidates per group. Groups of four need half the levels of groups of two, and hardly more time per
+/// level.
 const WIDTH: usize = 4;
 
-/// The image of absent keys, which no other has.
+/// The image of absent keys, which no other key has.
 const NO_IMAGE: u64 = u64::MAX;
 
-const NOBODY: Entrant = Entrant { image: NO_IMAGE, number: NONE };
+const NO_ENTRANT: RankingEntrant = RankingEntrant { image: NO_IMAGE, number: NONE };
 
-/// The lowest key's image when the origin is put: as much room below as above.
+/// The image of the lowest key right after the origin is set, so that half of the range lies below it and half above.
 const MIDDLE: u64 = 1 << 63;
 
-/// The origin is not above this, so that absent keys are too far above it for an image.
+/// Upper limit of the origin, so that the absent key is too far above the origin to have an ordinary image.
 const HIGHEST_ORIGIN: u128 = u128::MAX - (1 << 64);
 
-impl<K: Key> Ranking<K> {
+impl<K: RankingKey> KeyRanking<K> {
     pub(crate) fn new() -> Self {
         Self {
             groups: Vec::new(),
             lowest_level: 0,
-            winner: NOBODY,
+            winner: NO_ENTRANT,
             keys: Vec::new(),
             origin: 0,
             blurred: 0,
         }
     }
 
-    /// The number with the lowest key, and that key.
+    /// Returns the number with the lowest key, and that key; `None` if no number has a key.
     pub(crate) fn lowest(&self) -> Option<(u32, K)> {
-        let Entrant { image, number } = self.winner;
+        let RankingEntrant { image, number } = self.winner;
         (image != NO_IMAGE).then(|| (number, self.keys[number as usize]))
     }
 
-    /// Sets a number's key, or takes it away.
+    /// Sets the key of a number; [`RankingKey::ABSENT`] removes the number.
     pub(crate) fn set(&mut self, number: u32, key: K) {
-        let mut champion = Entrant { image: self.image(key), number };
+        let mut champion = RankingEntrant { image: self.image(key), number };
         let Self { groups, keys, blurred, .. } = self;
         let Some(known) = keys.get_mut(number as usize) else { return self.grow(number, key) };
         if *known == key {
@@ -166,7 +169,7 @@ impl<K: Key> Ranking<K> {
         *known = key;
         let mut group = self.lowest_level + number as usize / WIDTH;
         let mut place = number as usize % WIDTH;
-        // Who comes up from below plays its group, until the changed number neither won nor wins.
+        // The winner from below is compared with its group, until the changed number neither was the winner nor is now.
         loop {
             let entrants = &mut groups[group];
             let before = core::mem::replace(&mut entrants[place], champion);
@@ -192,7 +195,7 @@ impl<K: Key> Ranking<K> {
         }
     }
 
-    /// The image of a key that is below the origin, too far above it, or absent.
+    /// Returns the image of a key that is below the origin, too far above it, or absent.
     #[cold]
     fn image_of_far(&self, key: K) -> u64 {
         match (key == K::ABSENT, key.height() < self.origin) {
@@ -202,7 +205,7 @@ impl<K: Key> Ranking<K> {
         }
     }
 
-    /// Sets the key of a number that has none yet.
+    /// Sets the key of a number for which the tree has no room yet, and makes room.
     #[cold]
     fn grow(&mut self, number: u32, key: K) {
         if key == K::ABSENT {
@@ -219,11 +222,11 @@ impl<K: Key> Ranking<K> {
             level *= WIDTH;
         }
         self.lowest_level = above;
-        self.groups = alloc::vec![[NOBODY; WIDTH]; above + level];
+        self.groups = alloc::vec![[NO_ENTRANT; WIDTH]; above + level];
         self.put_origin();
     }
 
-    /// Puts the origin where the lowest key has room on both sides, and plays everything again.
+    /// Moves the origin so that the lowest key has room on both sides, and computes all images and comparisons again.
     #[cold]
     fn put_origin(&mut self) {
         let lowest = self.keys.iter().map(|key| key.height()).min().unwrap_or(0);
@@ -231,7 +234,7 @@ impl<K: Key> Ranking<K> {
         for (number, key) in (0..).zip(&self.keys) {
             let (group, place) = (number as usize / WIDTH, number as usize % WIDTH);
             let image = self.image(*key);
-            self.groups[self.lowest_level + group][place] = Entrant { image, number };
+            self.groups[self.lowest_level + group][place] = RankingEntrant { image, number };
         }
         for group in (0..self.groups.len()).rev() {
             let entrants = &self.groups[group];
@@ -245,10 +248,10 @@ impl<K: Key> Ranking<K> {
     }
 }
 
-impl Entrant {
-    /// Who wins in a group that this one is of.
+impl RankingEntrant {
+    /// Returns the winner of the group that contains this candidate.
     #[inline]
-    fn play<K: Key>(self, group: &[Self; WIDTH], keys: &[K], blurred: &mut usize) -> Self {
+    fn play<K: RankingKey>(self, group: &[Self; WIDTH], keys: &[K], blurred: &mut usize) -> Self {
         let mut best = self;
         for entrant in group {
             let wins = match entrant.image == best.image {
@@ -262,9 +265,9 @@ impl Entrant {
         best
     }
 
-    /// Whether its key is lower than that of another with the same image.
+    /// Returns true if this candidate's key is lower than that of another candidate with the same image.
     #[cold]
-    fn wins_by_key<K: Key>(self, other: Self, keys: &[K], blurred: &mut usize) -> bool {
+    fn wins_by_key<K: RankingKey>(self, other: Self, keys: &[K], blurred: &mut usize) -> bool {
         let key = |entrant: Self| keys.get(entrant.number as usize).copied().unwrap_or(K::ABSENT);
         let (own, others) = (key(self), key(other));
         if own.height() != others.height() {
@@ -297,13 +300,13 @@ mod tests {
             |height, step| u128::MAX - (u128::from(step) << 60) - u128::from(height);
         for heights in [near, apart, rising, falling] {
             for size in [1u64, 2, 3, 60, 700] {
-                let mut ranking = Ranking::new();
+                let mut ranking = KeyRanking::new();
                 let mut keys = alloc::vec![None; size as usize];
                 for step in 0..4000 {
                     let number = next(size.min(1 + step));
                     let key = (next(3) > 0).then(|| (heights(next(50), step), number));
                     keys[number as usize] = key;
-                    ranking.set(number as u32, key.unwrap_or(Key::ABSENT));
+                    ranking.set(number as u32, key.unwrap_or(RankingKey::ABSENT));
                     let lowest = keys.iter().flatten().min().copied();
                     assert_eq!(ranking.lowest(), lowest.map(|key| (key.1 as u32, key)));
                 }
@@ -314,7 +317,7 @@ mod tests {
     /// Where all heights have gone beyond what images tell apart, the origin follows them, and then they do again.
     #[test]
     fn the_origin_follows() {
-        let mut ranking = Ranking::new();
+        let mut ranking = KeyRanking::new();
         let far = 1u128 << 100;
         (0..8).for_each(|number| ranking.set(number, u128::from(number)));
         (0..8).for_each(|number| ranking.set(number, far + u128::from(number)));
@@ -328,10 +331,10 @@ mod tests {
         assert_eq!((ranking.lowest(), ranking.blurred), (Some((7, far + 193)), blurred));
     }
 
-    /// Heights that no origin brings together are told apart all the same, and the origin is not put at every change.
+    /// Heights that no origin brings together are still distinguished, and the origin is not put at every change.
     #[test]
     fn an_origin_that_does_not_help_is_rarely_put() {
-        let mut ranking = Ranking::new();
+        let mut ranking = KeyRanking::new();
         let mut puts = 0;
         (0..64).for_each(|number| ranking.set(number, u128::from(number)));
         for step in 0..1000u32 {

@@ -1,42 +1,44 @@
-//! A worker's rates: requests and tokens a minute, as a level that fills with time and that grants draw from.
+//! A worker's rates, in requests and in tokens per minute. Each rate is a token bucket that fills with time, and from
+//! which grants take.
 //!
-//! A level is counted in units of which [`UNIT`] are one request or one token, because then a rate of r a minute adds
-//! exactly r units with every microsecond. It never rises above its top, `burst_seconds` of the rate and at least one
-//! request or token, and never falls below a minute's worth of debt. While it holds less than one request or token,
-//! the worker is busy.
+//! The level is counted in units. [`UNIT`] of them are one request or one token, so that a rate of r per minute adds
+//! exactly r units per microsecond. The level never rises above its top, `burst_seconds` of the rate and at least one
+//! request or token, and never falls below a minute's worth of debt. While it holds less than one request or token, the
+//! worker is busy.
 //!
 //! # The bound
-//! A grant needs a level of at least one unit and takes its cost. So in any minute, without a level that was set from
-//! outside, what is granted less what is refunded is at most what the level held at its start (its top), plus what came
-//! in (a minute's rate), plus the one grant that took it below 0: rate + burst + the largest cost.
+//! A grant needs a level of at least one request or token, and takes its cost. So in any minute without a level set
+//! from outside, grants minus refunds are at most the level at the start (its top), plus the inflow (a minute's rate),
+//! plus the one grant that took it below 0: rate + burst + the largest cost.
 
 use crate::units::{BurstSeconds, Micros, PerMinute};
 
-/// The units of one request or one token.
+/// Number of units in one request or one token.
 pub(crate) const UNIT: i128 = 60_000_000;
 
-/// One rate of one worker.
+/// One rate of one worker, either of requests or of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rate {
+pub(crate) struct WorkerRate {
     pub(crate) per_minute: PerMinute,
-    /// As of `at`.
+    /// Units available at the time `at`; below 0 is debt.
     pub(crate) level: i128,
     pub(crate) at: Micros,
-    /// Which filling this is: corrections of what was taken from an earlier one no longer count.
+    /// Number of the level, which rises whenever the level is set again. Corrections of amounts that were taken from an
+    /// earlier level no longer count.
     pub(crate) epoch: u64,
 }
 
-/// What a grant took from a worker's token rate.
+/// The amount that a grant took from a worker's token rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Taken {
-    /// The filling it was taken from.
+pub(crate) struct TakenQuota {
+    /// Epoch of the rate's level from which the amount was taken.
     pub(crate) epoch: u64,
-    /// In units; less than was asked where the level was at its lowest.
+    /// Units taken. These are fewer than requested if the level reached its lowest value.
     pub(crate) units: i128,
 }
 
-impl Rate {
-    /// A rate that starts full.
+impl WorkerRate {
+    /// Creates a rate whose level is full.
     pub(crate) fn new(per_minute: PerMinute, burst: BurstSeconds, at: Micros, epoch: u64) -> Self {
         let mut rate = Self { per_minute, level: 0, at, epoch };
         rate.level = rate.top(burst);
@@ -52,7 +54,7 @@ impl Rate {
         i128::from(self.per_minute.get()).saturating_mul(-UNIT)
     }
 
-    /// Brings the level up to a time.
+    /// Raises the level by the inflow up to this time.
     pub(crate) fn advance(&mut self, now: Micros, burst: BurstSeconds) {
         let elapsed = i128::from(now.0 - self.at.0);
         let risen = i128::from(self.per_minute.get()).saturating_mul(elapsed);
@@ -60,24 +62,25 @@ impl Rate {
         self.at = now;
     }
 
-    /// Takes units off, or adds them where below 0, within the bounds; says how many it really took.
+    /// Takes units from the level, or adds units if `units` is below 0, within the bounds of the level. Returns the
+    /// number of units really taken.
     pub(crate) fn take(&mut self, units: i128, burst: BurstSeconds) -> i128 {
         let before = self.level;
         self.level = before.saturating_sub(units).clamp(self.lowest(), self.top(burst));
         before - self.level
     }
 
-    /// Keeps the level within the bounds, after they changed.
-    pub(crate) fn confine(&mut self, burst: BurstSeconds) {
+    /// Clamps the level to its bounds after the rate or the burst has changed.
+    pub(crate) fn clamp_level(&mut self, burst: BurstSeconds) {
         self.level = self.level.clamp(self.lowest(), self.top(burst));
     }
 
-    /// Whether there is less than one request or token.
+    /// Returns true if the level holds less than one request or token.
     pub(crate) fn is_short(&self) -> bool {
         self.level < UNIT
     }
 
-    /// When there is one again; the level must be up to date.
+    /// Returns the time at which the level holds one request or token again. The level must be up to date.
     pub(crate) fn fills_at(&self) -> Micros {
         let short = u128::try_from(UNIT - self.level).unwrap_or(0);
         let wait = short.div_ceil(u128::from(self.per_minute.get()));

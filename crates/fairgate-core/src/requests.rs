@@ -1,77 +1,96 @@
-//! Every request that waits or is in flight: a slab under its handles, and the waiting list in order of arrival.
+//! All requests of a pool that wait or are in flight. They are stored in a slab under their handles, and the waiting
+//! ones are linked in order of arrival.
 //!
-//! The slab grows without copying, so a million waiting requests cost their own size and no more. What only
-//! a request in flight has lies in a slab of its own, whose entries are used again: granting allocates nothing.
+//! The slab grows without copying, so a million waiting requests cost their own size and no more. Data that only a
+//! request in flight has is in a separate list, whose entries are reused, so that a grant allocates nothing.
+//!
+//! Handles are the lowest free numbers, given in the order of events, so every replica of a log gives the same ones.
+//! Callers can keep their own data of a request in a list under its handle. Deadlines that are shorter than the timeout
+//! of the pool are in an index of their own.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::rate::Taken;
+use crate::rate::TakenQuota;
 use crate::slab::Slab;
 use crate::units::{Micros, TaskWeight, Ticks, Tokens};
 
-/// A request's number while it waits or is in flight: the lowest that was free when it was accepted.
+/// The number of a request while it waits or is in flight. A request gets the lowest handle that is free when it is
+/// accepted.
 ///
-/// Handles are given in the order of events, so every replica of a log gives the same ones.
+/// Handles are assigned in the order of events, so every replica of a log assigns the same handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Handle(pub(crate) u32);
+pub struct RequestHandle(pub(crate) u32);
 
-impl Handle {
-    /// The handle as an index: shells keep what belongs to a request in a list under it.
+impl RequestHandle {
+    /// Returns the handle as an index, under which callers may keep their own data of the request in a list.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// The order of accepted submits.
+/// The number of a request in the order of accepted submits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Seq(pub(crate) u64);
+pub(crate) struct SubmitSeq(pub(crate) u64);
 
 const NONE: u32 = u32::MAX;
 
 /// A request that waits or is in flight.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
-    pub(crate) seq: Seq,
-    /// When it was submitted, on the journal's clock and on the pool's.
+pub(crate) struct PoolRequestState {
+    pub(crate) seq: SubmitSeq,
+    /// Time of the submit.
     pub(crate) at: Micros,
     pub(crate) tick: Ticks,
     pub(crate) cost: Tokens,
     pub(crate) input: Tokens,
-    /// The most of its input that was cached on an eligible worker when it came.
+    /// The greatest number of the request's input tokens that were cached on one eligible worker at the submit.
     pub(crate) cached_best: Tokens,
-    /// What its grant takes from its worker's token rate.
+    /// Tokens that the request's grant takes from the worker's token rate.
     pub(crate) quota: Tokens,
     pub(crate) priority: i64,
-    /// Its cached tokens by worker, sorted by name.
+    /// Longest time the request may wait, which is the lesser of its own timeout and the pool's; no limit if absent.
+    pub(crate) timeout: Option<Micros>,
+    /// Cached input tokens of the request by worker, sorted by worker name; `None` if the submit named none.
     pub(crate) cached: Option<Box<CachedAt>>,
     pub(crate) weight: TaskWeight,
-    /// The queue it waits in, or was dispatched from.
+    /// The queue in which the request waits, or from which it was dispatched.
     pub(crate) queue: u32,
-    /// Its demands on a worker, interned.
+    /// Number of the request's want, which is the set of its constraints on workers; equal wants share a number.
     pub(crate) want: u32,
-    /// Its neighbours in the pool's waiting list.
+    /// Handle of the request before this one in the pool's waiting list.
     prev: u32,
     next: u32,
-    /// Its neighbours in its queue, in order of arrival; see [`crate::queue`].
+    /// Handle of the request before this one in its queue, in order of arrival; see [`crate::queue`].
     pub(crate) queue_prev: u32,
     pub(crate) queue_next: u32,
     flight: u32,
 }
 
-/// Cached input tokens by worker name, sorted.
+/// The queue of a waiting request, with its neighbours in that queue and in the pool's waiting list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitingLinks {
+    pub(crate) queue: u32,
+    prev: u32,
+    next: u32,
+    pub(crate) queue_prev: u32,
+    pub(crate) queue_next: u32,
+}
+
+/// Cached input tokens of a request by worker name, sorted by name.
 pub(crate) type CachedAt = Vec<(Arc<str>, Tokens)>;
 
-/// Cached tokens of a request, asked for many workers. Workers mostly come in the order of their names, so the next one's tokens are
-/// mostly the next in the list, and no search is needed.
-pub(crate) struct CachedInTurn<'a> {
+/// Reads the cached tokens of one request for many workers. Workers are usually asked in the order of their names, so
+/// that the next worker's tokens are the next entry of the list and no search is needed.
+pub(crate) struct CachedTokensReader<'a> {
     cached: &'a [(Arc<str>, Tokens)],
     next: usize,
     input: Tokens,
 }
 
-impl CachedInTurn<'_> {
+impl CachedTokensReader<'_> {
     pub(crate) fn on(&mut self, worker: &str) -> Tokens {
         let is_next = self.cached.get(self.next).is_some_and(|(name, _)| **name == *worker);
         let place = match is_next {
@@ -84,26 +103,27 @@ impl CachedInTurn<'_> {
     }
 }
 
-/// What a granted request carries until it ends.
+/// The data of a granted request until it ends.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Flight {
+pub(crate) struct InFlightState {
     pub(crate) granted_at: Micros,
-    /// The order of grants.
+    /// Number of the grant in the order of grants, counted from 0.
     pub(crate) number: u64,
-    /// The flows' generations on its path, innermost first.
+    /// Generations of the flows on the request's path, innermost first, as the charges at the grant returned them.
     pub(crate) generations: Vec<u64>,
-    /// Whether the tree that granted it is still there; where not, its end is charged nowhere.
+    /// True if the tree that granted the request is still in use. If it was replaced, no flow is charged when the
+    /// request ends.
     pub(crate) charged: bool,
-    pub(crate) place: Option<crate::workers::Place>,
-    /// Its prefill tokens that its place still counts.
+    pub(crate) place: Option<crate::workers::WorkerRank>,
+    /// Prefill tokens of the request that its rank still counts.
     pub(crate) prefill: Tokens,
-    /// What its grant took from its worker's token rate.
-    pub(crate) taken: Option<Taken>,
+    /// The amount that the request's grant took from the worker's token rate; `None` if the worker has no such rate.
+    pub(crate) taken: Option<TakenQuota>,
 }
 
-impl Request {
-    /// A request as it arrives; it has no place in any list yet.
-    pub(crate) fn new(seq: Seq, at: Micros, tick: Ticks) -> Self {
+impl PoolRequestState {
+    /// Creates a request as it arrives. The request is in no queue or list yet.
+    pub(crate) fn new(seq: SubmitSeq, at: Micros, tick: Ticks) -> Self {
         Self {
             seq,
             at,
@@ -113,6 +133,7 @@ impl Request {
             cached_best: Tokens(0),
             quota: Tokens(1),
             priority: 0,
+            timeout: None,
             cached: None,
             weight: TaskWeight::ONE,
             queue: 0,
@@ -125,39 +146,61 @@ impl Request {
         }
     }
 
-    /// How many of its input tokens are cached on a worker.
+    /// Returns the number of this request's input tokens that are cached on a worker.
     pub(crate) fn cached_on(&self, worker: &str) -> Tokens {
         self.cached_in_turn().on(worker)
     }
 
-    /// The same for one worker after another.
-    pub(crate) fn cached_in_turn(&self) -> CachedInTurn<'_> {
+    /// Returns a reader of this request's cached tokens, for many workers one after another.
+    pub(crate) fn cached_in_turn(&self) -> CachedTokensReader<'_> {
         let cached = self.cached.as_ref().map_or(&[][..], |cached| cached);
-        CachedInTurn { cached, next: 0, input: self.input }
+        CachedTokensReader { cached, next: 0, input: self.input }
     }
 
-    /// Whether it was granted and has not ended.
+    /// Returns the time at which this request has waited too long, in 128 bits so that the sum of two times fits;
+    /// [`NO_DEADLINE`] if the request has no timeout.
+    pub(crate) fn deadline(&self) -> u128 {
+        match self.timeout {
+            Some(timeout) => u128::from(self.at.0) + u128::from(timeout.0),
+            None => NO_DEADLINE,
+        }
+    }
+
+    /// Returns the queue and the neighbours of this request while it waits.
+    #[inline]
+    pub(crate) fn links(&self) -> WaitingLinks {
+        let Self { queue, prev, next, queue_prev, queue_next, .. } = *self;
+        WaitingLinks { queue, prev, next, queue_prev, queue_next }
+    }
+
+    /// Returns true if the request was granted and has not ended.
     pub(crate) fn is_in_flight(&self) -> bool {
         self.flight != NONE
     }
 }
 
+/// The deadline of a request without a timeout, which is later than every other deadline.
+pub(crate) const NO_DEADLINE: u128 = u128::MAX;
+
 /// The requests of a pool.
 #[derive(Clone, Debug)]
-pub(crate) struct Requests {
-    slab: Slab<Request>,
+pub(crate) struct RequestTable {
+    slab: Slab<PoolRequestState>,
     free: FreeHandles,
-    /// How many handles were ever in use at once.
+    /// Greatest number of handles that were ever in use at once.
     handles: u32,
-    flights: Vec<Flight>,
+    flights: Vec<InFlightState>,
     free_flights: Vec<u32>,
     first_waiting: u32,
     last_waiting: u32,
     waiting: u64,
     in_flight: u64,
+    /// The waiting requests whose own timeout is shorter than the pool's, ordered by deadline. Requests with the pool's
+    /// timeout expire in order of arrival, so the waiting list is enough for them.
+    deadlines: BTreeSet<(u128, RequestHandle)>,
 }
 
-impl Requests {
+impl RequestTable {
     pub(crate) fn new() -> Self {
         Self {
             slab: Slab::default(),
@@ -169,33 +212,41 @@ impl Requests {
             last_waiting: NONE,
             waiting: 0,
             in_flight: 0,
+            deadlines: BTreeSet::new(),
         }
     }
 
-    /// How many requests wait.
+    /// Number of requests that wait.
     pub(crate) fn waiting(&self) -> u64 {
         self.waiting
     }
 
-    /// How many requests are in flight.
+    /// Number of requests in flight.
     pub(crate) fn in_flight(&self) -> u64 {
         self.in_flight
     }
 
-    /// Takes a request in, behind all that wait. Requests start to wait in seq order.
+    /// Takes the lowest free handle, for a request that is about to enter.
     #[inline]
-    pub(crate) fn enter(&mut self, request: Request) -> Handle {
-        let handle = self.free.take_lowest().unwrap_or_else(|| self.grow());
-        let prev = self.append(handle);
-        let request = self.slab.put(handle, request);
-        request.prev = prev;
-        request.next = NONE;
-        Handle(handle)
+    pub(crate) fn next_handle(&mut self) -> RequestHandle {
+        RequestHandle(self.free.take_lowest().unwrap_or_else(|| self.grow()))
     }
 
-    /// Takes a request in under the handle that it had; it neither waits nor is in flight yet. Says whether that handle
-    /// was free.
-    pub(crate) fn insert_at(&mut self, handle: Handle, request: Request) -> bool {
+    /// Adds a request at the end of the waiting list. Requests must be added in the order of their seq.
+    #[inline]
+    pub(crate) fn enter(
+        &mut self,
+        handle: RequestHandle,
+        mut request: PoolRequestState,
+    ) -> &PoolRequestState {
+        request.prev = self.append(handle.0);
+        request.next = NONE;
+        self.slab.put(handle.0, request)
+    }
+
+    /// Adds a request from a snapshot under the handle that it had. The request neither waits nor is in flight yet.
+    /// Returns false if another request has this handle.
+    pub(crate) fn insert_at(&mut self, handle: RequestHandle, request: PoolRequestState) -> bool {
         while self.handles <= handle.0 {
             let new = self.grow();
             self.free.put(new);
@@ -214,87 +265,96 @@ impl Requests {
 
     /// Forgets a request that neither waits nor is in flight any more.
     #[inline]
-    pub(crate) fn remove(&mut self, handle: Handle) {
+    pub(crate) fn remove(&mut self, handle: RequestHandle) {
         self.slab.clear(handle.0);
         self.free.put(handle.0);
     }
 
-    /// Whether a request has this handle.
-    pub(crate) fn is_live(&self, handle: Handle) -> bool {
+    /// Returns true if a request has this handle.
+    pub(crate) fn is_live(&self, handle: RequestHandle) -> bool {
         self.find(handle).is_some()
     }
 
-    /// The request that has this handle, where one has.
-    pub(crate) fn find(&self, handle: Handle) -> Option<&Request> {
+    /// Returns the request that has this handle, if there is one.
+    pub(crate) fn find(&self, handle: RequestHandle) -> Option<&PoolRequestState> {
         self.slab.get(handle.0)
     }
 
-    pub(crate) fn get(&self, handle: Handle) -> &Request {
+    pub(crate) fn get(&self, handle: RequestHandle) -> &PoolRequestState {
         self.slab.get(handle.0).expect("a live handle")
     }
 
-    pub(crate) fn get_mut(&mut self, handle: Handle) -> &mut Request {
+    pub(crate) fn get_mut(&mut self, handle: RequestHandle) -> &mut PoolRequestState {
         self.slab.get_mut(handle.0).expect("a live handle")
     }
 
-    /// What a request in flight carries.
-    pub(crate) fn flight(&self, handle: Handle) -> Option<&Flight> {
+    /// Returns the grant data of a request; `None` if the request is not in flight.
+    pub(crate) fn flight(&self, handle: RequestHandle) -> Option<&InFlightState> {
         self.flight_of(self.get(handle))
     }
 
-    /// The same, where the request is at hand.
-    pub(crate) fn flight_of(&self, request: &Request) -> Option<&Flight> {
+    /// Returns the grant data of a request that the caller has already looked up; `None` if the request is not in
+    /// flight.
+    pub(crate) fn flight_of(&self, request: &PoolRequestState) -> Option<&InFlightState> {
         self.flights.get(request.flight as usize)
     }
 
-    pub(crate) fn flight_mut(&mut self, handle: Handle) -> Option<&mut Flight> {
+    pub(crate) fn flight_mut(&mut self, handle: RequestHandle) -> Option<&mut InFlightState> {
         let flight = self.get(handle).flight;
         self.flights.get_mut(flight as usize)
     }
 
-    /// Appends a request to the waiting list. Requests start to wait in seq order.
-    pub(crate) fn start_waiting(&mut self, handle: Handle) {
+    /// Appends a request to the waiting list. Requests must be appended in the order of their seq.
+    pub(crate) fn start_waiting(&mut self, handle: RequestHandle) {
         let prev = self.append(handle.0);
         let request = self.get_mut(handle);
         request.prev = prev;
         request.next = NONE;
     }
 
-    /// Makes a handle the last of the waiting list; returns the one before it.
+    /// Makes a handle the last of the waiting list. Returns the handle that was last before.
     fn append(&mut self, handle: u32) -> u32 {
         let last = core::mem::replace(&mut self.last_waiting, handle);
         match last {
             NONE => self.first_waiting = handle,
-            last => self.get_mut(Handle(last)).next = handle,
+            last => self.get_mut(RequestHandle(last)).next = handle,
         }
         self.waiting += 1;
         last
     }
 
-    /// Takes a request out of the waiting list.
+    /// Removes a request from the waiting list.
+    pub(crate) fn stop_waiting(&mut self, handle: RequestHandle) {
+        self.unlink(handle, self.get(handle).links());
+    }
+
+    /// Removes a request from the waiting list, given its neighbours there, so that the request need not be looked up.
     #[inline]
-    pub(crate) fn stop_waiting(&mut self, handle: Handle) {
-        let (prev, next) = {
-            let request = self.get(handle);
-            (request.prev, request.next)
-        };
+    pub(crate) fn unlink(&mut self, handle: RequestHandle, links: WaitingLinks) {
+        let WaitingLinks { prev, next, .. } = links;
+        if self.has_deadlines() {
+            self.forget_deadline(handle);
+        }
         match prev {
             NONE => self.first_waiting = next,
-            prev => self.get_mut(Handle(prev)).next = next,
+            prev => self.get_mut(RequestHandle(prev)).next = next,
         }
         match next {
             NONE => self.last_waiting = prev,
-            next => self.get_mut(Handle(next)).prev = prev,
+            next => self.get_mut(RequestHandle(next)).prev = prev,
         }
         self.waiting -= 1;
     }
 
-    /// Puts a request in flight. What it carries is an entry that another left behind, with fields to be set and
-    /// `generations` empty.
+    /// Puts a request in flight. The returned data is a reused entry in which `generations` is empty; the caller must
+    /// set all other fields.
     #[inline]
-    pub(crate) fn start_flight(&mut self, handle: Handle) -> (&Request, &mut Flight) {
+    pub(crate) fn put_in_flight(
+        &mut self,
+        handle: RequestHandle,
+    ) -> (&PoolRequestState, &mut InFlightState) {
         let index = self.free_flights.pop().unwrap_or_else(|| {
-            self.flights.push(Flight::default());
+            self.flights.push(InFlightState::default());
             u32::try_from(self.flights.len() - 1).expect("fewer than 2^32 requests at once")
         });
         self.in_flight += 1;
@@ -305,32 +365,75 @@ impl Requests {
         (request, flight)
     }
 
-    /// Ends a flight and forgets the request.
-    pub(crate) fn land(&mut self, handle: Handle) {
+    /// Ends a request in flight and forgets it.
+    #[inline]
+    pub(crate) fn end_flight(&mut self, handle: RequestHandle) {
+        let place = self.slab.place(handle.0).expect("a live handle");
+        let request = place.as_ref().expect("a live handle");
         self.in_flight -= 1;
-        self.free_flights.push(self.get(handle).flight);
-        self.remove(handle);
+        self.free_flights.push(request.flight);
+        *place = None;
+        self.free.put(handle.0);
     }
 
-    /// The request that has waited longest.
-    pub(crate) fn oldest_waiting(&self) -> Option<Handle> {
-        (self.first_waiting != NONE).then_some(Handle(self.first_waiting))
+    /// Notes the deadline of a waiting request, because it is before the deadline that the pool's timeout gives.
+    pub(crate) fn note_deadline(&mut self, handle: RequestHandle) {
+        self.deadlines.insert((self.get(handle).deadline(), handle));
     }
 
-    /// The waiting requests in seq order.
-    pub(crate) fn waiting_handles(&self) -> impl Iterator<Item = Handle> + '_ {
+    #[inline(never)]
+    fn forget_deadline(&mut self, handle: RequestHandle) {
+        self.deadlines.remove(&(self.get(handle).deadline(), handle));
+    }
+
+    /// Returns true if any deadline was noted.
+    pub(crate) fn has_deadlines(&self) -> bool {
+        !self.deadlines.is_empty()
+    }
+
+    /// Returns the earliest of the deadlines that were noted.
+    pub(crate) fn earliest_deadline(&self) -> Option<u128> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Returns the waiting requests that have waited too long, in seq order. `timeout` is the pool's queue timeout,
+    /// which no request's own timeout exceeds.
+    pub(crate) fn expired(&self, now: Micros, timeout: Option<Micros>) -> Vec<RequestHandle> {
+        let noted = self.deadlines.range(..=(u128::from(now.0), RequestHandle(u32::MAX)));
+        let mut expired: Vec<RequestHandle> = noted.map(|(_, handle)| *handle).collect();
+        if let Some(timeout) = timeout {
+            let is_due = |handle: &RequestHandle| now.0 - self.get(*handle).at.0 >= timeout.0;
+            expired.extend(self.waiting_handles().take_while(is_due));
+        }
+        expired.sort_unstable_by_key(|handle| self.get(*handle).seq);
+        expired.dedup();
+        expired
+    }
+
+    /// Removes every noted deadline, so that the requests with a timeout of their own no longer expire.
+    pub(crate) fn forget_deadlines(&mut self) {
+        self.deadlines.clear();
+    }
+
+    /// Returns the request that has waited longest; `None` if nothing waits.
+    pub(crate) fn oldest_waiting(&self) -> Option<RequestHandle> {
+        (self.first_waiting != NONE).then_some(RequestHandle(self.first_waiting))
+    }
+
+    /// Returns the waiting requests in seq order.
+    pub(crate) fn waiting_handles(&self) -> impl Iterator<Item = RequestHandle> + '_ {
         core::iter::successors(self.oldest_waiting(), |handle| {
             let next = self.get(*handle).next;
-            (next != NONE).then_some(Handle(next))
+            (next != NONE).then_some(RequestHandle(next))
         })
     }
 
-    /// The requests in flight, in the order in which they were granted.
-    pub(crate) fn handles_in_flight(&self) -> Vec<Handle> {
-        let mut handles: Vec<(u64, Handle)> = Vec::new();
+    /// Returns the requests in flight, in the order in which they were granted.
+    pub(crate) fn handles_in_flight(&self) -> Vec<RequestHandle> {
+        let mut handles: Vec<(u64, RequestHandle)> = Vec::new();
         for (handle, request) in self.slab.iter() {
             if let Some(flight) = self.flights.get(request.flight as usize) {
-                handles.push((flight.number, Handle(handle)));
+                handles.push((flight.number, RequestHandle(handle)));
             }
         }
         handles.sort_unstable();
@@ -338,7 +441,7 @@ impl Requests {
     }
 }
 
-/// The free handles. The lowest is at hand, for most often there is only that one.
+/// The free handles. The lowest is kept outside of the set, because usually only one handle is free.
 #[derive(Clone, Debug, Default)]
 struct FreeHandles {
     lowest: Option<u32>,
@@ -360,13 +463,13 @@ impl FreeHandles {
 
     fn take_lowest(&mut self) -> Option<u32> {
         let lowest = self.lowest.take();
-        if lowest.is_some() {
+        if lowest.is_some() && self.others.len > 0 {
             self.lowest = self.others.take_lowest();
         }
         lowest
     }
 
-    /// Takes a handle where it is free.
+    /// Takes a handle out of the free ones. Returns true if the handle was free.
     fn take(&mut self, handle: u32) -> bool {
         if self.lowest == Some(handle) {
             self.take_lowest();
@@ -376,8 +479,8 @@ impl FreeHandles {
     }
 }
 
-/// A set of handles as a tree of bits: a bit of `levels[k + 1]` says whether a word of `levels[k]` has any. Finding the
-/// lowest takes one step per level; six levels are enough for 2³² handles.
+/// A set of handles as a tree of bits. A bit of `levels[k + 1]` is set if the corresponding word of `levels[k]` is not
+/// 0. Finding the lowest handle takes one step per level, and six levels are enough for 2³² handles.
 #[derive(Clone, Debug, Default)]
 struct HandleSet {
     len: usize,
@@ -399,6 +502,7 @@ impl HandleSet {
         }
     }
 
+    #[inline(never)]
     fn take_lowest(&mut self) -> Option<u32> {
         if self.len == 0 {
             return None;
@@ -415,7 +519,7 @@ impl HandleSet {
         self.take(handle).then_some(handle)
     }
 
-    /// Takes a handle where it is free.
+    /// Takes a handle out of the set. Returns true if the handle was in the set.
     fn take(&mut self, handle: u32) -> bool {
         let mut index = handle as usize;
         for (depth, level) in self.levels.iter_mut().enumerate() {
@@ -437,7 +541,7 @@ impl HandleSet {
     }
 }
 
-/// Sets a bit; says whether it was set, and whether its word had any.
+/// Sets a bit. Returns true in the first value if the bit was set before, and in the second if any bit of its word was.
 fn set_bit(words: &mut Vec<u64>, index: usize) -> (bool, bool) {
     if words.len() <= index / 64 {
         words.resize(index / 64 + 1, 0);
@@ -481,9 +585,12 @@ mod tests {
     #[test]
     fn requests_keep_their_places_over_chunks() {
         const CHUNK: usize = 1024;
-        let mut requests = Requests::new();
-        let enter = |requests: &mut Requests, seq: usize| {
-            requests.enter(Request::new(Seq(seq as u64), Micros(0), Ticks(0)))
+        let mut requests = RequestTable::new();
+        let enter = |requests: &mut RequestTable, seq: usize| {
+            let handle = requests.next_handle();
+            requests
+                .enter(handle, PoolRequestState::new(SubmitSeq(seq as u64), Micros(0), Ticks(0)));
+            handle
         };
         let handles: Vec<_> = (0..3 * CHUNK).map(|seq| enter(&mut requests, seq)).collect();
         for handle in handles.iter().step_by(3) {

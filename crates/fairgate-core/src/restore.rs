@@ -1,7 +1,7 @@
-//! A pool made again from its snapshot, and the checks on the way.
+//! Restores a pool from its snapshot, with all checks.
 //!
-//! A snapshot may come from outside, so nothing in it is believed: whatever it holds, the result is a pool in a state
-//! that a pool can be in, whose arithmetic stays in range, or an error that names the field.
+//! A snapshot may come from outside, so nothing in it is trusted. The result is either a pool in a state that a pool
+//! can reach, whose arithmetic stays in range, or an error that names the field.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -11,29 +11,30 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::engine::{Engine, Limits, context};
+use crate::engine::{PoolEngine, PoolLimits, context};
 use crate::event::{MAX_RANKS, WorkerState};
+use crate::flow_names::FlowNames;
 use crate::load::HISTORY;
-use crate::meter::{CapMeter, Counters, FlowMeter, NodeMeter};
-use crate::names::Names;
-use crate::pool::{Book, Entry, Pool};
-use crate::rate::{Rate, Taken};
-use crate::requests::{Handle, Request, Requests, Seq};
-use crate::share::{BoundState, FlowState};
+use crate::meter::{CapMeter, FlowMeter, FlowMeterCounters, NodeMeter};
+use crate::pool::{Pool, PoolRequestIds, RequestEntry};
+use crate::rate::{TakenQuota, WorkerRate};
+use crate::requests::{PoolRequestState, RequestHandle, RequestTable, SubmitSeq};
+use crate::share::{LagBoundState, ShareFlowState};
 use crate::snapshot::{
-    CapUseSnapshot, ClassSnapshot, FlowMeterSnapshot, FlowSnapshot, LevelSnapshot, NodeCounters,
-    NodeMeterSnapshot, NodeSnapshot, RequestSnapshot, ShareFlowSnapshot, Snapshot, WorkersSnapshot,
+    CapUseSnapshot, DrrClassSnapshot, FlowMeterSnapshot, FlowSnapshot, NodeCounters,
+    NodeMeterSnapshot, NodeSnapshot, RateLevelSnapshot, RequestSnapshot, ShareFlowSnapshot,
+    Snapshot, WorkersSnapshot,
 };
-use crate::tree::{Child, Discipline, Tree};
+use crate::tree::{Discipline, FlowChild, PolicyTree};
 use crate::units::{Micros, PerMinute, Ticks};
-use crate::workers::{Place, Want, Worker, Workers};
+use crate::workers::{PoolWorkers, WorkerConstraints, WorkerRank, WorkerRecord};
 
-/// A snapshot that describes no pool.
+/// Error for a snapshot that describes no valid pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoreError {
-    /// The field, from the snapshot's root.
+    /// Path of the bad field from the snapshot's root, such as `requests[3]`.
     pub field: String,
-    /// What is wrong with it.
+    /// The rule that the field breaks.
     pub problem: &'static str,
 }
 
@@ -45,17 +46,17 @@ impl fmt::Display for RestoreError {
 
 impl core::error::Error for RestoreError {}
 
-/// Ticks stay below this, so that products of depth and age fit in 128 bits.
+/// Upper limit of ticks, exclusive, so that products of depth and age fit in 128 bits.
 const MAX_TICKS: u64 = 1 << 44;
-/// Scores stay below this; no pool that ever ran comes near it, nor near the others.
+/// Upper limit of scores, exclusive. No real pool comes near this limit or the ones below.
 const MAX_SCORE: u128 = 1 << 120;
-/// A flow's tokens stay below this, so that what they add to its score is a score.
+/// Upper limit of a flow's tokens, exclusive, so that their contribution to the flow's score is a valid score.
 const MAX_TOKENS: u128 = 1 << 88;
-/// Deficits stay below this: a cost and a quantum.
+/// Upper limit of deficits, exclusive, because a deficit is less than a cost plus a quantum.
 const MAX_DEFICIT: u128 = 1 << 65;
-/// Handles stay below this, so that finding the free ones takes no time worth mentioning.
+/// Upper limit of handles, exclusive, so that collecting the free handles takes little time.
 const MAX_HANDLE: u32 = 1 << 26;
-/// Counters of events stay below this.
+/// Upper limit of counters of events, exclusive, so that they never overflow 64 bits.
 const MAX_COUNT: u64 = 1 << 63;
 
 fn ensure(holds: bool, field: &str, problem: &'static str) -> Result<(), RestoreError> {
@@ -66,19 +67,20 @@ fn ensure(holds: bool, field: &str, problem: &'static str) -> Result<(), Restore
 }
 
 impl Pool {
-    /// A pool that goes on where the snapshot was taken.
+    /// Restores a pool that continues from the moment at which the snapshot was taken.
     pub fn restore(snapshot: Snapshot) -> Result<Self, RestoreError> {
         check_clock(&snapshot)?;
-        let workers = restore_workers(snapshot.workers.as_ref(), snapshot.now)?;
+        let workers = restore_workers(snapshot.workers.as_ref(), snapshot.grants, snapshot.now)?;
         let names = restore_names(&snapshot)?;
         let bounded = snapshot.max_queue.is_some();
-        let tree = Tree::new(&snapshot.policy, snapshot.busy, names, bounded);
-        let engine = Engine {
-            limits: Limits {
+        let tree = PolicyTree::new(&snapshot.policy, snapshot.busy, names, bounded);
+        let engine = PoolEngine {
+            limits: PoolLimits {
                 max_queue: snapshot.max_queue,
                 queue_timeout: snapshot.queue_timeout,
                 brownout_wait: snapshot.brownout_wait,
                 busy: snapshot.busy,
+                overlap_credit: snapshot.overlap_credit,
             },
             capacity: snapshot.capacity,
             policy: snapshot.policy,
@@ -86,12 +88,12 @@ impl Pool {
             ticks: snapshot.ticks,
             next_seq: snapshot.next_seq,
             grants: snapshot.grants,
-            requests: Requests::new(),
+            requests: RequestTable::new(),
             workers,
             tree,
         };
-        let mut pool = Self { engine, book: Book::default() };
-        // The requests first, into a tree at rest, so that entering moves no counter that counts.
+        let mut pool = Self { engine, request_ids: PoolRequestIds::default() };
+        // The requests first, while the tree has no counters yet, so that entering them changes none that matter.
         let (mut last_seq, mut last_at, mut last_tick) = (None, Micros(0), Ticks(0));
         for (i, request) in snapshot.requests.into_iter().enumerate() {
             let field = format!("requests[{i}]");
@@ -120,24 +122,30 @@ impl Pool {
     fn restore_request(&mut self, from: RequestSnapshot, field: &str) -> Result<(), RestoreError> {
         check_request(&from, self, field)?;
         let engine = &mut self.engine;
-        let want = Want { pin: from.pin, allow: from.allow, requires: from.requires };
-        let mut request = Request::new(Seq(from.seq), from.at, from.tick);
+        let want = WorkerConstraints { pin: from.pin, allow: from.allow, requires: from.requires };
+        let mut request = PoolRequestState::new(SubmitSeq(from.seq), from.at, from.tick);
         request.cost = from.cost;
         request.input = from.input;
         request.cached_best = from.cached_best;
         request.quota = from.quota;
         request.priority = from.priority;
+        // A snapshot of the second edition of the rules states no timeouts: then the pool's timeout applies.
+        let timeout = from.timeout.into_iter().chain(engine.limits.queue_timeout).min();
+        request.timeout = timeout;
         request.weight = from.weight;
         request.cached = (!from.cached.is_empty()).then(|| Box::new(from.cached));
         request.want = engine.workers.intern(&want.sorted());
         request.queue = engine.tree.queue_for(&from.attributes);
         let (want, queue) = (request.want, request.queue);
-        let handle = Handle(from.handle);
+        let handle = RequestHandle(from.handle);
         let free = engine.requests.insert_at(handle, request);
         ensure(free, &format!("{field}.handle"), "is there twice")?;
-        self.book.insert(handle, Entry { id: from.id, attributes: from.attributes });
+        self.request_ids.insert(handle, RequestEntry { id: from.id, attributes: from.attributes });
         let Some(flight) = from.flight else {
             engine.requests.start_waiting(handle);
+            if timeout != engine.limits.queue_timeout {
+                engine.requests.note_deadline(handle);
+            }
             engine.workers.starts_to_wait(want);
             engine.tree.enter(handle, queue, &mut engine.requests, engine.now);
             return Ok(());
@@ -146,18 +154,18 @@ impl Pool {
         let levels = engine.tree.flows_around(queue).count();
         let fits = flight.generations.as_ref().is_none_or(|g| g.len() == levels);
         ensure(fits, &format!("{field}.flight.generations"), "one for each level")?;
-        let place = flight.place.map(|(worker, rank)| Place { worker, rank });
+        let place = flight.place.map(|(worker, rank)| WorkerRank { worker, rank });
         if let Some(place) = place {
-            engine.workers.board_again(place, flight.prefill);
+            engine.workers.restore_request(place, flight.prefill);
         }
-        let (_, restored) = engine.requests.start_flight(handle);
+        let (_, restored) = engine.requests.put_in_flight(handle);
         restored.granted_at = flight.granted_at;
         restored.number = flight.number;
         restored.charged = flight.generations.is_some();
         restored.generations = flight.generations.unwrap_or_default();
         restored.place = place;
         restored.prefill = flight.prefill;
-        restored.taken = flight.taken.map(|(epoch, units)| Taken { epoch, units });
+        restored.taken = flight.taken.map(|(epoch, units)| TakenQuota { epoch, units });
         Ok(())
     }
 }
@@ -171,7 +179,7 @@ fn check_clock(snapshot: &Snapshot) -> Result<(), RestoreError> {
 fn check_request(request: &RequestSnapshot, pool: &Pool, field: &str) -> Result<(), RestoreError> {
     let ensure = |holds, name: &str, problem| ensure(holds, &format!("{field}.{name}"), problem);
     let engine = &pool.engine;
-    ensure(pool.book.find(&request.id).is_none(), "id", "is there twice")?;
+    ensure(pool.request_ids.find(&request.id).is_none(), "id", "is there twice")?;
     ensure(request.handle < MAX_HANDLE, "handle", "must be below 2^26")?;
     ensure(request.seq < engine.next_seq, "seq", "must be below next_seq")?;
     ensure(request.at <= engine.now, "at", "is after the snapshot's time")?;
@@ -196,20 +204,20 @@ fn check_request(request: &RequestSnapshot, pool: &Pool, field: &str) -> Result<
     Ok(())
 }
 
-fn restore_names(snapshot: &Snapshot) -> Result<Names, RestoreError> {
-    let mut names = Names::default();
+fn restore_names(snapshot: &Snapshot) -> Result<FlowNames, RestoreError> {
+    let mut names = FlowNames::default();
     for (by, name) in &snapshot.holds {
         let number = names.intern(*by, name);
-        names.list[number as usize].said.held = true;
+        names.list[number as usize].directive.held = true;
     }
     for (by, name, weight) in &snapshot.weights {
         let number = names.intern(*by, name);
-        names.list[number as usize].said.weight = Some(*weight);
+        names.list[number as usize].directive.weight = Some(*weight);
     }
     for (i, cap) in snapshot.caps.iter().enumerate() {
         let number = names.intern(cap.by, &cap.flow);
         let name = &mut names.list[number as usize];
-        name.said.cap = Some(cap.slots);
+        name.directive.cap = Some(cap.slots);
         name.cap_meter = cap_meter(cap.cap_use, snapshot.now, &format!("caps[{i}]"))?;
     }
     Ok(names)
@@ -217,45 +225,56 @@ fn restore_names(snapshot: &Snapshot) -> Result<Names, RestoreError> {
 
 fn restore_workers(
     snapshot: Option<&WorkersSnapshot>,
+    grants: u64,
     now: Micros,
-) -> Result<Workers, RestoreError> {
-    let mut workers = Workers::new();
+) -> Result<PoolWorkers, RestoreError> {
+    let mut workers = PoolWorkers::new();
     let Some(snapshot) = snapshot else { return Ok(workers) };
     ensure(snapshot.next_number < 1 << 31, "workers.next_number", "must be below 2^31")?;
-    workers.named = true;
+    workers.has_workers = true;
     workers.next_number = snapshot.next_number;
     let mut names = BTreeSet::new();
     let mut last = None;
     for (i, from) in snapshot.list.iter().enumerate() {
         let field = format!("workers.list[{i}]");
-        let said = &from.said;
+        let said = &from.settings;
         ensure(last < Some(from.number), &field, "numbers must rise from worker to worker")?;
         ensure(from.number < snapshot.next_number, &field, "its number must be below next_number")?;
         ensure(names.insert(&said.name), &field, "its name is there twice")?;
         ensure(said.ranks.unwrap_or(1) <= MAX_RANKS, &field, "it has too many ranks")?;
         ensure(said.state != Some(WorkerState::Gone), &field, "a gone worker is not listed")?;
         ensure(from.epochs < MAX_COUNT, &field, "epochs: must be below 2^63")?;
+        ensure(
+            from.last_grants.len() <= MAX_RANKS as usize,
+            &field,
+            "last_grants: too many ranks",
+        )?;
+        let known = from.last_grants.iter().all(|number| *number <= grants);
+        ensure(known, &field, "last_grants: must not be above grants")?;
+        let trimmed = from.last_grants.last() != Some(&0);
+        ensure(trimmed, &field, "last_grants: must end with a rank that had one")?;
         last = Some(from.number);
-        let mut worker = Worker::from_change(said, now);
+        let mut worker = WorkerRecord::from_change(said, now);
         worker.epochs = from.epochs;
+        worker.set_last_grants(&from.last_grants);
         let burst = worker.burst;
-        let restore = |per_minute: Option<Option<PerMinute>>, level: Option<LevelSnapshot>| {
+        let restore = |per_minute: Option<Option<PerMinute>>, level: Option<RateLevelSnapshot>| {
             let (per_minute, level) = match (per_minute.flatten(), level) {
                 (Some(per_minute), Some(level)) => (per_minute, level),
                 (None, None) => return Ok(None),
                 _ => return ensure(false, &field, "a rate has a level").map(|()| None),
             };
             ensure(level.epoch <= from.epochs, &field, "a level's epoch is one of its worker's")?;
-            let mut rate = Rate::new(per_minute, burst, now, level.epoch);
+            let mut rate = WorkerRate::new(per_minute, burst, now, level.epoch);
             rate.level = level.level;
-            rate.confine(burst);
+            rate.clamp_level(burst);
             ensure(rate.level == level.level, &field, "a level is out of its bounds")?;
             Ok(Some(rate))
         };
         worker.requests = restore(said.requests_per_minute, from.requests)?;
         worker.tokens = restore(said.tokens_per_minute, from.tokens)?;
         workers.add(from.number, worker);
-        workers.relimit(from.number, now);
+        workers.update_limit(from.number, now);
     }
     Ok(workers)
 }
@@ -282,7 +301,7 @@ fn flow_meter(
         let problem = "meter: rise, fall and worst must be below 2^64";
         return Err(RestoreError { field: field.into(), problem });
     };
-    Ok(FlowMeter::restored(Counters { due, floor, got, rise, fall, worst }, waits))
+    Ok(FlowMeter::restored(FlowMeterCounters { due, floor, got, rise, fall, worst }, waits))
 }
 
 fn cap_meter(from: CapUseSnapshot, now: Micros, field: &str) -> Result<CapMeter, RestoreError> {
@@ -290,9 +309,10 @@ fn cap_meter(from: CapUseSnapshot, now: Micros, field: &str) -> Result<CapMeter,
     Ok(CapMeter::restored(from.used, from.allowed, now))
 }
 
-/// `listed`: the flows that have requests, each with whether the snapshot has come to it.
+/// Restores the counters of a node and of the nodes inside it. `listed` has one entry per flow with requests; the entry
+/// is set to true once the snapshot has named the flow.
 fn restore_node(
-    tree: &mut Tree,
+    tree: &mut PolicyTree,
     node: u32,
     from: NodeSnapshot,
     field: &str,
@@ -312,7 +332,7 @@ fn restore_node(
                 waits[flow.local as usize] = flow.waiting > 0;
             }
             for ((class, waits), from) in (0..).zip(waits).zip(classes) {
-                let ClassSnapshot { deficit, reached, meter } = from;
+                let DrrClassSnapshot { deficit, reached, meter } = from;
                 let sane = deficit < MAX_DEFICIT && reached < MAX_DEFICIT;
                 ensure(sane, field, "classes: credit must be below 2^65")?;
                 ensure(deficit <= reached, field, "classes: deficit is more than reached")?;
@@ -339,8 +359,9 @@ fn restore_node(
             ensure(sane, field, "history: its totals must be below 2^96")?;
             load.alpha = alpha.millionths();
             load.history = history;
-            load.begin();
+            load.mark_begun();
         }
+        (Discipline::Bands(_), NodeCounters::Bands) => {}
         _ => return ensure(false, field, "its counters are of another kind than its policy"),
     }
     let level = tree.nodes[node as usize].level.clone();
@@ -356,7 +377,7 @@ fn restore_node(
 }
 
 fn restore_flow(
-    tree: &mut Tree,
+    tree: &mut PolicyTree,
     index: u32,
     from: FlowSnapshot,
     field: &str,
@@ -370,35 +391,42 @@ fn restore_flow(
         let flow = &tree.flows[index as usize];
         (flow.node, flow.local, flow.child, flow.waiting > 0)
     };
-    match (&mut tree.nodes[node as usize].discipline, from.share, from.load_got) {
-        (Discipline::Share(share), Some(from), None) => {
+    let discipline = &mut tree.nodes[node as usize].discipline;
+    match (discipline, from.share, from.load_got, from.band) {
+        (Discipline::Share(share), Some(from), None, None) => {
             check_share_flow(&from, share.virtual_time, share.moments, field)?;
             let state = &mut share.flows[local as usize];
             (state.base, state.served, state.pending) = (from.base, from.served, from.pending);
             (state.generation, state.stopped) = (from.generation, from.stopped);
             (state.moment, state.new, state.waits) = (from.moment, from.new, waits);
             let (fallen, rise, ended) = from.bound;
-            state.bound = BoundState { fallen, rise, ended };
+            state.bound = LagBoundState { fallen, rise, ended };
             state.meter = flow_meter(from.meter, waits, field)?;
             share.meter.restore(local, &mut state.meter, state.weight);
             state.cap_meter = cap_meter(from.cap_use, now, field)?;
             state.refresh();
         }
-        (Discipline::Load(load), None, Some(got)) => {
+        (Discipline::Load(load), None, Some(got), None) => {
             ensure(got.unsigned_abs() < MAX_SCORE, field, "got: must be within 2^120")?;
             load.flows[local as usize].got = got;
         }
-        (Discipline::Drr(_), None, None) => {}
+        (Discipline::Bands(bands), None, None, Some(from)) => {
+            ensure(from.got.unsigned_abs() < MAX_SCORE, field, "got: must be within 2^120")?;
+            let state = &mut bands.classes[local as usize];
+            state.got = from.got;
+            state.cap_meter = cap_meter(from.cap_use, now, field)?;
+        }
+        (Discipline::Drr(_), None, None, None) => {}
         _ => return ensure(false, field, "its counters are of another kind than its node"),
     }
     match (child, from.inside) {
-        (Child::Node(inside), Some(from)) => {
+        (FlowChild::Node(inside), Some(from)) => {
             restore_node(tree, inside, *from, &format!("{field}.inside"), listed, now)?;
         }
-        (Child::Queue(_), None) => {}
+        (FlowChild::Queue(_), None) => {}
         _ => return ensure(false, field, "what is inside it is not what its policy says"),
     }
-    // The counters are in place; the next look shows them to the node.
+    // The counters are in place; the next look reports them to the node.
     tree.mark_flow(index);
     Ok(())
 }
@@ -419,16 +447,18 @@ fn check_share_flow(
     ensure(from.moment <= moments, field, "moment: is after the node's")
 }
 
-/// A flow with requests has counters, which 0 would not stand for.
-fn check_listed(tree: &Tree, listed: &[bool]) -> Result<(), RestoreError> {
+/// Checks that the snapshot lists every flow with requests, because a flow that is not listed would get wrong counters
+/// of 0.
+fn check_listed(tree: &PolicyTree, listed: &[bool]) -> Result<(), RestoreError> {
     match (0..).zip(listed).find(|(_, listed)| !**listed) {
         None => Ok(()),
         Some((flow, _)) => ensure(false, &flow_field(tree, flow), "is missing, but has requests"),
     }
 }
 
-/// What a share flow has pending is what is in flight of its present generation.
-fn check_pending(engine: &Engine) -> Result<(), RestoreError> {
+/// Checks that the pending tokens of each share flow are the summed costs of its requests in flight in the present
+/// generation.
+fn check_pending(engine: &PoolEngine) -> Result<(), RestoreError> {
     let tree = &engine.tree;
     let mut pending: Vec<u128> = vec![0; tree.flows.len()];
     for handle in engine.requests.handles_in_flight() {
@@ -456,7 +486,7 @@ fn check_pending(engine: &Engine) -> Result<(), RestoreError> {
     Ok(())
 }
 
-fn share_state(tree: &Tree, flow: u32) -> Option<&FlowState> {
+fn share_state(tree: &PolicyTree, flow: u32) -> Option<&ShareFlowState> {
     let flow = &tree.flows[flow as usize];
     match &tree.nodes[flow.node as usize].discipline {
         Discipline::Share(share) => Some(&share.flows[flow.local as usize]),
@@ -464,8 +494,8 @@ fn share_state(tree: &Tree, flow: u32) -> Option<&FlowState> {
     }
 }
 
-/// Where a snapshot lists a flow.
-fn flow_field(tree: &Tree, flow: u32) -> String {
+/// Returns the path of the field under which a snapshot lists a flow.
+fn flow_field(tree: &PolicyTree, flow: u32) -> String {
     let flow = &tree.flows[flow as usize];
     let node = &tree.nodes[flow.node as usize];
     let around = match node.parent {

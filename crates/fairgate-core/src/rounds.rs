@@ -1,40 +1,42 @@
-//! The rounds that each ready class of a ring still needs: a segment tree with lazy subtraction.
+//! The rounds that each ready class of a ring still needs, kept in a segment tree with lazy subtraction.
 //!
-//! Deficit round robin asks three things of its ring: the first class, from a position on, that needs at
-//! most so many rounds; the least that any needs; and to give a round (or many) to every ready class of a
-//! stretch. Each is O(log classes) here. A subtraction that covers a whole subtree is noted at its root
-//! (`given`) and never pushed down: a leaf's value is what it stores less what its ancestors gave.
+//! Deficit round robin needs three operations on its ring. It must find the first class, starting from a given index,
+//! that needs at most a given number of rounds. It must find the smallest number of rounds that any class needs. And it
+//! must give rounds to every ready class in a range of indexes. Each operation is O(log classes) here. A subtraction
+//! that covers a whole subtree is noted at the root of the subtree (`given`) and not pushed down, so the value of a
+//! leaf is its stored value minus the rounds that its ancestors gave.
 //!
-//! Values are 64 bits wide. Rounds stay below [`MOST`], and what was given is pushed down before it could reach it.
+//! Values are 64 bits wide. Rounds stay below [`MAX_ROUNDS`], and rounds given are pushed down to the leaves before
+//! their sum could reach that limit.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A position without a value.
+/// The stored value of an index that has no class ready.
 const NONE: u64 = u64::MAX;
 
-/// Rounds stay below this; whoever needs more cannot use this tree.
-pub(crate) const MOST: u64 = 1 << 62;
+/// Upper limit of the rounds in this tree, exclusive. A class that needs more rounds cannot use the tree.
+pub(crate) const MAX_ROUNDS: u64 = 1 << 62;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Rounds {
-    /// The number of leaves, a power of two; node 1 is the root, leaf `i` is node `leaves + i`.
+pub(crate) struct RoundsTree {
+    /// Number of leaves, a power of two; node 1 is the root, leaf `i` is node `leaves + i`.
     leaves: usize,
-    /// The least value below each node, after what the node itself gave.
+    /// The least value of the leaves below each node, minus the rounds noted at the node itself.
     least: Vec<u64>,
     given: Vec<u64>,
-    /// No leaf has been given more than this by its ancestors.
+    /// Upper limit of the rounds that the ancestors of any one leaf have given it.
     given_most: u64,
 }
 
-impl Rounds {
-    /// A ring of that many positions, none of which has a value.
+impl RoundsTree {
+    /// Creates a ring with this many indexes, none of which has a value.
     pub(crate) fn new(positions: usize) -> Self {
         let leaves = positions.next_power_of_two();
         Self { leaves, least: vec![NONE; 2 * leaves], given: vec![0; leaves], given_most: 0 }
     }
 
-    /// The rounds that a position needs, where it has a value.
+    /// Returns the rounds that the class at an index needs; `None` if the index has no value.
     pub(crate) fn get(&self, position: u32) -> Option<u64> {
         let leaf = self.leaves + position as usize;
         (self.least[leaf] != NONE).then(|| self.least[leaf] - self.given_above(leaf))
@@ -50,7 +52,7 @@ impl Rounds {
         given
     }
 
-    /// Sets what a position needs, below [`MOST`], or takes its value away.
+    /// Sets the rounds that the class at an index needs, which must be below [`MAX_ROUNDS`]; `None` removes the value.
     pub(crate) fn set(&mut self, position: u32, rounds: Option<u64>) {
         let leaf = self.leaves + position as usize;
         let value = match rounds {
@@ -66,7 +68,7 @@ impl Rounds {
         }
     }
 
-    /// Works a node out from those below it; says whether that changed it.
+    /// Computes the value of a node from the two nodes below it. Returns true if the value has changed.
     #[inline]
     fn refresh(&mut self, node: usize) -> bool {
         let least = self.least[2 * node].min(self.least[2 * node + 1]);
@@ -88,17 +90,17 @@ impl Rounds {
         }
     }
 
-    /// The least that any position needs.
+    /// Returns the smallest number of rounds that any class needs; `None` if no index has a value.
     pub(crate) fn least(&self) -> Option<u64> {
         (self.least[1] != NONE).then(|| self.least[1])
     }
 
-    /// Gives that many rounds to every position with a value in `from..to`; none may need fewer.
+    /// Gives rounds to every index in `from..to` that has a value. Each of these must need at least that many rounds.
     pub(crate) fn give(&mut self, from: u32, to: u32, rounds: u64) {
         if from >= to || rounds == 0 {
             return;
         }
-        if self.given_most >= MOST - rounds {
+        if self.given_most >= MAX_ROUNDS - rounds {
             self.push_down();
         }
         self.given_most += rounds;
@@ -131,7 +133,7 @@ impl Rounds {
         }
     }
 
-    /// Brings what was given down to the leaves, so that all is small again.
+    /// Pushes the rounds given down to the leaves, so that the stored values are small again.
     fn push_down(&mut self) {
         for node in 1..self.leaves {
             let given = core::mem::take(&mut self.given[node]);
@@ -142,10 +144,11 @@ impl Rounds {
         self.given_most = 0;
     }
 
-    /// The first position from `from` on that needs at most `rounds`.
+    /// Returns the first index, starting at `from`, whose class needs at most `rounds`; `None` if there is none up to
+    /// the end.
     pub(crate) fn first_within(&self, from: u32, rounds: u64) -> Option<u32> {
         let mut node = self.leaves + from as usize;
-        // It grows by what the ancestors of `node` gave, so that it compares with stored values.
+        // The sum includes the rounds that the ancestors of `node` gave, so that it compares with stored values.
         let mut most = rounds + self.given_above(node);
         while self.least[node] > most {
             // On to the next subtree: up from a right child, then across.
@@ -178,7 +181,7 @@ mod tests {
     #[test]
     fn agrees_with_a_plain_list() {
         for positions in [1u32, 2, 3, 7, 64, 100] {
-            let mut tree = Rounds::new(positions as usize);
+            let mut tree = RoundsTree::new(positions as usize);
             let mut list: Vec<Option<u64>> = alloc::vec![None; positions as usize];
             let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ u64::from(positions);
             let mut next = |below: u32| {

@@ -1,84 +1,101 @@
-//! Share score over weighted flows: who has had the least for its weight goes next.
+//! Share score over weighted flows. The flow with the least service per weight goes next.
+//!
+//! # Sources
+//! The score is that of obleth's page "DRR Algorithm" (`share_score = served_tokens / weight`, the lowest goes next),
+//! with its hierarchical slots as `partition`. The fluid that it approximates is generalised processor sharing: A.
+//! Parekh and R. Gallager, "A Generalized Processor Sharing Approach to Flow Control in Integrated Services Networks:
+//! The Single-Node Case" (1993). A flow that starts to wait starts at virtual time at the lowest, as in P. Goyal, H.
+//! Vin and H. Cheng, "Start-time Fair Queueing" (1996). Counters of tokens per tenant that are lifted when a tenant
+//! returns, and that count real tokens, are also those of Y. Sheng et al., "Fairness in Serving Large Language Models"
+//! (2024), the virtual token counter. Departures: requests in flight count at their estimates until they end, virtual
+//! time moves only with tokens really used, and new flows do not hold it down; see the four rules below.
 //!
 //! # The discipline
-//! Think of a fluid that gives every waiting flow *i* its part wᵢ/W of each token served. After such
-//! service all flows would stand at the same normalised height, tokens per weight; call it virtual time
-//! *V*. Real requests are whole and run side by side, so each flow keeps its own height
+//! Imagine a fluid that gives every waiting flow *i* its part wᵢ/W of each token served. All flows would then have the
+//! same service per weight; call it virtual time *V*. Real requests are indivisible and run side by side, so each flow
+//! has its own
 //!
 //! ```text
 //!     settledᵢ = baseᵢ + ⌊servedᵢ · 2³² / wᵢ⌋              tokens that ended
 //!     scoreᵢ   = baseᵢ + ⌊(servedᵢ + pendingᵢ) · 2³² / wᵢ⌋   and those in flight, at their estimates
 //! ```
 //!
-//! and a free slot goes to the lowest score among the ready, ties to the flow whose last grant (or start) is longer
-//! ago: the classic `share_score = served / weight`, in exact integers of 2⁻³² tokens per weight. With weights 500 and
-//! 50, 1000 tokens are scores 2 and 20, so the heavier flow is picked ten times as often.
+//! and a free slot goes to the lowest score among the ready flows. Ties go to the flow whose last grant (or start) is
+//! longer ago. Scores are exact integers of 2⁻³² tokens per weight. With weights 500 and 50, 1000 tokens are scores 2
+//! and 20, so the heavier flow is picked ten times as often.
 //!
-//! Four things make it hold in practice:
+//! Four rules make this work in practice:
 //!
-//! * **Real usage.** When a request ends, its estimate leaves `pending` and its real tokens enter `served`. At each
-//!   grant V ← max(V, min(highest settled, lowest score of those that are not new)) over the ready flows. So V moves
-//!   only with tokens really used, and an inflated estimate delays its owner (the score counts pending) and nobody else.
-//! * **The idle bank nothing.** A flow that starts to wait below V starts at V, with a new generation; what
-//!   it still had in flight from before can then cost it more, but not earn it a refund.
-//! * **The fresh hold nobody up.** A flow that starts at or below V is *new* until its first grant. New flows do not
-//!   hold V down: else names that come fresh with every request would keep it still, and start again and again
+//! * **Real usage counts.** When a request ends, its estimate leaves `pending` and its real tokens enter `served`. At
+//!   each grant V ← max(V, min(highest settled, lowest score of the flows that are not new)) over the ready flows. So V
+//!   moves only with tokens really used, and an inflated estimate delays its own flow (the score counts pending) and no
+//!   other.
+//! * **An idle flow saves up nothing.** A flow that starts to wait below V starts at V, with a new generation. Its
+//!   requests that are still in flight from before can then cost it more, but not earn it a refund.
+//! * **A new flow holds nobody up.** A flow that starts at or below V is *new* until its first grant. New flows do not
+//!   hold V down: otherwise names that are fresh with every request would keep V still, and would start again and again
 //!   beside a flow that pays.
-//! * **The kept bank nothing and lose nothing.** A flow that had work but was not ready (held, at its cap, no open
-//!   worker) and returns below V is lifted to V, but by no more than V rose meanwhile. What it was behind before, it is
-//!   still; what it missed by not being ready is not made up for; and what was served to it at its cap, which put its
-//!   score up already, is not charged a second time.
+//! * **A kept flow saves up nothing and loses nothing.** A flow that had work but was not ready (held, at its cap, no
+//!   open worker) and returns below V is lifted to V, but by no more than V rose meanwhile. It stays as far behind as
+//!   it was before; service that it missed while it was not ready is not made up for; and service that it got at its
+//!   cap, which raised its score already, is not charged a second time.
 //!
-//! With `partition` the pool's slots are first divided by weight ([`crate::apportion`]) among the flows that
-//! are ready or have requests in flight; a ready flow with fewer in flight than its slots goes before any other, and a
-//! slot that no such flow wants is lent to the lowest score.
+//! With `partition` the pool's slots are first divided by weight ([`crate::apportion`]) among the flows that are ready
+//! or have requests in flight. A ready flow with fewer requests in flight than slots goes before any other, and a slot
+//! that no such flow wants is lent to the lowest score.
 //!
 //! # In logarithmic time
-//! A flow's score changes only by what happens to that flow. Three tournaments (`ranking.rs`) over the ready flows
-//! have the lowest score of those that are new, of those that are not, and the highest settled at hand; an event plays
-//! one entry of each again at most: O(log n). Partition keeps a sorted set of those below their slots; slots are divided anew
-//! only when a flow comes, goes or is re-weighed or the capacity changes, which costs O(n log n) over the n ≤ capacity
-//! active flows.
+//! A flow's score changes only by events of that flow. Three tournaments (`ranking.rs`) over the ready flows keep the
+//! lowest score of the new flows, the lowest of the others, and the highest settled. An event updates at most one entry
+//! of each: O(log n). Partition keeps a sorted set of the flows below their slots. Slots are divided again only when a
+//! flow becomes active or inactive, a weight changes or the capacity changes, which costs O(n log n) over the n ≤
+//! capacity active flows.
 //!
-//! A flow that is idle, has nothing in flight and whose score is below V (or is 0) carries nothing that its return would
-//! not set anew: it is forgotten. Idle flows above V wait in order of their scores until V has passed them, so a name
-//! that came once costs memory only for as long as it is ahead.
+//! Flows whose heads wait for the same workers become ready and stop being so at the same looks. They form groups
+//! (`share/groups.rs`), which a look changes as a whole, so a full worker with a thousand tenants waiting for it costs
+//! no more than one with ten.
+//!
+//! A flow that is idle, has nothing in flight and whose score is below V (or is 0) has no state that its return would
+//! not reset: it is forgotten. Idle flows above V are kept in order of their scores until V has passed them, so a name
+//! that was seen once costs memory only for as long as it is ahead.
 //!
 //! # The bound
-//! *Between two flows* that are ready all the time: when *i* is granted, scoreᵢ ≤ scoreⱼ, so right after it
-//! scoreᵢ − scoreⱼ ≤ cᵢ/wᵢ. Until the next grant of *i* that distance grows only by what ends otherwise than
-//! estimated: overruns of *i*, refunds of *j*. Both are bounded by what the two have in flight. So with e the largest sum
-//! of overruns, or of refunds, of requests of a flow that were in flight together,
+//! *Between two flows* that are ready all the time: when *i* is granted, scoreᵢ ≤ scoreⱼ, so right after it scoreᵢ −
+//! scoreⱼ ≤ cᵢ/wᵢ. Until the next grant of *i* that distance grows only by errors of estimates: overruns of *i*,
+//! refunds of *j*. Both are bounded by the requests that the two have in flight. So with e the largest sum of overruns,
+//! or of refunds, of requests of a flow that were in flight together,
 //!
 //! ```text
 //!     | scoreᵢ − scoreⱼ | ≤ (cᵢ + eᵢ)/wᵢ + (cⱼ + eⱼ)/wⱼ
 //! ```
 //!
-//! which does not grow with time: tokens served per weight converge on 1 : 1. It holds whatever limits the pool
-//! (capacity, slots, thresholds, rates), for it speaks of grants only.
+//! which does not grow with time: tokens served per weight converge on 1 : 1. The bound is true whatever limits the
+//! pool (capacity, slots, thresholds, rates), because it depends on grants only.
 //!
-//! *Against virtual time.* Let lagᵢ = V − settledᵢ, in tokens per weight: over 0, the flow is behind its share. Take a
+//! *Against virtual time.* Let lagᵢ = V − settledᵢ, in tokens per weight: above 0, the flow is behind its share. Take a
 //! flow that waits, not partitioned.
 //!
-//! Behind: V rises at a grant only to the lowest score of those that are not new, so right after each rise V ≤ scoreᵢ
-//! for an *i* that is ready and not new, and until the next one scoreᵢ can fall only by `fallenᵢ`: what refunds (and a
-//! weight that grew) took off it. A flow that stops being new below V begins with that distance as its `fallen`. Not
-//! ready, V − scoreᵢ and fallenᵢ keep their difference, by the rule of the kept. Hence, as scoreᵢ − settledᵢ is
-//! pendingᵢ/wᵢ,
+//! Behind: V rises at a grant only to the lowest score of the flows that are not new. So right after each rise V ≤
+//! scoreᵢ for an *i* that is ready and not new, and until the next rise scoreᵢ can fall only by `fallenᵢ`: the amount
+//! that refunds (and a weight that grew) took off it. A flow that stops being new below V begins with that distance as
+//! its `fallen`. While it is not ready, V − scoreᵢ and fallenᵢ keep their difference, by the fourth rule. Hence, as
+//! scoreᵢ − settledᵢ is pendingᵢ/wᵢ,
 //!
 //! ```text
 //!     lagᵢ ≤ pendingᵢ/wᵢ + fallenᵢ
 //! ```
 //!
-//! and while fallenᵢ is what keeps it behind, scoreᵢ < V: only flows that are below V too can go before it, and they
-//! cannot move V. A new flow may be passed by V while others that are as new go before it; its bound says so.
+//! and while fallenᵢ keeps it behind, scoreᵢ < V: only flows that are below V too can go before it, and they cannot
+//! move V. V may pass a new flow while other new flows go before it; its bound includes this.
 //!
 //! Ahead: at its last grant its score was the lowest, so V was raised to at least its settled. Since then settledᵢ grew
-//! only by what ended: `endedᵢ` tokens, all of them in flight at that grant. Hence −lagᵢ ≤ endedᵢ/wᵢ. (Where it has had
-//! no grant since it started to wait: it started at or above V, at the height that earlier service put it to.)
+//! only by requests that ended: `endedᵢ` tokens, all of them in flight at that grant. Hence −lagᵢ ≤ endedᵢ/wᵢ. (If it
+//! has had no grant since it started to wait, it started at or above V, at the height that earlier service gave it.)
 //!
-//! Nobody is further behind than its own estimates in flight and refunds, nobody further ahead than its own
-//! answers that just ended: other flows' behaviour does not enter.
+//! No flow is further behind than its own estimates in flight and refunds, and none is further ahead than its own
+//! requests that just ended: the behaviour of other flows does not matter.
+
+mod groups;
 
 use core::cmp::Ordering;
 
@@ -87,68 +104,79 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use self::groups::{GroupMembership, ShareGroups};
 use crate::apportion::apportion;
-use crate::arbiter::{Arbiter, Context, Ended, Local, Pick, Touched, View};
-use crate::meter::{CapLoad, CapMeter, FlowMeter, NodeMeter, Presence};
-use crate::ranking::{self, Ranking};
+use crate::arbiter::{
+    Arbiter, ArbiterContext, EndedRequest, FlowPick, FlowUpdate, LocalFlow, SettleEffect,
+};
+use crate::meter::{CapLoad, CapMeter, FlowMeter, FlowPresence, NodeMeter};
+use crate::ranking::{self, KeyRanking};
 use crate::units::{Tokens, Weight};
 
-/// Scores and virtual time: 2⁻³² tokens per weight.
+/// A score or virtual time, in 2⁻³² tokens per weight.
 pub(crate) type Score = u128;
 
 const SCALE_BITS: u32 = 32;
 
-/// The state of a share node.
+/// The state of a share node, with its flows and virtual time.
 #[derive(Clone, Debug)]
-pub(crate) struct Share {
-    pub(crate) flows: Vec<FlowState>,
-    free: Vec<Local>,
+pub(crate) struct ShareState {
+    pub(crate) flows: Vec<ShareFlowState>,
+    free: Vec<LocalFlow>,
     pub(crate) virtual_time: Score,
-    /// How often virtual time has risen.
+    /// Number of times that virtual time has risen.
     pub(crate) rises: u64,
-    /// The number of the next moment.
+    /// Number of moments given out so far; a moment is a number that orders grants and starts within the node.
     pub(crate) moments: u64,
-    /// The ready flows that are not new; the lowest of these and of the new goes next.
-    old: Ranking<Key>,
-    /// The ready flows that are new.
-    fresh: Ranking<Key>,
+    /// The ready flows that are not new. The flow with the lowest score of these and of `fresh` goes next.
+    old: KeyRanking<ScoreKey>,
+    /// The ready flows that are new, which means that they started at or below virtual time and have had no grant
+    /// since.
+    fresh: KeyRanking<ScoreKey>,
+    /// The groups of flows that become ready and stop being ready together; a member of a group is in neither ranking.
+    /// `None` until a flow first watches a worker.
+    groups: Option<Box<ShareGroups>>,
     highest: HighestSettled,
-    /// The flows without requests that are ahead of virtual time, and therefore remembered.
-    idle: BTreeSet<(Score, Local)>,
-    partition: Option<Box<Partition>>,
+    /// The flows without requests whose score is above virtual time, and which are therefore remembered.
+    idle: BTreeSet<(Score, LocalFlow)>,
+    partition: Option<Box<SlotPartition>>,
     pub(crate) meter: NodeMeter,
 }
 
-/// The highest settled of the ready flows, or as much of it as is asked.
+/// The highest settled score of the ready flows, computed only as far as it is needed.
 ///
-/// A grant asks for the lesser of that and the lowest score, and most often some flow is known to be above the lowest
-/// score: then its exact height does not matter. Only where none is, the changes noted since are entered.
+/// A grant needs the lesser of the highest settled score and the lowest score. Usually one flow is known whose settled
+/// score is above the lowest score, and then the exact maximum does not matter. Only if no such flow is known, the
+/// changes noted since the last computation are entered into the ranking.
 #[derive(Clone, Debug)]
 struct HighestSettled {
-    /// A flow that was the highest when that was last found out.
-    witness: Local,
-    /// The ready flows by !settled, so that the lowest is the highest, but for what is in `changed`. Rarely asked.
-    ranking: Box<Ranking<Score>>,
-    changed: Vec<Local>,
+    /// The flow that had the highest settled score at the last full computation.
+    witness: LocalFlow,
+    /// The ready flows ranked by `!settled`, so that the lowest key is the highest settled score. Flows in `changed`
+    /// are not up to date. Rarely read.
+    ranking: Box<KeyRanking<Score>>,
+    changed: Vec<LocalFlow>,
 }
 
 impl Default for HighestSettled {
     fn default() -> Self {
-        Self { witness: 0, ranking: Box::new(Ranking::new()), changed: Vec::new() }
+        Self { witness: 0, ranking: Box::new(KeyRanking::new()), changed: Vec::new() }
     }
 }
 
 impl HighestSettled {
-    /// The highest settled, or anything from `enough` on that is not above it.
-    fn find(&mut self, flows: &mut [FlowState], enough: Score) -> Score {
-        let witness = flows.get(self.witness as usize).filter(|flow| flow.ready);
+    /// Returns the highest settled score, or any settled score of at least `enough` that is not above the highest.
+    fn find(&mut self, flows: &mut [ShareFlowState], enough: Score) -> Score {
+        let witness = flows.get(self.witness as usize);
+        let witness = witness.filter(|flow| flow.ready && flow.member.is_none());
         if let Some(flow) = witness.filter(|flow| flow.settled >= enough) {
             return flow.settled;
         }
         for flow in self.changed.drain(..) {
             let state = &mut flows[flow as usize];
             state.settled_noted = false;
-            self.ranking.set(flow, if state.ready { !state.settled } else { Score::MAX });
+            let is_ranked = state.ready && state.member.is_none();
+            self.ranking.set(flow, if is_ranked { !state.settled } else { Score::MAX });
         }
         match self.ranking.lowest() {
             Some((flow, not_settled)) => {
@@ -159,7 +187,7 @@ impl HighestSettled {
         }
     }
 
-    fn note(&mut self, flow: Local, state: &mut FlowState) {
+    fn note(&mut self, flow: LocalFlow, state: &mut ShareFlowState) {
         if !state.settled_noted {
             state.settled_noted = true;
             self.changed.push(flow);
@@ -167,54 +195,64 @@ impl HighestSettled {
     }
 }
 
-/// A score and the moment that decides between equal ones. Moments are unique in a node.
-type Key = (Score, u64);
+/// A score, and the moment that breaks ties between equal scores. Moments are unique in a node.
+type ScoreKey = (Score, u64);
 
-/// One flow.
+/// State of one flow of a share node.
 #[derive(Clone, Debug)]
-pub(crate) struct FlowState {
+pub(crate) struct ShareFlowState {
     pub(crate) base: Score,
     pub(crate) served: u128,
     pub(crate) pending: u128,
     pub(crate) generation: u64,
     pub(crate) weight: Weight,
-    /// The cap that the policy gives this copy of the flow.
+    /// The cap that the policy gives the flow, which counts separately in each copy of the node.
     pub(crate) cap: Option<u64>,
-    /// When it was last granted something or started as new.
+    /// The moment of the flow's last grant, or of the flow's start as new.
     pub(crate) moment: u64,
-    /// Whether it started at or below virtual time and has had no grant since.
+    /// True if the flow started at or below virtual time and has had no grant since.
     pub(crate) new: bool,
-    /// Whether something waited in it at the last look.
+    /// True if a request waited in the flow at the last look.
     pub(crate) waits: bool,
-    /// Virtual time when the flow stopped being ready while something waited in it.
+    /// Virtual time when the flow stopped being ready while a request waited in it; `None` if the flow is ready or
+    /// idle.
     pub(crate) stopped: Option<Score>,
-    /// Both as of the last change, so that they are divided once.
+    /// Tokens per weight of the flow's ended requests, stored so that the division is done only once per change.
+    /// `score` is stored likewise, and also counts the requests in flight.
     settled: Score,
     score: Score,
     ready: bool,
-    /// Whether it stands among the changes of [`HighestSettled`].
+    /// True if the flow is among the changes of [`HighestSettled`].
     settled_noted: bool,
-    /// Whether it may have a key among the new.
+    /// True if the flow may have a key in the ranking of new flows.
     ranked_new: bool,
     in_flight: u32,
-    pub(crate) bound: BoundState,
+    /// The group whose demand the flow watches. `may_join` is true if the flow may join that group, and `is_single` is
+    /// true if changes of the demand are reported to this flow individually.
+    group: Option<u32>,
+    may_join: bool,
+    is_single: bool,
+    /// Membership of the flow in its group. While the flow is a member, `base`, `stopped`, `ready`, `bound` and `meter`
+    /// have the values from when it joined; see [`ShareState::flow_now`].
+    member: Option<GroupMembership>,
+    pub(crate) bound: LagBoundState,
     pub(crate) meter: FlowMeter,
     pub(crate) cap_meter: CapMeter,
 }
 
-/// What the bound needs to know of a flow beside its counters; no decision depends on it.
+/// The state of a flow that only the bound on its lag needs; no decision depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct BoundState {
-    /// How far the score has fallen since virtual time last rose while the flow was ready.
+pub(crate) struct LagBoundState {
+    /// Amount by which the flow's score has fallen since virtual time last rose while the flow was ready.
     pub(crate) fallen: Score,
-    /// The rise up to which `fallen` counts.
+    /// Value of [`ShareState::rises`] up to which `fallen` counts.
     pub(crate) rise: u64,
-    /// How far settled has grown since it was last at or below virtual time for certain.
+    /// Growth of the flow's settled score since that score was last known to be at or below virtual time.
     pub(crate) ended: Score,
 }
 
-impl BoundState {
-    /// Brings it up to date. A rise of virtual time makes it anew, but not while the flow has stopped being ready.
+impl LagBoundState {
+    /// Resets the state if virtual time has risen since the last call, except while the flow has stopped being ready.
     fn renew(&mut self, stopped: bool, rises: u64) {
         if !stopped && self.rise != rises {
             self.fallen = 0;
@@ -223,24 +261,24 @@ impl BoundState {
     }
 }
 
-/// The hierarchical slots of a partitioned root.
+/// The slots of a partitioned root, divided among its flows.
 #[derive(Clone, Debug, Default)]
-struct Partition {
+struct SlotPartition {
     /// The flows that are ready or have requests in flight, by name.
-    active: BTreeMap<Arc<str>, Local>,
+    active: BTreeMap<Arc<str>, LocalFlow>,
     names: Vec<Arc<str>>,
-    /// Slots by flow, where `divided` says for how many they were divided.
+    /// Slots of each flow. Valid only if `divided` is the capacity for which they were divided.
     slots: Vec<u64>,
     divided: Option<u64>,
-    /// Whether the slots were enough for all; where not, scores alone decide.
+    /// True if there were at least as many slots as flows. If not, scores alone decide.
     enough: bool,
-    /// The ready flows with fewer in flight than their slots.
-    below: BTreeSet<(Key, Local)>,
-    /// The keys under which flows stand in `below`.
-    keys: Vec<Option<Key>>,
+    /// The ready flows with fewer requests in flight than slots.
+    below: BTreeSet<(ScoreKey, LocalFlow)>,
+    /// The key under which each flow is in `below`; `None` if the flow is not in it.
+    keys: Vec<Option<ScoreKey>>,
 }
 
-impl FlowState {
+impl ShareFlowState {
     fn new(weight: Weight, cap: Option<u64>) -> Self {
         Self {
             base: 0,
@@ -259,29 +297,40 @@ impl FlowState {
             settled_noted: false,
             ranked_new: false,
             in_flight: 0,
-            bound: BoundState::default(),
+            group: None,
+            may_join: false,
+            is_single: false,
+            member: None,
+            bound: LagBoundState::default(),
             meter: FlowMeter::default(),
             cap_meter: CapMeter::default(),
         }
     }
 
-    /// The height of what has ended.
+    /// Returns the tokens per weight of the flow's ended requests.
     pub(crate) fn settled(&self) -> Score {
         self.settled
     }
 
-    /// The height with what is in flight.
+    /// Returns the tokens per weight of the flow's ended requests and its requests in flight.
     pub(crate) fn score(&self) -> Score {
         self.score
     }
 
-    /// Works both heights out again, after a counter changed.
+    /// Computes the settled score and the score again, after one of the flow's counters changed.
     pub(crate) fn refresh(&mut self) {
         self.settled = self.base.saturating_add(per_weight(self.served, self.weight));
         self.refresh_score();
     }
 
-    /// Works the score out again, after `pending` changed.
+    /// Raises the settled score and the score by the same amount.
+    fn lift(&mut self, lift: Score) {
+        self.base = self.base.saturating_add(lift);
+        self.settled = self.settled.saturating_add(lift);
+        self.score = self.score.saturating_add(lift);
+    }
+
+    /// Computes the score again, after `pending` changed.
     fn refresh_score(&mut self) {
         self.score = if self.pending == 0 {
             self.settled
@@ -291,46 +340,47 @@ impl FlowState {
         };
     }
 
-    /// Its key in the rankings.
-    fn key(&self) -> Key {
+    /// Returns the flow's key in the rankings of ready flows.
+    fn key(&self) -> ScoreKey {
         match self.ready {
             true => (self.score, self.moment),
-            false => ranking::Key::ABSENT,
+            false => ranking::RankingKey::ABSENT,
         }
     }
 
-    /// Notes that its score has changed for another reason than a grant.
+    /// Notes the fall of the score, if any, after the score has changed for another reason than a grant. `before` is
+    /// the earlier score.
     fn note_fall(&mut self, before: Score, rises: u64) {
         self.bound.renew(self.stopped.is_some(), rises);
         let fall = before.saturating_sub(self.score);
         self.bound.fallen = self.bound.fallen.saturating_add(fall);
     }
 
-    /// Whether its meters have anything to tell.
+    /// Returns true if the flow's meter or its cap meter has counted anything.
     pub(crate) fn is_metered(&self) -> bool {
         self.meter.is_used() || self.cap_meter.is_used()
     }
 
-    /// Whether this copy of the flow has as many requests in flight as the policy lets it.
+    /// Returns true if the flow has as many requests in flight in this node as the policy allows.
     pub(crate) fn at_cap(&self, in_flight: u32) -> bool {
         self.cap.is_some_and(|cap| u64::from(in_flight) >= cap)
     }
 }
 
-/// ⌊tokens · 2³² / weight⌋ without a wide product; saturates from 2⁹⁶ tokens per weight on.
+/// Returns ⌊tokens · 2³² / weight⌋ without a product wider than 128 bits; saturates from 2⁹⁶ tokens per weight on.
 pub(crate) fn per_weight(tokens: u128, weight: Weight) -> Score {
-    // One short division where the product fits, as it does up to 2³² tokens.
+    // One 64-bit division if the product fits, which it does below 2³² tokens.
     match u32::try_from(tokens) {
         Ok(tokens) => u128::from((u64::from(tokens) << SCALE_BITS) / weight.get()),
         Err(_) => per_weight_of_many(tokens, weight),
     }
 }
 
-/// The same for any number of tokens, kept apart so that the usual case stays short.
+/// Computes [`per_weight`] for any number of tokens; a separate function keeps the usual case short.
 #[inline(never)]
 fn per_weight_of_many(tokens: u128, weight: Weight) -> Score {
     let weight = weight.get();
-    // Two short divisions where both fit, as they nearly always do.
+    // Two 64-bit divisions if both fit, the usual case.
     if let (Ok(tokens), true) = (u64::try_from(tokens), weight <= 1 << SCALE_BITS) {
         let (whole, rest) = (tokens / weight, tokens % weight);
         // The rest is below 2³², so its shift fits.
@@ -341,7 +391,7 @@ fn per_weight_of_many(tokens: u128, weight: Weight) -> Score {
     whole.saturating_add(((tokens % weight) << SCALE_BITS) / weight)
 }
 
-impl Share {
+impl ShareState {
     pub(crate) fn new(partition: bool) -> Self {
         Self {
             flows: Vec::new(),
@@ -349,8 +399,9 @@ impl Share {
             virtual_time: 0,
             rises: 0,
             moments: 0,
-            old: Ranking::new(),
-            fresh: Ranking::new(),
+            old: KeyRanking::new(),
+            fresh: KeyRanking::new(),
+            groups: None,
             highest: HighestSettled::default(),
             idle: BTreeSet::new(),
             partition: partition.then(Box::default),
@@ -358,9 +409,9 @@ impl Share {
         }
     }
 
-    /// Adds a flow with counters at 0.
-    pub(crate) fn add(&mut self, name: &Arc<str>, weight: Weight, cap: Option<u64>) -> Local {
-        let state = FlowState::new(weight, cap);
+    /// Adds a flow with counters at 0 and returns its number. Numbers of forgotten flows are reused.
+    pub(crate) fn add(&mut self, name: &Arc<str>, weight: Weight, cap: Option<u64>) -> LocalFlow {
+        let state = ShareFlowState::new(weight, cap);
         let local = match self.free.pop() {
             Some(local) => {
                 self.flows[local as usize] = state;
@@ -368,7 +419,7 @@ impl Share {
             }
             None => {
                 self.flows.push(state);
-                Local::try_from(self.flows.len() - 1).expect("flows fit in 32 bits")
+                LocalFlow::try_from(self.flows.len() - 1).expect("flows fit in 32 bits")
             }
         };
         if let Some(partition) = &mut self.partition {
@@ -382,9 +433,9 @@ impl Share {
         local
     }
 
-    /// Whether a flow without requests carries nothing that its return would not set anew. Where it does, it is kept
-    /// until virtual time has passed it.
-    pub(crate) fn is_forgettable(&mut self, flow: Local) -> bool {
+    /// Returns true if a flow without requests has no state that would outlast its return. Otherwise the flow is kept
+    /// until virtual time has passed its score.
+    pub(crate) fn is_forgettable(&mut self, flow: LocalFlow) -> bool {
         let score = self.flows[flow as usize].score;
         let forgettable = score < self.virtual_time || score == 0;
         if !forgettable {
@@ -393,13 +444,13 @@ impl Share {
         forgettable
     }
 
-    /// Whether flows are remembered although they have no requests.
+    /// Returns true if the node remembers flows that have no requests.
     pub(crate) fn has_idle(&self) -> bool {
         !self.idle.is_empty()
     }
 
-    /// An idle flow that virtual time has passed, each once.
-    pub(crate) fn pop_passed(&mut self) -> Option<Local> {
+    /// Returns an idle flow whose score virtual time has passed; each such flow is returned once.
+    pub(crate) fn pop_passed(&mut self) -> Option<LocalFlow> {
         let (score, _) = self.idle.first()?;
         if *score >= self.virtual_time {
             return None;
@@ -407,35 +458,127 @@ impl Share {
         self.idle.pop_first().map(|(_, flow)| flow)
     }
 
-    /// An idle flow has requests again.
-    pub(crate) fn wake(&mut self, flow: Local) {
+    /// Removes a flow from the idle flows, because it has requests again.
+    pub(crate) fn wake(&mut self, flow: LocalFlow) {
         if !self.idle.is_empty() {
             self.idle.remove(&(self.flows[flow as usize].score, flow));
         }
     }
 
     /// Forgets a flow without requests.
-    pub(crate) fn forget(&mut self, flow: Local) {
+    pub(crate) fn forget(&mut self, flow: LocalFlow) {
         self.wake(flow);
         let state = &mut self.flows[flow as usize];
         self.meter.forget(flow, &mut state.meter, state.weight);
         self.free.push(flow);
     }
 
-    /// How far a flow is behind its share, in 2⁻³² tokens per weight; below 0 it is ahead.
-    pub(crate) fn lag(&self, flow: Local) -> i128 {
+    /// Returns the present state of a flow, with the changes that its group has gone through if it is a member.
+    pub(crate) fn flow_now(&self, flow: LocalFlow) -> ShareFlowState {
         let state = &self.flows[flow as usize];
+        match &self.groups {
+            Some(groups) => groups.state_now(state, self.rises, &self.meter),
+            None => state.clone(),
+        }
+    }
+
+    /// Makes a flow watch a demand. `is_open` is the demand's state as last reported to its watchers.
+    pub(crate) fn watch(&mut self, flow: LocalFlow, demand: u32, is_open: bool) {
+        let clock = (self.virtual_time, self.rises);
+        let groups = self.groups.get_or_insert_default();
+        let group = groups.watch(flow, demand, is_open, clock, &mut self.meter);
+        let state = &mut self.flows[flow as usize];
+        state.group = Some(group);
+        state.is_single = true;
+    }
+
+    /// Ends a flow's watch of its demand.
+    pub(crate) fn unwatch(&mut self, flow: LocalFlow) {
+        self.leave_group(flow);
+        let group = self.flows[flow as usize].group.take();
+        if let Some((groups, group)) = self.groups.as_mut().zip(group) {
+            groups.unwatch(flow, group);
+            self.flows[flow as usize].is_single = false;
+        }
+    }
+
+    /// Applies the opening or closing of a demand to its group. Returns the flows to which the change must be reported
+    /// individually.
+    pub(crate) fn change_demand(&mut self, demand: u32, is_open: bool) -> Vec<LocalFlow> {
+        let clock = (self.virtual_time, self.rises);
+        let Some(groups) = &mut self.groups else { return Vec::new() };
+        let single = groups.change(demand, is_open, &mut self.flows, clock, &mut self.meter);
+        self.update_passed();
+        single
+    }
+
+    /// Removes a flow from its group, if it is in one, and brings its counters up to date.
+    #[inline]
+    fn leave_group(&mut self, flow: LocalFlow) {
+        if self.flows[flow as usize].member.is_some() {
+            self.leave_group_of_member(flow);
+        }
+    }
+
+    /// Starts or ends the individual reporting of demand changes to a flow.
+    #[inline(never)]
+    fn set_single(&mut self, flow: LocalFlow, is_single: bool) {
+        let state = &mut self.flows[flow as usize];
+        state.is_single = is_single;
+        if let Some((groups, group)) = self.groups.as_mut().zip(state.group) {
+            groups.set_single(flow, group, is_single);
+        }
+    }
+
+    #[inline(never)]
+    fn leave_group_of_member(&mut self, flow: LocalFlow) {
+        if let Some(groups) = &mut self.groups {
+            let state = &mut self.flows[flow as usize];
+            groups.leave(flow, state, self.rises, &mut self.meter);
+        }
+    }
+
+    /// Returns the groups; `None` if no group has a member.
+    #[inline]
+    fn groups_with_members(&self) -> Option<&ShareGroups> {
+        self.groups.as_deref().filter(|groups| groups.has_members())
+    }
+
+    /// Updates the meters of group members that have meanwhile been due all the tokens that they got.
+    #[inline]
+    fn update_passed(&mut self) {
+        if self.meter.has_passed() {
+            self.update_all_passed();
+        }
+    }
+
+    #[cold]
+    fn update_all_passed(&mut self) {
+        for passed in self.meter.take_passed() {
+            let state = &mut self.flows[passed.flow as usize];
+            if let Some(member) = &mut state.member {
+                let record =
+                    self.meter.pass(passed, &mut state.meter, state.weight, member.meter());
+                member.set_meter(record);
+            }
+        }
+    }
+
+    /// Returns the lag of a flow, in 2⁻³² tokens per weight; above 0 the flow is behind its share, below 0 it is ahead.
+    pub(crate) fn lag(&self, flow: LocalFlow) -> i128 {
+        let state = self.flow_now(flow);
         let now = state.stopped.unwrap_or(self.virtual_time);
         signed_difference(now, state.settled())
     }
 
-    /// The range in which the discipline keeps that lag (least, most), where scores alone decide.
-    pub(crate) fn lag_bound(&self, flow: Local) -> Option<(i128, i128)> {
+    /// Returns the least and the greatest lag that the discipline allows a flow; `None` if the node is partitioned,
+    /// because slots then decide too.
+    pub(crate) fn lag_bound(&self, flow: LocalFlow) -> Option<(i128, i128)> {
         if self.partition.is_some() {
             return None;
         }
-        let state = &self.flows[flow as usize];
-        let BoundState { fallen, ended, .. } = self.bound_now(flow);
+        let state = self.flow_now(flow);
+        let LagBoundState { fallen, ended, .. } = self.bound_now(flow);
         let passed = match state.new {
             true => self.virtual_time.saturating_sub(state.score()),
             false => 0,
@@ -444,22 +587,22 @@ impl Share {
         Some((-signed(ended), signed(behind)))
     }
 
-    /// What the bound knows of a flow.
-    pub(crate) fn bound_now(&self, flow: Local) -> BoundState {
-        let state = &self.flows[flow as usize];
+    /// Returns the present bound state of a flow, which [`ShareState::lag_bound`] uses.
+    pub(crate) fn bound_now(&self, flow: LocalFlow) -> LagBoundState {
+        let state = self.flow_now(flow);
         let mut bound = state.bound;
         bound.renew(state.stopped.is_some(), self.rises);
         bound
     }
 
-    /// The flow's slots in a partitioned pool, where they are divided now.
-    pub(crate) fn slots(&self, flow: Local) -> Option<u64> {
+    /// Returns the flow's slots; `None` if the node is not partitioned or its slots are not divided at present.
+    pub(crate) fn slots(&self, flow: LocalFlow) -> Option<u64> {
         let partition = self.partition.as_ref()?;
         (partition.divided.is_some() && partition.enough).then(|| partition.slots[flow as usize])
     }
 
-    /// The ready flows below their slots, lowest score first.
-    pub(crate) fn below_slots(&self) -> impl Iterator<Item = Local> + '_ {
+    /// Returns the ready flows with fewer requests in flight than slots, lowest score first.
+    pub(crate) fn below_slots(&self) -> impl Iterator<Item = LocalFlow> + '_ {
         self.partition.iter().flat_map(|p| p.below.iter()).map(|(_, flow)| *flow)
     }
 
@@ -468,8 +611,9 @@ impl Share {
         self.moments
     }
 
-    /// An idle flow banks nothing: one that starts to wait starts at virtual time at the lowest.
-    fn start(&mut self, flow: Local) {
+    /// Starts a flow in which a request begins to wait. The flow's score is lifted to virtual time if it was below, so
+    /// that an idle flow saves up nothing.
+    fn start(&mut self, flow: LocalFlow) {
         let virtual_time = self.virtual_time;
         let rises = self.rises;
         if self.flows[flow as usize].score <= virtual_time {
@@ -487,14 +631,18 @@ impl Share {
         }
         let state = &mut self.flows[flow as usize];
         let ahead = state.settled.saturating_sub(virtual_time);
-        state.bound = BoundState { fallen: 0, rise: rises, ended: ahead };
+        state.bound = LagBoundState { fallen: 0, rise: rises, ended: ahead };
     }
 
-    /// Enters what a flow is now into the rankings.
+    /// Enters the present score of a flow into the rankings, or removes the flow from them if it is not ready.
     #[inline]
-    fn enter(&mut self, flow: Local) {
+    fn enter(&mut self, flow: LocalFlow) {
         let state = &mut self.flows[flow as usize];
         self.highest.note(flow, state);
+        if state.may_join && state.ready && self.join_group(flow) {
+            return;
+        }
+        let state = &mut self.flows[flow as usize];
         if state.new || state.ranked_new {
             self.enter_new(flow);
         } else {
@@ -505,9 +653,27 @@ impl Share {
         }
     }
 
-    /// The same for a flow that is new, or no longer is; kept apart so that the usual case stays short.
+    /// Adds a ready flow to its group, if the group is open. The group then represents the flow in the rankings.
+    /// Returns true if the flow has joined.
     #[inline(never)]
-    fn enter_new(&mut self, flow: Local) {
+    fn join_group(&mut self, flow: LocalFlow) -> bool {
+        let Some(groups) = &mut self.groups else { return false };
+        let clock = (self.virtual_time, self.rises);
+        let state = &mut self.flows[flow as usize];
+        if !groups.join(flow, state, clock, &mut self.meter) {
+            return false;
+        }
+        self.old.set(flow, ranking::RankingKey::ABSENT);
+        if core::mem::take(&mut self.flows[flow as usize].ranked_new) {
+            self.fresh.set(flow, ranking::RankingKey::ABSENT);
+        }
+        true
+    }
+
+    /// Enters a flow that is new, or has just stopped being new. This is a separate function to keep the usual case
+    /// short.
+    #[inline(never)]
+    fn enter_new(&mut self, flow: LocalFlow) {
         let state = &mut self.flows[flow as usize];
         state.ranked_new = state.new;
         let (is, was) = match state.new {
@@ -515,28 +681,36 @@ impl Share {
             false => (&mut self.old, &mut self.fresh),
         };
         is.set(flow, state.key());
-        was.set(flow, ranking::Key::ABSENT);
+        was.set(flow, ranking::RankingKey::ABSENT);
     }
 
-    /// The ready flow with the lowest score.
-    fn lowest(&self) -> Option<Local> {
-        match (self.old.lowest(), self.fresh.lowest()) {
-            (Some((_, old)), Some((flow, fresh))) if fresh < old => Some(flow),
-            (Some((flow, _)), _) | (None, Some((flow, _))) => Some(flow),
+    /// Returns the ready flow with the lowest score; `None` if no flow is ready.
+    fn lowest(&self) -> Option<LocalFlow> {
+        let single = match (self.old.lowest(), self.fresh.lowest()) {
+            (Some((_, old)), Some((flow, fresh))) if fresh < old => Some((flow, fresh)),
+            (Some((flow, key)), _) | (None, Some((flow, key))) => Some((flow, key)),
             (None, None) => None,
-        }
+        };
+        let lowest = match self.groups_with_members() {
+            None => single,
+            Some(groups) => {
+                let grouped = [groups.lowest(false), groups.lowest(true)];
+                single.into_iter().chain(grouped.into_iter().flatten()).min_by_key(|(_, key)| *key)
+            }
+        };
+        lowest.map(|(flow, _)| flow)
     }
 
-    /// Enters what a flow is now into the partition, where there is one.
+    /// Enters the present state of a flow into the partition, if the node has one.
     #[inline(never)]
-    fn enter_partition(&mut self, flow: Local) {
+    fn enter_partition(&mut self, flow: LocalFlow) {
         let state = &self.flows[flow as usize];
         let key = state.ready.then_some((state.score, state.moment));
         let active = state.ready || state.in_flight > 0;
         let in_flight = u64::from(state.in_flight);
         let Some(partition) = &mut self.partition else { return };
         let name = &partition.names[flow as usize];
-        // Slots are divided when they are next asked for.
+        // Slots are divided when they are next needed.
         let changed = match active {
             true => partition.active.insert(name.clone(), flow).is_none(),
             false => partition.active.remove(name).is_some(),
@@ -554,7 +728,8 @@ impl Share {
         }
     }
 
-    /// Divides the slots, where they are not divided yet as things are. Flows that take no part have none.
+    /// Divides the slots among the active flows, unless they are already divided for this capacity and these flows.
+    /// Flows that are not active get no slots.
     pub(crate) fn divide(&mut self, capacity: u64) {
         let Some(partition) = &mut self.partition else { return };
         if partition.divided == Some(capacity) {
@@ -569,7 +744,7 @@ impl Share {
             return;
         }
         let flows = &self.flows;
-        let active: Vec<Local> = partition.active.values().copied().collect();
+        let active: Vec<LocalFlow> = partition.active.values().copied().collect();
         let weights: Vec<Weight> = active.iter().map(|f| flows[*f as usize].weight).collect();
         for (flow, slots) in active.into_iter().zip(apportion(capacity, &weights)) {
             partition.slots[flow as usize] = slots;
@@ -594,8 +769,10 @@ fn signed_difference(a: Score, b: Score) -> i128 {
     }
 }
 
-impl Arbiter for Share {
-    fn look(&mut self, flow: Local, view: View, cx: Context<'_>) {
+impl Arbiter for ShareState {
+    fn look(&mut self, flow: LocalFlow, view: FlowUpdate, cx: ArbiterContext<'_>) {
+        self.leave_group(flow);
+        self.flows[flow as usize].may_join = view.may_join;
         let waits = view.waiting > 0;
         if waits && !self.flows[flow as usize].waits {
             self.start(flow);
@@ -613,7 +790,7 @@ impl Arbiter for Share {
             (true, false) => state.stopped = state.stopped.or(Some(virtual_time)),
             (true, true) => {
                 if let Some(stopped) = state.stopped.take() {
-                    // What it missed is gone, and no more than that.
+                    // The flow loses the service that it missed, and no more than that.
                     let below = virtual_time.saturating_sub(state.score);
                     let lift = below.min(virtual_time - stopped);
                     if lift > 0 {
@@ -628,12 +805,18 @@ impl Arbiter for Share {
             let load = CapLoad { in_flight: view.in_flight.into(), cap: state.cap, waits };
             state.cap_meter.observe(cx.now, load);
         }
-        let presence = Presence::of(waits, state.ready);
-        self.meter.see(flow, &mut state.meter, state.weight, presence);
+        let presence = FlowPresence::of(waits, state.ready);
+        self.meter.set_presence(flow, &mut state.meter, state.weight, presence);
         self.enter(flow);
+        let state = &self.flows[flow as usize];
+        // A flow that is held or at its cap need not know about changes of its workers.
+        let is_single = state.group.is_some() && state.member.is_none() && !view.is_kept;
+        if is_single != state.is_single {
+            self.set_single(flow, is_single);
+        }
     }
 
-    fn pick(&mut self, cx: Context<'_>) -> Option<Pick> {
+    fn pick(&mut self, cx: ArbiterContext<'_>) -> Option<FlowPick> {
         if self.partition.is_some() {
             self.divide(cx.capacity);
         }
@@ -642,16 +825,26 @@ impl Arbiter for Share {
             Some((_, flow)) => *flow,
             None => self.lowest()?,
         };
-        Some(Pick { flow, late: None })
+        Some(FlowPick { flow, late: None })
     }
 
-    fn charge(&mut self, flow: Local, cost: Tokens) -> u64 {
-        let lowest = self.old.lowest().map_or(Score::MAX, |(_, (score, _))| score);
-        let height = lowest.min(self.highest.find(&mut self.flows, lowest));
+    fn charge(&mut self, flow: LocalFlow, cost: Tokens) -> u64 {
+        let mut lowest = self.old.lowest().map_or(Score::MAX, |(_, (score, _))| score);
+        let mut grouped = 0;
+        if let Some(groups) = self.groups_with_members() {
+            lowest = groups.lowest_old().map_or(lowest, |(score, _)| lowest.min(score));
+            grouped = groups.highest_settled().unwrap_or(0);
+        }
+        let highest = match grouped >= lowest {
+            true => grouped,
+            false => grouped.max(self.highest.find(&mut self.flows, lowest)),
+        };
+        let height = lowest.min(highest);
         if height > self.virtual_time {
             self.virtual_time = height;
             self.rises += 1;
         }
+        self.leave_group(flow);
         let moment = self.next_moment();
         let (virtual_time, rises) = (self.virtual_time, self.rises);
         let state = &mut self.flows[flow as usize];
@@ -664,10 +857,13 @@ impl Arbiter for Share {
         }
         state.bound.ended = 0;
         self.meter.grant(&mut state.meter, state.weight, cost.0, 0);
-        state.generation
+        let generation = state.generation;
+        self.update_passed();
+        generation
     }
 
-    fn settle(&mut self, flow: Local, ended: Ended) -> Touched {
+    fn settle(&mut self, flow: LocalFlow, ended: EndedRequest) -> SettleEffect {
+        self.leave_group(flow);
         let state = &mut self.flows[flow as usize];
         let (before, settled) = (state.score, state.settled);
         let (cost, used) = (u128::from(ended.cost.0), u128::from(ended.used.0));
@@ -684,20 +880,21 @@ impl Arbiter for Share {
         state.note_fall(before, self.rises);
         if state.ready && state.cap.is_none() && self.partition.is_none() {
             self.enter(flow);
-            return Touched::Node;
+            return SettleEffect::Node;
         }
         match state.waits || self.partition.is_some() {
-            true => Touched::Flow,
-            false => Touched::Nothing,
+            true => SettleEffect::Flow,
+            false => SettleEffect::Nothing,
         }
     }
 
-    /// The settled score stays; what is pending counts at the new weight.
-    fn reweigh(&mut self, flow: Local, weight: Weight) {
+    /// Changes the weight of a flow. The settled score stays the same, and pending tokens count at the new weight.
+    fn set_weight(&mut self, flow: LocalFlow, weight: Weight) {
         self.wake(flow);
+        self.leave_group(flow);
         let state = &mut self.flows[flow as usize];
         let before = state.score;
-        self.meter.reweigh(flow, &mut state.meter, state.weight, weight);
+        self.meter.set_weight(flow, &mut state.meter, state.weight, weight);
         state.base = state.settled;
         state.served = 0;
         state.weight = weight;

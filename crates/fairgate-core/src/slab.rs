@@ -1,14 +1,17 @@
-//! Values under small numbers, in chunks: growing copies nothing, and numbers far apart cost only their own chunks.
+//! Values under small numbers, stored in chunks. Growing copies no value, and numbers that are far apart cost memory
+//! only for their own chunks.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-/// Small, so that a snapshot cannot ask for much memory with few requests whose numbers are far apart.
+/// Number of values per chunk. The number is small, so that a snapshot cannot demand much memory with few requests
+/// whose numbers are far apart.
 const CHUNK: usize = 64;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Slab<T> {
-    /// A fixed size, so that a place within a chunk needs no check.
+    /// The chunks, each of a fixed size, so that an index within a chunk needs no check. A chunk that was never used is
+    /// `None`.
     chunks: Vec<Option<Box<[Option<T>; CHUNK]>>>,
 }
 
@@ -23,7 +26,9 @@ fn locate(number: u32) -> (usize, usize) {
 }
 
 impl<T> Slab<T> {
-    fn place(&mut self, number: u32) -> Option<&mut Option<T>> {
+    /// Returns the entry for a number, which is `None` inside if no value is stored; returns `None` if the number's
+    /// chunk does not exist.
+    pub(crate) fn place(&mut self, number: u32) -> Option<&mut Option<T>> {
         let (chunk, index) = locate(number);
         Some(&mut self.chunks.get_mut(chunk)?.as_mut()?[index])
     }
@@ -37,31 +42,39 @@ impl<T> Slab<T> {
         self.place(number)?.as_mut()
     }
 
-    /// Puts a value under a number; returns it where it lies now.
+    /// Stores a value under a number, replacing any earlier value, and returns a reference to the stored value.
     pub(crate) fn put(&mut self, number: u32, value: T) -> &mut T {
         let (chunk, index) = locate(number);
+        if self.chunks.get(chunk).is_none_or(Option::is_none) {
+            self.add_chunk(chunk);
+        }
+        let chunk = self.chunks[chunk].as_mut().expect("a chunk that is there");
+        chunk[index].insert(value)
+    }
+
+    /// Creates an empty chunk at an index, and extends the list of chunks up to that index.
+    #[cold]
+    fn add_chunk(&mut self, chunk: usize) {
         if self.chunks.len() <= chunk {
             self.chunks.resize_with(chunk + 1, || None);
         }
-        let chunk = self.chunks[chunk].get_or_insert_with(|| {
-            let empty: Vec<Option<T>> = core::iter::repeat_with(|| None).take(CHUNK).collect();
-            empty.try_into().unwrap_or_else(|_| unreachable!("it is as long as a chunk"))
-        });
-        chunk[index].insert(value)
+        let empty: Vec<Option<T>> = core::iter::repeat_with(|| None).take(CHUNK).collect();
+        let empty = empty.try_into().unwrap_or_else(|_| unreachable!("it is as long as a chunk"));
+        self.chunks[chunk] = Some(empty);
     }
 
     pub(crate) fn take(&mut self, number: u32) -> Option<T> {
         self.place(number)?.take()
     }
 
-    /// Drops a value where it lies.
+    /// Drops the value under a number without moving it first; does nothing if there is none.
     pub(crate) fn clear(&mut self, number: u32) {
         if let Some(place) = self.place(number) {
             *place = None;
         }
     }
 
-    /// Every value with its number, by number.
+    /// Returns every value with its number, sorted by number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let chunks = self.chunks.iter().enumerate();
         let all = chunks.filter_map(|(at, chunk)| Some((at, chunk.as_ref()?))).flat_map(

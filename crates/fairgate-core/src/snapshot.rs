@@ -1,307 +1,338 @@
 //! A pool's whole state as plain data.
 //!
-//! [`Pool::snapshot`] between any two events, then [`Pool::restore`], and the same further events give the same
-//! decisions. A snapshot holds what cannot be worked out again: counters, requests with their handles, meters, and what
-//! was said about flows and workers. Heads, rankings and a place's load follow from those and are built anew.
+//! Call [`Pool::snapshot`] between any two events, and [`Pool::restore`] with the result. Both pools then give equal
+//! decisions for equal further events. A snapshot holds everything that cannot be computed again: counters, requests
+//! with their handles, meters, and the settings that events gave to flows and workers. Heads, rankings and the load of
+//! each worker follow from these values and are rebuilt.
 //!
-//! Equal events give equal snapshots, to the byte when written, also where one of two pools was restored on the way:
-//! replicas compare them.
+//! Equal events give equal snapshots, byte for byte when written, even if one of two pools was restored in between, so
+//! that replicas can compare their snapshots.
+//!
+//! A snapshot holds the timeout of each request and not its deadline: the sum of two 64-bit times may need 65 bits, and
+//! journals have no wider numbers. The core compares deadlines in 128 bits.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::attribute::{Attribute, Attributes};
-use crate::engine::{Engine, Limits};
+use crate::engine::{PoolEngine, PoolLimits};
 use crate::event::{Pin, WorkerChange};
-use crate::meter::{Counters, FlowMeter, NodeMeter};
+use crate::meter::{FlowMeter, FlowMeterCounters, NodeMeter};
 use crate::policy::{BusyThresholds, Policy};
-use crate::pool::{Entry, Pool};
-use crate::rate::Rate;
-use crate::requests::Handle;
-use crate::tree::{Child, Discipline, Tree};
-use crate::units::{Alpha, Micros, TaskWeight, Ticks, Tokens, Weight};
-use crate::workers::Worker;
+use crate::pool::{Pool, RequestEntry};
+use crate::rate::WorkerRate;
+use crate::requests::RequestHandle;
+use crate::tree::{Discipline, FlowChild, PolicyTree};
+use crate::units::{Alpha, Micros, OverlapCredit, TaskWeight, Ticks, Tokens, Weight};
+use crate::workers::WorkerRecord;
 
-/// A pool at rest.
+/// The state of a pool between two events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The time of the last event.
+    /// Time of the last event.
     pub now: Micros,
-    /// How many granted requests have ended.
+    /// Number of granted requests that have ended.
     pub ticks: Ticks,
-    /// The seq that the next accepted submit gets.
+    /// The seq that the next accepted submit will get.
     pub next_seq: u64,
-    /// How many grants there were.
+    /// Number of grants so far.
     pub grants: u64,
-    /// How many requests may be in flight.
+    /// Greatest number of requests in flight at once.
     pub capacity: u64,
-    /// The policy in force.
+    /// The policy that the pool uses now.
     pub policy: Policy,
-    /// How many may wait.
+    /// Greatest number of requests that may wait; no limit if absent.
     pub max_queue: Option<u64>,
-    /// How long a request may wait.
+    /// Longest time a request may wait; no limit if absent.
     pub queue_timeout: Option<Micros>,
-    /// After how long a wait a grant is marked.
+    /// Wait above which a grant is marked with `brownout`; no grant is marked if absent.
     pub brownout_wait: Option<Micros>,
-    /// The pool's busy thresholds.
+    /// The pool's busy thresholds, for classes that state none of their own.
     pub busy: BusyThresholds,
-    /// The flows that are held.
+    /// Number of waiting tokens that one cached token outweighs when a worker is chosen.
+    pub overlap_credit: OverlapCredit,
+    /// The flows that are held, by attribute and name.
     pub holds: Vec<(Attribute, Box<str>)>,
-    /// The weights that events have set since the policy came.
+    /// The weights that events have set since the policy was last replaced, by attribute and flow name.
     pub weights: Vec<(Attribute, Box<str>, Weight)>,
-    /// The caps that events have set since the policy came.
+    /// The caps that events have set since the policy was last replaced.
     pub caps: Vec<CapSnapshot>,
-    /// The workers, where the pool has ever named one.
+    /// The workers; `None` if the pool has never had one.
     pub workers: Option<WorkersSnapshot>,
-    /// What waits and what is in flight, in seq order.
+    /// The requests that wait or are in flight, in the order of their `seq`.
     pub requests: Vec<RequestSnapshot>,
-    /// The counters of the tree.
+    /// The counters of the root node of the policy tree, and of all nodes inside it.
     pub root: NodeSnapshot,
 }
 
-/// The workers of a pool.
+/// The workers of a pool in a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkersSnapshot {
-    /// The number that the next new worker gets.
+    /// The number that the next new worker will get.
     pub next_number: u32,
-    /// The workers that are not gone, by number.
+    /// The workers that are not gone, in the order of their numbers.
     pub list: Vec<WorkerSnapshot>,
 }
 
 /// A worker that is not gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerSnapshot {
-    /// Its place in the order in which workers came.
+    /// Number of the worker, in the order in which workers were added.
     pub number: u32,
-    /// All that a worker event can say of it, but for what remains.
-    pub said: WorkerChange,
-    /// The level of its request rate now.
-    pub requests: Option<LevelSnapshot>,
-    /// The level of its token rate now.
-    pub tokens: Option<LevelSnapshot>,
-    /// How many fillings its rates have had.
+    /// The worker's settings, as one event would state them, without the remaining amounts.
+    pub settings: WorkerChange,
+    /// Present level of the worker's request rate; `None` if the worker has no request rate.
+    pub requests: Option<RateLevelSnapshot>,
+    /// Present level of the worker's token rate; `None` if the worker has no token rate.
+    pub tokens: Option<RateLevelSnapshot>,
+    /// Number of times that one of the worker's rate levels was set again, by a new rate or a stated remaining amount.
     pub epochs: u64,
+    /// For each rank, one more than the number of the rank's last grant, or 0 if the rank never had a grant. Ranks past
+    /// the end of the list never had a grant.
+    pub last_grants: Vec<u64>,
 }
 
-/// The level of a rate.
+/// The level of one of a worker's rates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LevelSnapshot {
-    /// In units of which 60 000 000 are one request or token.
+pub struct RateLevelSnapshot {
+    /// Units that are available; below 0 is debt. 60 000 000 units are one request or one token.
     pub level: i128,
-    /// Which filling it is.
+    /// Value of [`WorkerSnapshot::epochs`] when the level was last set again. Corrections of amounts taken before that
+    /// do not count.
     pub epoch: u64,
 }
 
-/// A cap that an event has set.
+/// A cap that an event has set for a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapSnapshot {
-    /// The attribute that names the flow.
+    /// The attribute by whose value the flow is named.
     pub by: Attribute,
-    /// The flow's name.
+    /// Name of the capped flow.
     pub flow: Box<str>,
-    /// How many of its requests may be in flight; any number where absent.
+    /// Greatest number of the flow's requests in flight; no cap if absent.
     pub slots: Option<u64>,
-    /// How it was used so far.
+    /// Use of the cap so far.
     pub cap_use: CapUseSnapshot,
 }
 
-/// How a cap was used while something waited.
+/// Use of a cap over the time in which a request waited under it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CapUseSnapshot {
-    /// Requests in flight × µs.
+    /// Number of requests in flight × microseconds, summed over the time in which a request waited.
     pub used: u128,
-    /// Cap × µs.
+    /// Cap × microseconds, summed over the time in which a request waited.
     pub allowed: u128,
 }
 
 /// The meter of a node; see [`crate::meter`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeMeterSnapshot {
-    /// Tokens per weight that were due, in 2⁻³².
+    /// Service that each unit of weight has been due since the node began, in 2⁻³² tokens.
     pub volume: i128,
-    /// What ended otherwise than estimated and is still to be divided, in 2⁻³² tokens.
+    /// Differences between usage and estimate that no grant has divided yet, in 2⁻³² tokens.
     pub carried: i128,
-    /// The largest step of any flow, in 2⁻³² tokens per weight.
+    /// The largest `worst` ÷ weight of the node's flows, in 2⁻³² tokens per weight.
     pub widest: u128,
 }
 
-/// The meter of a flow.
+/// The meter of a flow; see [`crate::meter`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowMeterSnapshot {
-    /// In 2⁻³² tokens.
+    /// Service that the flow was due, in 2⁻³² tokens.
     pub due: i128,
-    /// What it keeps of that where it is not ready but something waits, in 2⁻³² tokens.
+    /// Part of `due`, in 2⁻³² tokens, that the flow keeps while it is not ready although a request waits in it.
     pub floor: i128,
-    /// In tokens.
+    /// Tokens that the flow was served. A grant counts at its cost, which is corrected to the real usage when the
+    /// request ends.
     pub got: i128,
-    /// How far got has risen since right before the last grant, in tokens.
+    /// Tokens that `got` has risen since right before the last grant, plus the quantum in a drr node; 0 if `got` fell.
     pub rise: u128,
-    /// How far got is below its highest, in tokens.
+    /// Tokens by which `got` is below its highest value so far.
     pub fall: u128,
-    /// The most that either has been.
+    /// The largest value that `rise` or `fall` has ever had, in tokens.
     pub worst: u128,
 }
 
 /// A request that waits or is in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestSnapshot {
-    /// Its handle's number.
+    /// Number of the request's handle.
     pub handle: u32,
-    /// Its id.
+    /// Id of the request, as submitted.
     pub id: Arc<str>,
-    /// Who it belongs to.
+    /// The attributes by which the policy finds the request's flows.
     pub attributes: Attributes,
-    /// Its place in the order of accepted submits.
+    /// Number of the request in the order of accepted submits.
     pub seq: u64,
-    /// When it was submitted.
+    /// Time of the submit.
     pub at: Micros,
-    /// The pool's ticks then.
+    /// The pool's number of ticks when the request was submitted.
     pub tick: Ticks,
-    /// Its cost.
+    /// Tokens that the request is charged at its grant; 1 or more.
     pub cost: Tokens,
-    /// Its input tokens.
+    /// Input tokens, cached ones included.
     pub input: Tokens,
-    /// The most of its input that was cached on an eligible worker then.
+    /// The greatest number of the request's input tokens that were cached on one eligible worker at the submit.
     pub cached_best: Tokens,
-    /// What it takes from its worker's token rate.
+    /// Tokens that the request takes from its worker's token rate.
     pub quota: Tokens,
-    /// Its priority.
+    /// Priority of the request; within its queue, a request with a higher priority goes first.
     pub priority: i64,
-    /// Its weight in `load`'s depth.
+    /// Longest time the request may wait, also kept after its grant; no limit if absent.
+    pub timeout: Option<Micros>,
+    /// Weight of the request in the queue depth of a `load` node.
     pub weight: TaskWeight,
-    /// Its cached tokens by worker.
+    /// Number of the request's input tokens that each worker has cached.
     pub cached: Vec<(Arc<str>, Tokens)>,
-    /// Its pin.
+    /// The worker on which the request must run; `None` if the request is not pinned.
     pub pin: Option<Pin>,
-    /// The workers it may run on.
+    /// The workers that may run the request; all workers if absent.
     pub allow: Option<Vec<Box<str>>>,
-    /// The taints it requires.
+    /// The taints that a worker must have to run the request.
     pub requires: Vec<Box<str>>,
-    /// Its flight, where it was granted.
-    pub flight: Option<FlightSnapshot>,
+    /// Data of the request's grant; `None` while the request waits.
+    pub flight: Option<InFlightSnapshot>,
 }
 
-/// A flight.
+/// The data of a request in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FlightSnapshot {
-    /// When it was granted.
+pub struct InFlightSnapshot {
+    /// Time of the grant.
     pub granted_at: Micros,
-    /// Its place in the order of grants.
+    /// Number of the grant in the order of grants, counted from 0.
     pub number: u64,
-    /// The generations it was charged under, innermost flow first; none where its tree is gone.
+    /// The generations of the flows under which the request was charged, innermost flow first; `None` if the policy
+    /// tree that charged it has been replaced.
     pub generations: Option<Vec<u64>>,
-    /// The number of its worker and its rank.
+    /// Number of the worker that runs the request, and the rank; `None` if the pool has no workers.
     pub place: Option<(u32, u32)>,
-    /// What is left of its prefill.
+    /// Prefill tokens of the request that its rank still counts.
     pub prefill: Tokens,
-    /// What its grant took from its worker's token rate: the filling and the units.
+    /// Amount that the grant took from the worker's token rate, as the epoch of the rate's level and the number of
+    /// units; `None` if the worker has no token rate.
     pub taken: Option<(u64, i128)>,
 }
 
-/// A node's counters.
+/// The counters of a node and of its flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSnapshot {
-    /// The counters of its discipline.
+    /// The counters of the node's discipline.
     pub state: NodeCounters,
-    /// Its flows, by name.
+    /// The node's flows, sorted by name.
     pub flows: Vec<FlowSnapshot>,
 }
 
-/// The counters of a discipline.
+/// The counters of a node's discipline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeCounters {
-    /// Deficit round robin.
+    /// Counters of a deficit round robin node.
     Drr {
-        /// The class that the next scan begins with.
+        /// Index of the class with which the next scan of the ring begins.
         cursor: u32,
-        /// Whether the cursor stayed.
+        /// True if the cursor stayed on the class, because the class has not finished its turn.
         stayed: bool,
-        /// Every class.
-        classes: Vec<ClassSnapshot>,
-        /// The node's meter.
+        /// Counters of every class, in ring order.
+        classes: Vec<DrrClassSnapshot>,
+        /// The meter of the drr node.
         meter: NodeMeterSnapshot,
     },
-    /// Share score.
+    /// Counters of a share node.
     Share {
-        /// Virtual time.
+        /// Virtual time, in 2⁻³² tokens per weight.
         virtual_time: u128,
-        /// How often it has risen.
+        /// Number of times that virtual time has risen, which dates the flows' bounds.
         rises: u64,
-        /// How many moments were numbered.
+        /// Number of moments given out so far; a moment orders grants and starts within the node.
         moments: u64,
-        /// The node's meter.
+        /// The meter of the share node.
         meter: NodeMeterSnapshot,
     },
-    /// The load function.
+    /// Counters of a load node.
     Load {
-        /// Alpha now.
+        /// The node's present trade-off between depth and age.
         alpha: Alpha,
-        /// The last totals of depth, oldest first.
+        /// The last totals of the queue depth over all flows, in thousandths, oldest first.
         history: Vec<u128>,
     },
+    /// A strict priority node, which has no counters.
+    Bands,
 }
 
-/// A drr class's counters.
+/// The counters of a class in a drr node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClassSnapshot {
-    /// Its unspent credit.
+pub struct DrrClassSnapshot {
+    /// Unspent credit, in tokens.
     pub deficit: u128,
-    /// How high the deficit may be as of the last credit.
+    /// Upper bound of the deficit in tokens, as of the class's last credit.
     pub reached: u128,
-    /// Its meter.
+    /// The meter of the class.
     pub meter: FlowMeterSnapshot,
 }
 
-/// A flow's counters.
+/// The counters of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSnapshot {
-    /// Its name.
+    /// Name of the flow; unique within its node.
     pub name: Box<str>,
-    /// Its counters where it is a flow of a share node.
+    /// Counters of a flow of a share node; `None` elsewhere.
     pub share: Option<ShareFlowSnapshot>,
-    /// The tokens it was served, where it is a flow of a load node.
+    /// Tokens that a flow of a load node was served; `None` elsewhere.
     pub load_got: Option<i128>,
-    /// The node inside it, where there is one.
+    /// Meters of a class of a bands node; `None` elsewhere.
+    pub band: Option<BandSnapshot>,
+    /// The counters of the node inside the flow; `None` if a queue is inside.
     pub inside: Option<Box<NodeSnapshot>>,
 }
 
-/// The counters of a share flow.
+/// The counters of a flow in a share node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShareFlowSnapshot {
-    /// Where its score started.
+    /// The score at which the flow's present generation started, in 2⁻³² tokens per weight.
     pub base: u128,
-    /// Tokens of its ended requests.
+    /// Tokens of the flow's requests that ended in the present generation. Of a request granted in an earlier
+    /// generation, only the tokens beyond its cost count.
     pub served: u128,
-    /// Costs of its requests in flight.
+    /// Summed costs of the flow's requests in flight in the present generation, in tokens.
     pub pending: u128,
-    /// How often it started anew.
+    /// Number of times that the flow was reset to virtual time.
     pub generation: u64,
-    /// When it was last granted something or started as new.
+    /// The moment of the flow's last grant, or of the flow's start as new.
     pub moment: u64,
-    /// Whether it has had no grant since it started at or below virtual time.
+    /// True if the flow started at or below virtual time and has had no grant since.
     pub new: bool,
-    /// Virtual time when it stopped being ready.
+    /// Virtual time when the flow stopped being ready; `None` while the flow is ready or idle.
     pub stopped: Option<u128>,
-    /// What its bound has reached: how far its score fell, since which rise, and how far it ran ahead.
+    /// State of the bound on the flow's lag: `fallen`, `rise` and `ended`, as the section "The bound" of
+    /// [`crate::share`] defines them.
     pub bound: (u128, u64, u128),
-    /// Its meter.
+    /// The meter of the flow.
     pub meter: FlowMeterSnapshot,
-    /// How the policy's cap was used.
+    /// Use of the cap that the policy gives the flow.
+    pub cap_use: CapUseSnapshot,
+}
+
+/// The meters of a class of a bands node; no decision depends on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BandSnapshot {
+    /// Tokens that the class was served.
+    pub got: i128,
+    /// Use of the cap that the policy gives the class.
     pub cap_use: CapUseSnapshot,
 }
 
 impl Pool {
-    /// The pool's whole state.
+    /// Returns the pool's whole state.
     pub fn snapshot(&self) -> Snapshot {
         let engine = &self.engine;
-        let Limits { max_queue, queue_timeout, brownout_wait, busy } = engine.limits;
-        let said = engine.tree.names.said();
+        let PoolLimits { max_queue, queue_timeout, brownout_wait, busy, overlap_credit } =
+            engine.limits;
+        let said = engine.tree.names.with_directives();
         let named = || said.iter().map(|((by, text), name)| (*by, Box::from(&**text), *name));
         let mut requests = engine.requests.handles_in_flight();
         requests.extend(engine.requests.waiting_handles());
         requests.sort_unstable_by_key(|handle| engine.requests.get(*handle).seq);
-        let entry = |handle: Handle| Some((handle, self.book.get(handle)?));
+        let entry = |handle: RequestHandle| Some((handle, self.request_ids.get(handle)?));
         Snapshot {
             now: engine.now,
             ticks: engine.ticks,
@@ -313,19 +344,20 @@ impl Pool {
             queue_timeout,
             brownout_wait,
             busy,
-            holds: named().filter(|n| n.2.said.held).map(|(by, flow, _)| (by, flow)).collect(),
+            overlap_credit,
+            holds: named().filter(|n| n.2.directive.held).map(|(by, flow, _)| (by, flow)).collect(),
             weights: named()
-                .filter_map(|(by, flow, name)| Some((by, flow, name.said.weight?)))
+                .filter_map(|(by, flow, name)| Some((by, flow, name.directive.weight?)))
                 .collect(),
             caps: named()
                 .filter_map(|(by, flow, name)| {
-                    let slots = name.said.cap?;
+                    let slots = name.directive.cap?;
                     let (used, allowed) = name.cap_meter.read(engine.now);
                     let cap_use = CapUseSnapshot { used, allowed };
                     Some(CapSnapshot { by, flow, slots, cap_use })
                 })
                 .collect(),
-            workers: engine.workers.named.then(|| engine.snapshot_workers()),
+            workers: engine.workers.has_workers.then(|| engine.snapshot_workers()),
             requests: requests
                 .into_iter()
                 .filter_map(entry)
@@ -336,17 +368,18 @@ impl Pool {
     }
 }
 
-impl Engine {
+impl PoolEngine {
     fn snapshot_workers(&self) -> WorkersSnapshot {
-        let level = |rate: &Option<Rate>, worker: &Worker| {
+        let level = |rate: &Option<WorkerRate>, worker: &WorkerRecord| {
             let mut rate = (*rate)?;
             rate.advance(self.now, worker.burst);
-            Some(LevelSnapshot { level: rate.level, epoch: rate.epoch })
+            Some(RateLevelSnapshot { level: rate.level, epoch: rate.epoch })
         };
-        let per_minute = |rate: &Option<Rate>| Some(rate.as_ref().map(|rate| rate.per_minute));
+        let per_minute =
+            |rate: &Option<WorkerRate>| Some(rate.as_ref().map(|rate| rate.per_minute));
         let list = self.workers.list.iter().map(|(number, worker)| WorkerSnapshot {
             number: *number,
-            said: WorkerChange {
+            settings: WorkerChange {
                 name: (*worker.name).into(),
                 state: Some(worker.state),
                 ranks: Some(worker.ranks),
@@ -364,11 +397,12 @@ impl Engine {
             requests: level(&worker.requests, worker),
             tokens: level(&worker.tokens, worker),
             epochs: worker.epochs,
+            last_grants: worker.last_grants(),
         });
         WorkersSnapshot { next_number: self.workers.next_number, list: list.collect() }
     }
 
-    fn snapshot_request(&self, handle: Handle, entry: &Entry) -> RequestSnapshot {
+    fn snapshot_request(&self, handle: RequestHandle, entry: &RequestEntry) -> RequestSnapshot {
         let request = self.requests.get(handle);
         let want = self.workers.want(request.want);
         RequestSnapshot {
@@ -383,12 +417,13 @@ impl Engine {
             cached_best: request.cached_best,
             quota: request.quota,
             priority: request.priority,
+            timeout: request.timeout,
             weight: request.weight,
             cached: request.cached.as_deref().cloned().unwrap_or_default(),
             pin: want.pin.clone(),
             allow: want.allow.clone(),
             requires: want.requires.clone(),
-            flight: self.requests.flight(handle).map(|flight| FlightSnapshot {
+            flight: self.requests.flight(handle).map(|flight| InFlightSnapshot {
                 granted_at: flight.granted_at,
                 number: flight.number,
                 generations: flight.charged.then(|| flight.generations.clone()),
@@ -407,7 +442,7 @@ impl Engine {
                 stayed: drr.stayed,
                 classes: (0..)
                     .zip(&drr.classes)
-                    .map(|(class, state)| ClassSnapshot {
+                    .map(|(class, state)| DrrClassSnapshot {
                         deficit: drr.deficit(class),
                         reached: drr.reached(class),
                         meter: flow_meter(&state.meter, &drr.meter, state.quantum),
@@ -424,21 +459,23 @@ impl Engine {
             Discipline::Load(load) => {
                 NodeCounters::Load { alpha: load.alpha(), history: load.history.clone() }
             }
+            Discipline::Bands(_) => NodeCounters::Bands,
         };
         let flows = state.flows.values().map(|flow| self.snapshot_flow(*flow)).collect();
         NodeSnapshot { state: counters, flows }
     }
 
     fn snapshot_flow(&self, flow: u32) -> FlowSnapshot {
-        let tree: &Tree = &self.tree;
+        let tree: &PolicyTree = &self.tree;
         let flow = &tree.flows[flow as usize];
         let mut share_flow = None;
         let mut load_got = None;
+        let mut band = None;
         match &tree.nodes[flow.node as usize].discipline {
             Discipline::Share(share) => {
-                let state = &share.flows[flow.local as usize];
+                let state = share.flow_now(flow.local);
                 let bound = share.bound_now(flow.local);
-                // Nothing in the pool has an open place, which the flows need not have been told.
+                // While no worker takes anything, flows need not have been looked at, and may still count as ready.
                 let blocked = self.workers.all_blocked() && flow.waiting > 0;
                 let (used, allowed) = state.cap_meter.read(self.now);
                 share_flow = Some(ShareFlowSnapshot {
@@ -455,13 +492,19 @@ impl Engine {
                 });
             }
             Discipline::Load(load) => load_got = Some(load.flows[flow.local as usize].got),
+            Discipline::Bands(bands) => {
+                let state = &bands.classes[flow.local as usize];
+                let (used, allowed) = state.cap_meter.read(self.now);
+                let cap_use = CapUseSnapshot { used, allowed };
+                band = Some(BandSnapshot { got: state.got, cap_use });
+            }
             Discipline::Drr(_) => {}
         }
         let inside = match flow.child {
-            Child::Node(node) => Some(Box::new(self.snapshot_node(node))),
-            Child::Queue(_) => None,
+            FlowChild::Node(node) => Some(Box::new(self.snapshot_node(node))),
+            FlowChild::Queue(_) => None,
         };
-        FlowSnapshot { name: (*flow.name).into(), share: share_flow, load_got, inside }
+        FlowSnapshot { name: (*flow.name).into(), share: share_flow, load_got, band, inside }
     }
 }
 
@@ -470,7 +513,7 @@ fn node_meter(meter: &NodeMeter) -> NodeMeterSnapshot {
 }
 
 fn flow_meter(meter: &FlowMeter, node: &NodeMeter, weight: Weight) -> FlowMeterSnapshot {
-    let Counters { due, floor, got, rise, fall, worst } = meter.counters(node, weight);
+    let FlowMeterCounters { due, floor, got, rise, fall, worst } = meter.counters(node, weight);
     let [rise, fall, worst] = [rise, fall, worst].map(u128::from);
     FlowMeterSnapshot { due, floor, got, rise, fall, worst }
 }

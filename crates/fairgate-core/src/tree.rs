@@ -1,12 +1,18 @@
-//! The policy tree at work: nodes, flows and queues, and the one way in which they tell each other.
+//! The policy tree at work: nodes, flows and queues, and the propagation of changes between them.
 //!
-//! Every node keeps its *head*, what it would dispatch next. An event marks the flows that it touches; a *look* then
-//! goes through the marks from the deepest level up: a marked flow shows its node what is inside it, and a node whose
-//! head thereby changed marks the flow around it. Readiness is noticed only here, after a step is complete, as SPEC.md
-//! has it. Each step costs one update of a ranking per level. The root is asked for its head only when a slot is free.
+//! Every node keeps its *head*, the request it would dispatch next. An event marks the flows that it touches. A *look*
+//! then goes through the marks from the deepest level up: a marked flow reports its inside to its node, and a node
+//! whose head changed marks the flow around it. Readiness changes only here, after a step is complete, as the
+//! specification requires. Each step costs one update of a ranking per level. The root computes its head only when a
+//! slot is free.
 //!
-//! Flows come into being with their first request and are forgotten when they carry nothing that their return would not
-//! set anew (`forget.rs`), so places in the lists here are used again.
+//! Flows are created with their first request and forgotten when they have no state that their return would not reset
+//! (`forget.rs`), so indexes of the lists here are reused.
+//!
+//! After a look, the head of every node is the request that its discipline would dispatch. There is one exception:
+//! while no head in the whole pool has an open worker, closures are not reported, because nothing can be granted.
+//! `PoolWorkers::all_blocked` guards the two readers of heads (granting and explaining) in that case. Trees are at most
+//! 64 levels deep.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -15,116 +21,185 @@ use alloc::vec::Vec;
 
 use hashbrown::HashTable;
 
-use crate::arbiter::{Arbiter, Context, Ended, Head, Local, Oldest, Pick, Touched, View};
+use crate::arbiter::{
+    Arbiter, ArbiterContext, EndedRequest, FlowHead, FlowPick, FlowUpdate, LocalFlow,
+    OldestRequest, SettleEffect,
+};
 use crate::attribute::{Attribute, Attributes};
-use crate::drr::Drr;
-use crate::level::{InsideLevel, Level};
-use crate::load::Load;
+use crate::bands::BandsState;
+use crate::drr::DrrState;
+use crate::flow_names::{FlowNames, hash_text};
+use crate::load::LoadState;
 use crate::meter::CapLoad;
-use crate::names::{Names, hash_text};
-use crate::policy::{BusyThresholds, Node, Policy};
-use crate::queue::{Ageing, Queue};
-use crate::ranking::Tournament;
-use crate::requests::{Flight, Handle, Request, Requests, Seq};
-use crate::share::Share;
+use crate::policy::{BandClass, BusyThresholds, Policy, PolicyNode};
+use crate::policy_level::{InsideLevel, PolicyLevel};
+use crate::queue::{MaxWaitState, RequestQueue};
+use crate::ranking::TournamentTree;
+use crate::requests::{InFlightState, PoolRequestState, RequestHandle, RequestTable, SubmitSeq};
+use crate::share::ShareState;
 use crate::units::{Micros, Ticks, Tokens, Weight};
-use crate::workers::{Role, Workers};
+use crate::workers::{ChangedDemand, DemandWatcher, PoolWorkers, WatchRole};
 
-/// A node's discipline with its state. It is asked which one it is at every step, so the tag is one that is simply read.
+/// The discipline of a node with its state. Every step matches on the kind of discipline, so the tag is stored plainly
+/// (`repr(u8)`), which makes the match a simple read.
 #[derive(Clone, Debug)]
 #[repr(u8)]
 pub(crate) enum Discipline {
-    Drr(Drr),
-    Share(Share),
-    Load(Load),
+    Drr(DrrState),
+    Share(ShareState),
+    Load(LoadState),
+    Bands(BandsState),
 }
 
-/// A node of the tree.
+/// A node of the policy tree.
 #[derive(Clone, Debug)]
-pub(crate) struct NodeState {
-    pub(crate) level: Arc<Level>,
+pub(crate) struct TreeNode {
+    pub(crate) level: Arc<PolicyLevel>,
     pub(crate) discipline: Discipline,
-    /// The flow around it.
+    /// The flow that the node is inside of; `None` for the root.
     pub(crate) parent: Option<u32>,
     depth: usize,
     busy: BusyThresholds,
-    /// By name.
+    /// The node's flows, by name.
     pub(crate) flows: BTreeMap<Arc<str>, u32>,
-    /// The flows by their number within the node; a drr class has none before its first request.
+    /// The index of each flow in the tree, by the flow's number within the node; `None` for a drr or bands class before
+    /// its first request.
     pub(crate) locals: Vec<Option<u32>>,
-    /// The flow in which the most wait, where the pool's queue is bounded.
-    crowd: Tournament,
-    /// Whether any class limits what may wait in it.
+    /// Finds the flow with the most waiting requests; only kept if the pool's queue is bounded.
+    fullest_flow: TournamentTree,
+    /// True if any class limits the requests or tokens that may wait in it.
     pub(crate) has_limits: bool,
     by: Attribute,
-    head: Option<Head>,
-    /// Whether the head must be asked for again; only the root's is not asked for at once.
+    head: Option<FlowHead>,
+    /// True if the head must be computed again. Only the root delays this until a slot is free.
     stale: bool,
     marked: bool,
 }
 
-/// A flow of a node.
+/// A flow of a node, with its counters and its head.
 #[derive(Clone, Debug)]
-pub(crate) struct Flow {
+pub(crate) struct TreeFlow {
     pub(crate) name: Arc<str>,
-    /// Its name's number, and its place in the list of flows of that name.
-    pub(crate) named: u32,
-    pub(crate) named_at: u32,
+    /// Number of the flow's name in [`PolicyTree::names`]; `index_in_name` is the flow's index in the name's list of
+    /// flows.
+    pub(crate) name_number: u32,
+    pub(crate) index_in_name: u32,
     pub(crate) node: u32,
-    pub(crate) local: Local,
-    pub(crate) child: Child,
+    pub(crate) local: LocalFlow,
+    pub(crate) child: FlowChild,
     pub(crate) waiting: u32,
     pub(crate) in_flight: u32,
-    pub(crate) head: Option<Head>,
+    pub(crate) head: Option<FlowHead>,
     marked: bool,
-    /// Whether an operator holds it, and whether an event has set its cap: as its name says.
+    /// True if an operator holds the flow, as its name's settings say; `capped` is true if an event has set the flow's
+    /// cap.
     pub(crate) held: bool,
     pub(crate) capped: bool,
-    /// What its waiting requests add up to, where its class may limit it.
+    /// Summed input tokens of the flow's waiting requests, only kept if a class of the node has limits. `cached` is the
+    /// sum of their cached tokens.
     pub(crate) input: u128,
     pub(crate) cached: u128,
-    /// Its waiting requests in order of arrival, where a load node must know the oldest and no queue does.
-    arrivals: Option<BTreeSet<(Seq, Handle)>>,
+    /// The flow's waiting requests in order of arrival. Only kept if a load node must know the oldest one and a node is
+    /// inside the flow, so that no single queue knows it.
+    arrivals: Option<BTreeSet<(SubmitSeq, RequestHandle)>>,
 }
 
-/// What is inside a flow.
+/// The inside of a flow.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Child {
+pub(crate) enum FlowChild {
     Queue(u32),
     Node(u32),
 }
 
-/// A policy tree with everything that is in it.
+/// A policy tree with all its requests.
 #[derive(Clone, Debug)]
-pub(crate) struct Tree {
-    pub(crate) nodes: Vec<NodeState>,
-    pub(crate) flows: Vec<Flow>,
-    pub(crate) queues: Vec<Queue>,
-    pub(crate) free: Free,
-    /// The flows by node and name.
+pub(crate) struct PolicyTree {
+    pub(crate) nodes: Vec<TreeNode>,
+    pub(crate) flows: Vec<TreeFlow>,
+    pub(crate) queues: Vec<RequestQueue>,
+    pub(crate) free: FreeIndexes,
+    /// The flows, found by their node and name.
     pub(crate) paths: HashTable<u32>,
-    pub(crate) names: Names,
+    pub(crate) names: FlowNames,
     pub(crate) load_nodes: BTreeSet<u32>,
     pub(crate) drr_nodes: BTreeSet<u32>,
-    marked_flows: Vec<Vec<u32>>,
-    marked_nodes: Vec<Vec<u32>>,
-    /// Whether anything is marked.
-    marked: bool,
-    /// The flows that were looked at while no worker took anything, as not ready whatever they were told.
+    marks: Marks,
+    /// The flows that were looked at while no request in the pool had an open worker. These flows counted as not ready,
+    /// whatever was last reported about their demands.
     looked_at_blocked: BTreeSet<u32>,
-    /// When queues with a longest wait have another late request.
+    /// The times at which another request becomes late in a queue with a longest wait, each with the queue.
     timers: BTreeSet<(Micros, u32)>,
-    /// Flows without requests, to be looked at by `forget.rs`, and nodes whose virtual time has risen.
+    /// Flows that may have no requests left, for `forget.rs` to check; `risen` has the nodes whose virtual time has
+    /// risen.
     pub(crate) emptied: Vec<u32>,
     pub(crate) risen: Vec<u32>,
-    /// Whether a path may have two flows of one name.
+    /// True if one path may contain two flows with the same name.
     repeats: bool,
     bounded: bool,
 }
 
-/// Places in the lists that may be used again.
+/// The flows and nodes that the next look must visit. Most often these are flows of the root only, so those have a list
+/// of their own.
+#[derive(Clone, Debug)]
+struct Marks {
+    /// True if any flow or node is marked.
+    any: bool,
+    /// True if any flow or node below the root is marked.
+    any_below: bool,
+    root_flows: Vec<u32>,
+    /// The marked flows below the root, by depth; `nodes` has the marked nodes. The first list of each stays empty.
+    flows: Vec<Vec<u32>>,
+    nodes: Vec<Vec<u32>>,
+}
+
+impl Marks {
+    fn new(depth: usize) -> Self {
+        let lists = vec![Vec::new(); depth];
+        Self {
+            any: false,
+            any_below: false,
+            root_flows: Vec::new(),
+            flows: lists.clone(),
+            nodes: lists,
+        }
+    }
+
+    /// Marks a flow, so that the next look visits it.
+    #[inline]
+    fn flow(&mut self, index: u32, flow: &mut TreeFlow, depth: usize) {
+        if !core::mem::replace(&mut flow.marked, true) {
+            self.any = true;
+            if depth == 0 {
+                self.root_flows.push(index);
+            } else {
+                self.any_below = true;
+                self.flows[depth].push(index);
+            }
+        }
+    }
+
+    /// Marks a node because it may now pick another flow. The root is only noted as stale, because it picks when a slot
+    /// is free.
+    #[inline]
+    fn node(&mut self, index: u32, node: &mut TreeNode) {
+        if node.parent.is_none() {
+            node.stale = true;
+        } else if !core::mem::replace(&mut node.marked, true) {
+            self.any = true;
+            self.any_below = true;
+            self.nodes[node.depth].push(index);
+        }
+    }
+
+    /// Returns the marked flows, from the root down.
+    fn all_flows(&self) -> impl Iterator<Item = &u32> {
+        self.root_flows.iter().chain(self.flows.iter().flatten())
+    }
+}
+
+/// Free indexes of the lists of nodes, flows and queues, to be reused.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Free {
+pub(crate) struct FreeIndexes {
     pub(crate) nodes: Vec<u32>,
     pub(crate) flows: Vec<u32>,
     pub(crate) queues: Vec<u32>,
@@ -132,7 +207,7 @@ pub(crate) struct Free {
 
 pub(crate) const ROOT: u32 = 0;
 
-/// Puts a value where one was forgotten, else at the end.
+/// Stores a value at a free index of a list, or at its end, and returns the index.
 fn place<T>(list: &mut Vec<T>, free: &mut Vec<u32>, value: T) -> u32 {
     match free.pop() {
         Some(index) => {
@@ -146,28 +221,31 @@ fn place<T>(list: &mut Vec<T>, free: &mut Vec<u32>, value: T) -> u32 {
     }
 }
 
-impl Tree {
-    /// An empty tree. `bounded`: the pool's queue is, so the fullest flows must be known.
-    pub(crate) fn new(policy: &Policy, busy: BusyThresholds, names: Names, bounded: bool) -> Self {
-        let level = Level::new(policy.root());
+impl PolicyTree {
+    /// Creates an empty tree. `bounded` is true if the pool's queue has a limit; nodes then keep their fullest flows.
+    pub(crate) fn new(
+        policy: &Policy,
+        busy: BusyThresholds,
+        names: FlowNames,
+        bounded: bool,
+    ) -> Self {
+        let level = PolicyLevel::new(policy.root());
         let depth = level.height();
         let mut tree = Self {
             nodes: Vec::new(),
             flows: Vec::new(),
             queues: Vec::new(),
-            free: Free::default(),
+            free: FreeIndexes::default(),
             paths: HashTable::new(),
             names,
             load_nodes: BTreeSet::new(),
             drr_nodes: BTreeSet::new(),
-            marked_flows: vec![Vec::new(); depth],
-            marked_nodes: vec![Vec::new(); depth],
-            marked: false,
+            marks: Marks::new(depth),
             looked_at_blocked: BTreeSet::new(),
             timers: BTreeSet::new(),
             emptied: Vec::new(),
             risen: Vec::new(),
-            repeats: level.repeats(&mut Vec::new()),
+            repeats: level.has_repeated_attribute(&mut Vec::new()),
             bounded,
         };
         tree.add_node(level, None, 0, busy);
@@ -176,7 +254,7 @@ impl Tree {
 
     fn add_node(
         &mut self,
-        level: Arc<Level>,
+        level: Arc<PolicyLevel>,
         parent: Option<u32>,
         depth: usize,
         busy: BusyThresholds,
@@ -184,21 +262,33 @@ impl Tree {
         let by = level.node.by();
         let mut locals = Vec::new();
         let discipline = match &*level.node {
-            Node::Share(share) => Discipline::Share(Share::new(share.partition)),
-            Node::Load(load) => {
-                Discipline::Load(Load::new(load.alpha, load.auto_tune, load.max_wait_ticks))
+            PolicyNode::Share(share) => Discipline::Share(ShareState::new(share.partition)),
+            PolicyNode::Load(load) => {
+                Discipline::Load(LoadState::new(load.alpha, load.auto_tune, load.max_wait_ticks))
             }
-            Node::Drr(drr) => {
+            PolicyNode::Drr(drr) => {
                 let said = |name: &str| {
-                    self.names.find(by, name).and_then(|n| self.names.list[n as usize].said.weight)
+                    self.names
+                        .find(by, name)
+                        .and_then(|n| self.names.list[n as usize].directive.weight)
                 };
                 let quanta =
                     drr.classes.iter().map(|class| said(&class.name).unwrap_or(class.quantum));
                 locals.resize(drr.classes.len(), None);
-                Discipline::Drr(Drr::new(quanta))
+                Discipline::Drr(DrrState::new(quanta))
+            }
+            PolicyNode::Bands(bands) => {
+                // A cap set by an event counts over the whole pool; see `FlowName::at_cap`.
+                let is_set = |name: &str| {
+                    let named = self.names.find(by, name);
+                    named.is_some_and(|n| self.names.list[n as usize].directive.cap.is_some())
+                };
+                let own = |class: &BandClass| class.cap.filter(|_| !is_set(&class.name));
+                locals.resize(bands.classes.len(), None);
+                Discipline::Bands(BandsState::new(bands.classes.iter().map(own)))
             }
         };
-        let node = NodeState {
+        let node = TreeNode {
             has_limits: level.has_limits,
             by,
             level,
@@ -208,7 +298,7 @@ impl Tree {
             busy,
             flows: BTreeMap::new(),
             locals,
-            crowd: Tournament::default(),
+            fullest_flow: TournamentTree::default(),
             head: None,
             stale: false,
             marked: false,
@@ -217,12 +307,12 @@ impl Tree {
         match self.nodes[index as usize].discipline {
             Discipline::Load(_) => self.load_nodes.insert(index),
             Discipline::Drr(_) => self.drr_nodes.insert(index),
-            Discipline::Share(_) => false,
+            Discipline::Share(_) | Discipline::Bands(_) => false,
         };
         index
     }
 
-    /// The flow of that name in a node, made where it is not there yet.
+    /// Returns the flow with this name in a node, and creates it if there is none.
     pub(crate) fn flow(&mut self, node: u32, name: &str) -> u32 {
         let hash = hash_text(u64::from(node), name);
         match self.find_flow(node, name, hash) {
@@ -239,34 +329,45 @@ impl Tree {
         self.paths.find(hash, is_it).copied()
     }
 
+    #[inline(never)]
     fn add_flow(&mut self, node: u32, name: &str, hash: u64) -> u32 {
         let level = self.nodes[node as usize].level.clone();
         let named = self.names.intern(level.node.by(), name);
-        let said = self.names.list[named as usize].said;
+        let said = self.names.list[named as usize].directive;
         let name = self.names.list[named as usize].text.clone();
         let state = &mut self.nodes[node as usize];
         let local = match &mut state.discipline {
             Discipline::Share(share) => {
-                let (weight, cap) = level.share_of(&name).expect("a share node has weights");
-                // What an event said of the cap counts over the whole pool; see `Name::at_cap`.
-                let cap = if said.cap.is_some() { None } else { cap };
+                let weight = level.weight(&name).expect("a share node has weights");
+                // A cap set by an event counts over the whole pool; see `FlowName::at_cap`.
+                let cap = if said.cap.is_some() { None } else { level.cap(&name) };
                 share.add(&name, said.weight.unwrap_or(weight), cap)
             }
             Discipline::Load(load) => load.add(),
-            Discipline::Drr(_) => level.class(&name).expect("a drr flow is one of the classes"),
+            Discipline::Drr(_) => level.class(&name).expect("the flow is one of the classes"),
+            Discipline::Bands(bands) => {
+                let class = level.class(&name).expect("the flow is one of the classes");
+                // The event may have arrived after the node was created and before the class's first request.
+                if said.cap.is_some() {
+                    bands.classes[class as usize].cap = None;
+                }
+                class
+            }
         };
         let (depth, busy) = (state.depth + 1, level.busy(&name, state.busy));
         let is_load = matches!(state.discipline, Discipline::Load(_));
         let inside = level.inside(&name);
         let keeps_arrivals = is_load && matches!(inside, InsideLevel::Level(_));
-        let flow = Flow {
+        // The slots of a partitioned root depend on which flows are ready, so its flows are visited one by one.
+        let is_grouped = matches!(&*level.node, PolicyNode::Share(share) if !share.partition);
+        let flow = TreeFlow {
             name: name.clone(),
-            named,
-            named_at: u32::try_from(self.names.list[named as usize].flows.len())
+            name_number: named,
+            index_in_name: u32::try_from(self.names.list[named as usize].flows.len())
                 .expect("fewer than 2^32 flows"),
             node,
             local,
-            child: Child::Queue(0),
+            child: FlowChild::Queue(0),
             waiting: 0,
             in_flight: 0,
             head: None,
@@ -280,11 +381,12 @@ impl Tree {
         let index = place(&mut self.flows, &mut self.free.flows, flow);
         self.flows[index as usize].child = match inside {
             InsideLevel::Queue(queue) => {
-                let queue = Queue::new(*queue, busy, index);
-                Child::Queue(place(&mut self.queues, &mut self.free.queues, queue))
+                let mut queue = RequestQueue::new(*queue, busy, index);
+                queue.is_grouped = is_grouped && queue.ageing.is_none();
+                FlowChild::Queue(place(&mut self.queues, &mut self.free.queues, queue))
             }
             InsideLevel::Level(inside) => {
-                Child::Node(self.add_node(inside.clone(), Some(index), depth, busy))
+                FlowChild::Node(self.add_node(inside.clone(), Some(index), depth, busy))
             }
         };
         let state = &mut self.nodes[node as usize];
@@ -299,60 +401,99 @@ impl Tree {
         index
     }
 
-    /// The queue that a request belongs to, with every flow on the way made.
+    /// Returns the queue that a request belongs to; creates every missing flow on the path.
     pub(crate) fn queue_for(&mut self, attributes: &Attributes) -> u32 {
         let mut node = ROOT;
         loop {
-            // A flow of the name that the request states is there most often; only else the level is asked.
+            // The flow that the request names usually exists; only otherwise the level is consulted.
             let stated = attributes.get(self.nodes[node as usize].by);
             let known = stated
                 .and_then(|name| self.find_flow(node, name, hash_text(u64::from(node), name)));
             let flow = match known {
                 Some(flow) => flow,
-                None => {
-                    let level = self.nodes[node as usize].level.clone();
-                    self.flow(node, level.flow_name(attributes))
-                }
+                None => self.flow_of(node, attributes),
             };
             match self.flows[flow as usize].child {
-                Child::Queue(queue) => return queue,
-                Child::Node(inside) => node = inside,
+                FlowChild::Queue(queue) => return queue,
+                FlowChild::Node(inside) => node = inside,
             }
         }
     }
 
-    /// The flow around another; none around the root's.
-    pub(crate) fn around(&self, flow: u32) -> Option<u32> {
+    /// Returns the flow of a node to which a request with these attributes belongs, and creates it if there is none.
+    #[inline(never)]
+    fn flow_of(&mut self, node: u32, attributes: &Attributes) -> u32 {
+        let level = self.nodes[node as usize].level.clone();
+        self.flow(node, level.flow_name(attributes))
+    }
+
+    /// Returns the flow that contains the node of another flow; `None` for a flow of the root.
+    pub(crate) fn parent_flow(&self, flow: u32) -> Option<u32> {
         self.nodes[self.flows[flow as usize].node as usize].parent
     }
 
-    /// The flows around a queue, from the innermost to the root's.
+    /// Returns the flows around a queue, from the innermost to the root's.
     pub(crate) fn flows_around(&self, queue: u32) -> impl Iterator<Item = u32> + '_ {
         let innermost = Some(self.queues[queue as usize].flow);
-        core::iter::successors(innermost, |flow| self.around(*flow))
+        core::iter::successors(innermost, |flow| self.parent_flow(*flow))
     }
 
-    /// The names of a flow and those around it, from the root down.
+    /// Returns the names of a flow and of all flows around it, from the root down.
     pub(crate) fn path(&self, flow: Option<u32>) -> Vec<Arc<str>> {
-        let flows = core::iter::successors(flow, |flow| self.around(*flow));
+        let flows = core::iter::successors(flow, |flow| self.parent_flow(*flow));
         let mut path: Vec<_> = flows.map(|f| self.flows[f as usize].name.clone()).collect();
         path.reverse();
         path
     }
 
-    /// A request starts to wait in its queue, the one that its path leads to.
+    /// Takes in a new request, which starts to wait in its queue. The request is linked to its neighbours before it is
+    /// stored, so that it need not be looked up again.
+    #[inline]
+    pub(crate) fn accept(
+        &mut self,
+        mut request: PoolRequestState,
+        requests: &mut RequestTable,
+        now: Micros,
+    ) -> RequestHandle {
+        let handle = requests.next_handle();
+        let queue = &mut self.queues[request.queue as usize];
+        let (last, is_filed) = queue.append(handle, request.priority, requests);
+        request.queue_prev = last;
+        let mut entered = requests.enter(handle, request);
+        if is_filed {
+            queue.file(handle, requests);
+            entered = requests.get(handle);
+        }
+        let (flow, is_shown) = (queue.flow, queue.shows(handle));
+        self.arrive(handle, entered, flow, is_shown, now);
+        handle
+    }
+
+    /// Makes a request that is already in the table wait in this queue, to which its path leads.
     pub(crate) fn enter(
         &mut self,
-        handle: Handle,
+        handle: RequestHandle,
         queue: u32,
-        requests: &mut Requests,
+        requests: &mut RequestTable,
         now: Micros,
     ) {
-        let state = &mut self.queues[queue as usize];
-        state.push(handle, requests);
-        let request = requests.get(handle);
-        let innermost = state.flow;
-        if state.ageing.is_some() || state.head() == Some(handle) {
+        let queue = &mut self.queues[queue as usize];
+        queue.push(handle, requests);
+        let (flow, is_shown) = (queue.flow, queue.shows(handle));
+        self.arrive(handle, requests.get(handle), flow, is_shown, now);
+    }
+
+    /// Counts a request that has arrived in the queue inside a flow, in that flow and in the flows around it.
+    #[inline]
+    fn arrive(
+        &mut self,
+        handle: RequestHandle,
+        request: &PoolRequestState,
+        innermost: u32,
+        is_shown: bool,
+        now: Micros,
+    ) {
+        if is_shown {
             self.mark_flow(innermost);
         }
         let mut next = Some(innermost);
@@ -371,21 +512,21 @@ impl Tree {
             let needed = node.discipline.arrived(flow.local, request);
             next = node.parent;
             if needed || before == 0 {
-                self.mark_flow(index);
+                self.marks.flow(index, flow, node.depth);
             }
             if before == 0 {
                 self.starts_to_wait(index, now);
             }
             if self.bounded {
-                self.recount_crowd(index);
+                self.update_fullest_flow(index);
             }
         }
     }
 
-    /// Something waits in a flow where nothing did, which is rare enough to be kept apart.
+    /// Updates counters when the first request starts to wait in a flow. This is rare enough to be a separate function.
     #[inline(never)]
     fn starts_to_wait(&mut self, index: u32, now: Micros) {
-        let Flow { named, in_flight, capped, .. } = self.flows[index as usize];
+        let TreeFlow { name_number: named, in_flight, capped, .. } = self.flows[index as usize];
         self.names.list[named as usize].backlogged += 1;
         if capped {
             self.observe_cap(named, now);
@@ -395,10 +536,11 @@ impl Tree {
         }
     }
 
-    /// Nothing waits in a flow any more, which is rare enough to be kept apart.
+    /// Updates counters when the last waiting request of a flow has left. This is rare enough to be a separate
+    /// function.
     #[inline(never)]
     fn stops_waiting(&mut self, index: u32, now: Micros) {
-        let Flow { named, in_flight, capped, .. } = self.flows[index as usize];
+        let TreeFlow { name_number: named, in_flight, capped, .. } = self.flows[index as usize];
         self.names.list[named as usize].backlogged -= 1;
         if capped {
             self.observe_cap(named, now);
@@ -408,14 +550,20 @@ impl Tree {
         }
     }
 
-    /// A request that waited leaves without being dispatched.
-    pub(crate) fn leave(&mut self, handle: Handle, requests: &mut Requests, now: Micros) {
+    /// Removes a waiting request that is cancelled, expired or rejected.
+    pub(crate) fn leave(
+        &mut self,
+        handle: RequestHandle,
+        requests: &mut RequestTable,
+        now: Micros,
+    ) {
         let queue = &self.queues[requests.get(handle).queue as usize];
         let innermost = queue.flow;
-        if queue.ageing.is_some() || queue.head() == Some(handle) {
+        if queue.shows(handle) {
             self.mark_flow(innermost);
         }
-        self.take_out(handle, requests);
+        let links = requests.get(handle).links();
+        self.queues[links.queue as usize].remove(handle, links, requests);
         let request = requests.get(handle);
         let mut next = Some(innermost);
         while let Some(index) = next {
@@ -427,52 +575,48 @@ impl Tree {
             if needed || remaining == 0 {
                 self.mark_flow(index);
             }
-            self.counted_out(index, remaining, now);
+            self.after_request_left(index, remaining, now);
         }
     }
 
-    /// Takes a request out of its queue.
+    /// Dispatches a waiting request, which leaves its queue and is charged at every level. The request in flight gets
+    /// the generations of its flows, innermost first.
     #[inline]
-    pub(crate) fn take_out(&mut self, handle: Handle, requests: &mut Requests) {
-        let queue = requests.get(handle).queue;
-        self.queues[queue as usize].remove(handle, requests);
-    }
-
-    /// A request that was taken out is dispatched: every level is charged. The flight gets the generations, innermost
-    /// first.
-    pub(crate) fn dispatch(
+    pub(crate) fn dispatch<'a>(
         &mut self,
-        handle: Handle,
-        request: &Request,
-        flight: &mut Flight,
+        handle: RequestHandle,
+        requests: &'a mut RequestTable,
         now: Micros,
-    ) {
+    ) -> (&'a PoolRequestState, &'a mut InFlightState) {
+        let links = requests.get(handle).links();
+        let queue = &mut self.queues[links.queue as usize];
+        let mut next = Some(queue.flow);
+        queue.remove(handle, links, requests);
+        requests.unlink(handle, links);
+        let (request, flight) = requests.put_in_flight(handle);
         flight.charged = true;
-        let mut next = Some(self.queues[request.queue as usize].flow);
         while let Some(index) = next {
             let flow = &mut self.flows[index as usize];
             flow.in_flight += 1;
             let node = &mut self.nodes[flow.node as usize];
-            let before = node.discipline.virtual_time();
-            flight.generations.push(node.discipline.charge(flow.local, request.cost));
-            if node.discipline.virtual_time() != before && node.discipline.has_idle() {
+            let (generation, has_risen) = node.discipline.charge_at(flow.local, request.cost);
+            flight.generations.push(generation);
+            if has_risen {
                 self.risen.push(flow.node);
             }
             next = node.parent;
             flow.take_waiting(node, handle, request);
-            if !core::mem::replace(&mut flow.marked, true) {
-                self.marked = true;
-                self.marked_flows[node.depth].push(index);
-            }
+            self.marks.flow(index, flow, node.depth);
             let (remaining, capped) = (flow.waiting, flow.capped);
             if capped {
-                self.count_for_name(index, request.queue, true, now);
+                self.count_for_name(index, links.queue, true, now);
             }
-            self.counted_out(index, remaining, now);
+            self.after_request_left(index, remaining, now);
         }
+        (request, flight)
     }
 
-    /// A request that is in flight already enters a new tree, where it is charged nothing.
+    /// Adds a request that is in flight already to a new tree, where it is charged nothing.
     pub(crate) fn enter_in_flight(&mut self, queue: u32, now: Micros) {
         let mut next = Some(self.queues[queue as usize].flow);
         while let Some(flow) = next {
@@ -487,15 +631,21 @@ impl Tree {
                 self.count_for_name(flow, queue, true, now);
             }
             if let Discipline::Load(load) = &mut self.nodes[node as usize].discipline {
-                load.begin();
+                load.mark_begun();
             }
             self.mark_flow(flow);
-            next = self.around(flow);
+            next = self.parent_flow(flow);
         }
     }
 
-    /// A request in flight has ended, charged `used` tokens.
-    pub(crate) fn land(&mut self, request: &Request, flight: &Flight, used: Tokens, now: Micros) {
+    /// Ends a request in flight, which is charged `used` tokens in the end.
+    pub(crate) fn end_request(
+        &mut self,
+        request: &PoolRequestState,
+        flight: &InFlightState,
+        used: Tokens,
+        now: Micros,
+    ) {
         let mut generations = flight.generations.iter();
         let mut next = Some(self.queues[request.queue as usize].flow);
         while let Some(index) = next {
@@ -505,43 +655,53 @@ impl Tree {
             let touched = match flight.charged {
                 true => {
                     let generation = generations.next().copied().unwrap_or_default();
-                    let ended = Ended { cost: request.cost, used, generation };
+                    let ended = EndedRequest { cost: request.cost, used, generation };
                     node.discipline.settle(flow.local, ended)
                 }
-                false => Touched::Flow,
+                false => SettleEffect::Flow,
             };
             next = node.parent;
-            let (node, capped) = (flow.node, flow.capped);
             if flow.waiting == 0 && flow.in_flight == 0 {
                 self.emptied.push(index);
             }
-            if capped {
+            if flow.capped {
                 self.count_for_name(index, request.queue, false, now);
+                self.mark_touched(index, touched);
+                continue;
             }
             match touched {
-                Touched::Flow => self.mark_flow(index),
-                Touched::Node => self.mark_node(node),
-                Touched::Nothing => {}
+                SettleEffect::Flow => self.marks.flow(index, flow, node.depth),
+                SettleEffect::Node => self.marks.node(flow.node, node),
+                SettleEffect::Nothing => {}
             }
         }
     }
 
-    /// One request fewer waits in a flow.
+    fn mark_touched(&mut self, flow: u32, touched: SettleEffect) {
+        match touched {
+            SettleEffect::Flow => self.mark_flow(flow),
+            SettleEffect::Node => self.mark_node(self.flows[flow as usize].node),
+            SettleEffect::Nothing => {}
+        }
+    }
+
+    /// Updates counters after a request has stopped waiting in a flow, in which `remaining` requests still wait.
     #[inline]
-    fn counted_out(&mut self, index: u32, remaining: u32, now: Micros) {
+    fn after_request_left(&mut self, index: u32, remaining: u32, now: Micros) {
         if remaining == 0 {
             self.stops_waiting(index, now);
         }
         if self.bounded {
-            self.recount_crowd(index);
+            self.update_fullest_flow(index);
         }
     }
 
-    /// Another number waits in a flow: another flow of its node may be the fullest. Only bounded pools ask.
+    /// Updates the fullest flow of a node after the number of waiting requests of one of its flows changed. Only
+    /// bounded pools need this.
     #[inline(never)]
-    fn recount_crowd(&mut self, index: u32) {
-        let Flow { node, local, .. } = self.flows[index as usize];
-        let NodeState { crowd, locals, .. } = &mut self.nodes[node as usize];
+    fn update_fullest_flow(&mut self, index: u32) {
+        let TreeFlow { node, local, .. } = self.flows[index as usize];
+        let TreeNode { fullest_flow: crowd, locals, .. } = &mut self.nodes[node as usize];
         let flows = &self.flows;
         let of = |local: u32| {
             let flow = locals.get(local as usize).copied().flatten()?;
@@ -559,76 +719,67 @@ impl Tree {
         });
     }
 
-    /// The flow of a node in which the most wait, ties to the first by name.
+    /// Returns the flow of a node with the most waiting requests; ties go to the first flow by name.
     pub(crate) fn fullest(&self, node: u32) -> Option<u32> {
         let node = &self.nodes[node as usize];
-        node.locals[node.crowd.first()? as usize]
+        node.locals[node.fullest_flow.first()? as usize]
     }
 
-    /// One more or less is in flight in a flow whose cap an event has set: where that reaches or leaves the cap, all
-    /// flows of its name may turn ready or stop being so.
+    /// Counts one request more or less in flight for a flow name whose cap an event has set. If the count thereby
+    /// reaches or leaves the cap, all flows with the name are marked, because they may become ready or stop being
+    /// ready.
     fn count_for_name(&mut self, flow: u32, queue: u32, more: bool, now: Micros) {
-        let named = self.flows[flow as usize].named;
+        let named = self.flows[flow as usize].name_number;
         if !self.is_innermost_of_name(flow, queue) {
             return;
         }
         let name = &mut self.names.list[named as usize];
         name.in_flight = if more { name.in_flight + 1 } else { name.in_flight - 1 };
         let higher = if more { name.in_flight } else { name.in_flight + 1 };
-        if name.said.cap.flatten() == Some(higher) {
+        if name.directive.cap.flatten() == Some(higher) {
             self.mark_named(named);
         }
         self.observe_cap(named, now);
     }
 
-    /// Whether this is the innermost flow of its name on a path: a request counts once for a name.
+    /// Returns true if this is the innermost flow with its name on the path to a queue. A request counts only once for
+    /// a name.
     fn is_innermost_of_name(&self, flow: u32, queue: u32) -> bool {
-        let named = self.flows[flow as usize].named;
+        let named = self.flows[flow as usize].name_number;
         !self.repeats
-            || self.flows_around(queue).find(|f| self.flows[*f as usize].named == named)
+            || self.flows_around(queue).find(|f| self.flows[*f as usize].name_number == named)
                 == Some(flow)
     }
 
     fn observe_cap(&mut self, named: u32, now: Micros) {
         let name = &mut self.names.list[named as usize];
-        if let Some(cap) = name.said.cap {
+        if let Some(cap) = name.directive.cap {
             let waits = name.backlogged > 0;
             name.cap_meter.observe(now, CapLoad { in_flight: name.in_flight, cap, waits });
         }
     }
 
-    /// A flow that was without requests has one again.
+    /// Marks a flow as no longer idle, because it has a request again.
     fn wake(&mut self, flow: u32) {
-        let Flow { node, local, .. } = self.flows[flow as usize];
+        let TreeFlow { node, local, .. } = self.flows[flow as usize];
         if let Discipline::Share(share) = &mut self.nodes[node as usize].discipline {
             share.wake(local);
         }
     }
 
-    /// A flow will be looked at again.
+    /// Marks a flow to be looked at again.
     pub(crate) fn mark_flow(&mut self, flow: u32) {
         let state = &mut self.flows[flow as usize];
-        if !state.marked {
-            state.marked = true;
-            self.marked = true;
-            let depth = self.nodes[state.node as usize].depth;
-            self.marked_flows[depth].push(flow);
-        }
+        self.marks.flow(flow, state, self.nodes[state.node as usize].depth);
     }
 
-    /// Another flow of a node may go next. The root is asked when a slot is free, and needs no mark for that.
+    /// Marks a node, because it may now pick another flow.
     fn mark_node(&mut self, node: u32) {
-        let state = &mut self.nodes[node as usize];
-        if state.parent.is_none() {
-            state.stale = true;
-        } else if !state.marked {
-            state.marked = true;
-            self.marked = true;
-            self.marked_nodes[state.depth].push(node);
-        }
+        self.marks.node(node, &mut self.nodes[node as usize]);
     }
 
-    /// The tick counter has risen: every load node takes one step.
+    /// Reports a new tick count to every load node. Each node that has a ready flow is marked, because it may now pick
+    /// another flow.
     pub(crate) fn tick(&mut self, ticks: Ticks) {
         if self.load_nodes.is_empty() {
             return;
@@ -638,35 +789,36 @@ impl Tree {
             from = node + 1;
             let state = &mut self.nodes[node as usize];
             state.arbiter().tick(ticks);
-            // Time alone gives nothing that is not ready a head.
+            // Time alone cannot give a head to a node without ready flows.
             if state.stale || state.head.is_some() {
                 self.mark_node(node);
             }
         }
     }
 
-    /// The pool's capacity has changed, by which a partitioned root divides.
+    /// Marks the root after the pool's capacity changed, because a partitioned root divides the capacity among its
+    /// flows.
     pub(crate) fn capacity_changed(&mut self) {
         self.mark_node(ROOT);
     }
 
-    /// Every queue may have become ready or blocked.
+    /// Marks every queue, because each may have become ready or blocked.
     pub(crate) fn mark_all_queues(&mut self) {
         for flow in self.live_flows() {
-            if matches!(self.flows[flow as usize].child, Child::Queue(_)) {
+            if matches!(self.flows[flow as usize].child, FlowChild::Queue(_)) {
                 self.mark_flow(flow);
             }
         }
     }
 
-    /// Every flow that is there, in no order.
+    /// Returns every flow that exists, in an order that callers must not depend on.
     pub(crate) fn live_flows(&self) -> Vec<u32> {
         let mut flows = Vec::new();
         let mut nodes = vec![ROOT];
         while let Some(node) = nodes.pop() {
             for flow in self.nodes[node as usize].flows.values() {
                 flows.push(*flow);
-                if let Child::Node(inside) = self.flows[*flow as usize].child {
+                if let FlowChild::Node(inside) = self.flows[*flow as usize].child {
                     nodes.push(inside);
                 }
             }
@@ -674,17 +826,17 @@ impl Tree {
         flows
     }
 
-    /// Whether a queue will have another late request.
+    /// Returns true if a request will become late in a queue with a longest wait.
     pub(crate) fn has_timers(&self) -> bool {
         !self.timers.is_empty()
     }
 
-    /// When a queue next has another late request.
+    /// Returns the next time at which a request becomes late in a queue with a longest wait; `None` if there is none.
     pub(crate) fn next_timer(&self) -> Option<Micros> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Time goes on: queues in which a request has become late are looked at.
+    /// Advances the time, and marks the queues in which a request has become late.
     pub(crate) fn advance(&mut self, now: Micros) {
         while let Some((_, queue)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.pop_first();
@@ -695,7 +847,8 @@ impl Tree {
         }
     }
 
-    /// A flow with a queue inside is forgotten: nothing will ask for it any more.
+    /// Removes a forgotten flow from the list of flows looked at while blocked, and the queue inside it from the
+    /// timers.
     pub(crate) fn drop_marks(&mut self, flow: u32, queue: Option<u32>) {
         self.looked_at_blocked.remove(&flow);
         let Some(queue) = queue else { return };
@@ -705,25 +858,25 @@ impl Tree {
         }
     }
 
-    /// Holds a flow, or lets it go on, wherever it is and will be.
+    /// Holds a flow, or lets it continue. This applies to all present and future flows with the name.
     pub(crate) fn set_held(&mut self, by: Attribute, name: &str, held: bool) {
         let named = self.names.intern(by, name);
-        self.names.list[named as usize].said.held = held;
+        self.names.list[named as usize].directive.held = held;
         for i in 0..self.names.list[named as usize].flows.len() {
             let flow = self.names.list[named as usize].flows[i];
             self.flows[flow as usize].held = held;
         }
         self.mark_named(named);
-        self.names.tidy(named);
+        self.names.forget_if_unused(named);
     }
 
-    /// Changes a flow's weight, wherever it is and will be.
-    pub(crate) fn reweigh(&mut self, by: Attribute, name: &str, weight: Weight) {
+    /// Changes the weight of a flow. This applies to all present and future flows with the name.
+    pub(crate) fn set_weight(&mut self, by: Attribute, name: &str, weight: Weight) {
         let named = self.names.intern(by, name);
-        self.names.list[named as usize].said.weight = Some(weight);
+        self.names.list[named as usize].directive.weight = Some(weight);
         for flow in self.names.list[named as usize].flows.clone() {
-            let Flow { node, local, waiting, in_flight, .. } = self.flows[flow as usize];
-            self.nodes[node as usize].arbiter().reweigh(local, weight);
+            let TreeFlow { node, local, waiting, in_flight, .. } = self.flows[flow as usize];
+            self.nodes[node as usize].arbiter().set_weight(local, weight);
             if waiting == 0 && in_flight == 0 {
                 self.emptied.push(flow);
             }
@@ -737,40 +890,48 @@ impl Tree {
             if let (Discipline::Drr(drr), Some(class)) = (&mut node.discipline, class)
                 && node.locals[class as usize].is_none()
             {
-                drr.reweigh(class, weight);
+                drr.set_weight(class, weight);
             }
         }
     }
 
-    /// Changes a flow's cap, wherever it is and will be. From its first such event on, what is in flight is counted over
-    /// all flows of the name.
-    pub(crate) fn recap(
+    /// Changes the cap of a flow. This applies to all present and future flows with the name. From the first such event
+    /// on, requests in flight are counted over all flows with the name.
+    pub(crate) fn set_cap(
         &mut self,
         by: Attribute,
         name: &str,
         cap: Option<u64>,
-        requests: &Requests,
+        requests: &RequestTable,
         now: Micros,
     ) {
         let named = self.names.intern(by, name);
-        if self.names.list[named as usize].said.cap.is_none() {
-            let is_of_name = |handle: &Handle| {
+        if self.names.list[named as usize].directive.cap.is_none() {
+            let is_of_name = |handle: &RequestHandle| {
                 let mut path = self.flows_around(requests.get(*handle).queue);
-                path.any(|flow| self.flows[flow as usize].named == named)
+                path.any(|flow| self.flows[flow as usize].name_number == named)
             };
             let count = requests.handles_in_flight().iter().filter(|h| is_of_name(h)).count();
             self.names.list[named as usize].in_flight = count as u64;
         }
-        self.names.list[named as usize].said.cap = Some(cap);
+        self.names.list[named as usize].directive.cap = Some(cap);
         for i in 0..self.names.list[named as usize].flows.len() {
             let flow = self.names.list[named as usize].flows[i];
-            let Flow { node, local, .. } = self.flows[flow as usize];
+            let TreeFlow { node, local, .. } = self.flows[flow as usize];
             self.flows[flow as usize].capped = true;
-            if let Discipline::Share(share) = &mut self.nodes[node as usize].discipline {
-                let state = &mut share.flows[local as usize];
-                state.cap = None;
-                state.cap_meter.observe(now, CapLoad::default());
-            }
+            let (cap, meter) = match &mut self.nodes[node as usize].discipline {
+                Discipline::Share(share) => {
+                    let state = &mut share.flows[local as usize];
+                    (&mut state.cap, &mut state.cap_meter)
+                }
+                Discipline::Bands(bands) => {
+                    let state = &mut bands.classes[local as usize];
+                    (&mut state.cap, &mut state.cap_meter)
+                }
+                Discipline::Drr(_) | Discipline::Load(_) => continue,
+            };
+            *cap = None;
+            meter.observe(now, CapLoad::default());
         }
         self.observe_cap(named, now);
         self.mark_named(named);
@@ -782,79 +943,138 @@ impl Tree {
         }
     }
 
-    /// Whether anything is to be looked at.
-    pub(crate) fn is_marked(&self, workers: &Workers) -> bool {
-        if self.marked || !workers.named {
-            return self.marked;
+    /// Returns true if a look is needed, because a flow or node is marked or a demand has opened or closed.
+    pub(crate) fn is_marked(&self, workers: &PoolWorkers) -> bool {
+        if self.marks.any || !workers.has_workers {
+            return self.marks.any;
         }
-        let waits_for_worker = !self.looked_at_blocked.is_empty() || workers.has_news();
+        let waits_for_worker =
+            !self.looked_at_blocked.is_empty() || workers.has_unreported_demands();
         waits_for_worker && !workers.all_blocked()
     }
 
-    /// Notices what has become ready or blocked since the last look, from the queues up.
-    pub(crate) fn look(&mut self, workers: &mut Workers, cx: Context<'_>) {
-        if workers.named {
-            self.watch_heads(workers, cx.requests);
-            for queue in workers.tell() {
-                self.mark_flow(self.queues[queue as usize].flow);
-            }
+    /// Brings heads and readiness up to date with everything that has changed since the last look, from the queues up.
+    #[inline(never)]
+    pub(crate) fn look(&mut self, workers: &mut PoolWorkers, cx: ArbiterContext<'_>) {
+        if workers.has_workers {
+            self.hear_of_workers(workers, cx.requests);
         }
         let blocked = workers.all_blocked();
-        if !blocked && !self.looked_at_blocked.is_empty() {
+        if self.marks.any_below {
+            self.look_below(blocked, workers, cx);
+        }
+        // In the order of marking: flows that start to wait together were marked in the order of arrival.
+        let mut i = 0;
+        while let Some(flow) = self.marks.root_flows.get(i).copied() {
+            self.look_at_flow(flow, blocked, workers, cx);
+            i += 1;
+        }
+        if i > 0 {
+            self.nodes[ROOT as usize].arbiter().looked(blocked);
+        }
+        self.marks.root_flows.clear();
+        self.marks.any = false;
+    }
+
+    /// Looks at the marked flows and nodes below the root, the deepest first.
+    #[inline(never)]
+    fn look_below(&mut self, blocked: bool, workers: &PoolWorkers, cx: ArbiterContext<'_>) {
+        for depth in (1..self.marks.flows.len()).rev() {
+            let mut i = 0;
+            while let Some(flow) = self.marks.flows[depth].get(i).copied() {
+                self.look_at_flow(flow, blocked, workers, cx);
+                i += 1;
+            }
+            self.marks.flows[depth].clear();
+            while let Some(node) = self.marks.nodes[depth].pop() {
+                self.look_at_node(node, blocked, cx);
+            }
+        }
+        self.marks.any_below = false;
+    }
+
+    /// Updates the demands that queues watch, and marks the queues whose demand has opened or closed. Only needed in a
+    /// pool with workers.
+    #[inline(never)]
+    fn hear_of_workers(&mut self, workers: &mut PoolWorkers, requests: &RequestTable) {
+        self.watch_heads(workers, requests);
+        for changed in workers.take_changed_demands() {
+            self.apply_changed_demand(changed);
+        }
+        if !workers.all_blocked() {
             for flow in core::mem::take(&mut self.looked_at_blocked) {
                 self.mark_flow(flow);
             }
         }
-        for depth in (0..self.marked_flows.len()).rev() {
-            // In the order of marking: flows that start to wait together were marked in the order of arrival.
-            let mut i = 0;
-            while let Some(flow) = self.marked_flows[depth].get(i).copied() {
-                self.look_at_flow(flow, blocked, workers, cx);
-                i += 1;
-            }
-            self.marked_flows[depth].clear();
-            if depth == 0 && i > 0 {
-                self.nodes[ROOT as usize].arbiter().looked(blocked);
-            }
-            while let Some(node) = self.marked_nodes[depth].pop() {
-                self.look_at_node(node, blocked, cx);
-            }
-        }
-        self.marked = false;
     }
 
-    /// Lets each marked queue watch what its head needs, and what those need that may become its head by their age.
-    fn watch_heads(&mut self, workers: &mut Workers, requests: &Requests) {
-        for flow in self.marked_flows.iter().flatten() {
-            let Flow { child, node, .. } = self.flows[*flow as usize];
-            let Child::Queue(index) = child else { continue };
+    /// Applies the opening or closing of a demand. Marks the queues that watch the demand; nodes that watch it for
+    /// queues inside them update the flows of these queues.
+    fn apply_changed_demand(&mut self, changed: ChangedDemand) {
+        for queue in changed.queues {
+            self.mark_flow(self.queues[queue as usize].flow);
+        }
+        for node in changed.nodes {
+            let state = &mut self.nodes[node as usize];
+            let Discipline::Share(share) = &mut state.discipline else { continue };
+            for local in share.change_demand(changed.demand, changed.is_open) {
+                if let Some(flow) = self.nodes[node as usize].locals[local as usize] {
+                    self.mark_flow(flow);
+                }
+            }
+            self.mark_node(node);
+        }
+    }
+
+    /// Makes each marked queue watch the demand of its head, and the demands of requests that may become its head
+    /// because of their age.
+    fn watch_heads(&mut self, workers: &mut PoolWorkers, requests: &RequestTable) {
+        for flow in self.marks.all_flows() {
+            let TreeFlow { child, node, local, .. } = self.flows[*flow as usize];
+            let FlowChild::Queue(index) = child else { continue };
             let queue = &mut self.queues[index as usize];
-            let oldest = match &self.nodes[node as usize].discipline {
-                Discipline::Load(load) if load.bounds_wait() => queue.oldest(),
+            let discipline = &mut self.nodes[node as usize].discipline;
+            let oldest = match discipline {
+                Discipline::Load(load) if load.has_max_wait() => queue.oldest(),
                 _ => None,
             };
-            for (role, handle) in [(Role::Head, queue.head()), (Role::Oldest, oldest)] {
+            for (role, handle) in [(WatchRole::Head, queue.head()), (WatchRole::Oldest, oldest)] {
                 let want = handle.map(|handle| requests.get(handle).want);
                 let watched = queue.watched[role as usize];
                 if watched.map(|demand| workers.want_of(demand)) == want {
                     continue;
                 }
-                queue.watched[role as usize] =
-                    want.map(|want| workers.watch(index, role, want, queue.busy));
+                let group = match discipline {
+                    Discipline::Share(share) if queue.is_grouped => Some(share),
+                    _ => None,
+                };
+                let watcher = match group {
+                    Some(_) => DemandWatcher::Node(node),
+                    None => DemandWatcher::Queue(index, role),
+                };
+                let demand = want.map(|want| workers.watch(watcher, want, queue.busy));
+                queue.watched[role as usize] = demand;
+                if let Some(share) = group {
+                    share.unwatch(local);
+                    if let Some(demand) = demand {
+                        share.watch(local, demand, workers.is_reported_open(demand));
+                    }
+                }
                 if let Some(demand) = watched {
-                    workers.unwatch(index, role, demand);
+                    workers.unwatch(watcher, demand);
                 }
             }
             if let Some(ageing) = &mut queue.ageing {
                 for want in ageing.by_want.keys() {
-                    let watch = || workers.watch(index, Role::Ageing, *want, queue.busy);
+                    let watcher = DemandWatcher::Queue(index, WatchRole::Ageing);
+                    let watch = || workers.watch(watcher, *want, queue.busy);
                     ageing.watched.entry(*want).or_insert_with(watch);
                 }
                 let by_want = &ageing.by_want;
                 ageing.watched.retain(|want, demand| {
                     let kept = by_want.contains_key(want);
                     if !kept {
-                        workers.unwatch(index, Role::Ageing, *demand);
+                        workers.unwatch(DemandWatcher::Queue(index, WatchRole::Ageing), *demand);
                     }
                     kept
                 });
@@ -862,58 +1082,80 @@ impl Tree {
         }
     }
 
-    fn look_at_flow(&mut self, index: u32, blocked: bool, workers: &Workers, cx: Context<'_>) {
+    #[inline(always)]
+    fn look_at_flow(
+        &mut self,
+        index: u32,
+        blocked: bool,
+        workers: &PoolWorkers,
+        cx: ArbiterContext<'_>,
+    ) {
         let flow = &mut self.flows[index as usize];
         flow.marked = false;
-        let (head, oldest_open) = match flow.child {
-            Child::Node(node) => (self.nodes[node as usize].head, true),
-            Child::Queue(number) => {
+        // Without workers and ages, the first of a queue is its head and everything is open.
+        let mut facts = QueueWorkerFacts { oldest_open: true, may_join: false };
+        match flow.child {
+            FlowChild::Node(node) => flow.head = self.nodes[node as usize].head,
+            FlowChild::Queue(number) => {
                 let queue = &mut self.queues[number as usize];
-                if let Some(ageing) = &mut queue.ageing {
-                    set_timer(&mut self.timers, number, ageing, cx);
+                if workers.has_workers || queue.ageing.is_some() {
+                    facts = look_into(queue, number, flow, &mut self.timers, workers, cx);
+                } else {
+                    flow.head = queue.head().map(|head| head_of(head, cx.requests));
                 }
-                let open = |role: Role| {
-                    queue.watched[role as usize].is_none_or(|demand| workers.told_open(demand))
-                };
-                (queue_head(queue, open(Role::Head), workers, cx), open(Role::Oldest))
             }
-        };
-        flow.head = head;
-        if blocked && head.is_some() {
-            // What queues were told is from before; they are looked at again when a worker frees up.
+        }
+        let QueueWorkerFacts { oldest_open, may_join } = facts;
+        let flow = &*flow;
+        if blocked && flow.head.is_some() {
+            // The last reports to queues are outdated; they are looked at again when a worker frees up.
             self.looked_at_blocked.insert(index);
         }
         let node = &mut self.nodes[flow.node as usize];
-        let Flow { local, waiting, in_flight, .. } = *flow;
-        let (at_cap, oldest) = match &node.discipline {
-            Discipline::Share(_) if flow.capped => {
-                (self.names.list[flow.named as usize].at_cap() == Some(true), None)
-            }
-            Discipline::Share(share) => (share.flows[local as usize].at_cap(in_flight), None),
-            Discipline::Load(_) => (false, oldest(flow, &self.queues, cx)),
-            Discipline::Drr(_) => (false, None),
+        let TreeFlow { local, waiting, in_flight, .. } = *flow;
+        let view = |at_cap: bool, oldest: Option<OldestRequest>| {
+            let is_kept = flow.held || at_cap;
+            let head = flow.head.filter(|_| !blocked && !is_kept);
+            FlowUpdate { head, waiting, in_flight, oldest, oldest_open, is_kept, may_join }
         };
-        let head = head.filter(|_| !flow.held && !blocked && !at_cap);
-        let view = View { head, waiting, in_flight, oldest, oldest_open };
-        node.arbiter().look(local, view, cx);
-        let node = flow.node;
-        self.mark_node(node);
+        let said = flow.capped.then_some(flow.name_number);
+        match &mut node.discipline {
+            Discipline::Bands(bands) => {
+                let at_cap = match said {
+                    Some(named) => self.names.list[named as usize].at_cap() == Some(true),
+                    None => bands.classes[local as usize].at_cap(in_flight),
+                };
+                bands.look(local, view(at_cap, None), cx);
+            }
+            Discipline::Share(share) => {
+                let at_cap = match said {
+                    Some(named) => self.names.list[named as usize].at_cap() == Some(true),
+                    None => share.flows[local as usize].at_cap(in_flight),
+                };
+                share.look(local, view(at_cap, None), cx);
+            }
+            Discipline::Load(load) => {
+                load.look(local, view(false, oldest(flow, &self.queues, cx)), cx);
+            }
+            Discipline::Drr(drr) => drr.look(local, view(false, None), cx),
+        }
+        self.marks.node(flow.node, node);
     }
 
-    fn look_at_node(&mut self, index: u32, blocked: bool, cx: Context<'_>) {
+    fn look_at_node(&mut self, index: u32, blocked: bool, cx: ArbiterContext<'_>) {
         let node = &mut self.nodes[index as usize];
         node.marked = false;
         node.arbiter().looked(blocked);
         let Some(parent) = node.parent else { return };
-        let head = self.ask(index, cx);
+        let head = self.compute_head(index, cx);
         let node = &mut self.nodes[index as usize];
         if core::mem::replace(&mut node.head, head) != head {
             self.mark_flow(parent);
         }
     }
 
-    /// What a node would dispatch next.
-    fn ask(&mut self, index: u32, cx: Context<'_>) -> Option<Head> {
+    /// Computes the request that a node would dispatch next; `None` if none of its flows is ready.
+    fn compute_head(&mut self, index: u32, cx: ArbiterContext<'_>) -> Option<FlowHead> {
         let node = &mut self.nodes[index as usize];
         let pick = node.arbiter().pick(cx)?;
         let flow = node.locals[pick.flow as usize]?;
@@ -923,21 +1165,50 @@ impl Tree {
         }
     }
 
-    /// What the tree would dispatch next, as of the last look.
-    pub(crate) fn head(&mut self, cx: Context<'_>) -> Option<Head> {
+    /// Returns the request that the tree would dispatch next, as of the last look.
+    pub(crate) fn head(&mut self, cx: ArbiterContext<'_>) -> Option<FlowHead> {
         if core::mem::take(&mut self.nodes[ROOT as usize].stale) {
-            self.nodes[ROOT as usize].head = self.ask(ROOT, cx);
+            self.nodes[ROOT as usize].head = self.compute_head(ROOT, cx);
         }
         self.nodes[ROOT as usize].head
     }
 }
 
-/// A queue with a longest wait is entered among the timers as it is now.
+/// The facts about workers that a look reports for a queue.
+struct QueueWorkerFacts {
+    oldest_open: bool,
+    may_join: bool,
+}
+
+/// Computes the head of a flow from the queue inside it, if the queue's requests need workers or may become late.
+#[inline(never)]
+fn look_into(
+    queue: &mut RequestQueue,
+    number: u32,
+    flow: &mut TreeFlow,
+    timers: &mut BTreeSet<(Micros, u32)>,
+    workers: &PoolWorkers,
+    cx: ArbiterContext<'_>,
+) -> QueueWorkerFacts {
+    if let Some(ageing) = &mut queue.ageing {
+        set_timer(timers, number, ageing, cx);
+    }
+    let open = |role: WatchRole| {
+        queue.watched[role as usize].is_none_or(|demand| workers.is_reported_open(demand))
+    };
+    flow.head = queue_head(queue, open(WatchRole::Head), workers, cx);
+    QueueWorkerFacts {
+        oldest_open: open(WatchRole::Oldest),
+        may_join: queue.is_grouped && workers.has_several_demands(),
+    }
+}
+
+/// Updates the timer of a queue with a longest wait.
 fn set_timer(
     timers: &mut BTreeSet<(Micros, u32)>,
     queue: u32,
-    ageing: &mut Ageing,
-    cx: Context<'_>,
+    ageing: &mut MaxWaitState,
+    cx: ArbiterContext<'_>,
 ) {
     let due = ageing.next_due(cx.now, cx.requests);
     let before = core::mem::replace(&mut ageing.due, due);
@@ -951,30 +1222,46 @@ fn set_timer(
     }
 }
 
-/// What a queue would dispatch: its oldest late request that has an open place, else its first where that has one.
-fn queue_head(queue: &Queue, open: bool, workers: &Workers, cx: Context<'_>) -> Option<Head> {
+/// Returns the request that a queue would dispatch. This is its oldest late request with an open worker, otherwise the
+/// first in the queue's order if that has an open worker, otherwise `None`.
+fn queue_head(
+    queue: &RequestQueue,
+    open: bool,
+    workers: &PoolWorkers,
+    cx: ArbiterContext<'_>,
+) -> Option<FlowHead> {
     let late = queue.ageing.as_ref().and_then(|ageing| {
         let is_open =
-            |want| ageing.watched.get(&want).is_none_or(|demand| workers.told_open(*demand));
+            |want| ageing.watched.get(&want).is_none_or(|demand| workers.is_reported_open(*demand));
         queue.late(cx.now, cx.requests, is_open)
     });
     let head = late.or_else(|| queue.head().filter(|_| open))?;
     Some(head_of(head, cx.requests))
 }
 
-fn oldest(flow: &Flow, queues: &[Queue], cx: Context<'_>) -> Option<Oldest> {
+fn oldest(
+    flow: &TreeFlow,
+    queues: &[RequestQueue],
+    cx: ArbiterContext<'_>,
+) -> Option<OldestRequest> {
     let handle = match (flow.child, &flow.arrivals) {
-        (Child::Queue(queue), _) => queues[queue as usize].oldest()?,
-        (Child::Node(_), arrivals) => arrivals.as_ref()?.first()?.1,
+        (FlowChild::Queue(queue), _) => queues[queue as usize].oldest()?,
+        (FlowChild::Node(_), arrivals) => arrivals.as_ref()?.first()?.1,
     };
     let request = cx.requests.get(handle);
-    Some(Oldest { request: handle, seq: request.seq, tick: request.tick })
+    Some(OldestRequest { request: handle, seq: request.seq, tick: request.tick })
 }
 
-impl Flow {
-    /// A request no longer waits in it. Says whether it must be looked at even where its head is the same.
+impl TreeFlow {
+    /// Removes a waiting request from the counters of a flow. Returns true if the flow must be looked at even if its
+    /// head stays the same.
     #[inline]
-    fn take_waiting(&mut self, node: &mut NodeState, handle: Handle, request: &Request) -> bool {
+    fn take_waiting(
+        &mut self,
+        node: &mut TreeNode,
+        handle: RequestHandle,
+        request: &PoolRequestState,
+    ) -> bool {
         self.waiting -= 1;
         if let Some(arrivals) = &mut self.arrivals {
             arrivals.remove(&(request.seq, handle));
@@ -987,49 +1274,59 @@ impl Flow {
     }
 }
 
-/// The hash under which a flow is found.
-pub(crate) fn path_hash(flow: &Flow) -> u64 {
+/// Returns the hash under which `PolicyTree::paths` stores a flow.
+pub(crate) fn path_hash(flow: &TreeFlow) -> u64 {
     hash_text(u64::from(flow.node), &flow.name)
 }
 
-impl NodeState {
-    /// Whether the node had something to dispatch at the last look; the root's is not asked for at once.
+impl TreeNode {
+    /// Returns true if the node had something to dispatch at the last look; the root's head may be outdated.
     pub(crate) fn has_head(&self) -> bool {
         self.head.is_some()
     }
 
-    /// The name of a flow by its number within the node.
-    pub(crate) fn flow_name(&self, flow: Local, flows: &[Flow]) -> Option<Arc<str>> {
+    /// Returns the name of a flow, given its number within the node.
+    pub(crate) fn flow_name(&self, flow: LocalFlow, flows: &[TreeFlow]) -> Option<Arc<str>> {
         self.locals[flow as usize].map(|flow| flows[flow as usize].name.clone())
     }
 
-    /// The discipline, whatever it is.
+    /// Returns the names of the classes that go after this class; `None` outside of bands nodes.
+    pub(crate) fn goes_before(&self, class: LocalFlow) -> Option<Vec<Arc<str>>> {
+        let Discipline::Bands(_) = self.discipline else { return None };
+        Some(self.level.class_names().skip(class as usize + 1).map(Arc::from).collect())
+    }
+
+    /// Returns the discipline as an arbiter.
     pub(crate) fn arbiter(&mut self) -> &mut Discipline {
         &mut self.discipline
     }
 }
 
-/// Calls a method of whichever discipline it is; spelled out, so that the compiler sees which one.
+/// Calls a method of the discipline. The macro is a match over all disciplines, so that the compiler knows the concrete
+/// type.
 macro_rules! delegate {
     ($self:ident, $discipline:ident => $call:expr) => {
         match $self {
             Self::Drr($discipline) => $call,
             Self::Share($discipline) => $call,
             Self::Load($discipline) => $call,
+            Self::Bands($discipline) => $call,
         }
     };
 }
 
 impl Arbiter for Discipline {
-    fn arrived(&mut self, flow: Local, request: &Request) -> bool {
+    #[inline]
+    fn arrived(&mut self, flow: LocalFlow, request: &PoolRequestState) -> bool {
         delegate!(self, it => it.arrived(flow, request))
     }
 
-    fn left(&mut self, flow: Local, request: &Request, remaining: u32) -> bool {
+    #[inline]
+    fn left(&mut self, flow: LocalFlow, request: &PoolRequestState, remaining: u32) -> bool {
         delegate!(self, it => it.left(flow, request, remaining))
     }
 
-    fn look(&mut self, flow: Local, view: View, cx: Context<'_>) {
+    fn look(&mut self, flow: LocalFlow, view: FlowUpdate, cx: ArbiterContext<'_>) {
         delegate!(self, it => it.look(flow, view, cx));
     }
 
@@ -1037,15 +1334,15 @@ impl Arbiter for Discipline {
         delegate!(self, it => it.looked(blocked));
     }
 
-    fn pick(&mut self, cx: Context<'_>) -> Option<Pick> {
+    fn pick(&mut self, cx: ArbiterContext<'_>) -> Option<FlowPick> {
         delegate!(self, it => it.pick(cx))
     }
 
-    fn charge(&mut self, flow: Local, cost: Tokens) -> u64 {
+    fn charge(&mut self, flow: LocalFlow, cost: Tokens) -> u64 {
         delegate!(self, it => it.charge(flow, cost))
     }
 
-    fn settle(&mut self, flow: Local, ended: Ended) -> Touched {
+    fn settle(&mut self, flow: LocalFlow, ended: EndedRequest) -> SettleEffect {
         delegate!(self, it => it.settle(flow, ended))
     }
 
@@ -1053,25 +1350,30 @@ impl Arbiter for Discipline {
         delegate!(self, it => it.tick(ticks));
     }
 
-    fn reweigh(&mut self, flow: Local, weight: Weight) {
-        delegate!(self, it => it.reweigh(flow, weight));
+    fn set_weight(&mut self, flow: LocalFlow, weight: Weight) {
+        delegate!(self, it => it.set_weight(flow, weight));
     }
 }
 
 impl Discipline {
-    fn has_idle(&self) -> bool {
-        matches!(self, Self::Share(share) if share.has_idle())
-    }
-
-    fn virtual_time(&self) -> u128 {
+    /// Charges a flow for a grant. Returns the generation, and true if virtual time has risen in a node that remembers
+    /// idle flows.
+    #[inline]
+    fn charge_at(&mut self, flow: LocalFlow, cost: Tokens) -> (u64, bool) {
         match self {
-            Self::Share(share) => share.virtual_time,
-            _ => 0,
+            Self::Share(share) => {
+                let before = share.virtual_time;
+                let generation = share.charge(flow, cost);
+                (generation, share.virtual_time != before && share.has_idle())
+            }
+            Self::Drr(drr) => (drr.charge(flow, cost), false),
+            Self::Load(load) => (load.charge(flow, cost), false),
+            Self::Bands(bands) => (bands.charge(flow, cost), false),
         }
     }
 }
 
-fn head_of(handle: Handle, requests: &Requests) -> Head {
+fn head_of(handle: RequestHandle, requests: &RequestTable) -> FlowHead {
     let request = requests.get(handle);
-    Head { request: handle, seq: request.seq, cost: request.cost }
+    FlowHead { request: handle, seq: request.seq, cost: request.cost }
 }

@@ -1,7 +1,12 @@
 //! Quantities as types, so that tokens are never added to microseconds.
 //!
-//! Every type states its range. Values outside it cannot be built, and inside it no arithmetic of this
-//! crate wraps: sums of tokens are kept in 128 bits, and where a product needs more, in 256.
+//! Every type states its range. Values outside it cannot be built, and inside it no arithmetic of this crate wraps:
+//! sums of tokens are kept in 128 bits, and products that need more in 256.
+//!
+//! Where 64 bits nearly always suffice they are used, with a checked fallback: rounds in `rounds.rs`, keys in
+//! `ranking.rs`, divisions in `share.rs` and `meter.rs`, orientation tests in `convex_hull.rs`. Scores saturate from
+//! 2⁹⁶ tokens per weight on, which takes 2³² requests of 2⁶⁴ tokens. The range of each restored number is checked in
+//! `restore.rs`.
 
 use core::fmt;
 use core::num::NonZeroU64;
@@ -10,53 +15,59 @@ use core::num::NonZeroU64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Micros(pub u64);
 
-/// A number of tokens: what a request is expected to use, or what it really used.
+/// A number of tokens, such as an estimate, a cost or a real usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tokens(pub u64);
 
-/// A count of ended requests: the pool's own clock, by which `load` measures how long a flow has waited.
+/// A count of ended requests. This is the pool's own clock, by which a `load` node measures the age of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticks(pub u64);
 
-/// How large a flow's share is against its siblings': a share node's weight or a drr class's quantum,
-/// an integer from 1 to `u64::MAX`.
+/// The weight of a flow relative to its siblings, which is a share node's weight or a drr class's quantum; an integer
+/// from 1 to `u64::MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weight(NonZeroU64);
 
-/// How many requests or tokens a minute, 1 to `u64::MAX`.
+/// A rate in requests or tokens per minute, from 1 to `u64::MAX`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PerMinute(NonZeroU64);
 
-/// How many seconds of its rate a worker may have saved up, 1 to 60.
+/// The burst of a worker's rates, as the number of seconds of the rate that may be saved up; from 1 to 60.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BurstSeconds(u8);
 
-/// How heavy one waiting request counts in `load`'s queue depth: 0.001 to 1 000 000, in thousandths.
+/// The weight of one waiting request in the queue depth of a `load` node, from 0.001 to 1 000 000; stored in
+/// thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskWeight(u32);
 
-/// The load function's trade-off between depth and age: 0 to 1, in millionths.
+/// The load function's trade-off between depth and age, from 0 to 1; stored in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Alpha(u32);
 
-/// A part of a worker's batch, in thousandths: the busy threshold `busy_fraction`, 0 to 1 000 000.
+/// A multiple of a worker's batch, from 0 to 1 000 000, for the busy threshold `busy_fraction`; stored in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Fraction(u32);
+pub struct BatchFraction(u32);
 
-/// Tokens per weight, the height at which flows of different weights compare: in units of 2⁻³². It prints as a
+/// The number of waiting tokens that one cached token outweighs when a worker is chosen, from 0 to 1000; stored in
+/// thousandths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OverlapCredit(u32);
+
+/// Tokens per weight, the unit in which flows of different weights compare; stored in units of 2⁻³². Displays as a
 /// decimal with three places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PerWeight(pub i128);
 
 impl PerWeight {
-    /// That many tokens at this weight, rounded down.
+    /// Returns the tokens divided by this weight, rounded down.
     pub fn of(tokens: i128, weight: Weight) -> Self {
         let weight = i128::from(weight.get());
         let whole = tokens.div_euclid(weight).saturating_mul(1 << 32);
         Self(whole.saturating_add((tokens.rem_euclid(weight) << 32) / weight))
     }
 
-    /// A height that is never below 0.
+    /// Converts a score in 2⁻³² tokens per weight, which is never below 0.
     pub(crate) fn from_score(score: u128) -> Self {
         Self(i128::try_from(score).unwrap_or(i128::MAX))
     }
@@ -65,7 +76,7 @@ impl PerWeight {
 impl fmt::Display for PerWeight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let magnitude = self.0.unsigned_abs();
-        // Rounded to the nearest thousandth; what rounds to 1000 of them carries.
+        // Rounded to the nearest thousandth; 1000 thousandths carry into the whole part.
         let thousandths = ((magnitude & 0xffff_ffff) * 1000 + (1 << 31)) >> 32;
         let (whole, rest) = ((magnitude >> 32) + thousandths / 1000, thousandths % 1000);
         let sign = if self.0 < 0 && (whole, rest) != (0, 0) { "-" } else { "" };
@@ -73,83 +84,83 @@ impl fmt::Display for PerWeight {
     }
 }
 
-/// A value was outside the range of its unit. The message names the range.
+/// Error for a value outside the range of its unit. The message names the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutOfRange {
+pub struct OutOfRangeError {
     /// The range as text, for the error message.
     pub allowed: &'static str,
 }
 
-impl fmt::Display for OutOfRange {
+impl fmt::Display for OutOfRangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "must be {}", self.allowed)
     }
 }
 
-impl core::error::Error for OutOfRange {}
+impl core::error::Error for OutOfRangeError {}
 
 impl Weight {
-    /// The weight of a share flow that no policy names: 100.
+    /// The weight of a share flow that the policy does not name, which is 100.
     pub const DEFAULT: Self = Self(NonZeroU64::new(100).unwrap());
 
-    /// A weight of 1 or more.
-    pub fn new(weight: u64) -> Result<Self, OutOfRange> {
-        let allowed = OutOfRange { allowed: "an integer of 1 or more" };
+    /// Creates a weight; fails if the value is 0.
+    pub fn new(weight: u64) -> Result<Self, OutOfRangeError> {
+        let allowed = OutOfRangeError { allowed: "an integer of 1 or more" };
         NonZeroU64::new(weight).map(Self).ok_or(allowed)
     }
 
-    /// The weight as a plain number.
+    /// Returns the weight as an integer of 1 or more.
     pub fn get(self) -> u64 {
         self.0.get()
     }
 }
 
 impl PerMinute {
-    /// A rate of 1 or more a minute.
-    pub fn new(per_minute: u64) -> Result<Self, OutOfRange> {
-        let allowed = OutOfRange { allowed: "an integer of 1 or more" };
+    /// Creates a rate; fails if the value is 0.
+    pub fn new(per_minute: u64) -> Result<Self, OutOfRangeError> {
+        let allowed = OutOfRangeError { allowed: "an integer of 1 or more" };
         NonZeroU64::new(per_minute).map(Self).ok_or(allowed)
     }
 
-    /// The rate as a plain number.
+    /// Returns the rate as an integer of 1 or more, per minute.
     pub fn get(self) -> u64 {
         self.0.get()
     }
 }
 
 impl BurstSeconds {
-    /// The burst of a worker that states none: 10 seconds.
+    /// The burst of a worker that states none, which is 10 seconds.
     pub const DEFAULT: Self = Self(10);
 
-    /// A burst of 1 to 60 seconds.
-    pub fn new(seconds: u64) -> Result<Self, OutOfRange> {
+    /// Creates a burst; fails if the number of seconds is not from 1 to 60.
+    pub fn new(seconds: u64) -> Result<Self, OutOfRangeError> {
         match u8::try_from(seconds) {
             Ok(s) if (1..=60).contains(&s) => Ok(Self(s)),
-            _ => Err(OutOfRange { allowed: "1 to 60 seconds" }),
+            _ => Err(OutOfRangeError { allowed: "1 to 60 seconds" }),
         }
     }
 
-    /// The burst in seconds.
+    /// Returns the burst in seconds.
     pub fn get(self) -> u64 {
         u64::from(self.0)
     }
 }
 
 impl TaskWeight {
-    /// The weight of a request that states none: 1.0.
+    /// The weight of a request that states none, which is 1.0.
     pub const ONE: Self = Self(1000);
-    /// The heaviest weight: 1 000 000.
+    /// The greatest weight, which is 1 000 000.
     pub const MAX: Self = Self(1_000_000_000);
 
-    /// A weight given in thousandths, 1 to 1 000 000 000 of them.
-    pub fn from_thousandths(thousandths: u64) -> Result<Self, OutOfRange> {
+    /// Creates a weight from thousandths; fails if the value is not from 1 to 1 000 000 000.
+    pub fn from_thousandths(thousandths: u64) -> Result<Self, OutOfRangeError> {
         match u32::try_from(thousandths) {
             Ok(t) if (1..=Self::MAX.0).contains(&t) => Ok(Self(t)),
-            _ => Err(OutOfRange { allowed: "0.001 to 1000000" }),
+            _ => Err(OutOfRangeError { allowed: "0.001 to 1000000" }),
         }
     }
 
-    /// The weight in thousandths.
+    /// Returns the weight in thousandths.
     pub fn thousandths(self) -> u32 {
         self.0
     }
@@ -162,41 +173,65 @@ impl Default for TaskWeight {
 }
 
 impl Alpha {
-    /// Latency first: the longest-waiting flow.
+    /// Trade-off for latency: the flow that has waited longest goes first.
     pub const LATENCY: Self = Self(0);
-    /// The default.
+    /// The trade-off of a load node that states none, which is 0.25.
     pub const BALANCED: Self = Self(250_000);
-    /// Throughput first: the deepest backlog; also where auto-tune stops raising.
+    /// Trade-off for throughput, which is 0.5 and favours the deepest backlog. Auto-tune raises alpha up to this value.
     pub const THROUGHPUT: Self = Self(500_000);
-    /// One, in millionths.
+    /// Number of millionths in an alpha of 1.
     pub const SCALE: u32 = 1_000_000;
 
-    /// An alpha in millionths, 0 to 1 000 000.
-    pub fn from_millionths(millionths: u64) -> Result<Self, OutOfRange> {
+    /// Creates an alpha from millionths; fails if the value is above 1 000 000.
+    pub fn from_millionths(millionths: u64) -> Result<Self, OutOfRangeError> {
         match u32::try_from(millionths) {
             Ok(m) if m <= Self::SCALE => Ok(Self(m)),
-            _ => Err(OutOfRange { allowed: "0 to 1" }),
+            _ => Err(OutOfRangeError { allowed: "0 to 1" }),
         }
     }
 
-    /// The alpha in millionths.
+    /// Returns the alpha in millionths.
     pub fn millionths(self) -> u32 {
         self.0
     }
 }
 
-impl Fraction {
-    /// A fraction in thousandths, 0 to 1 000 000 000 of them.
-    pub fn from_thousandths(thousandths: u64) -> Result<Self, OutOfRange> {
+impl BatchFraction {
+    /// Creates a fraction from thousandths; fails if the value is above 1 000 000 000.
+    pub fn from_thousandths(thousandths: u64) -> Result<Self, OutOfRangeError> {
         match u32::try_from(thousandths) {
             Ok(t) if t <= 1_000_000_000 => Ok(Self(t)),
-            _ => Err(OutOfRange { allowed: "0 to 1000000" }),
+            _ => Err(OutOfRangeError { allowed: "0 to 1000000" }),
         }
     }
 
-    /// The fraction in thousandths.
+    /// Returns the fraction in thousandths.
     pub fn thousandths(self) -> u32 {
         self.0
+    }
+}
+
+impl OverlapCredit {
+    /// The overlap credit of a pool that states none, which is 2.
+    pub const DEFAULT: Self = Self(2000);
+
+    /// Creates a credit from thousandths; fails if the value is above 1 000 000.
+    pub fn from_thousandths(thousandths: u64) -> Result<Self, OutOfRangeError> {
+        match u32::try_from(thousandths) {
+            Ok(t) if t <= 1_000_000 => Ok(Self(t)),
+            _ => Err(OutOfRangeError { allowed: "0 to 1000" }),
+        }
+    }
+
+    /// Returns the credit in thousandths.
+    pub fn thousandths(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for OverlapCredit {
+    fn default() -> Self {
+        Self::DEFAULT
     }
 }
 
@@ -226,6 +261,7 @@ mod tests {
         assert!(TaskWeight::from_thousandths(1_000_000_001).is_err());
         assert_eq!(TaskWeight::from_thousandths(1_000_000_000), Ok(TaskWeight::MAX));
         assert!(Alpha::from_millionths(1_000_001).is_err());
-        assert!(Fraction::from_thousandths(1_000_000_001).is_err());
+        assert!(BatchFraction::from_thousandths(1_000_000_001).is_err());
+        assert!(OverlapCredit::from_thousandths(1_000_001).is_err());
     }
 }

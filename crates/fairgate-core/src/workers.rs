@@ -1,21 +1,31 @@
-//! The workers on which requests run: who may take what, who is busy, and where a request goes.
+//! The workers of a pool: which requests each may take, which are busy, and the choice of a worker for a request.
 //!
-//! A queue is ready where its head has an *open* place. To know this without asking every worker for every
-//! queue, equal heads are asked about once: a [`Want`] is what a request demands of a worker (pin,
-//! allow-list, taints), a *demand* a want together with the busy thresholds of its queue. Each open demand
-//! keeps a witness, one place that is open for it; only when that very place fills is another looked for. Each
-//! closed demand stands in the lists of the workers that may take it; only what happens to those can open it.
-//! So a blocked head costs nothing until something changes for it, and a change reaches only the queues that
-//! watch a demand it opened or closed.
+//! A queue is ready if its head has an *open* place: a rank of a worker that may take it and is not busy. To know this
+//! without asking every worker for every queue, equal heads share one answer. The *want* of a request
+//! ([`WorkerConstraints`]) says which workers may run the request (pin, allow-list, taints). A *demand* is a want
+//! together with the busy thresholds of a queue. Each open demand keeps a witness, one place that is open for it; only
+//! when that place fills up is another searched. Each closed demand is in the lists of the workers that may take its
+//! requests, because only a change of one of these workers can open the demand. So a blocked head costs nothing until
+//! one of its workers changes, and a change reaches only the queues that watch a demand that the change opened or
+//! closed.
 //!
-//! A worker whose rates are empty or that is paused is *limited*: busy on every rank, until a time that is known and
-//! stands among the timers. Time alone opens it again, with the first event at or after that time.
+//! A worker whose rates are empty or that is paused is *limited*, which means that every rank counts as busy until a
+//! known time. The first event at or after that time makes the worker available again.
 //!
-//! Queues are told of a change at the next look, and where *no* demand is open they need not be told at all:
-//! nothing can be granted, so nothing moves until one opens, and a demand that closed and opened in between
-//! has not changed for anyone. A full house with a thousand waiting flows costs one comparison.
+//! A change is reported to queues at the next look. While *no* demand is open, changes are not reported at all. Nothing
+//! can be granted then, so nothing changes until a demand opens, and a demand that closed and opened again in between
+//! has not changed for any queue. So a full pool with a thousand waiting flows costs one comparison.
+//!
+//! # Limits
+//! Demands are shared only by equal constraints. Requests whose allow-lists differ, even only in workers that do not
+//! exist, are watched one by one. Allow-lists should therefore come from the operator and not from the client.
+//!
+//! A change visits every flow that it concerns, except for flows of a share node that form a group (`share/groups.rs`).
+
+mod placement;
 
 use alloc::boxed::Box;
+use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -23,21 +33,21 @@ use alloc::vec::Vec;
 use crate::event::{Pin, WorkerChange, WorkerState};
 use crate::intern::Interner;
 use crate::policy::BusyThresholds;
-use crate::rate::{Rate, Taken, UNIT};
-use crate::requests::Request;
+use crate::rate::{TakenQuota, UNIT, WorkerRate};
+use crate::requests::PoolRequestState;
 use crate::units::{BurstSeconds, Micros, PerMinute, Tokens};
 
-/// A rank of a worker. Workers are numbered in the order in which they came; one that returns after it was
-/// gone has a new number.
+/// A rank of a worker, also called a place. Workers are numbered in the order in which they were added; a worker that
+/// was gone and returns gets a new number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct WorkerRank {
     pub(crate) worker: u32,
     pub(crate) rank: u32,
 }
 
-/// A worker as the pool knows it.
+/// A worker with its settings, rates and load.
 #[derive(Clone, Debug)]
-pub(crate) struct Worker {
+pub(crate) struct WorkerRecord {
     pub(crate) name: Arc<str>,
     pub(crate) state: WorkerState,
     pub(crate) ranks: u32,
@@ -45,98 +55,132 @@ pub(crate) struct Worker {
     pub(crate) taints: BTreeSet<Box<str>>,
     pub(crate) batch: Option<Tokens>,
     pub(crate) tier: u64,
-    pub(crate) requests: Option<Rate>,
-    pub(crate) tokens: Option<Rate>,
+    pub(crate) requests: Option<WorkerRate>,
+    pub(crate) tokens: Option<WorkerRate>,
     pub(crate) burst: BurstSeconds,
     pub(crate) pause_until: Micros,
-    /// How many fillings its rates have had: the epoch of the next.
+    /// Number of times that one of the worker's rate levels was set again, by a new rate or a stated remaining amount.
+    /// The count is also the epoch of the last such level.
     pub(crate) epochs: u64,
-    /// Whether a rate or a pause makes it busy, and until when.
+    /// Time until which a rate or a pause makes the worker busy; `None` if neither does.
     limited_until: Option<Micros>,
-    /// By rank, as far as a rank has ever had something; ranks that were taken away keep counting.
-    loads: Vec<PlaceLoad>,
-    /// The closed demands that this worker may take.
+    /// Load of each rank, up to the highest rank that ever had a request. Ranks that were removed keep their load until
+    /// their requests end.
+    loads: Vec<RankLoad>,
+    /// The closed demands whose requests this worker may take.
     closed: BTreeSet<u32>,
 }
 
-/// What a place has under way.
+/// The load of one rank of a worker.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PlaceLoad {
+pub(crate) struct RankLoad {
     pub(crate) prefill: u128,
     pub(crate) flights: u64,
-    /// The open demands that this place is the witness of.
+    /// One more than the number of the rank's last grant; 0 if the rank never had a grant.
+    pub(crate) last_grant: u64,
+    /// The open demands for which this rank is the witness, which is the one place known to be open for the demand.
     witness_of: BTreeSet<u32>,
 }
 
-/// What a request demands of a worker.
+/// The want of a request: the conditions that a worker must meet to run the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Want {
+pub(crate) struct WorkerConstraints {
     pub(crate) pin: Option<Pin>,
     pub(crate) allow: Option<Vec<Box<str>>>,
     pub(crate) requires: Vec<Box<str>>,
 }
 
-/// Which of a queue's requests a demand is watched for.
+/// The reason why a queue watches the demand of one of its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Role {
+pub(crate) enum WatchRole {
     Head = 0,
     Oldest = 1,
-    /// A request that may become the head by its age.
+    /// The request may become the head of the queue because of its age.
     Ageing = 2,
 }
 
-impl Role {
-    /// Whether something of this role may be granted by itself.
+impl WatchRole {
+    /// Returns true if a request of this role can be the one that its queue dispatches.
     fn counts_as_head(self) -> bool {
         self != Self::Oldest
     }
 }
 
+/// The receiver of reports that a demand has opened or closed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum DemandWatcher {
+    /// A queue that watches for one of its requests.
+    Queue(u32, WatchRole),
+    /// A node that watches for the head of a queue inside it.
+    Node(u32),
+}
+
+impl DemandWatcher {
+    fn counts_as_head(self) -> bool {
+        match self {
+            Self::Queue(_, role) => role.counts_as_head(),
+            Self::Node(_) => true,
+        }
+    }
+}
+
+/// A demand that has opened or closed, and the watchers to which it must be reported.
 #[derive(Clone, Debug)]
-struct Demand {
+pub(crate) struct ChangedDemand {
+    pub(crate) demand: u32,
+    pub(crate) is_open: bool,
+    pub(crate) queues: Vec<u32>,
+    pub(crate) nodes: Vec<u32>,
+}
+
+#[derive(Clone, Debug)]
+struct WatchedDemand {
     want: u32,
     busy: BusyThresholds,
-    witness: Option<Place>,
-    /// What the watching queues were told: whether it is open.
-    told: bool,
-    watchers: BTreeSet<(u32, Role)>,
+    witness: Option<WorkerRank>,
+    /// True if the demand was open when its state was last reported to the watchers.
+    reported_open: bool,
+    watchers: BTreeSet<(u32, WatchRole)>,
+    /// The nodes that watch this demand for queues inside them, with the number of such queues of each node.
+    nodes: BTreeMap<u32, u32>,
     heads: u64,
 }
 
 /// All workers of a pool.
 #[derive(Clone, Debug)]
-pub(crate) struct Workers {
-    pub(crate) list: BTreeMap<u32, Worker>,
+pub(crate) struct PoolWorkers {
+    pub(crate) list: BTreeMap<u32, WorkerRecord>,
     by_name: BTreeMap<Arc<str>, u32>,
     pub(crate) next_number: u32,
-    /// Whether the pool has ever named a worker; before that, none of this applies.
-    pub(crate) named: bool,
-    wants: Interner<Want>,
+    /// True if the pool has ever had a worker. Until then, every request counts as having an open worker.
+    pub(crate) has_workers: bool,
+    wants: Interner<WorkerConstraints>,
     demands: Interner<(u32, BusyThresholds)>,
-    watched: BTreeMap<u32, Demand>,
-    /// Demands of which the watching queues have been told something else than is true.
-    untold: BTreeSet<u32>,
-    /// How many queue heads watch an open demand.
+    watched: BTreeMap<u32, WatchedDemand>,
+    /// Demands whose state differs from the last report to their watchers.
+    unreported_demands: BTreeSet<u32>,
+    /// Number of queue heads that watch an open demand.
     open_heads: u64,
-    /// How many requests wait with each want, by its number.
+    /// Number of waiting requests of each want; the index is the want's number.
     waiting: Vec<u64>,
-    /// When the limited workers are limited no more.
+    /// Times at which limited workers may take requests again, each with the worker's number.
     timers: BTreeSet<(Micros, u32)>,
 }
 
-/// The number of the want that demands nothing, and that want.
-const ANYWHERE: u32 = 0;
-pub(crate) static ANY_WORKER: Want = Want { pin: None, allow: None, requires: Vec::new() };
+/// The number of the want that any worker meets, which is [`ANY_WORKER`].
+const ANY_WORKER_NUMBER: u32 = 0;
+pub(crate) static ANY_WORKER: WorkerConstraints =
+    WorkerConstraints { pin: None, allow: None, requires: Vec::new() };
 
-/// The state of a demand's eligible places, for a new request.
+/// The workers that could run a new request, summed up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Eligible {
+pub(crate) enum WorkerEligibility {
     Nowhere,
     OnlyOverloaded,
     Somewhere,
 }
 
-impl Worker {
+impl WorkerRecord {
     fn new(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -157,14 +201,14 @@ impl Worker {
         }
     }
 
-    /// A worker as a snapshot tells it, without its rates.
+    /// Restores a worker from a snapshot; the caller restores the rates.
     pub(crate) fn from_change(change: &WorkerChange, now: Micros) -> Self {
         let mut worker = Self::new(&change.name);
         worker.change(change, now);
         worker
     }
 
-    /// Takes over what a change names. The rates are up to date.
+    /// Applies the fields that a change states. The rates' levels must be up to date.
     fn change(&mut self, change: &WorkerChange, now: Micros) {
         self.burst = change.burst_seconds.unwrap_or(self.burst);
         for (stated, remaining, is_tokens) in [
@@ -186,56 +230,73 @@ impl Worker {
         self.ranks = change.ranks.unwrap_or(self.ranks);
     }
 
-    /// A rate after a change: set anew it starts full, changed it keeps its level, and what remains sets the level.
+    /// Returns a rate after a change. A new rate starts with a full level, a changed rate keeps its level, and a stated
+    /// remaining amount sets the level.
     fn changed_rate(
         &mut self,
-        rate: Option<Rate>,
+        rate: Option<WorkerRate>,
         stated: Option<Option<PerMinute>>,
         remaining: Option<u64>,
         now: Micros,
-    ) -> Option<Rate> {
+    ) -> Option<WorkerRate> {
         let mut rate = match (rate, stated) {
             (rate, None) => rate,
             (_, Some(None)) => None,
-            (Some(rate), Some(Some(per_minute))) => Some(Rate { per_minute, ..rate }),
+            (Some(rate), Some(Some(per_minute))) => Some(WorkerRate { per_minute, ..rate }),
             (None, Some(Some(per_minute))) => {
                 self.epochs += 1;
-                Some(Rate::new(per_minute, self.burst, now, self.epochs))
+                Some(WorkerRate::new(per_minute, self.burst, now, self.epochs))
             }
         }?;
-        rate.confine(self.burst);
+        rate.clamp_level(self.burst);
         if let Some(remaining) = remaining {
             self.epochs += 1;
             rate.epoch = self.epochs;
             rate.level = i128::from(remaining) * UNIT;
-            rate.confine(self.burst);
+            rate.clamp_level(self.burst);
         }
         Some(rate)
     }
 
-    /// Brings the rates up to a time.
+    /// Brings the levels of the worker's rates up to this time.
     fn advance(&mut self, now: Micros) {
         for rate in [&mut self.requests, &mut self.tokens].into_iter().flatten() {
             rate.advance(now, self.burst);
         }
     }
 
-    /// Until when a rate or a pause makes it busy; the rates are up to date.
+    /// Returns the time until which a rate or a pause makes the worker busy; `None` if neither does. The rates' levels
+    /// must be up to date.
     fn limit(&self, now: Micros) -> Option<Micros> {
         let rates = [&self.requests, &self.tokens].into_iter().flatten();
-        let fills = rates.filter(|rate| rate.is_short()).map(Rate::fills_at);
+        let fills = rates.filter(|rate| rate.is_short()).map(WorkerRate::fills_at);
         let paused = (self.pause_until > now).then_some(self.pause_until);
         fills.chain(paused).max()
     }
 
-    /// What a rank has under way: prefill tokens and flights.
-    fn load(&self, rank: u32) -> (u128, u64) {
-        self.loads.get(rank as usize).map_or((0, 0), |load| (load.prefill, load.flights))
+    /// Returns the load of a rank; `None` if the rank never had a request.
+    fn load(&self, rank: u32) -> Option<&RankLoad> {
+        self.loads.get(rank as usize)
     }
 
-    fn load_mut(&mut self, rank: u32) -> &mut PlaceLoad {
+    /// Returns for each rank one more than the number of the rank's last grant, or 0 if the rank never had a grant. The
+    /// list ends with the last rank that had a grant.
+    pub(crate) fn last_grants(&self) -> Vec<u64> {
+        let ranks =
+            self.loads.iter().rposition(|load| load.last_grant > 0).map_or(0, |last| last + 1);
+        self.loads[..ranks].iter().map(|load| load.last_grant).collect()
+    }
+
+    /// Restores the last grant of each rank from a snapshot.
+    pub(crate) fn set_last_grants(&mut self, last_grants: &[u64]) {
+        for (rank, last_grant) in (0..).zip(last_grants) {
+            self.load_mut(rank).last_grant = *last_grant;
+        }
+    }
+
+    fn load_mut(&mut self, rank: u32) -> &mut RankLoad {
         let ranks = self.loads.len().max(rank as usize + 1);
-        self.loads.resize_with(ranks, PlaceLoad::default);
+        self.loads.resize_with(ranks, RankLoad::default);
         &mut self.loads[rank as usize]
     }
 
@@ -243,8 +304,9 @@ impl Worker {
         matches!(self.state, WorkerState::Up | WorkerState::Overloaded)
     }
 
-    /// The ranks that a request may run on.
-    fn eligible_ranks(&self, want: &Want) -> core::ops::Range<u32> {
+    /// Returns the ranks of this worker that a request with this want may run on; empty if the worker does not meet the
+    /// want.
+    fn eligible_ranks(&self, want: &WorkerConstraints) -> core::ops::Range<u32> {
         let listed = want
             .allow
             .as_ref()
@@ -267,7 +329,8 @@ impl Worker {
         if self.limited_until.is_some() {
             return true;
         }
-        let (prefill, flights) = self.load(rank);
+        let (prefill, flights) =
+            self.load(rank).map_or((0, 0), |load| (load.prefill, load.flights));
         let over_batch = |fraction: u32, batch: u64| {
             prefill.saturating_mul(1000) > u128::from(fraction) * u128::from(batch)
         };
@@ -279,21 +342,31 @@ impl Worker {
                 .is_some_and(|(fraction, batch)| over_batch(fraction.thousandths(), batch.0))
     }
 
-    fn open_rank(&self, want: &Want, busy: BusyThresholds) -> Option<u32> {
-        if self.state != WorkerState::Up {
-            return None;
-        }
-        self.eligible_ranks(want).find(|rank| !self.is_busy(*rank, busy))
+    /// Returns the ranks of this worker that a request may run on and that are not busy.
+    fn open_ranks(
+        &self,
+        want: &WorkerConstraints,
+        busy: BusyThresholds,
+    ) -> impl Iterator<Item = u32> + '_ {
+        let eligible = match self.state {
+            WorkerState::Up => self.eligible_ranks(want),
+            _ => 0..0,
+        };
+        eligible.filter(move |rank| !self.is_busy(*rank, busy))
+    }
+
+    fn open_rank(&self, want: &WorkerConstraints, busy: BusyThresholds) -> Option<u32> {
+        self.open_ranks(want, busy).next()
     }
 }
 
-impl Want {
-    /// Whether any worker will do.
+impl WorkerConstraints {
+    /// Returns true if any worker meets this want.
     pub(crate) fn is_anywhere(&self) -> bool {
         self.pin.is_none() && self.allow.is_none() && self.requires.is_empty()
     }
 
-    /// The same want with its lists in order and without repetition.
+    /// Returns the want with its lists sorted and without duplicates, so that equal wants compare as equal.
     pub(crate) fn sorted(mut self) -> Self {
         for names in self.allow.iter_mut().chain([&mut self.requires]) {
             names.sort_unstable();
@@ -303,47 +376,47 @@ impl Want {
     }
 }
 
-impl Workers {
+impl PoolWorkers {
     pub(crate) fn new() -> Self {
         let mut workers = Self {
             list: BTreeMap::new(),
             by_name: BTreeMap::new(),
             next_number: 0,
-            named: false,
+            has_workers: false,
             wants: Interner::new(),
             demands: Interner::new(),
             watched: BTreeMap::new(),
-            untold: BTreeSet::new(),
+            unreported_demands: BTreeSet::new(),
             open_heads: 0,
             waiting: Vec::new(),
             timers: BTreeSet::new(),
         };
-        // It is held for ever, so it keeps its number.
-        let anywhere = workers.wants.hold(&Want::default());
-        debug_assert_eq!(anywhere, ANYWHERE, "the first want has the first number");
+        // It is held forever, so it keeps its number.
+        let anywhere = workers.wants.hold(&WorkerConstraints::default());
+        debug_assert_eq!(anywhere, ANY_WORKER_NUMBER, "the first want has the first number");
         workers
     }
 
-    /// When a limited worker is next limited no more.
+    /// Returns the earliest time at which a limited worker may take requests again; `None` if no worker is limited.
     pub(crate) fn next_timer(&self) -> Option<Micros> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Time goes on: workers whose limit has ended take requests again.
+    /// Advances the time, so that workers whose limit has ended take requests again.
     pub(crate) fn advance(&mut self, now: Micros) {
         if self.next_timer().is_none_or(|at| at > now) {
             return;
         }
-        // Each once: at the last moment there is, a rate that is short stays so.
+        // Each worker once: at the largest time that exists, a rate that is short stays so.
         let due = self.timers.range(..=(now, u32::MAX));
         let due: Vec<u32> = due.map(|(_, number)| *number).collect();
         for number in due {
-            self.relimit(number, now);
+            self.update_limit(number, now);
         }
     }
 
-    /// Looks again at whether a worker is limited.
-    pub(crate) fn relimit(&mut self, number: u32, now: Micros) {
+    /// Computes again if a worker is limited, and until when.
+    pub(crate) fn update_limit(&mut self, number: u32, now: Micros) {
         let Some(worker) = self.list.get_mut(&number) else { return };
         worker.advance(now);
         let limit = worker.limit(now);
@@ -364,7 +437,7 @@ impl Workers {
         }
     }
 
-    /// Adds, changes or forgets a worker. Says whether that first made this a pool with workers.
+    /// Adds, changes or removes a worker. Returns true if this was the first worker that the pool ever had.
     pub(crate) fn change(&mut self, change: &WorkerChange, now: Micros) -> bool {
         let number = self.by_name.get(&*change.name).copied();
         if change.state == Some(WorkerState::Gone) {
@@ -373,10 +446,10 @@ impl Workers {
             }
             return false;
         }
-        let first = !self.named;
-        self.named = true;
+        let first = !self.has_workers;
+        self.has_workers = true;
         let number = number.unwrap_or_else(|| {
-            let worker = Worker::new(&change.name);
+            let worker = WorkerRecord::new(&change.name);
             let number = self.next_number;
             self.next_number += 1;
             self.add(number, worker);
@@ -386,13 +459,13 @@ impl Workers {
             worker.advance(now);
             worker.change(change, now);
         }
-        self.relimit(number, now);
+        self.update_limit(number, now);
         self.review(number);
         first
     }
 
-    /// Adds a worker under its number, as a snapshot tells it.
-    pub(crate) fn add(&mut self, number: u32, worker: Worker) {
+    /// Adds a worker under a number that is not in use.
+    pub(crate) fn add(&mut self, number: u32, worker: WorkerRecord) {
         self.by_name.insert(worker.name.clone(), number);
         self.list.insert(number, worker);
     }
@@ -405,90 +478,59 @@ impl Workers {
         }
         let orphans: BTreeSet<u32> =
             worker.loads.iter().flat_map(|load| load.witness_of.iter().copied()).collect();
-        orphans.into_iter().for_each(|demand| self.seek_witness(demand));
+        orphans.into_iter().for_each(|demand| self.find_witness(demand));
     }
 
-    /// Looks again at every demand for which this worker may have changed.
+    /// Searches a new witness for every demand that is closed, or whose witness is a rank of this worker.
     fn review(&mut self, number: u32) {
         let demands: Vec<u32> = self.watched.keys().copied().collect();
         for demand in demands {
             let witness = self.watched[&demand].witness;
             if witness.is_none_or(|place| place.worker == number) {
-                self.seek_witness(demand);
+                self.find_witness(demand);
             }
         }
     }
 
-    /// How many workers are up or overloaded.
+    /// Number of workers that are up or overloaded.
     pub(crate) fn counted(&self) -> u64 {
         self.list.values().filter(|w| w.is_counted()).count() as u64
     }
 
-    /// Whether a request with this want may run anywhere.
-    pub(crate) fn eligible(&self, want: &Want) -> Eligible {
-        let mut found = Eligible::Nowhere;
+    /// Tells if any worker could run a request with this want, now or later.
+    pub(crate) fn eligible(&self, want: &WorkerConstraints) -> WorkerEligibility {
+        let mut found = WorkerEligibility::Nowhere;
         for worker in self.list.values().filter(|w| !w.eligible_ranks(want).is_empty()) {
             match worker.state {
-                WorkerState::Up => return Eligible::Somewhere,
-                _ => found = Eligible::OnlyOverloaded,
+                WorkerState::Up => return WorkerEligibility::Somewhere,
+                _ => found = WorkerEligibility::OnlyOverloaded,
             }
         }
         found
     }
 
-    /// The most of its input that is cached on a worker that may take it.
-    pub(crate) fn most_cached(&self, want: &Want, request: &Request) -> Tokens {
-        if request.cached.is_none() {
-            return Tokens(0);
-        }
-        let eligible = self.list.values().filter(|w| !w.eligible_ranks(want).is_empty());
-        let mut cached = request.cached_in_turn();
-        eligible.map(|w| cached.on(&w.name)).max().unwrap_or_default()
-    }
-
-    /// The open place for a request: lowest tier, there least prefill with its own, then most cached, first worker,
-    /// lowest rank.
-    pub(crate) fn choose(&self, request: &Request, busy: BusyThresholds) -> Option<Place> {
-        let want = self.wants.get(request.want);
-        let mut cached = request.cached_in_turn();
-        let mut best = None;
-        for (number, worker) in &self.list {
-            if worker.state != WorkerState::Up {
-                continue;
-            }
-            let ranks = worker.eligible_ranks(want).filter(|rank| !worker.is_busy(*rank, busy));
-            let cached = cached.on(&worker.name);
-            for rank in ranks {
-                let (prefill, _) = worker.load(rank);
-                let after = prefill + u128::from(request.input.0 - cached.0);
-                let key = (worker.tier, after, core::cmp::Reverse(cached));
-                if best.as_ref().is_none_or(|(least, _): &(_, Place)| key < *least) {
-                    best = Some((key, Place { worker: *number, rank }));
-                }
-            }
-        }
-        best.map(|(_, place)| place)
-    }
-
-    /// A request is placed: returns the prefill tokens that the place now counts for it, and what it took from the
-    /// worker's token rate.
-    pub(crate) fn board(
+    /// Adds a request to a rank, with the number of its grant. Returns the prefill tokens that the rank now counts for
+    /// the request, and the amount taken from the worker's token rate.
+    pub(crate) fn add_request(
         &mut self,
-        place: Place,
-        request: &Request,
+        place: WorkerRank,
+        request: &PoolRequestState,
+        number: u64,
         now: Micros,
-    ) -> (Tokens, Option<Taken>) {
+    ) -> (Tokens, Option<TakenQuota>) {
         let Some(worker) = self.list.get_mut(&place.worker) else { return (Tokens(0), None) };
         let prefill = Tokens(request.input.0 - request.cached_on(&worker.name).0);
         let load = worker.load_mut(place.rank);
         load.prefill += u128::from(prefill.0);
         load.flights += 1;
+        load.last_grant = number + 1;
         self.filled(place);
-        (prefill, self.draw(place.worker, request.quota, now))
+        (prefill, self.take_from_rates(place.worker, request.quota, now))
     }
 
-    /// A grant takes one request and its quota of tokens from its worker's rates.
-    fn draw(&mut self, number: u32, quota: Tokens, now: Micros) -> Option<Taken> {
+    /// Takes one request from a worker's request rate and `quota` tokens from its token rate. Returns the amount that
+    /// was taken from the token rate.
+    fn take_from_rates(&mut self, number: u32, quota: Tokens, now: Micros) -> Option<TakenQuota> {
         let worker = self.list.get_mut(&number)?;
         if worker.requests.is_none() && worker.tokens.is_none() {
             return None;
@@ -498,16 +540,23 @@ impl Workers {
         if let Some(rate) = &mut worker.requests {
             rate.take(UNIT, burst);
         }
-        let taken = worker.tokens.as_mut().map(|rate| Taken {
+        let taken = worker.tokens.as_mut().map(|rate| TakenQuota {
             epoch: rate.epoch,
             units: rate.take(i128::from(quota.0) * UNIT, burst),
         });
-        self.relimit(number, now);
+        self.update_limit(number, now);
         taken
     }
 
-    /// What a request really took from its worker's token rate becomes known.
-    pub(crate) fn correct(&mut self, number: u32, taken: Taken, quota: Tokens, now: Micros) {
+    /// Corrects a worker's token rate by the difference between the tokens that a request really took and the tokens
+    /// taken at its grant.
+    pub(crate) fn correct_token_rate(
+        &mut self,
+        number: u32,
+        taken: TakenQuota,
+        quota: Tokens,
+        now: Micros,
+    ) {
         let Some(worker) = self.list.get_mut(&number) else { return };
         let burst = worker.burst;
         let Some(rate) = worker.tokens.as_mut().filter(|rate| rate.epoch == taken.epoch) else {
@@ -515,27 +564,27 @@ impl Workers {
         };
         rate.advance(now, burst);
         rate.take(i128::from(quota.0) * UNIT - taken.units, burst);
-        self.relimit(number, now);
+        self.update_limit(number, now);
     }
 
-    /// A flight from a snapshot is on its place again.
-    pub(crate) fn board_again(&mut self, place: Place, prefill: Tokens) {
+    /// Adds a request in flight to its rank again when a snapshot is restored.
+    pub(crate) fn restore_request(&mut self, place: WorkerRank, prefill: Tokens) {
         let Some(worker) = self.list.get_mut(&place.worker) else { return };
         let load = worker.load_mut(place.rank);
         load.prefill += u128::from(prefill.0);
         load.flights += 1;
     }
 
-    /// A request's prefill, or what is left of it, is over.
-    pub(crate) fn finish_prefill(&mut self, place: Place, prefill: Tokens) {
+    /// Removes the remaining prefill tokens of a request from its rank, because the prefill is done.
+    pub(crate) fn finish_prefill(&mut self, place: WorkerRank, prefill: Tokens) {
         if let Some(load) = self.load_mut(place) {
             load.prefill -= u128::from(prefill.0);
             self.eased(place);
         }
     }
 
-    /// A request leaves its place.
-    pub(crate) fn leave(&mut self, place: Place, prefill: Tokens) {
+    /// Removes an ended request, and its remaining prefill tokens, from its rank.
+    pub(crate) fn remove_request(&mut self, place: WorkerRank, prefill: Tokens) {
         if let Some(load) = self.load_mut(place) {
             load.prefill -= u128::from(prefill.0);
             load.flights -= 1;
@@ -543,12 +592,13 @@ impl Workers {
         }
     }
 
-    fn load_mut(&mut self, place: Place) -> Option<&mut PlaceLoad> {
+    fn load_mut(&mut self, place: WorkerRank) -> Option<&mut RankLoad> {
         Some(self.list.get_mut(&place.worker)?.load_mut(place.rank))
     }
 
-    /// A place has more to do: demands that relied on it may need another.
-    fn filled(&mut self, place: Place) {
+    /// Updates demands after a rank got more load. A demand whose witness was this rank needs another witness if the
+    /// rank is now busy.
+    fn filled(&mut self, place: WorkerRank) {
         let worker = &self.list[&place.worker];
         let load = &worker.loads[place.rank as usize];
         let lost: Vec<u32> = load
@@ -557,27 +607,28 @@ impl Workers {
             .copied()
             .filter(|demand| worker.is_busy(place.rank, self.watched[demand].busy))
             .collect();
-        lost.into_iter().for_each(|demand| self.seek_witness(demand));
+        lost.into_iter().for_each(|demand| self.find_witness(demand));
     }
 
-    /// A worker is limited from now on: demands that relied on any of its ranks need another.
+    /// Updates demands after a worker became limited. Demands whose witness was any of the worker's ranks need another
+    /// witness.
     fn filled_everywhere(&mut self, number: u32) {
         let Some(worker) = self.list.get(&number) else { return };
         let lost: Vec<u32> =
             worker.loads.iter().flat_map(|load| load.witness_of.iter().copied()).collect();
-        lost.into_iter().for_each(|demand| self.seek_witness(demand));
+        lost.into_iter().for_each(|demand| self.find_witness(demand));
     }
 
-    /// A worker is limited no more: closed demands that it may take can open.
+    /// Opens closed demands after a worker is no longer limited, if the worker may take their requests.
     fn eased_everywhere(&mut self, number: u32) {
         let Some(worker) = self.list.get(&number) else { return };
-        let opened: Vec<(u32, Place)> = worker
+        let opened: Vec<(u32, WorkerRank)> = worker
             .closed
             .iter()
             .filter_map(|demand| {
-                let Demand { want, busy, .. } = self.watched[demand];
+                let WatchedDemand { want, busy, .. } = self.watched[demand];
                 let rank = worker.open_rank(self.wants.get(want), busy)?;
-                Some((*demand, Place { worker: number, rank }))
+                Some((*demand, WorkerRank { worker: number, rank }))
             })
             .collect();
         for (demand, place) in opened {
@@ -585,8 +636,8 @@ impl Workers {
         }
     }
 
-    /// A place has less to do: closed demands that its worker may take can open.
-    fn eased(&mut self, place: Place) {
+    /// Opens closed demands after a rank got less load, if the rank's worker may take their requests.
+    fn eased(&mut self, place: WorkerRank) {
         let worker = &self.list[&place.worker];
         if worker.state != WorkerState::Up || worker.closed.is_empty() {
             return;
@@ -604,17 +655,17 @@ impl Workers {
         opened.into_iter().for_each(|demand| self.set_witness(demand, Some(place)));
     }
 
-    fn seek_witness(&mut self, demand: u32) {
-        let Demand { want, busy, .. } = self.watched[&demand];
+    fn find_witness(&mut self, demand: u32) {
+        let WatchedDemand { want, busy, .. } = self.watched[&demand];
         let want = self.wants.get(want);
         let witness = self.list.iter().find_map(|(number, worker)| {
             let rank = worker.open_rank(want, busy)?;
-            Some(Place { worker: *number, rank })
+            Some(WorkerRank { worker: *number, rank })
         });
         self.set_witness(demand, witness);
     }
 
-    fn set_witness(&mut self, index: u32, witness: Option<Place>) {
+    fn set_witness(&mut self, index: u32, witness: Option<WorkerRank>) {
         let demand = self.watched.get_mut(&index).expect("a watched demand");
         let before = core::mem::replace(&mut demand.witness, witness);
         match (before.is_some(), witness.is_some()) {
@@ -622,10 +673,10 @@ impl Workers {
             (true, false) => self.open_heads -= demand.heads,
             _ => {}
         }
-        if demand.told == witness.is_some() {
-            self.untold.remove(&index);
+        if demand.reported_open == witness.is_some() {
+            self.unreported_demands.remove(&index);
         } else {
-            self.untold.insert(index);
+            self.unreported_demands.insert(index);
         }
         if let Some(load) = before.and_then(|place| self.load_mut(place)) {
             load.witness_of.remove(&index);
@@ -658,135 +709,169 @@ impl Workers {
         }
     }
 
-    /// The number of a want; equal wants share it.
-    pub(crate) fn intern(&mut self, want: &Want) -> u32 {
+    /// Returns the number of a want, and counts one more user of the number. Equal wants share one number.
+    pub(crate) fn intern(&mut self, want: &WorkerConstraints) -> u32 {
         if want.is_anywhere() {
-            return ANYWHERE;
+            return ANY_WORKER_NUMBER;
         }
         self.wants.hold(want)
     }
 
-    /// A request with this want has ended.
+    /// Gives back the number of a want when its request has ended.
     pub(crate) fn release_want(&mut self, want: u32) {
-        if want != ANYWHERE {
-            self.wants.drop(want);
+        if want != ANY_WORKER_NUMBER {
+            self.wants.release(want);
         }
     }
 
-    pub(crate) fn want(&self, want: u32) -> &Want {
+    pub(crate) fn want(&self, want: u32) -> &WorkerConstraints {
         self.wants.get(want)
     }
 
-    /// A request with this want starts to wait.
+    /// Counts a request with this want that starts to wait.
     pub(crate) fn starts_to_wait(&mut self, want: u32) {
-        if self.waiting.len() <= want as usize {
-            self.waiting.resize(want as usize + 1, 0);
+        match self.waiting.get_mut(want as usize) {
+            Some(count) => *count += 1,
+            None => self.first_waits(want),
         }
-        self.waiting[want as usize] += 1;
     }
 
-    /// A request with this want no longer waits.
+    /// Counts a request with this want as the first that waits, and extends the list of counts for that.
+    #[cold]
+    fn first_waits(&mut self, want: u32) {
+        self.waiting.resize(want as usize + 1, 0);
+        self.waiting[want as usize] = 1;
+    }
+
+    /// Counts a request with this want that no longer waits.
     pub(crate) fn stops_waiting(&mut self, want: u32) {
         self.waiting[want as usize] -= 1;
     }
 
-    /// The wants of waiting requests that no worker may take any more.
-    pub(crate) fn hopeless(&self) -> BTreeSet<u32> {
-        let nowhere = |want: &u32| self.eligible(self.wants.get(*want)) == Eligible::Nowhere;
+    /// Returns the wants of waiting requests that no worker may take any more.
+    pub(crate) fn unservable_wants(&self) -> BTreeSet<u32> {
+        let nowhere =
+            |want: &u32| self.eligible(self.wants.get(*want)) == WorkerEligibility::Nowhere;
         let waiting = (0..).zip(&self.waiting).filter(|(_, count)| **count > 0);
         waiting.map(|(want, _)| want).filter(nowhere).collect()
     }
 
-    /// A queue watches whether a want is open under its thresholds; returns the demand.
-    pub(crate) fn watch(&mut self, queue: u32, role: Role, want: u32, busy: BusyThresholds) -> u32 {
+    /// Makes a queue, or a node for a queue inside it, watch if a want is open under these busy thresholds. Returns the
+    /// number of the demand.
+    pub(crate) fn watch(&mut self, watcher: DemandWatcher, want: u32, busy: BusyThresholds) -> u32 {
         let index = self.demands.hold(&(want, busy));
         if !self.watched.contains_key(&index) {
             self.wants.hold_again(want);
-            let demand = Demand {
+            let demand = WatchedDemand {
                 want,
                 busy,
                 witness: None,
-                told: false,
+                reported_open: false,
                 watchers: BTreeSet::new(),
+                nodes: BTreeMap::new(),
                 heads: 0,
             };
             self.watched.insert(index, demand);
-            self.seek_witness(index);
-            self.untold.remove(&index);
+            self.find_witness(index);
+            self.unreported_demands.remove(&index);
             let demand = self.watched.get_mut(&index).expect("just inserted");
-            demand.told = demand.witness.is_some();
+            demand.reported_open = demand.witness.is_some();
         }
         let demand = self.watched.get_mut(&index).expect("watched");
-        demand.watchers.insert((queue, role));
-        if role.counts_as_head() {
+        match watcher {
+            DemandWatcher::Queue(queue, role) => drop(demand.watchers.insert((queue, role))),
+            DemandWatcher::Node(node) => *demand.nodes.entry(node).or_default() += 1,
+        }
+        if watcher.counts_as_head() {
             demand.heads += 1;
             self.open_heads += u64::from(demand.witness.is_some());
         }
         index
     }
 
-    /// A queue no longer watches a demand.
-    pub(crate) fn unwatch(&mut self, queue: u32, role: Role, index: u32) {
+    /// Ends the watch of a demand by a queue, or by a node for one of the queues inside it.
+    pub(crate) fn unwatch(&mut self, watcher: DemandWatcher, index: u32) {
         let demand = self.watched.get_mut(&index).expect("a watched demand");
-        demand.watchers.remove(&(queue, role));
-        if role.counts_as_head() {
+        match watcher {
+            DemandWatcher::Queue(queue, role) => drop(demand.watchers.remove(&(queue, role))),
+            DemandWatcher::Node(node) => {
+                if let Entry::Occupied(mut queues) = demand.nodes.entry(node) {
+                    *queues.get_mut() -= 1;
+                    if *queues.get() == 0 {
+                        queues.remove();
+                    }
+                }
+            }
+        }
+        if watcher.counts_as_head() {
             demand.heads -= 1;
             self.open_heads -= u64::from(demand.witness.is_some());
         }
-        if demand.watchers.is_empty() {
+        if demand.watchers.is_empty() && demand.nodes.is_empty() {
             let want = demand.want;
             self.set_witness(index, None);
             self.unlist_closed(index);
-            self.untold.remove(&index);
+            self.unreported_demands.remove(&index);
             self.watched.remove(&index);
-            self.wants.drop(want);
+            self.wants.release(want);
         }
-        self.demands.drop(index);
+        self.demands.release(index);
     }
 
-    /// Whether a demand's watchers were told that it is open.
-    pub(crate) fn told_open(&self, demand: u32) -> bool {
-        self.watched[&demand].told
+    /// Returns true if a demand was open when its state was last reported to the watchers.
+    pub(crate) fn is_reported_open(&self, demand: u32) -> bool {
+        self.watched[&demand].reported_open
     }
 
-    /// The want that a demand stands for.
+    /// Returns the number of the want that belongs to a demand.
     pub(crate) fn want_of(&self, demand: u32) -> u32 {
         self.watched[&demand].want
     }
 
-    /// Whether no queue's head has an open place, whatever was told.
+    /// Returns true if the head of no queue has an open worker now, whatever was last reported.
     pub(crate) fn all_blocked(&self) -> bool {
-        self.named && self.open_heads == 0
+        self.has_workers && self.open_heads == 0
     }
 
-    /// Whether queues have something to be told.
-    pub(crate) fn has_news(&self) -> bool {
-        !self.untold.is_empty()
+    /// Returns true if a demand has opened or closed and this has not been reported yet.
+    pub(crate) fn has_unreported_demands(&self) -> bool {
+        !self.unreported_demands.is_empty()
     }
 
-    /// The queues whose head or oldest request has opened or closed since they were last told; tells them.
-    pub(crate) fn tell(&mut self) -> Vec<u32> {
-        if self.untold.is_empty() || self.all_blocked() {
+    /// Returns the demands that have opened or closed since the last report, and marks them as reported.
+    pub(crate) fn take_changed_demands(&mut self) -> Vec<ChangedDemand> {
+        if self.unreported_demands.is_empty() || self.all_blocked() {
             return Vec::new();
         }
-        let mut queues = Vec::new();
-        for index in core::mem::take(&mut self.untold) {
+        let mut changed = Vec::new();
+        for index in core::mem::take(&mut self.unreported_demands) {
             let demand = self.watched.get_mut(&index).expect("a watched demand");
-            demand.told = demand.witness.is_some();
-            queues.extend(demand.watchers.iter().map(|(queue, _)| *queue));
+            demand.reported_open = demand.witness.is_some();
+            changed.push(ChangedDemand {
+                demand: index,
+                is_open: demand.reported_open,
+                queues: demand.watchers.iter().map(|(queue, _)| *queue).collect(),
+                nodes: demand.nodes.keys().copied().collect(),
+            });
         }
-        queues
+        changed
     }
 
-    /// Forgets who watches what; the queues are gone.
+    /// Returns true if the pool's queues watch different demands, so that some may be ready while others are not.
+    pub(crate) fn has_several_demands(&self) -> bool {
+        self.watched.len() > 1
+    }
+
+    /// Forgets all watchers of demands, because the queues of the old policy tree are gone.
     pub(crate) fn forget_watchers(&mut self) {
         for (index, demand) in core::mem::take(&mut self.watched) {
-            for _ in &demand.watchers {
-                self.demands.drop(index);
+            let in_nodes = demand.nodes.values().map(|queues| *queues as usize).sum::<usize>();
+            for _ in 0..demand.watchers.len() + in_nodes {
+                self.demands.release(index);
             }
-            self.wants.drop(demand.want);
+            self.wants.release(demand.want);
         }
-        self.untold.clear();
+        self.unreported_demands.clear();
         self.open_heads = 0;
         for worker in self.list.values_mut() {
             worker.closed.clear();

@@ -6,8 +6,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use fairgate_dialect::estimate::Table;
-use fairgate_dialect::{Ask, Changes, Framing, Meter, Route};
+use fairgate_dialect::estimate::TokenizerTable;
+use fairgate_dialect::{BodyChanges, BodyFraming, RequestFields, Route, UsageMeter};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -60,7 +60,9 @@ fn requests() {
     for messages in [2, 250] {
         let body = chat(messages);
         let size = body.len();
-        timed("request: Ask::read", size, || Ask::read(Route::ChatCompletions, &body).unwrap());
+        timed("request: Ask::read", size, || {
+            RequestFields::read(Route::ChatCompletions, &body).unwrap()
+        });
         timed("request: serde_json, fields borrowed", size, || {
             let text = std::str::from_utf8(&body).unwrap();
             let ask: BySerde<'_> = serde_json::from_str(text).unwrap();
@@ -77,12 +79,12 @@ fn requests() {
         timed("request: serde_json, a tree of values", size, || {
             serde_json::from_slice::<serde_json::Value>(&body).unwrap()
         });
-        let ask = Ask::read(Route::ChatCompletions, &body).unwrap();
-        let changes = Changes {
+        let ask = RequestFields::read(Route::ChatCompletions, &body).unwrap();
+        let changes = BodyChanges {
             model: Some("upstream"),
             max_tokens: Some(100),
             ask_usage: true,
-            ..Changes::default()
+            ..BodyChanges::default()
         };
         timed("request: three changes", size, || {
             ask.changed(Route::ChatCompletions, body.clone(), changes)
@@ -93,7 +95,7 @@ fn requests() {
         r#"{{"model":"m","messages":[{{"role":"user","content":[{{"type":"image_url","image_url":{{"url":"data:image/png;base64,{image}"}}}}]}}]}}"#
     );
     timed("request with an image: Ask::read", body.len(), || {
-        Ask::read(Route::ChatCompletions, body.as_bytes()).unwrap()
+        RequestFields::read(Route::ChatCompletions, body.as_bytes()).unwrap()
     });
 }
 
@@ -107,7 +109,7 @@ fn answers() {
     let size = events.iter().map(Bytes::len).sum();
     for hide in [false, true] {
         timed(&format!("stream of 1000 events, hide usage: {hide}"), size, || {
-            let mut meter = Meter::new(Route::ChatCompletions, Framing::Sse, hide, 10);
+            let mut meter = UsageMeter::new(Route::ChatCompletions, BodyFraming::Sse, hide, 10);
             events.iter().map(|event| meter.pass(event.clone()).forward.len()).sum::<usize>()
         });
     }
@@ -116,7 +118,7 @@ fn answers() {
         r#"{{"id":"c","object":"chat.completion","choices":[{{"index":0,"message":{{"role":"assistant","content":"{text}"}},"finish_reason":"stop"}}],"usage":{{"prompt_tokens":9,"completion_tokens":200,"total_tokens":209}}}}"#
     ));
     timed("answer: chat", answer.len(), || {
-        let mut meter = Meter::new(Route::ChatCompletions, Framing::Json, false, 10);
+        let mut meter = UsageMeter::new(Route::ChatCompletions, BodyFraming::Json, false, 10);
         meter.pass(answer.clone()).terminal
     });
     let numbers = vec!["-0.012345678"; 1536].join(",");
@@ -126,13 +128,13 @@ fn answers() {
         r#"{{"object":"list","data":[{list}],"usage":{{"prompt_tokens":9,"total_tokens":9}}}}"#
     ));
     timed("answer: embeddings", answer.len(), || {
-        let mut meter = Meter::new(Route::Embeddings, Framing::Json, false, 10);
+        let mut meter = UsageMeter::new(Route::Embeddings, BodyFraming::Json, false, 10);
         meter.pass(answer.clone()).terminal
     });
 }
 
 fn tokens() {
-    for table in [Table::O200k, Table::Cl100k] {
+    for table in [TokenizerTable::O200k, TokenizerTable::Cl100k] {
         let start = Instant::now();
         table.load();
         println!("{table:?} loaded in {} ms", start.elapsed().as_millis());

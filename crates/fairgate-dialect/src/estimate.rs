@@ -1,8 +1,8 @@
-//! What a request will cost, and what it did: bytes per token learned per model, output learned per tenant and model.
-//! Integer arithmetic; bounded memory.
+//! Estimates the tokens of a request. Learns the bytes per token and the output of each tenant and model. Uses
+//! integer arithmetic and bounded memory.
 //!
-//! An estimate decides only who goes first and how much is reserved: what a request really used is settled at its end.
-//! So a caller who makes its estimates too low gains nothing, and the estimator need not defend itself beyond bounds.
+//! An estimate decides only the order of requests and the size of a reservation; the real usage is settled at the end.
+//! A caller that drives its estimates down therefore gains nothing, and the estimator needs no defence beyond bounds.
 
 mod recent;
 mod tokens;
@@ -12,54 +12,59 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use self::recent::Recent;
-pub use self::tokens::{COUNTED_BYTES_MAX, Table};
-pub use self::weights::Weights;
-use crate::ask::{Ask, TOKENS_MAX};
-use crate::meter::{BYTES_PER_TOKEN, Usage};
+use self::recent::RecentMap;
+pub use self::tokens::{COUNTED_BYTES_MAX, TokenizerTable};
+pub use self::weights::TokenWeights;
+use crate::meter::{BYTES_PER_TOKEN, TokenUsage};
+use crate::request_fields::{RequestFields, TOKENS_MAX};
 
-/// What a request is expected to use.
+/// Tokens that a request is expected to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expected {
-    /// Input tokens.
+pub struct TokenEstimate {
+    /// Expected number of input tokens, cached ones included.
     pub input: u64,
-    /// Input tokens at most, for text: what a budget sets aside. Text denser than two bytes a token may still take more.
+    /// Upper bound on the input tokens of text, which a budget reserves. Text with fewer than two bytes per token may
+    /// still use more.
     pub input_max: u64,
-    /// Output tokens likely: what this tenant and model used lately, at most what the caller allows.
+    /// Expected output tokens, which are the recent mean of this tenant and model, but at most `output_max`.
     pub output: u64,
-    /// Output tokens at most: what the caller allows, times choices; `None` where it sets no bound.
+    /// Upper bound on the output tokens, which is the caller's limit times the number of choices; `None` if the caller
+    /// sets no limit.
     pub output_max: Option<u64>,
 }
 
-/// Learns from what comes back. One per pool; `&self`, safe to share between tasks, cheap.
+/// Estimates the tokens of requests, and learns from reported usage. A pool has one estimator, whose methods take
+/// `&self`, so that all tasks can share it.
 ///
-/// Input: the text's bytes by the bytes per token of this tenant's requests to this model, which follow what upstreams
-/// report. They begin with what other tenants' requests came to, from 2 to 8 bytes, and with 4 where there were none: what
-/// one tenant sends, images say, does not change what another's text is taken for. JSON's own braces and names count as
-/// text; the ratio learns them, as it learns what a chat template adds.
+/// The expected input is the text's bytes divided by the bytes per token of this tenant's requests to this model, which
+/// follow the usage that upstreams report. A new tenant starts with the ratio of the other tenants, limited to 2 to 8
+/// bytes per token, or with 4 if there is none. Because of this limit, one tenant's images do not distort the estimates
+/// of another tenant's text. JSON's own braces and names count as text, because the ratio makes up for them and for the
+/// tokens that a chat template adds.
 ///
-/// Output: the mean of this tenant's answers from this model, where the last ones count most; `output_default` before
-/// the first.
+/// The expected output is the moving mean of this tenant's answers from this model, or `output_default` before the
+/// first answer.
 ///
-/// It remembers at most `names_max` models and `names_max` pairs of tenant and model, and forgets those first that were
-/// not used for the longest time. Names are kept as 64-bit hashes under a secret key, so that their length costs
-/// nothing; where two meet, they share an estimate.
-pub struct Estimator {
-    /// A number by itself: nothing else is ordered by it.
+/// Keeps at most `names_max` models and `names_max` pairs of tenant and model, and forgets the least recently used
+/// first. Names are stored as 64-bit hashes under a secret key, so their length costs nothing; two names with the same
+/// hash share an estimate.
+pub struct TokenEstimator {
+    /// Expected output tokens before anything was learned. Relaxed ordering is enough, because no other memory access
+    /// depends on this value.
     output_default: AtomicU64,
     names: RandomState,
-    memory: Mutex<Memory>,
+    memory: Mutex<EstimatorMemory>,
 }
 
-struct Memory {
-    /// By model: where a tenant begins.
-    starts: Recent<Ratio>,
-    inputs: Recent<Ratio>,
-    outputs: Recent<Mean>,
+struct EstimatorMemory {
+    /// Ratio of each model over all tenants. A new tenant starts with it.
+    starts: RecentMap<BytesPerTokenRatio>,
+    inputs: RecentMap<BytesPerTokenRatio>,
+    outputs: RecentMap<OutputMean>,
 }
 
-impl Expected {
-    /// The same with so many input tokens more, which are not in the body.
+impl TokenEstimate {
+    /// Adds input tokens that are not in the body, such as the history of a stored response.
     pub fn with_more_input(self, tokens: u64) -> Self {
         Self {
             input: self.input.saturating_add(tokens),
@@ -69,36 +74,37 @@ impl Expected {
     }
 }
 
-impl Estimator {
-    /// `output_default` is the output of an answer, in tokens, where nothing was learned; `names_max` bounds memory,
-    /// at roughly 100 bytes a name.
+impl TokenEstimator {
+    /// Creates an estimator. `output_default` is the expected output of an answer, in tokens, before anything was
+    /// learned; `names_max` bounds memory, at roughly 100 bytes a name.
     pub fn new(output_default: u64, names_max: usize) -> Self {
-        let memory = Memory {
-            starts: Recent::new(names_max),
-            inputs: Recent::new(names_max),
-            outputs: Recent::new(names_max),
+        let memory = EstimatorMemory {
+            starts: RecentMap::new(names_max),
+            inputs: RecentMap::new(names_max),
+            outputs: RecentMap::new(names_max),
         };
         let output_default = AtomicU64::new(output_default);
         Self { output_default, names: RandomState::new(), memory: Mutex::new(memory) }
     }
 
-    /// Another output where nothing was learned; what was learned stays.
+    /// Sets the expected output for models about which nothing was learned. Learned values stay.
     pub fn set_output_default(&self, tokens: u64) {
         self.output_default.store(tokens, Ordering::Relaxed);
     }
 
-    /// What to expect. `exact_input` replaces the estimate from bytes, where a tokenizer has counted, in tokens.
-    pub fn expect(
+    /// Estimates the tokens of a request. `exact_input` is a tokenizer's count of the input; it replaces the estimate
+    /// from bytes.
+    pub fn estimate(
         &self,
         tenant: &str,
         model: &str,
-        ask: &Ask,
+        ask: &RequestFields,
         exact_input: Option<u64>,
-    ) -> Expected {
+    ) -> TokenEstimate {
         let (start, name) = self.names(tenant, model);
         let mut memory = self.memory();
         let (input, input_max) = match exact_input {
-            // What a chat template adds is not in the count.
+            // The exact count lacks the tokens that a chat template adds: + 12.5 % + 32.
             Some(exact) => (exact, exact.saturating_add(exact / 8).saturating_add(32)),
             None => {
                 let ratio = memory.inputs.get(name);
@@ -107,28 +113,31 @@ impl Estimator {
                 (tokens, tokens.max(ask.input_bytes.div_ceil(2)))
             }
         };
-        let mean = memory.outputs.get(name).map(Mean::tokens);
+        let mean = memory.outputs.get(name).map(OutputMean::tokens);
         drop(memory);
         let mean = mean.unwrap_or_else(|| self.output_default.load(Ordering::Relaxed));
-        // No answers, no output, whether the caller states a bound or not.
+        // A request without answers has no output, even if the caller sets a limit.
         let allowed = if ask.choices == 0 { Some(0) } else { ask.max_tokens };
         let output_max = allowed.map(|allowed| allowed.saturating_mul(ask.choices));
         let likely = mean.saturating_mul(ask.choices);
         let output = likely.min(output_max.unwrap_or(u64::MAX));
-        Expected { input, input_max, output, output_max }
+        TokenEstimate { input, input_max, output, output_max }
     }
 
-    /// What really came, where the upstream reported it.
-    pub fn learn(&self, tenant: &str, model: &str, ask: &Ask, reported: Usage) {
+    /// Learns from the usage that the upstream reported.
+    pub fn learn(&self, tenant: &str, model: &str, ask: &RequestFields, reported: TokenUsage) {
         let (start, name) = self.names(tenant, model);
         let mut memory = self.memory();
         if reported.input > 0 {
             let begin = memory.start(start);
             memory.inputs.entry(name, || begin).learn(ask.input_bytes, reported.input);
-            memory.starts.entry(start, Ratio::default).learn(ask.input_bytes, reported.input);
+            memory
+                .starts
+                .entry(start, BytesPerTokenRatio::default)
+                .learn(ask.input_bytes, reported.input);
         }
         if let Some(output) = reported.output.checked_div(ask.choices) {
-            let default = || Mean::new(self.output_default.load(Ordering::Relaxed));
+            let default = || OutputMean::new(self.output_default.load(Ordering::Relaxed));
             memory.outputs.entry(name, default).learn(output);
         }
     }
@@ -137,42 +146,43 @@ impl Estimator {
         (self.names.hash_one(model), self.names.hash_one((tenant, model)))
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        // Whoever panicked while it held the lock left numbers, which are as good as any.
+    fn memory(&self) -> MutexGuard<'_, EstimatorMemory> {
+        // After a panic under the lock the state is still a set of valid numbers.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Memory {
-    /// Where a tenant begins with a model.
-    fn start(&mut self, model: u64) -> Ratio {
-        self.starts.get(model).unwrap_or_default().moderate()
+impl EstimatorMemory {
+    /// Returns the ratio with which a new tenant starts for this model.
+    fn start(&mut self, model: u64) -> BytesPerTokenRatio {
+        self.starts.get(model).unwrap_or_default().clamped_to_text()
     }
 }
 
-/// Bytes per token: sums of both, in 256ths, in which each answer counts a sixteenth less than the one after it. Sums, and not a
-/// mean of ratios, because large requests should count for more: their estimates matter more.
+/// Bytes per token, as a sum of bytes and a sum of tokens, both in 256ths. Each answer loses a sixteenth of its weight
+/// with every later answer. Two sums are kept rather than a mean of ratios, so that large requests count for more,
+/// because their estimates matter more.
 #[derive(Clone, Copy)]
-struct Ratio {
+struct BytesPerTokenRatio {
     bytes: u64,
     tokens: u64,
 }
 
-impl Default for Ratio {
-    /// As if requests of 1024 tokens had come for ever.
+impl Default for BytesPerTokenRatio {
+    /// Returns a ratio of 4 bytes per token, with the weight of many earlier requests of 1024 tokens each.
     fn default() -> Self {
         let tokens = 1024 << (Self::FADING + Self::SCALE);
         Self { bytes: tokens * BYTES_PER_TOKEN, tokens }
     }
 }
 
-impl Ratio {
-    /// The share of the past that fades with each answer, as a power of two.
+impl BytesPerTokenRatio {
+    /// Part of both sums that is dropped with each new answer, as a power of two: 4 means 1 ÷ 2^4.
     const FADING: u32 = 4;
     const SCALE: u32 = 8;
-    /// One answer counts as at most this many bytes, so that none can wipe out what was learned.
+    /// Largest number of bytes that one answer counts for, so that no single answer replaces everything learned before.
     const BYTES_MAX: u64 = 1 << 16;
-    /// No text has more tokens than bytes, but an image has.
+    /// Upper bound on the learned tokens per byte. Text never has more than one token per byte, but an image does.
     const TOKENS_PER_BYTE_MAX: u64 = 4;
     const BYTES_PER_TOKEN_MAX: u64 = 64;
 
@@ -187,8 +197,8 @@ impl Ratio {
         self.tokens = fade(self.tokens, scaled.clamp(least, most));
     }
 
-    /// The same within what texts have, 2 to 8 bytes a token.
-    fn moderate(self) -> Self {
+    /// Limits the ratio to the range of texts, 2 to 8 bytes per token.
+    fn clamped_to_text(self) -> Self {
         let (least, most) =
             (self.bytes / (2 * BYTES_PER_TOKEN), self.bytes / (BYTES_PER_TOKEN / 2));
         Self { tokens: self.tokens.clamp(least, most), ..self }
@@ -200,11 +210,12 @@ impl Ratio {
     }
 }
 
-/// A mean in which each answer counts an eighth less than the one after it; in 256ths of a token.
+/// A moving mean of output tokens, in 256ths of a token. Each answer loses an eighth of its weight with every later
+/// answer.
 #[derive(Clone, Copy)]
-struct Mean(u64);
+struct OutputMean(u64);
 
-impl Mean {
+impl OutputMean {
     const FADING: u32 = 3;
     const SCALE: u32 = 8;
 

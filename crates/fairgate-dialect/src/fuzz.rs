@@ -1,4 +1,4 @@
-//! What the fuzz targets and the property tests call. A finding is a panic.
+//! Entry points of the fuzz targets and the property tests. A failed check panics.
 
 use std::time::Duration;
 
@@ -8,11 +8,13 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::limits::{self, COUNT_MAX, Refusal, SPAN_MAX, Told, UnixMicros};
-use crate::rewrite::refuses_max_tokens;
-use crate::{Ask, Changes, Framing, Measured, Meter, Route, Usage};
+use crate::body_changes::refuses_max_tokens;
+use crate::limits::{self, COUNT_MAX, EpochMicros, ProviderRefusal, RateLimitHeaders, SPAN_MAX};
+use crate::{
+    BodyChanges, BodyFraming, MeasuredUsage, RequestFields, Route, TokenUsage, UsageMeter,
+};
 
-/// Fields whose bytes a change may touch.
+/// Names of the fields that a change may touch.
 const CHANGEABLE: [&str; 7] = [
     "model",
     "max_tokens",
@@ -23,30 +25,34 @@ const CHANGEABLE: [&str; 7] = [
     "thinking",
 ];
 
-/// Reads any bytes as a request. The first three choose a route and changes, the rest is the body.
+/// Reads any bytes as a request and checks the result. The first three bytes choose a route and changes, and the rest
+/// is the body.
 pub fn ask(data: &[u8]) {
     let Some((&[route, changes, cap], body)) = data.split_first_chunk() else { return };
     let route = Route::ALL[usize::from(route) % Route::ALL.len()];
-    let changes = Changes {
+    let changes = BodyChanges {
         model: (changes & 1 != 0).then_some("up\"stream"),
         max_tokens: (changes & 2 != 0).then_some(u64::from(cap)),
         ask_usage: changes & 4 != 0,
-        ..Changes::default()
+        ..BodyChanges::default()
     };
     check_ask(route, body, changes);
 }
 
-/// Reads any bytes as an answer. The first two choose a route and a framing, the next two how it is cut.
+/// Meters any bytes as an answer and checks the result. The first two bytes choose a route and a framing, the next two
+/// choose the sizes of the chunks, and the rest is the answer's body.
 pub fn meter(data: &[u8]) {
     let Some((&[route, framing, first, second], body)) = data.split_first_chunk() else { return };
     let route = Route::ALL[usize::from(route) % Route::ALL.len()];
     let hide = framing & 4 != 0;
-    let framing = [Framing::Sse, Framing::Json, Framing::Opaque][usize::from(framing & 3) % 3];
+    let framing =
+        [BodyFraming::Sse, BodyFraming::Json, BodyFraming::Opaque][usize::from(framing & 3) % 3];
     let sizes = [usize::from(first) + 1, usize::from(second) + 1];
     check_meter(route, framing, hide, body, &sizes);
 }
 
-/// Reads any bytes as an error: two bytes for the status, lines of `name: value`, an empty line, and the body.
+/// Reads any bytes as a provider's error and checks the result. The first two bytes are the status, then come header
+/// lines of `name: value`, an empty line, and the body.
 pub fn limits(data: &[u8]) {
     let Some((status, rest)) = data.split_first_chunk() else { return };
     let status = 400 + u16::from_be_bytes(*status) % 200;
@@ -62,36 +68,40 @@ pub fn limits(data: &[u8]) {
     check_limits(status, &headers, body);
 }
 
-/// Whatever an answer says, what is made of it stays within its bounds.
-pub fn check_limits(status: StatusCode, headers: &[(&str, &[u8])], body: &[u8]) -> (Told, Refusal) {
+/// Checks that everything read from an answer stays within its bounds, whatever the answer contains.
+pub fn check_limits(
+    status: StatusCode,
+    headers: &[(&str, &[u8])],
+    body: &[u8],
+) -> (RateLimitHeaders, ProviderRefusal) {
     // 2026-11-16T02:08:05Z.
-    let now = UnixMicros(1_794_794_885_000_000);
-    let mut told = limits::told(headers.iter().copied(), now);
-    assert_eq!(told, limits::told(headers.iter().copied(), now), "read twice");
-    check_told(&told);
-    let refusal = limits::refusal(status, body, &mut told, now);
-    check_told(&told);
+    let now = EpochMicros(1_794_794_885_000_000);
+    let mut told = limits::read_rate_limits(headers.iter().copied(), now);
+    assert_eq!(told, limits::read_rate_limits(headers.iter().copied(), now), "read twice");
+    check_rate_limits(&told);
+    let refusal = limits::classify_refusal(status, body, &mut told, now);
+    check_rate_limits(&told);
     let (limit, wait) = match &refusal {
-        Refusal::Rate { limit, retry_after, .. } => (*limit, *retry_after),
-        Refusal::TooLargeForLimit { limit, requested, .. } => {
+        ProviderRefusal::Rate { limit, retry_after, .. } => (*limit, *retry_after),
+        ProviderRefusal::TooLargeForLimit { limit, requested, .. } => {
             assert!(requested.is_none_or(|requested| requested <= COUNT_MAX));
             (None, limit.map(|_| Duration::ZERO))
         }
-        Refusal::Overloaded { retry_after } => (None, *retry_after),
-        Refusal::Spent { reason } | Refusal::Blocked { reason } => {
+        ProviderRefusal::Overloaded { retry_after } => (None, *retry_after),
+        ProviderRefusal::Spent { reason } | ProviderRefusal::Blocked { reason } => {
             assert!((1..=64).contains(&reason.len()), "{reason}");
             (None, None)
         }
-        Refusal::Other => (None, None),
+        ProviderRefusal::Other => (None, None),
     };
     assert!(limit.is_none_or(|limit| (1..=COUNT_MAX).contains(&limit)));
     assert!(wait.is_none_or(|wait| wait <= SPAN_MAX));
     (told, refusal)
 }
 
-fn check_told(told: &Told) {
+fn check_rate_limits(told: &RateLimitHeaders) {
     assert!(told.retry_after.is_none_or(|wait| wait <= SPAN_MAX));
-    assert!(told.absurd.len() <= 16);
+    assert!(told.ignored.len() <= 16);
     for limit in told.limits.iter().chain(told.requests()).chain(told.tokens()) {
         assert!(limit.limit.is_none_or(|limit| (1..=COUNT_MAX).contains(&limit)), "{limit:?}");
         let most = limit.limit.unwrap_or(COUNT_MAX);
@@ -101,11 +111,11 @@ fn check_told(told: &Told) {
     }
 }
 
-/// A body is read if it is JSON, and changes only what it should.
-pub fn check_ask(route: Route, body: &[u8], changes: Changes<'_>) {
+/// Checks that a body is accepted only if it is JSON, and that changes alter only the fields that they name.
+pub fn check_ask(route: Route, body: &[u8], changes: BodyChanges<'_>) {
     let grammar = std::str::from_utf8(body)
         .is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok());
-    let ask = match Ask::read(route, body) {
+    let ask = match RequestFields::read(route, body) {
         Ok(ask) => ask,
         Err(bad) => {
             let readable = serde_json::from_slice::<Map<String, Value>>(body).is_ok();
@@ -119,8 +129,8 @@ pub fn check_ask(route: Route, body: &[u8], changes: Changes<'_>) {
     if changed == text {
         assert_eq!(changed.as_ptr(), text.as_ptr(), "copied without need");
     }
-    let again = Ask::read(route, &changed).expect("what was changed can be read");
-    let untouched = ask.changed(route, text, Changes::default());
+    let again = RequestFields::read(route, &changed).expect("what was changed can be read");
+    let untouched = ask.changed(route, text, BodyChanges::default());
     assert_eq!(untouched.len(), body.len());
     assert_eq!(again.changed(route, changed.clone(), changes), changed, "changed twice");
     // Numbers out of range and half surrogates are JSON, but no values.
@@ -130,8 +140,8 @@ pub fn check_ask(route: Route, body: &[u8], changes: Changes<'_>) {
     assert_eq!(after, expected(route, before, changes));
 }
 
-/// The body as it should be after these changes.
-fn expected(route: Route, mut body: Value, changes: Changes<'_>) -> Value {
+/// Computes the body that these changes should produce, independently of the code under test.
+fn expected(route: Route, mut body: Value, changes: BodyChanges<'_>) -> Value {
     if let Some(model) = changes.model {
         body["model"] = model.into();
     }
@@ -176,7 +186,7 @@ fn expected(route: Route, mut body: Value, changes: Changes<'_>) -> Value {
     body
 }
 
-/// How many bytes were put in after the opening brace.
+/// Returns the number of bytes that the change inserted after the body's opening brace.
 fn inserted(route: Route, body: &[u8], changed: &[u8]) -> usize {
     let (before, after) = (members(body), members(changed));
     let new = after.len() - before.len();
@@ -187,7 +197,7 @@ fn inserted(route: Route, body: &[u8], changed: &[u8]) -> usize {
         assert!(!of(&before, name) || !matters(route, name), "{name} was put in twice");
     }
     let brace = changed.iter().position(|&byte| byte == b'{').map_or(0, |at| at + 1);
-    // Each new member is followed by its comma.
+    // A comma follows each new member.
     fresh.last().map_or(0, |&(_, _, end)| end + 1 - brace)
 }
 
@@ -202,7 +212,8 @@ fn matters(route: Route, name: &str) -> bool {
     }
 }
 
-/// The text without what was put in and without the values of the fields that may change.
+/// Returns a body's text without its first `inserted` bytes after the opening brace and without the values of the
+/// changeable fields.
 fn remainder(text: &[u8], inserted: usize) -> Vec<u8> {
     let brace = text.iter().position(|&byte| byte == b'{').map_or(0, |at| at + 1);
     let mut rest = text[..brace].to_vec();
@@ -217,7 +228,7 @@ fn remainder(text: &[u8], inserted: usize) -> Vec<u8> {
     rest
 }
 
-/// The members of an object in order: name, and where the value begins and ends.
+/// Returns the members of a JSON object in order, each as its name and the start and end of its value.
 fn members(text: &[u8]) -> Vec<(String, usize, usize)> {
     struct Members<'a>(Vec<(Value, &'a RawValue)>);
     impl<'de> serde::Deserialize<'de> for Members<'de> {
@@ -251,18 +262,19 @@ fn members(text: &[u8]) -> Vec<(String, usize, usize)> {
     members.into_iter().map(place).collect()
 }
 
-/// However an answer is cut, the same is forwarded and measured; what was used never shrinks.
+/// Checks that the chunk boundaries change neither the bytes that are forwarded nor the usage that is measured, and
+/// that the usage so far never decreases.
 pub fn check_meter(
     route: Route,
-    framing: Framing,
+    framing: BodyFraming,
     hide: bool,
     body: &[u8],
     sizes: &[usize],
-) -> Measured {
+) -> MeasuredUsage {
     let whole = metered(route, framing, hide, body, &[body.len().max(1)]);
     let cut = metered(route, framing, hide, body, sizes);
     assert_eq!(cut, whole, "cut into pieces of {sizes:?}");
-    let hides = hide && framing == Framing::Sse && route.usage_on_demand();
+    let hides = hide && framing == BodyFraming::Sse && route.usage_on_demand();
     if hides {
         assert!(is_thinned(&whole.0, body), "more was taken out than events");
     } else {
@@ -271,18 +283,19 @@ pub fn check_meter(
     whole.1
 }
 
-/// What the client gets, and what is measured, where the chunks have these sizes in turn.
+/// Meters the body in chunks whose sizes are taken from the list in turn. Returns the bytes that the client gets, the
+/// measured usage, and the number of chunks that were marked as the first token.
 fn metered(
     route: Route,
-    framing: Framing,
+    framing: BodyFraming,
     hide: bool,
     body: &[u8],
     sizes: &[usize],
-) -> (Vec<u8>, Measured, usize) {
-    let mut meter = Meter::new(route, framing, hide, 1000);
+) -> (Vec<u8>, MeasuredUsage, usize) {
+    let mut meter = UsageMeter::new(route, framing, hide, 1000);
     let mut client = Vec::new();
     let mut rest = body;
-    let mut used = Usage::default();
+    let mut used = TokenUsage::default();
     let (mut ends, mut firsts) = (0, 0);
     for &size in sizes.iter().cycle() {
         if rest.is_empty() {
@@ -312,7 +325,7 @@ fn metered(
     (client, measured, firsts)
 }
 
-/// Whether some bytes are others with parts taken out.
+/// Returns true if `thin` is `full` with any number of bytes left out.
 fn is_thinned(thin: &[u8], full: &[u8]) -> bool {
     let mut full = full.iter();
     thin.iter().all(|byte| full.any(|other| other == byte))

@@ -1,66 +1,67 @@
-//! What a request's body asks of the scheduler, as Dynamo's users write it: `nvext.agent_hints` and
-//! `nvext.routing_constraints`. Whatever else is in `nvext` is not read.
+//! Scheduling hints in a request's body, in the format of NVIDIA Dynamo: `nvext.agent_hints` and
+//! `nvext.routing_constraints`. Other members of `nvext` are not read.
 
 use serde::Deserialize;
 
-use crate::ask::{Ask, BadAsk};
+use crate::request_fields::{InvalidRequestError, RequestFields};
 
-/// What a body asks of the scheduler.
+/// Scheduling hints of one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Hints {
-    /// `agent_hints.strict_priority`, else `agent_hints.priority`: higher goes first. Both fit in 33 bits.
+pub struct SchedulingHints {
+    /// Priority of the request, from `agent_hints.strict_priority` or, if that is absent, `agent_hints.priority`.
+    /// Higher goes first. Both fit in 33 bits.
     pub priority: Option<i64>,
-    /// `routing_constraints.required_taints`: the taints that the worker must have.
+    /// Names of the taints that the worker must have (`routing_constraints.required_taints`).
     pub required_taints: Vec<String>,
 }
 
 #[derive(Default, Deserialize)]
-struct Extension {
-    agent_hints: Option<AgentHints>,
-    routing_constraints: Option<Constraints>,
+struct NvextBody {
+    agent_hints: Option<AgentHintsBody>,
+    routing_constraints: Option<RoutingConstraintsBody>,
 }
 
 #[derive(Default, Deserialize)]
-struct AgentHints {
+struct AgentHintsBody {
     priority: Option<i32>,
     strict_priority: Option<u32>,
 }
 
 #[derive(Default, Deserialize)]
-struct Constraints {
+struct RoutingConstraintsBody {
     required_taints: Option<Vec<String>>,
 }
 
-impl Ask {
-    /// The hints in the body that this was read from. Nothing is kept of them here: whether `nvext` itself goes on to the
-    /// upstream is for the rules about fields to say.
-    pub fn hints(&self, body: &[u8]) -> Result<Hints, BadAsk> {
+impl RequestFields {
+    /// Reads the hints from the body of this request. The member `nvext` stays in the body, and the rules about fields
+    /// decide if it is sent to the upstream.
+    pub fn hints(&self, body: &[u8]) -> Result<SchedulingHints, InvalidRequestError> {
         let mut members = self.other_members(body).filter(|(_, name)| name == "nvext");
-        let Some((number, _)) = members.next() else { return Ok(Hints::default()) };
+        let Some((number, _)) = members.next() else { return Ok(SchedulingHints::default()) };
         if members.next().is_some() {
             return Err(bad("duplicate_field", "`nvext` stands twice in the body; send it once"));
         }
         let value = self.other_value(body, number).unwrap_or_default();
-        let extension: Option<Extension> = serde_json::from_slice(value).map_err(|_| {
+        let extension: Option<NvextBody> = serde_json::from_slice(value).map_err(|_| {
             bad(
                 "invalid_value",
                 "`nvext` must be an object in which `agent_hints.priority` is a 32-bit integer, \
                  `agent_hints.strict_priority` one of 0 or more, and `routing_constraints.required_taints` a list of names",
             )
         })?;
-        let Extension { agent_hints, routing_constraints } = extension.unwrap_or_default();
-        let AgentHints { priority, strict_priority } = agent_hints.unwrap_or_default();
+        let NvextBody { agent_hints, routing_constraints } = extension.unwrap_or_default();
+        let AgentHintsBody { priority, strict_priority } = agent_hints.unwrap_or_default();
         let strict = strict_priority.map(i64::from);
         let taints = routing_constraints.unwrap_or_default().required_taints;
-        Ok(Hints {
+        Ok(SchedulingHints {
             priority: strict.or(priority.map(i64::from)),
             required_taints: taints.unwrap_or_default(),
         })
     }
 }
 
-fn bad(code: &'static str, message: &str) -> BadAsk {
-    BadAsk { code, param: Some("nvext"), message: message.to_owned() }
+fn bad(code: &'static str, message: &str) -> InvalidRequestError {
+    InvalidRequestError { code, param: Some("nvext"), message: message.to_owned() }
 }
 
 #[cfg(test)]
@@ -68,25 +69,28 @@ mod tests {
     use super::*;
     use crate::route::Route;
 
-    fn read(nvext: &str) -> Result<Hints, BadAsk> {
+    fn read(nvext: &str) -> Result<SchedulingHints, InvalidRequestError> {
         let body = format!(r#"{{"model":"m","nvext" : {nvext} ,"messages":[]}}"#);
-        Ask::read(Route::ChatCompletions, body.as_bytes()).unwrap().hints(body.as_bytes())
+        RequestFields::read(Route::ChatCompletions, body.as_bytes()).unwrap().hints(body.as_bytes())
     }
 
     #[test]
     fn hints_are_read_and_the_rest_is_left_alone() {
-        let none = Hints::default();
+        let none = SchedulingHints::default();
         for empty in ["null", "{}", r#"{"agent_hints":null,"token_data":[1,2]}"#] {
             assert_eq!(read(empty).unwrap(), none, "{empty}");
         }
         let hints = read(r#"{"agent_hints":{"priority":-5,"osl":9}}"#).unwrap();
-        assert_eq!(hints, Hints { priority: Some(-5), ..none.clone() });
+        assert_eq!(hints, SchedulingHints { priority: Some(-5), ..none.clone() });
         let hints = read(r#"{"agent_hints":{"priority":5,"strict_priority":4294967295}}"#).unwrap();
         assert_eq!(hints.priority, Some(4_294_967_295), "the strict one orders the queue");
         let hints = read(r#"{"routing_constraints":{"required_taints":["eu","h100"]}}"#).unwrap();
         assert_eq!(hints.required_taints, ["eu", "h100"]);
         let body = br#"{"model":"m"}"#;
-        assert_eq!(Ask::read(Route::Completions, body).unwrap().hints(body).unwrap(), none);
+        assert_eq!(
+            RequestFields::read(Route::Completions, body).unwrap().hints(body).unwrap(),
+            none
+        );
     }
 
     #[test]

@@ -1,27 +1,27 @@
-//! What OpenAI's and Anthropic's APIs say: how to read a request without changing a byte that need not change, how to
-//! read usage out of an answer as it passes, how an error looks to each, what a request will cost, and what a
-//! provider says about its limits. Pure: no I/O, no clock.
+//! The APIs of OpenAI and Anthropic. This crate reads requests and changes only the bytes that must change, reads usage
+//! from an answer as it passes, writes errors in the format of either API, estimates the tokens of a request, and reads
+//! a provider's rate limits. The crate does no I/O and reads no clock.
 
-mod ask;
+mod body_changes;
+mod dialect_error;
 pub mod estimate;
 #[doc(hidden)]
 pub mod fuzz;
 mod hints;
+mod json_scanner;
 pub mod limits;
 mod meter;
 mod models;
-mod problem;
 mod prompt;
 pub mod quota;
-mod rewrite;
+mod request_fields;
 mod route;
-mod scan;
 
-pub use ask::{Ask, BadAsk};
-pub use hints::Hints;
-pub use meter::{Measured, Meter, Passed, Usage};
+pub use body_changes::BodyChanges;
+pub use dialect_error::{DialectError, ReachedLimit};
+pub use hints::SchedulingHints;
+pub use meter::{MeasuredUsage, MeteredChunk, TokenUsage, UsageMeter};
 pub use models::{model_body, models_body};
-pub use problem::{Problem, Reached};
-pub use prompt::Piece;
-pub use rewrite::Changes;
-pub use route::{Dialect, Framing, Route};
+pub use prompt::PromptPiece;
+pub use request_fields::{InvalidRequestError, RequestFields};
+pub use route::{BodyFraming, Dialect, Route};

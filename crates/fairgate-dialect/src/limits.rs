@@ -1,172 +1,184 @@
-//! What a provider says about its own limits: in the headers of every answer, and in the body of a refusal.
+//! Reads a provider's rate limits from the headers of every answer and from the body of a refusal.
 //!
-//! Call [`told`] on the headers of each answer. Where the answer is an error, call [`refusal`] with its result.
+//! Call [`read_rate_limits`] with the headers of each answer. If the answer is an error, pass the result to
+//! [`classify_refusal`].
 //!
 //! There is no standard, so a header is recognised by the words in its name: a prefix (`x-ratelimit-`,
-//! `anthropic-ratelimit-`, `x-tokenlimit-` and others), one of `limit`, `remaining` and `reset`, what is counted, and a
+//! `anthropic-ratelimit-`, `x-tokenlimit-` and others), one of `limit`, `remaining` and `reset`, a unit, and a
 //! window. A header with any other word in its name is left out, because it may count something else.
 //!
-//! # What the numbers mean
-//! - **`remaining`** is what the provider would still accept. Anthropic rounds it to the nearest thousand tokens.
+//! # Meaning of the numbers
+//! - **`remaining`** is the amount that the provider would still accept. Anthropic rounds it to the nearest thousand
+//!   tokens.
 //! - **`reset_after`** is the time until the limit is *full* again, with OpenAI, Groq and Anthropic. A request fits
-//!   long before that, so it bounds a pause from above. How long to wait is what [`Told::retry_after`] and
-//!   [`Refusal::Rate`] say.
+//!   long before that, so it is only an upper bound on a pause. The time to wait is in
+//!   [`RateLimitHeaders::retry_after`] and [`ProviderRefusal::Rate`].
 //! - **The window** is in the header's name (Mistral, Cerebras) or follows from the other three numbers. A limit that
-//!   fills evenly has reset = window × used ÷ limit, so window = reset × limit ÷ used. Groq counts requests per day under the
-//!   name that OpenAI uses for requests per minute; only this tells them apart.
+//!   refills evenly has reset = window × used ÷ limit, so window = reset × limit ÷ used. Groq counts requests per day
+//!   under the name that OpenAI uses for requests per minute; only this formula distinguishes them.
 //!
-//! # What is not believed
-//! Negative numbers, numbers above 10^15, limits of 0, times more than 32 days ahead or a day ago, and text that is no
-//! number are dropped. Of two values under one name the more cautious counts. Each such case leaves an [`Absurd`] for the
-//! log. Azure writes -1 where it states nothing, so an absurd value is no reason to distrust the others.
+//! # Values that are ignored
+//! Negative numbers, numbers above 10^15, limits of 0, times more than 32 days ahead or more than a day ago, and text
+//! that is not a number are dropped. If one header name has two different values, the more cautious value counts. Each
+//! such case adds an [`IgnoredValue`] for the log. The other values of the same answer are still used, because Azure
+//! writes -1 for "not stated".
 
-mod complaint;
-mod header;
-mod moment;
-mod phrase;
+mod error_message;
+mod header_name;
+mod header_value;
+mod provider_error;
 mod refusal;
-mod span;
-mod value;
+mod time_span;
+mod timestamp;
 
 use std::fmt;
 use std::time::Duration;
 
-use self::header::{Field, Name};
-use self::moment::Clock;
-pub use self::refusal::{Refusal, refusal};
-use self::value::Bad;
+use self::header_name::{HeaderMeaning, LimitField};
+use self::header_value::HeaderValueError;
+pub use self::refusal::{ProviderRefusal, classify_refusal};
+use self::timestamp::ProviderClock;
 
-/// The longest time that is believed: a month and a day.
+/// Longest time span that is accepted: 32 days.
 pub const SPAN_MAX: Duration = Duration::from_secs(32 * 86_400);
-/// The largest number of requests or tokens that is believed.
+/// Largest number of requests or tokens that is accepted.
 pub const COUNT_MAX: u64 = 1_000_000_000_000_000;
-/// How many absurd values are kept of one answer; the rest is dropped without a note.
-const ABSURD_MAX: usize = 16;
+/// Largest number of ignored values that are logged for one answer; further ones are dropped silently.
+const IGNORED_MAX: usize = 16;
 
-/// A time of day: microseconds since 1970-01-01T00:00:00Z.
+/// A point in time: microseconds since 1970-01-01T00:00:00Z.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct UnixMicros(pub i64);
+pub struct EpochMicros(pub i64);
 
-/// What a limit counts.
+/// The unit that a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Counted {
-    /// Requests.
+pub enum LimitUnit {
+    /// Requests, each counted as one.
     Requests,
     /// Input and output tokens together.
     Tokens,
-    /// Input tokens alone.
+    /// Input tokens without output tokens.
     InputTokens,
-    /// Output tokens alone.
+    /// Output tokens without input tokens.
     OutputTokens,
 }
 
-/// The time over which a limit counts.
+/// The time span over which a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Window {
-    /// One second.
+pub enum LimitWindow {
+    /// A span of one second.
     Second,
-    /// One minute.
+    /// A span of one minute.
     Minute,
-    /// One hour.
+    /// A span of one hour.
     Hour,
-    /// One day.
+    /// A span of one day.
     Day,
-    /// One month of any length.
+    /// A span of one month, of any length.
     Month,
 }
 
-/// One limit, as far as it was stated.
+/// One rate limit of a provider. Numbers that the provider did not state are `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
-    /// What it counts.
-    pub counted: Counted,
-    /// Over which time; `None` where nothing shows it. Most providers then mean a minute.
-    pub window: Option<Window>,
-    /// How many are allowed in a window, at least 1.
+pub struct RateLimit {
+    /// The unit that the limit counts.
+    pub counted: LimitUnit,
+    /// The time span over which the limit counts; `None` if the provider does not state it and it cannot be derived.
+    /// Most providers mean a minute in this case.
+    pub window: Option<LimitWindow>,
+    /// Number of requests or tokens allowed per window, at least 1.
     pub limit: Option<u64>,
-    /// How many are left, at most `limit`.
+    /// Number of requests or tokens left in the window, at most `limit`.
     pub remaining: Option<u64>,
-    /// When it is full again; at most [`SPAN_MAX`].
+    /// Time until the limit is full again, at most [`SPAN_MAX`].
     pub reset_after: Option<Duration>,
 }
 
-/// What the headers of one answer say.
+/// The rate limits in the headers of one answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
-    /// Every limit that was stated, by what it counts and its window.
-    pub limits: Vec<Limit>,
-    /// How long to wait before the next request; at most [`SPAN_MAX`].
+pub struct RateLimitHeaders {
+    /// All stated limits, sorted by unit and window.
+    pub limits: Vec<RateLimit>,
+    /// Time to wait before the next request, at most [`SPAN_MAX`]; `None` if the provider states none.
     pub retry_after: Option<Duration>,
-    /// What was dropped or corrected, for the log.
-    pub absurd: Vec<Absurd>,
+    /// Values that were dropped or corrected, for the log.
+    pub ignored: Vec<IgnoredValue>,
 }
 
-/// A value that was not believed, in one line for the log.
+/// A value that was dropped or corrected, printed as one log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Absurd {
-    /// The header's name, or `body`. At most 64 characters.
+pub struct IgnoredValue {
+    /// Name of the header, cut after 64 characters; `body` for a value from an error's body.
     pub name: String,
     /// The value with control characters escaped, cut after 40 characters.
     pub value: String,
-    /// What is wrong with it, and what was done.
+    /// The problem with the value, and what was done about it, as the end of a sentence.
     pub why: &'static str,
 }
 
-impl fmt::Display for Absurd {
+impl fmt::Display for IgnoredValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}: {}` {}", self.name, self.value, self.why)
     }
 }
 
-/// Reads the rate-limit headers of an answer. `now` turns absolute times into spans. Where the answer's own `date`
-/// differs from `now` by more than two seconds, spans are counted from that date: the provider's clock set them.
-pub fn told<'a>(headers: impl IntoIterator<Item = (&'a str, &'a [u8])>, now: UnixMicros) -> Told {
+/// Reads the rate-limit headers of an answer. `now` is the local time, with which absolute times are turned into spans.
+/// If the answer's own `date` differs from `now` by at least two seconds and at most a day, spans are counted from that
+/// date instead, because the provider computed the times with its own clock.
+pub fn read_rate_limits<'a>(
+    headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    now: EpochMicros,
+) -> RateLimitHeaders {
     let known: Vec<_> = headers
         .into_iter()
-        .filter_map(|(name, value)| Some((name, header::read(name)?, value.trim_ascii())))
+        .filter_map(|(name, value)| Some((name, header_name::read(name)?, value.trim_ascii())))
         .collect();
-    let date = known.iter().find(|(_, name, _)| *name == Name::Date).map(|(.., value)| *value);
-    let clock = Clock::new(now, date);
-    let mut told = Told::default();
+    let date =
+        known.iter().find(|(_, name, _)| *name == HeaderMeaning::Date).map(|(.., value)| *value);
+    let clock = ProviderClock::new(now, date);
+    let mut told = RateLimitHeaders::default();
     let mut drafts = Vec::new();
     for (header, name, value) in known {
         let read = match name {
-            Name::Date => Ok(()),
-            Name::RetryAfter => value::reset(value, clock).map(|(wait, _)| told.wait(wait)),
-            Name::RetryAfterMs => value::millis(value).map(|wait| told.wait(wait)),
-            Name::Limit(field, counted, window) => {
+            HeaderMeaning::Date => Ok(()),
+            HeaderMeaning::RetryAfter => {
+                header_value::reset(value, clock).map(|(wait, _)| told.wait(wait))
+            }
+            HeaderMeaning::RetryAfterMs => header_value::millis(value).map(|wait| told.wait(wait)),
+            HeaderMeaning::Limit(field, counted, window) => {
                 draft(&mut drafts, counted, window).read(field, value, clock)
             }
         };
-        if let Err(Bad(why)) = read {
-            told.doubt(header, value, why);
+        if let Err(HeaderValueError(why)) = read {
+            told.note_ignored(header, value, why);
         }
     }
     for draft in drafts {
-        told.settle(draft);
+        told.add_draft(draft);
     }
     told.limits.sort_by_key(|limit| (limit.counted, limit.window));
     told
 }
 
-impl Told {
-    /// The limit on requests that binds first.
-    pub fn requests(&self) -> Option<&Limit> {
-        self.binding(|counted| counted == Counted::Requests)
+impl RateLimitHeaders {
+    /// Returns the limit on requests that is the tightest now; `None` if there is none.
+    pub fn requests(&self) -> Option<&RateLimit> {
+        self.binding(|counted| counted == LimitUnit::Requests)
     }
 
-    /// The limit on tokens that binds first; [`Limit::counted`] says whether it counts input, output or both.
-    pub fn tokens(&self) -> Option<&Limit> {
-        self.binding(|counted| counted != Counted::Requests)
+    /// Returns the limit on tokens that is the tightest now; `None` if there is none. [`RateLimit::counted`] says if
+    /// the limit counts input tokens, output tokens or both.
+    pub fn tokens(&self) -> Option<&RateLimit> {
+        self.binding(|counted| counted != LimitUnit::Requests)
     }
 
-    /// One with nothing left, else one over a minute or less rather than a longer one, else the one with the smallest part
-    /// left.
-    fn binding(&self, concerned: impl Fn(Counted) -> bool) -> Option<&Limit> {
-        let stated = |limit: &&Limit| limit.limit.is_some() || limit.remaining.is_some();
+    /// Returns the tightest of the limits whose unit is `concerned`. A limit with nothing left is the tightest, then a
+    /// limit with a window of at most a minute, then the limit with the smallest part left.
+    fn binding(&self, concerned: impl Fn(LimitUnit) -> bool) -> Option<&RateLimit> {
+        let stated = |limit: &&RateLimit| limit.limit.is_some() || limit.remaining.is_some();
         self.limits.iter().filter(|limit| concerned(limit.counted)).filter(stated).min_by_key(
             |limit| {
-                let long = limit.window.is_some_and(|window| window > Window::Minute);
+                let long = limit.window.is_some_and(|window| window > LimitWindow::Minute);
                 (limit.remaining != Some(0), long, limit.left_per_million(), limit.counted)
             },
         )
@@ -176,10 +188,10 @@ impl Told {
         self.retry_after = later(self.retry_after, Some(wait));
     }
 
-    fn doubt(&mut self, name: &str, value: &[u8], why: &'static str) {
-        if self.absurd.len() < ABSURD_MAX {
+    fn note_ignored(&mut self, name: &str, value: &[u8], why: &'static str) {
+        if self.ignored.len() < IGNORED_MAX {
             let shown = String::from_utf8_lossy(value.get(..64).unwrap_or(value));
-            self.absurd.push(Absurd {
+            self.ignored.push(IgnoredValue {
                 name: name.chars().take(64).collect(),
                 value: shown.escape_debug().take(40).collect(),
                 why,
@@ -187,11 +199,11 @@ impl Told {
         }
     }
 
-    fn settle(&mut self, draft: Draft) {
+    fn add_draft(&mut self, draft: RateLimitDraft) {
         let mut limit = draft.limit;
         let name = draft.name();
         if draft.contradicts {
-            self.doubt(
+            self.note_ignored(
                 &name,
                 b"",
                 "was stated twice with different values; the more cautious counts",
@@ -201,7 +213,7 @@ impl Told {
             && left > most
         {
             let text = left.to_string();
-            self.doubt(
+            self.note_ignored(
                 &name,
                 text.as_bytes(),
                 "remaining is above its limit and counts as the limit",
@@ -215,14 +227,14 @@ impl Told {
     }
 }
 
-impl Limit {
-    /// The limit as requests or tokens per minute, where its window is a minute, a second or unknown. A limit per hour
-    /// or longer is a stock rather than a rate, and gives `None`.
+impl RateLimit {
+    /// Returns the limit as requests or tokens per minute, if the window is a minute, a second or unknown. Returns
+    /// `None` for a window of an hour or longer, because such a limit does not say how much may be sent in one minute.
     pub fn per_minute(&self) -> Option<u64> {
         match self.window {
-            None | Some(Window::Minute) => self.limit,
-            Some(Window::Second) => self.limit.map(|limit| limit.saturating_mul(60)),
-            Some(Window::Hour | Window::Day | Window::Month) => None,
+            None | Some(LimitWindow::Minute) => self.limit,
+            Some(LimitWindow::Second) => self.limit.map(|limit| limit.saturating_mul(60)),
+            Some(LimitWindow::Hour | LimitWindow::Day | LimitWindow::Month) => None,
         }
     }
 
@@ -234,9 +246,11 @@ impl Limit {
         left.unwrap_or(1_000_000)
     }
 
-    /// The window of a limit that fills evenly, where reset × limit ÷ used comes within a tenth of one. An hour or a day is
-    /// believed only where rounding and, for absolute times, two clocks that differ cannot have made it from a minute.
-    fn window_by_refill(&self, absolute: bool) -> Option<Window> {
+    /// Derives the window from the other numbers. For a limit that refills evenly, this is the window that differs from
+    /// reset × limit ÷ used by at most a tenth. An hour or a day is accepted only if the reset is so far away that
+    /// neither rounding nor, for absolute times, a difference between two clocks can have turned a minute into it. If
+    /// no window matches, a reset more than ten minutes away gives the shortest window that contains it.
+    fn window_by_refill(&self, absolute: bool) -> Option<LimitWindow> {
         let reset = self.reset_after?;
         let by_refill = self.limit.zip(self.remaining).and_then(|(limit, remaining)| {
             let used = u128::from(limit.checked_sub(remaining)?);
@@ -247,24 +261,24 @@ impl Limit {
             };
             let sure = reset >= Duration::from_secs(if absolute { 120 } else { 5 });
             match () {
-                () if near(60) => Some(Window::Minute),
-                () if near(3600) && sure => Some(Window::Hour),
-                () if near(86_400) && sure => Some(Window::Day),
+                () if near(60) => Some(LimitWindow::Minute),
+                () if near(3600) && sure => Some(LimitWindow::Hour),
+                () if near(86_400) && sure => Some(LimitWindow::Day),
                 () => None,
             }
         });
-        // An overdrawn minute can take several to fill, but hardly ten.
+        // An overdrawn minute limit can take several minutes to refill, but hardly ten.
         by_refill.or(match reset.as_secs() {
             0..=600 => None,
-            601..=3_600 => Some(Window::Hour),
-            3_601..=90_000 => Some(Window::Day),
-            _ => Some(Window::Month),
+            601..=3_600 => Some(LimitWindow::Hour),
+            3_601..=90_000 => Some(LimitWindow::Day),
+            _ => Some(LimitWindow::Month),
         })
     }
 }
 
-/// The later of two stated waits, because an early request is refused again. Where one of them is the other rounded to
-/// whole seconds (`retry-after: 1` beside `retry-after-ms: 50`), the exact one.
+/// Returns the later of two stated waits, because a request that comes too early is refused again. If one of them is
+/// the other rounded to whole seconds (`retry-after: 1` beside `retry-after-ms: 50`), returns the exact one.
 fn later(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     let (Some(a), Some(b)) = (one, other) else { return one.or(other) };
     let rounded = |wait: Duration| wait.subsec_nanos() == 0;
@@ -275,41 +289,50 @@ fn later(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
 }
 
 /// A limit whose headers are still being read.
-struct Draft {
-    limit: Limit,
-    /// Whether its reset was an absolute time.
+struct RateLimitDraft {
+    limit: RateLimit,
+    /// True if the provider gave the reset as a point in time rather than a time span.
     absolute: bool,
     contradicts: bool,
 }
 
-fn draft(drafts: &mut Vec<Draft>, counted: Counted, window: Option<Window>) -> &mut Draft {
+fn draft(
+    drafts: &mut Vec<RateLimitDraft>,
+    counted: LimitUnit,
+    window: Option<LimitWindow>,
+) -> &mut RateLimitDraft {
     let at = drafts
         .iter()
         .position(|draft| (draft.limit.counted, draft.limit.window) == (counted, window));
     let at = at.unwrap_or_else(|| {
-        let limit = Limit { counted, window, limit: None, remaining: None, reset_after: None };
-        drafts.push(Draft { limit, absolute: false, contradicts: false });
+        let limit = RateLimit { counted, window, limit: None, remaining: None, reset_after: None };
+        drafts.push(RateLimitDraft { limit, absolute: false, contradicts: false });
         drafts.len() - 1
     });
     &mut drafts[at]
 }
 
-impl Draft {
-    fn read(&mut self, field: Field, value: &[u8], clock: Clock) -> Result<(), Bad> {
+impl RateLimitDraft {
+    fn read(
+        &mut self,
+        field: LimitField,
+        value: &[u8],
+        clock: ProviderClock,
+    ) -> Result<(), HeaderValueError> {
         match field {
-            Field::Limit => {
-                let limit = value::limit(value)?;
+            LimitField::Limit => {
+                let limit = header_value::limit(value)?;
                 self.contradicts |= self.limit.limit.is_some_and(|before| before != limit);
                 self.limit.limit = Some(self.limit.limit.map_or(limit, |before| before.min(limit)));
             }
-            Field::Remaining => {
-                let left = value::count(value)?;
+            LimitField::Remaining => {
+                let left = header_value::count(value)?;
                 self.contradicts |= self.limit.remaining.is_some_and(|before| before != left);
                 self.limit.remaining =
                     Some(self.limit.remaining.map_or(left, |before| before.min(left)));
             }
-            Field::Reset => {
-                let (reset, absolute) = value::reset(value, clock)?;
+            LimitField::Reset => {
+                let (reset, absolute) = header_value::reset(value, clock)?;
                 self.contradicts |= self.limit.reset_after.is_some_and(|before| before != reset);
                 self.limit.reset_after = self.limit.reset_after.max(Some(reset));
                 self.absolute |= absolute;
@@ -318,7 +341,7 @@ impl Draft {
         Ok(())
     }
 
-    /// What it is called in a note: `InputTokens per Minute`.
+    /// Returns the name of the limit for the log, such as `InputTokens per Minute`.
     fn name(&self) -> String {
         match self.limit.window {
             None => format!("{:?}", self.limit.counted),

@@ -1,161 +1,168 @@
-//! Reads usage out of an answer as it passes.
+//! Reads the usage of an answer while the answer passes through the gateway.
 
+mod answer_shape;
 mod document;
 mod event_lines;
 mod json;
-mod path;
 mod stream;
 mod tally;
 
 use bytes::Bytes;
 
-use self::path::Shape;
-use self::tally::Tally;
-use crate::route::{Framing, Route};
+use self::answer_shape::AnswerShape;
+use self::tally::UsageTally;
+use crate::route::{BodyFraming, Route};
 
 pub(crate) use self::tally::BYTES_PER_TOKEN;
 
-/// Tokens of one answer.
+/// Tokens that one answer used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct TokenUsage {
     /// Input tokens, cached ones included.
     pub input: u64,
-    /// Of these, how many the upstream had cached.
+    /// Cached part of the input tokens.
     pub cached: u64,
     /// Output tokens, reasoning included.
     pub output: u64,
 }
 
-/// What an answer used, and how that is known.
+/// Usage of an answer, and if the upstream reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Measured {
-    /// The tokens.
-    pub usage: Usage,
-    /// Whether the upstream said so; else what passed was counted, in part or in whole.
+pub struct MeasuredUsage {
+    /// Tokens that the answer used, as reported by the upstream or as counted here.
+    pub usage: TokenUsage,
+    /// True if the upstream reported the usage; false if it was counted here, in part or in whole.
     pub reported: bool,
-    /// Whether the answer came to its proper end (`[DONE]`, `message_stop`, `response.completed` or `.incomplete`, a
-    /// whole JSON body) without an error in it. Nothing is known of an opaque body, so it never does.
+    /// True if the answer ended properly (`[DONE]`, `message_stop`, `response.completed` or `.incomplete`, a whole JSON
+    /// body) without an error in it. Always false for an opaque body, whose end cannot be recognised.
     pub complete: bool,
 }
 
-/// Reads usage out of an answer as it passes, and what the answer came to where usage is missing or absurd.
+/// Reads usage from an answer as it passes, and counts the text itself if the reported usage is missing or absurd.
 ///
-/// Nothing of the answer is kept. One part may be held back: an event of a chat or completion stream until it is whole
-/// (at most 1 MiB), and only where the usage event is to be hidden.
+/// The answer is not stored. Only if the usage event is to be hidden, each event of a chat or completion stream is held
+/// back until the event is whole, up to 1 MiB.
 ///
-/// A report is absurd, and is ignored, if a count in it is negative, broken, or above 10⁹; if more was cached than put
-/// in; if the output is more than 262 144 tokens (a model may think unseen) plus 64 for each byte that passed, or less
-/// than one token for 512 bytes of text. What passed since the last good report is counted as one token for 4 bytes of
-/// text, at least one for each event with text.
-pub struct Meter {
-    body: Body,
+/// A report is absurd, and is ignored, if a count in it is negative, malformed, or above 10⁹; if more was cached than
+/// the whole input; if the output exceeds 262 144 tokens (for reasoning that is not sent) plus 64 for each byte that
+/// passed, or is less than one token per 512 bytes of text. Text since the last valid report counts as one token per 4
+/// bytes, at least one for each event with text.
+pub struct UsageMeter {
+    body: MeteredBody,
 }
 
-enum Body {
-    Json(Box<json::Body>),
-    Sse(Box<stream::Stream>),
-    Opaque { tally: Tally, bytes: u64 },
+enum MeteredBody {
+    Json(Box<json::JsonMeter>),
+    Sse(Box<stream::StreamMeter>),
+    Opaque { tally: UsageTally, bytes: u64 },
 }
 
-/// What to do with a chunk that was shown to the meter.
+/// Result of passing one chunk through the meter.
 #[derive(Debug, Default)]
-pub struct Passed {
-    /// What goes on to the client at once, in order; usually the very same chunk. Empty where it was hidden or is held.
+pub struct MeteredChunk {
+    /// Bytes to send to the client at once, in order; usually the chunk itself. Empty if the chunk was hidden or is
+    /// held back.
     pub forward: Vec<Bytes>,
-    /// What goes on to the client after the answer is settled: the event that ends it and whatever follows, or the last
-    /// part of a JSON body. Empty unless `terminal`.
+    /// Bytes to send to the client after settlement: the event that ends the answer and everything after it, or the
+    /// last part of a JSON body. Empty unless `terminal`.
     pub end: Vec<Bytes>,
-    /// Whether the first token of the answer is in it: the first text in a stream, the first byte of all else.
+    /// True if the chunk has the first token of the answer, which is the first text of a stream or the first byte of
+    /// any other body.
     pub first_token: bool,
-    /// Whether the proper end of the answer is in it: settle [`Meter::measured`] before `end` is given out. True at
-    /// most once.
+    /// True if the chunk has the proper end of the answer. The caller must then settle [`UsageMeter::measured`] before
+    /// sending `end`. True for at most one chunk of an answer.
     pub terminal: bool,
 }
 
-impl Meter {
-    /// A meter for one answer. `hide_usage`: the usage event was asked for by us, so the client does not see it, nor the
-    /// `"usage":null` that OpenAI then puts into all other events. `input_estimate` is what is counted as input where the upstream does not say, in tokens.
-    pub fn new(route: Route, framing: Framing, hide_usage: bool, input_estimate: u64) -> Self {
-        let tally = Tally::new(route, input_estimate);
-        let shape = Shape { route, events: framing == Framing::Sse };
+impl UsageMeter {
+    /// Creates a meter for one answer. Set `hide_usage` if the gateway asked for the usage event: the client then sees
+    /// neither that event nor the `"usage":null` that OpenAI puts into all other events. `input_estimate` is the number
+    /// of input tokens to count if the upstream does not report it.
+    pub fn new(route: Route, framing: BodyFraming, hide_usage: bool, input_estimate: u64) -> Self {
+        let tally = UsageTally::new(route, input_estimate);
+        let shape = AnswerShape { route, events: framing == BodyFraming::Sse };
         let body = match framing {
-            Framing::Json => Body::Json(Box::new(json::Body::new(shape, tally))),
-            Framing::Sse => Body::Sse(Box::new(stream::Stream::new(shape, hide_usage, tally))),
-            Framing::Opaque => Body::Opaque { tally, bytes: 0 },
+            BodyFraming::Json => MeteredBody::Json(Box::new(json::JsonMeter::new(shape, tally))),
+            BodyFraming::Sse => {
+                MeteredBody::Sse(Box::new(stream::StreamMeter::new(shape, hide_usage, tally)))
+            }
+            BodyFraming::Opaque => MeteredBody::Opaque { tally, bytes: 0 },
         };
         Self { body }
     }
 
-    /// Shows it the next chunk.
-    pub fn pass(&mut self, chunk: Bytes) -> Passed {
+    /// Reads the next chunk of the answer, and returns the bytes to send to the client.
+    pub fn pass(&mut self, chunk: Bytes) -> MeteredChunk {
         if chunk.is_empty() {
-            return Passed::default();
+            return MeteredChunk::default();
         }
         match &mut self.body {
-            Body::Json(body) => body.pass(&chunk),
-            Body::Sse(stream) => stream.pass(&chunk),
-            Body::Opaque { bytes, .. } => {
+            MeteredBody::Json(body) => body.pass(&chunk),
+            MeteredBody::Sse(stream) => stream.pass(&chunk),
+            MeteredBody::Opaque { bytes, .. } => {
                 let first_token = *bytes == 0;
                 *bytes += chunk.len() as u64;
-                Passed { forward: vec![chunk], first_token, ..Passed::default() }
+                MeteredChunk { forward: vec![chunk], first_token, ..MeteredChunk::default() }
             }
         }
     }
 
-    /// Whether a stream has said why the model stopped. All of its text has passed then; what it used may be still to come.
+    /// Returns true once a stream has given the reason why the model stopped. All of its text has passed then; the
+    /// usage may still follow.
     pub fn has_finished(&self) -> bool {
         match &self.body {
-            Body::Sse(stream) => stream.has_finished(),
-            Body::Json(_) | Body::Opaque { .. } => false,
+            MeteredBody::Sse(stream) => stream.has_finished(),
+            MeteredBody::Json(_) | MeteredBody::Opaque { .. } => false,
         }
     }
 
-    /// What was used so far, for watching an answer: cheap, and never less than before. It may stay above what the
-    /// upstream reports in the end; settle with [`Meter::measured`].
-    pub fn so_far(&self) -> Usage {
+    /// Returns the usage so far, for monitoring. The result is never less than an earlier one, so it may be more than
+    /// the final usage. Settle with [`UsageMeter::measured`] instead.
+    pub fn so_far(&self) -> TokenUsage {
         match &self.body {
-            Body::Json(body) => body.so_far(),
-            Body::Sse(stream) => stream.so_far(),
-            Body::Opaque { tally, bytes } => tally.so_far(*bytes),
+            MeteredBody::Json(body) => body.so_far(),
+            MeteredBody::Sse(stream) => stream.so_far(),
+            MeteredBody::Opaque { tally, bytes } => tally.so_far(*bytes),
         }
     }
 
-    /// The id under which the upstream keeps the answer (Responses API only), once it has passed.
+    /// Returns the id under which the upstream stores the answer (Responses API only), once it has passed.
     pub fn response_id(&self) -> Option<&str> {
         match &self.body {
-            Body::Json(body) => body.id(),
-            Body::Sse(stream) => stream.id(),
-            Body::Opaque { .. } => None,
+            MeteredBody::Json(body) => body.id(),
+            MeteredBody::Sse(stream) => stream.id(),
+            MeteredBody::Opaque { .. } => None,
         }
     }
 
-    /// Whether the upstream has said how much of the input was cached, none included. Some never say.
-    pub fn says_cached(&self) -> bool {
+    /// Returns true once the upstream has reported the cached part of the input, even if this part is 0. Some upstreams
+    /// never report it.
+    pub fn reports_cached(&self) -> bool {
         match &self.body {
-            Body::Json(body) => body.says_cached(),
-            Body::Sse(stream) => stream.says_cached(),
-            Body::Opaque { .. } => false,
+            MeteredBody::Json(body) => body.reports_cached(),
+            MeteredBody::Sse(stream) => stream.reports_cached(),
+            MeteredBody::Opaque { .. } => false,
         }
     }
 
-    /// What to charge if the answer ends here, properly or because the caller left.
-    pub fn measured(&self) -> Measured {
+    /// Returns the usage to charge if the answer ends here, properly or because the caller left.
+    pub fn measured(&self) -> MeasuredUsage {
         match &self.body {
-            Body::Json(body) => body.measured(),
-            Body::Sse(stream) => stream.measured(),
-            Body::Opaque { tally, bytes } => tally.measured(*bytes, false),
+            MeteredBody::Json(body) => body.measured(),
+            MeteredBody::Sse(stream) => stream.measured(),
+            MeteredBody::Opaque { tally, bytes } => tally.measured(*bytes, false),
         }
     }
 
-    /// The body has ended, properly or not: what is left to forward, and what was used. No chunk may follow.
-    pub fn finish(&mut self) -> (Vec<Bytes>, Measured) {
+    /// Ends the answer, properly or not. Returns the bytes that are left to send and the usage. No chunk may follow.
+    pub fn finish(&mut self) -> (Vec<Bytes>, MeasuredUsage) {
         let rest = match &mut self.body {
-            Body::Json(body) => {
+            MeteredBody::Json(body) => {
                 body.finish();
                 Vec::new()
             }
-            Body::Sse(stream) => stream.finish(),
-            Body::Opaque { .. } => Vec::new(),
+            MeteredBody::Sse(stream) => stream.finish(),
+            MeteredBody::Opaque { .. } => Vec::new(),
         };
         (rest, self.measured())
     }

@@ -1,12 +1,12 @@
-//! The list of models, as callers of either dialect know it.
+//! The list of models in the format of either dialect.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::route::Dialect;
 
-/// The body of `GET /v1/models`, in this order. Both dialects want a date of birth for each model, which a gateway does
-/// not know: it is the beginning of 1970, always.
+/// Returns the body of `GET /v1/models`, with the models in the given order. Both dialects require a creation date for
+/// each model. It is always the beginning of 1970, because a gateway does not know the real date.
 pub fn models_body<'a>(dialect: Dialect, names: impl IntoIterator<Item = &'a str>) -> Bytes {
     let models: Vec<Value> = names.into_iter().map(|name| model(dialect, name)).collect();
     let body = match dialect {
@@ -20,7 +20,7 @@ pub fn models_body<'a>(dialect: Dialect, names: impl IntoIterator<Item = &'a str
     Bytes::from(body.to_string())
 }
 
-/// The body of `GET /v1/models/{name}`.
+/// Returns the body of `GET /v1/models/{name}`, with 1970 as creation date.
 pub fn model_body(dialect: Dialect, name: &str) -> Bytes {
     Bytes::from(model(dialect, name).to_string())
 }

@@ -1,30 +1,32 @@
-//! The canonical bytes of a prompt: what an engine would reuse of it, in the order in which a chat template renders it (tools,
-//! system, messages). A conversation's next turn has the bytes of this one at its beginning.
+//! The canonical bytes of a prompt, which are the parts that an engine could reuse from its cache, in the order in
+//! which a chat template renders them (tools, system, messages). The canonical bytes of a conversation's next turn
+//! begin with those of this turn.
 //!
-//! White space and the order of keys do not matter, except inside of schemas and arguments, which templates print as they
-//! are. What only bounds or steers the answer (`max_tokens`, `temperature`, `stream`) is left out, and so is what no
-//! template prints (`cache_control`, `status`, members that are null). A text and a list of that one text are the same.
+//! White space and the order of keys do not change the canonical bytes, except inside schemas and arguments, which
+//! templates print as they are. Fields that only limit or steer the answer (`max_tokens`, `temperature`, `stream`) are
+//! left out, and so are fields that no template prints (`cache_control`, `status`, members that are null). A text and a
+//! list with this text alone have the same canonical bytes.
 //!
-//! The form: texts with escapes undone, and bytes that UTF-8 never has in between, so that no text can pass for another
-//! structure.
+//! The format is a row of unescaped texts, separated by bytes that UTF-8 never uses, so that no text can imitate
+//! another structure.
 
-mod tape;
+mod json_nodes;
 
-use self::tape::{Kind, Tape};
-use crate::ask::Ask;
+use self::json_nodes::{JsonNodeKind, JsonNodes};
+use crate::json_scanner::BLOB_TEXT_BYTES;
+use crate::request_fields::RequestFields;
 use crate::route::Route;
-use crate::scan::BLOB_TEXT_BYTES;
 
-/// A part of a prompt's canonical bytes.
+/// A piece of a prompt's canonical bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
-    /// Text, and the marks between texts.
+pub enum PromptPiece<'a> {
+    /// Bytes of texts, and of the separators between texts.
     Text(&'a [u8]),
-    /// A file in base64, or the like.
+    /// A file in the prompt, such as an image.
     File {
-        /// The file as it stands in the body.
+        /// Bytes of the file as in the body, usually base64.
         bytes: &'a [u8],
-        /// How many bytes of text it counts as: its size, 4096 at most.
+        /// Bytes of text that the file counts as, which is the file's size but at most 4096.
         counted_bytes: usize,
     },
 }
@@ -36,7 +38,8 @@ const CLOSE: u8 = 0xfc;
 const ARRAY: u8 = 0xfb;
 const SCALAR: u8 = 0xfa;
 
-/// What comes before the prompt in any dialect and changes how an engine renders or shares it.
+/// Fields of any dialect that change how an engine renders or shares a prompt. Their canonical bytes come before those
+/// of the prompt.
 const BEFORE: [&str; 12] = [
     "cache_salt",
     "extra_key",
@@ -52,22 +55,23 @@ const BEFORE: [&str; 12] = [
     "suffix",
 ];
 
-/// Where a member has another value than this, engines compute all of a prompt again, whatever is cached: log probabilities
-/// of the prompt (vLLM), and llama.cpp's switch.
+/// Members that make an engine compute the whole prompt again, whatever is cached, unless the member has this value.
+/// They are vLLM's log probabilities of the prompt and llama.cpp's switch for the cache.
 const COMPUTED_AGAIN_UNLESS: [(&str, &[u8]); 3] =
     [("prompt_logprobs", b"null"), ("echo", b"false"), ("cache_prompt", b"true")];
 
-impl Ask {
-    /// Gives the prompt's canonical bytes to `each`, in order, in pieces whose boundaries mean nothing. False where there is nothing that can
-    /// be told, so that nothing counts as cached: embeddings, token counts, bodies of more parts than any prompt has, bodies with two
-    /// prompts (the engine may read the other one), and requests for which engines use no cache.
+impl RequestFields {
+    /// Passes the prompt's canonical bytes to `each`, in order, in pieces whose boundaries mean nothing. Returns false
+    /// if no prefix can be determined, so that nothing counts as cached: for embeddings, token counts, bodies with more
+    /// parts than any prompt has, bodies with two prompts (the engine may read the other one), and requests for which
+    /// engines use no cache.
     ///
-    /// The model is not among them: it is given to whoever hashes them by the name that is sent upstream.
+    /// The model is not included, because the caller hashes it separately, by the name that is sent upstream.
     ///
     /// # Panics
     ///
-    /// Where `body` is not the one that was read.
-    pub fn prompt(&self, route: Route, body: &[u8], each: impl FnMut(Piece<'_>)) -> bool {
+    /// Panics if `body` is not the body that was read.
+    pub fn prompt(&self, route: Route, body: &[u8], each: impl FnMut(PromptPiece<'_>)) -> bool {
         assert_eq!(
             body.len(),
             self.places.body_bytes,
@@ -80,7 +84,7 @@ impl Ask {
             Route::Messages => &["tools", "system", "messages"],
             Route::Embeddings | Route::CountTokens => return false,
         };
-        let mut tape = Tape::default();
+        let mut tape = JsonNodes::default();
         let mut fields = Vec::new();
         let Some(places) = self.prompt_places(body, prompt) else { return false };
         for (name, start) in places {
@@ -90,7 +94,7 @@ impl Ask {
             }
         }
         let mut render =
-            Render { body, tape: &tape, each, members: Vec::new(), buffer: Vec::new() };
+            PromptWriter { body, tape: &tape, each, members: Vec::new(), buffer: Vec::new() };
         for id in [&self.previous_response, &self.conversation] {
             render.plain(id.as_deref().unwrap_or_default().as_bytes());
         }
@@ -101,8 +105,9 @@ impl Ask {
         true
     }
 
-    /// Where the values of the members begin that make a prompt, in the order of their names. `None` where one stands twice in any
-    /// spelling that some reader may take for the same, and where no cache would be used.
+    /// Returns the name and the value's offset of each member that makes up a prompt, in the order of [`BEFORE`] and
+    /// then `prompt`. Returns `None` if a member occurs twice, in upper or lower case, or if the engine would not use
+    /// its cache.
     fn prompt_places<'n>(&self, body: &[u8], prompt: &[&'n str]) -> Option<Vec<(&'n str, usize)>> {
         let names: Vec<&'n str> = BEFORE.iter().chain(prompt).copied().collect();
         let mut starts = vec![None; names.len()];
@@ -126,26 +131,27 @@ impl Ask {
     }
 }
 
-/// Writes what a tape has in canonical form.
-struct Render<'a, F> {
+/// Writes JSON values in canonical form, and passes the bytes on in pieces.
+struct PromptWriter<'a, F> {
     body: &'a [u8],
-    tape: &'a Tape,
+    tape: &'a JsonNodes,
     each: F,
-    /// The places of an object's members, for all objects that are being written.
+    /// Stack of the members of all objects that are being written, as indexes of their nodes.
     members: Vec<usize>,
-    /// Short texts that were not given out yet.
+    /// Short texts that were not passed on yet.
     buffer: Vec<u8>,
 }
 
-/// Shorter texts are given out together: a call for each line of a prompt would take longer than to hash it.
+/// Size in bytes of the buffer in which short texts are collected, because passing on each line of a prompt by itself
+/// would take longer than hashing it.
 const BUFFER_BYTES: usize = 4096;
 
-impl<F: FnMut(Piece<'_>)> Render<'_, F> {
+impl<F: FnMut(PromptPiece<'_>)> PromptWriter<'_, F> {
     fn field(&mut self, name: &str, at: usize) {
         self.text(name.as_bytes());
         self.byte(KEY_END);
-        let is_string = matches!(self.tape.nodes[at].kind, Kind::String { .. });
-        // Responses: `input` as a text is a user's message.
+        let is_string = matches!(self.tape.nodes[at].kind, JsonNodeKind::String { .. });
+        // Responses: an `input` that is a text is a user's message.
         if name == "input" && is_string {
             self.text(&[ARRAY, OBJECT]);
             self.text(b"role\xfduser\xffcontent\xfd");
@@ -156,34 +162,34 @@ impl<F: FnMut(Piece<'_>)> Render<'_, F> {
         }
     }
 
-    /// Writes a value. `as_is` keeps all members of objects in their order. Nesting is bounded: [`Ask::read`] has refused what is
-    /// deeper than [`crate::scan::DEPTH_MAX`].
+    /// Writes a value. `as_is` keeps all members of objects in their order. The recursion is bounded, because
+    /// [`RequestFields::read`] has refused a body deeper than [`DEPTH_MAX`](crate::json_scanner::DEPTH_MAX).
     fn value(&mut self, at: usize, as_is: bool) {
         let node = self.tape.nodes[at];
         let body = self.body;
         let bytes = &body[node.bytes()];
         match node.kind {
-            Kind::String { escaped } => self.string(bytes, escaped),
-            Kind::File => {
+            JsonNodeKind::String { escaped } => self.string(bytes, escaped),
+            JsonNodeKind::File => {
                 let counted_bytes = bytes.len().min(BLOB_TEXT_BYTES);
                 self.flush();
-                (self.each)(Piece::File { bytes, counted_bytes });
+                (self.each)(PromptPiece::File { bytes, counted_bytes });
                 self.byte(STRING_END);
             }
-            Kind::Scalar => {
+            JsonNodeKind::Scalar => {
                 self.byte(SCALAR);
                 for part in bytes.split(u8::is_ascii_whitespace) {
                     self.text(part);
                 }
                 self.byte(STRING_END);
             }
-            Kind::Array => {
+            JsonNodeKind::Array => {
                 self.byte(ARRAY);
                 let tape = self.tape;
                 tape.items(at).for_each(|item| self.value(item, as_is));
                 self.byte(CLOSE);
             }
-            Kind::Object => match self.only_text(at).filter(|_| !as_is) {
+            JsonNodeKind::Object => match self.only_text(at).filter(|_| !as_is) {
                 Some(text) => self.value(text, as_is),
                 None => self.object(at, as_is),
             },
@@ -219,10 +225,11 @@ impl<F: FnMut(Piece<'_>)> Render<'_, F> {
         self.byte(CLOSE);
     }
 
-    /// Writes a list of nothing but texts without its brackets: a lone text is then the same as the text itself.
+    /// Writes a list of texts without brackets, so that a list of one text has the same bytes as that text. Returns
+    /// false if the list has other items than texts.
     fn plain_texts(&mut self, at: usize) -> bool {
         let tape = self.tape;
-        let is_list = tape.nodes[at].kind == Kind::Array && tape.items(at).next().is_some();
+        let is_list = tape.nodes[at].kind == JsonNodeKind::Array && tape.items(at).next().is_some();
         if !is_list || !tape.items(at).all(|item| self.only_text(item).is_some()) {
             return false;
         }
@@ -230,16 +237,18 @@ impl<F: FnMut(Piece<'_>)> Render<'_, F> {
         true
     }
 
-    /// The text of `{"type": "text", "text": …}`, where there is nothing else in it.
+    /// Returns the node of the text in an object `{"type": "text", "text": …}`; `None` if the object has other members.
     fn only_text(&self, at: usize) -> Option<usize> {
-        if self.tape.nodes[at].kind != Kind::Object {
+        if self.tape.nodes[at].kind != JsonNodeKind::Object {
             return None;
         }
         let mut text = None;
         for key in self.tape.items(at).step_by(2).filter(|&key| !self.is_left_out(key)) {
             let value = self.tape.nodes[key + 1];
             match &self.body[self.tape.nodes[key].bytes()] {
-                b"text" if matches!(value.kind, Kind::String { .. }) => text = Some(key + 1),
+                b"text" if matches!(value.kind, JsonNodeKind::String { .. }) => {
+                    text = Some(key + 1)
+                }
                 b"type"
                     if matches!(
                         &self.body[value.bytes()],
@@ -251,15 +260,15 @@ impl<F: FnMut(Piece<'_>)> Render<'_, F> {
         text
     }
 
-    /// Whether no template prints a member.
+    /// Returns true if no chat template prints the member with this key.
     fn is_left_out(&self, key: usize) -> bool {
         let value = self.tape.nodes[key + 1];
         let value_is = |text: &[u8]| &self.body[value.bytes()] == text;
         match &self.body[self.tape.nodes[key].bytes()] {
             b"cache_control" | b"status" | b"annotations" => true,
-            // What an item of a response is where it does not say.
+            // The default type of a response's item.
             b"type" if value_is(b"message") => true,
-            _ => value.kind == Kind::Scalar && value_is(b"null"),
+            _ => value.kind == JsonNodeKind::Scalar && value_is(b"null"),
         }
     }
 
@@ -272,7 +281,7 @@ impl<F: FnMut(Piece<'_>)> Render<'_, F> {
         self.plain(bytes);
     }
 
-    /// Writes one escape, and says what follows it.
+    /// Writes the character of the escape at the start of `bytes`. Returns the bytes after the escape.
     fn escape<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let plain = match bytes.get(1) {
             Some(b'b') => 0x08,
@@ -288,7 +297,8 @@ impl<F: FnMut(Piece<'_>)> Render<'_, F> {
         &bytes[2..]
     }
 
-    /// Writes an escape by number, or two of them that are one character. Half of a pair is written as it stands.
+    /// Writes the character of a numeric escape, or of two numeric escapes that form a surrogate pair. Half of a pair
+    /// is written unchanged. Returns the bytes after it.
     fn unicode<'b>(&mut self, bytes: &'b [u8]) -> &'b [u8] {
         let unit = |at: usize| {
             let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
@@ -321,7 +331,7 @@ impl<F: FnMut(Piece<'_>)> Render<'_, F> {
             self.flush();
         }
         if bytes.len() > BUFFER_BYTES {
-            (self.each)(Piece::Text(bytes));
+            (self.each)(PromptPiece::Text(bytes));
         } else {
             self.buffer.extend_from_slice(bytes);
         }
@@ -329,13 +339,14 @@ impl<F: FnMut(Piece<'_>)> Render<'_, F> {
 
     fn flush(&mut self) {
         if !self.buffer.is_empty() {
-            (self.each)(Piece::Text(&self.buffer));
+            (self.each)(PromptPiece::Text(&self.buffer));
             self.buffer.clear();
         }
     }
 }
 
-/// What is short comes first, so that a long text that another one extends is not followed by anything of its own message.
+/// Returns the sort key of an object's member. Short members come first and a long text last, so that no other member
+/// of a message follows a text that the next turn may extend.
 fn order(key: &[u8]) -> (u8, &[u8]) {
     let rank = match key {
         b"role" => 0,
@@ -346,7 +357,7 @@ fn order(key: &[u8]) -> (u8, &[u8]) {
     (rank, key)
 }
 
-/// Whether templates print what stands under this key as the JSON that it is.
+/// Returns true if chat templates print the value under this key as JSON, such as schemas and arguments.
 fn is_printed_as_is(key: &[u8]) -> bool {
     matches!(key, b"parameters" | b"input_schema" | b"schema" | b"arguments" | b"input")
 }

@@ -1,80 +1,83 @@
-//! What a provider's account allows: the rule by which its answers become rates, levels and pauses.
+//! Tracks the quota of a provider's account. Turns the provider's answers into rates, remaining amounts and pauses.
 //!
-//! The gateway's accounts and the schedulers of Python go by it. Pure: times are spans since any fixed moment, and nothing
-//! is sent anywhere. Tell it of every request that is
-//! [sent](Quota::sent) and of every answer ([accepted](Quota::accepted), [refused](Quota::refused),
-//! [overloaded](Quota::overloaded)); ask it for the rates in force, and now and then for what is [left](Quota::left).
+//! Used by the gateway's accounts and by the Python schedulers. This module does no I/O, and times are durations since
+//! any fixed moment. Report every request that is [sent](AccountQuota::record_sent) and every answer
+//! ([accepted](AccountQuota::record_accepted), [refused](AccountQuota::record_refused),
+//! [overloaded](AccountQuota::record_overloaded)). Then read the current rates, and from time to time the amounts that
+//! are [left](AccountQuota::take_left).
 //!
-//! # What is left now
-//! An answer's headers tell how it was when the provider took the request on. What was sent since then is taken off, and
-//! what has come back since then is added.
+//! # Remaining amount
+//! An answer's headers describe the moment at which the provider accepted the request. Requests sent since then are
+//! subtracted, and the refill since then is added.
 //!
-//! # Whom to believe
-//! The lower of what the operator states and what the provider states. A provider that states different limits from answer
-//! to answer is believed the lowest of the last half minute. No pause is longer than a minute: after it one request asks again.
+//! # Conflicting limits
+//! The lower of the operator's and the provider's limit counts. If a provider states different limits from answer to
+//! answer, the lowest of the last 30 seconds counts. No pause is longer than a minute, also if the provider asks for
+//! more.
 
 use std::time::Duration;
 
-use crate::limits::{Counted, Limit, Told};
+use crate::limits::{LimitUnit, RateLimit, RateLimitHeaders};
 
-/// The longest pause.
+/// Longest pause, also if the provider asks for more.
 pub const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// The first pause where the provider does not say how long; it doubles with each refusal in a row.
+/// First pause if the provider states no time. The pause doubles with each further refusal in a row.
 pub const PAUSE_FIRST: Duration = Duration::from_secs(1);
-/// How long a limit that the provider stated holds against a higher one.
+/// Time for which a limit that the provider stated counts, even if the provider states a higher one later.
 pub const LOWER_HOLDS: Duration = Duration::from_secs(30);
-/// How old what a provider said of what is left may be.
-const HEARD_MAX: Duration = Duration::from_secs(3);
+/// Greatest age at which a remaining amount that the provider stated is still used.
+const REMAINING_AGE_MAX: Duration = Duration::from_secs(3);
 
-/// The limits that the operator states.
+/// Limits per minute, as the operator or the provider states them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stated {
-    /// Requests per minute; `None` where only the provider knows.
+pub struct PerMinuteLimits {
+    /// Requests per minute; `None` if no limit is stated.
     pub requests_per_minute: Option<u64>,
-    /// Tokens per minute; `None` where only the provider knows.
+    /// Tokens per minute; `None` if no limit is stated.
     pub tokens_per_minute: Option<u64>,
 }
 
-/// All that was sent so far.
+/// Number of requests and of tokens sent to the provider so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sent {
+struct SentTotals {
     requests: u64,
     tokens: u64,
 }
 
-/// How it stood with an account when a request was sent.
+/// The totals sent on an account when one request was sent, which is passed back with the answer to that request.
 #[derive(Clone, Copy, Debug)]
-pub struct Ticket {
-    sent: Sent,
+pub struct QuotaTicket {
+    sent: SentTotals,
     at: Duration,
 }
 
-/// What may still be sent at once.
+/// Amounts that the provider would still accept at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Left {
-    /// Requests; `None` where nothing is known.
+pub struct AccountRemaining {
+    /// Requests left; `None` if it is unknown.
     pub requests: Option<u64>,
-    /// Tokens; `None` where nothing is known.
+    /// Tokens left; `None` if it is unknown.
     pub tokens: Option<u64>,
 }
 
-/// Until when nothing is sent.
+/// A time in which nothing is sent to the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pause {
-    /// When it ends.
+pub struct QuotaPause {
+    /// The time at which the pause ends, since the same fixed moment as all times here.
     pub until: Duration,
-    /// What the limit counts, where that was said.
-    pub counted: Option<Counted>,
-    /// How long the provider asked for, where it did.
+    /// The unit of the limit that caused the pause; `None` if it is unknown.
+    pub counted: Option<LimitUnit>,
+    /// Wait that the provider asked for; `None` if it named none.
     pub asked: Option<Duration>,
 }
 
-/// A limit as the provider states it, per minute, and when it was last as low.
+/// The limit per minute that the provider stated, and the time at which it was stated; `None` if it stated none yet. A
+/// higher limit replaces a lower one only after [`LOWER_HOLDS`].
 #[derive(Clone, Copy, Debug, Default)]
-struct Lowest(Option<(u64, Duration)>);
+struct LowestLimit(Option<(u64, Duration)>);
 
-impl Lowest {
-    fn hear(&mut self, per_minute: u64, now: Duration) {
+impl LowestLimit {
+    fn update(&mut self, per_minute: u64, now: Duration) {
         let holds = |(lowest, at): (u64, Duration)| {
             per_minute > lowest && now.saturating_sub(at) <= LOWER_HOLDS
         };
@@ -89,110 +92,115 @@ impl Lowest {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Heard {
-    ticket: Ticket,
+struct StatedRemaining {
+    ticket: QuotaTicket,
     at: Duration,
-    left: Left,
+    left: AccountRemaining,
 }
 
-/// What is known of an account's limits.
+/// The state of one account's limits, as far as the operator and the provider have stated them.
 #[derive(Clone, Debug, Default)]
-pub struct Quota {
-    stated: Stated,
-    requests: Lowest,
-    tokens: Lowest,
-    pause: Option<Pause>,
+pub struct AccountQuota {
+    stated: PerMinuteLimits,
+    requests: LowestLimit,
+    tokens: LowestLimit,
+    pause: Option<QuotaPause>,
     refused_in_a_row: u32,
-    sent: Sent,
-    heard: Option<Heard>,
+    sent: SentTotals,
+    last_remaining: Option<StatedRemaining>,
 }
 
-impl Quota {
-    /// An account of which only this is known.
-    pub fn new(stated: Stated) -> Self {
+impl AccountQuota {
+    /// Creates the state of an account with the limits that the operator states.
+    pub fn new(stated: PerMinuteLimits) -> Self {
         Self { stated, ..Self::default() }
     }
 
-    /// The operator states other limits.
-    pub fn restate(&mut self, stated: Stated) {
+    /// Replaces the limits that the operator states.
+    pub fn set_stated(&mut self, stated: PerMinuteLimits) {
         self.stated = stated;
     }
 
-    /// The limits that the provider states.
-    pub fn heard(&self) -> Stated {
-        Stated {
+    /// Returns the limits that the provider stated, without those of the operator.
+    pub fn stated_by_provider(&self) -> PerMinuteLimits {
+        PerMinuteLimits {
             requests_per_minute: self.requests.per_minute(),
             tokens_per_minute: self.tokens.per_minute(),
         }
     }
 
-    /// Requests per minute that may be sent, where anything is known.
+    /// Returns the number of requests that may be sent per minute, which is the lower of the operator's and the
+    /// provider's limit; `None` if neither is known.
     pub fn requests_per_minute(&self) -> Option<u64> {
         lower(self.stated.requests_per_minute, self.requests.per_minute())
     }
 
-    /// Tokens per minute that may be sent, where anything is known.
+    /// Returns the number of tokens that may be sent per minute, which is the lower of the operator's and the
+    /// provider's limit; `None` if neither is known.
     pub fn tokens_per_minute(&self) -> Option<u64> {
         lower(self.stated.tokens_per_minute, self.tokens.per_minute())
     }
 
-    /// How many requests were sent so far.
+    /// Returns the number of requests sent so far.
     pub fn requests_sent(&self) -> u64 {
         self.sent.requests
     }
 
-    /// The pause in force at that time.
-    pub fn pause(&self, now: Duration) -> Option<Pause> {
+    /// Returns the pause that lasts at the time `now`; `None` if there is none.
+    pub fn pause(&self, now: Duration) -> Option<QuotaPause> {
         self.pause.filter(|pause| pause.until > now)
     }
 
-    /// A request is sent, which the provider may count as so many tokens.
-    pub fn sent(&mut self, tokens: u64, now: Duration) -> Ticket {
+    /// Records that a request is sent. `tokens` is the number of tokens that the provider may count for the request.
+    /// Pass the ticket back with the answer.
+    pub fn record_sent(&mut self, tokens: u64, now: Duration) -> QuotaTicket {
         self.sent.requests += 1;
         self.sent.tokens = self.sent.tokens.saturating_add(tokens);
-        Ticket { sent: self.sent, at: now }
+        QuotaTicket { sent: self.sent, at: now }
     }
 
-    /// The head of an answer has come: the provider has taken the request on.
-    pub fn accepted(&mut self, ticket: Ticket, told: &Told, now: Duration) {
+    /// Records that the provider has accepted a request, with the headers of its answer.
+    pub fn record_accepted(&mut self, ticket: QuotaTicket, told: &RateLimitHeaders, now: Duration) {
         self.refused_in_a_row = 0;
-        self.hear(ticket, told, now);
+        self.read_headers(ticket, told, now);
     }
 
-    /// The provider has refused a request because of a rate.
-    pub fn refused(
+    /// Records that the provider refused a request because of a rate limit; returns the pause.
+    pub fn record_refused(
         &mut self,
-        ticket: Ticket,
-        told: &Told,
-        counted: Option<Counted>,
+        ticket: QuotaTicket,
+        told: &RateLimitHeaders,
+        counted: Option<LimitUnit>,
         asked: Option<Duration>,
         now: Duration,
-    ) -> Pause {
-        self.hear(ticket, told, now);
-        // What is left is nothing, whatever was said before.
-        self.heard = None;
+    ) -> QuotaPause {
+        self.read_headers(ticket, told, now);
+        // Nothing is left now, whatever was stated before.
+        self.last_remaining = None;
         self.pause_for(counted, asked, now)
     }
 
-    /// The provider has too much to do, whatever the account's limits are.
-    pub fn overloaded(&mut self, asked: Option<Duration>, now: Duration) -> Pause {
+    /// Records that the provider is overloaded, regardless of the account's limits; returns the pause.
+    pub fn record_overloaded(&mut self, asked: Option<Duration>, now: Duration) -> QuotaPause {
         self.pause_for(None, asked, now)
     }
 
-    /// What is left, by what was last heard and not asked about since. `None` where that was too long ago.
-    pub fn left(&mut self, now: Duration) -> Left {
-        let rates = Stated {
+    /// Returns the remaining amounts by the last answer. Each answer is used once, so a second call before another
+    /// answer returns `None` for both amounts, and so does a call more than 3 seconds after the answer.
+    pub fn take_left(&mut self, now: Duration) -> AccountRemaining {
+        let rates = PerMinuteLimits {
             requests_per_minute: self.requests_per_minute(),
             tokens_per_minute: self.tokens_per_minute(),
         };
-        self.left_at(rates, now)
+        self.take_left_at(rates, now)
     }
 
-    /// As [`Quota::left`], where these rates are in force: they may be known from elsewhere.
-    pub fn left_at(&mut self, rates: Stated, now: Duration) -> Left {
-        let Some(heard) = self.heard.take() else { return Left::default() };
-        if now.saturating_sub(heard.at) > HEARD_MAX {
-            return Left::default();
+    /// Returns the same as [`AccountQuota::take_left`], but computes the refill with the given rates, which may come
+    /// from another source.
+    pub fn take_left_at(&mut self, rates: PerMinuteLimits, now: Duration) -> AccountRemaining {
+        let Some(heard) = self.last_remaining.take() else { return AccountRemaining::default() };
+        if now.saturating_sub(heard.at) > REMAINING_AGE_MAX {
+            return AccountRemaining::default();
         }
         let age_us = now.saturating_sub(heard.ticket.at).as_micros();
         let estimate = |left: Option<u64>, per_minute: Option<u64>, since: u64| {
@@ -201,7 +209,7 @@ impl Quota {
             Some(u64::try_from(now).unwrap_or(u64::MAX))
         };
         let (sent, then) = (self.sent, heard.ticket.sent);
-        Left {
+        AccountRemaining {
             requests: estimate(
                 heard.left.requests,
                 rates.requests_per_minute,
@@ -217,44 +225,44 @@ impl Quota {
 
     fn pause_for(
         &mut self,
-        counted: Option<Counted>,
+        counted: Option<LimitUnit>,
         asked: Option<Duration>,
         now: Duration,
-    ) -> Pause {
-        // What was on its way when the pause began says nothing new.
+    ) -> QuotaPause {
+        // Requests that were in flight when the pause began give no new information.
         if let Some(pause) = self.pause(now).filter(|_| asked.is_none()) {
             return pause;
         }
         let unasked = PAUSE_FIRST * 2_u32.saturating_pow(self.refused_in_a_row.min(16));
         self.refused_in_a_row = self.refused_in_a_row.saturating_add(1);
         let until = now + asked.unwrap_or(unasked).min(PAUSE_MAX);
-        // Of several that were refused at once, the longest pause holds.
+        // Of several refusals at once, the longest pause counts.
         let pause = match self.pause {
             Some(earlier) if earlier.until >= until => earlier,
-            _ => Pause { until, counted, asked },
+            _ => QuotaPause { until, counted, asked },
         };
         self.pause = Some(pause);
         pause
     }
 
-    fn hear(&mut self, ticket: Ticket, told: &Told, now: Duration) {
+    fn read_headers(&mut self, ticket: QuotaTicket, told: &RateLimitHeaders, now: Duration) {
         let (requests, tokens) = (told.requests(), told.tokens());
-        if let Some(per_minute) = requests.and_then(Limit::per_minute) {
-            self.requests.hear(per_minute, now);
+        if let Some(per_minute) = requests.and_then(RateLimit::per_minute) {
+            self.requests.update(per_minute, now);
         }
-        if let Some(per_minute) = tokens.and_then(Limit::per_minute) {
-            self.tokens.hear(per_minute, now);
+        if let Some(per_minute) = tokens.and_then(RateLimit::per_minute) {
+            self.tokens.update(per_minute, now);
         }
-        // What is left of a day says nothing about what may be sent at once, unless it is nothing.
-        let left = |limit: Option<&Limit>| {
+        // The remainder of a day says nothing about the amount that may be sent at once, unless it is 0.
+        let left = |limit: Option<&RateLimit>| {
             let limit = limit?;
             let is_rate = limit.per_minute().is_some() || limit.limit.is_none();
             limit.remaining.filter(|left| is_rate || *left == 0)
         };
-        let left = Left { requests: left(requests), tokens: left(tokens) };
-        let is_newer = self.heard.is_none_or(|heard| heard.ticket.at <= ticket.at);
-        if is_newer && left != Left::default() {
-            self.heard = Some(Heard { ticket, at: now, left });
+        let left = AccountRemaining { requests: left(requests), tokens: left(tokens) };
+        let is_newer = self.last_remaining.is_none_or(|heard| heard.ticket.at <= ticket.at);
+        if is_newer && left != AccountRemaining::default() {
+            self.last_remaining = Some(StatedRemaining { ticket, at: now, left });
         }
     }
 }
@@ -266,10 +274,13 @@ fn lower(stated: Option<u64>, heard: Option<u64>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::{UnixMicros, told};
+    use crate::limits::{EpochMicros, read_rate_limits};
 
-    fn headers(pairs: &[(&str, &str)]) -> Told {
-        told(pairs.iter().map(|(name, value)| (*name, value.as_bytes())), UnixMicros(0))
+    fn headers(pairs: &[(&str, &str)]) -> RateLimitHeaders {
+        read_rate_limits(
+            pairs.iter().map(|(name, value)| (*name, value.as_bytes())),
+            EpochMicros(0),
+        )
     }
 
     fn seconds(seconds: u64) -> Duration {
@@ -278,11 +289,11 @@ mod tests {
 
     #[test]
     fn the_lower_of_what_is_stated_counts_and_the_lowest_holds_for_half_a_minute() {
-        let stated = Stated { requests_per_minute: Some(200), tokens_per_minute: None };
-        let mut quota = Quota::new(stated);
+        let stated = PerMinuteLimits { requests_per_minute: Some(200), tokens_per_minute: None };
+        let mut quota = AccountQuota::new(stated);
         let mut say = |limit: &str, now| {
-            let ticket = quota.sent(1, now);
-            quota.accepted(ticket, &headers(&[("x-ratelimit-limit-requests", limit)]), now);
+            let ticket = quota.record_sent(1, now);
+            quota.record_accepted(ticket, &headers(&[("x-ratelimit-limit-requests", limit)]), now);
             quota.requests_per_minute()
         };
         assert_eq!(say("1000", seconds(0)), Some(200));
@@ -294,10 +305,10 @@ mod tests {
 
     #[test]
     fn a_pause_is_as_long_as_was_asked_for_and_never_longer_than_a_minute() {
-        let mut quota = Quota::default();
+        let mut quota = AccountQuota::default();
         let mut refuse = |asked, now| {
-            let ticket = quota.sent(1, now);
-            quota.refused(ticket, &Told::default(), None, asked, now).until - now
+            let ticket = quota.record_sent(1, now);
+            quota.record_refused(ticket, &RateLimitHeaders::default(), None, asked, now).until - now
         };
         assert_eq!(
             refuse(Some(Duration::from_millis(300)), seconds(0)),
@@ -307,18 +318,18 @@ mod tests {
         // Not said how long: doubled each time, until one is accepted.
         assert_eq!(refuse(None, seconds(61)), 4 * PAUSE_FIRST);
         assert_eq!(refuse(None, seconds(62)), 3 * PAUSE_FIRST, "the pause that is there");
-        let ticket = quota.sent(1, seconds(90));
-        quota.accepted(ticket, &Told::default(), seconds(90));
-        assert_eq!(quota.overloaded(None, seconds(90)).until, seconds(91));
+        let ticket = quota.record_sent(1, seconds(90));
+        quota.record_accepted(ticket, &RateLimitHeaders::default(), seconds(90));
+        assert_eq!(quota.record_overloaded(None, seconds(90)).until, seconds(91));
         assert_eq!(quota.pause(seconds(91)), None);
     }
 
     #[test]
     fn what_is_left_is_what_was_said_less_what_was_sent_since_plus_what_came_back() {
-        let mut quota = Quota::default();
-        let ticket = quota.sent(50, seconds(0));
+        let mut quota = AccountQuota::default();
+        let ticket = quota.record_sent(50, seconds(0));
         for _ in 0..5 {
-            quota.sent(100, seconds(0));
+            quota.record_sent(100, seconds(0));
         }
         let said = [
             ("x-ratelimit-limit-requests", "60"),
@@ -326,10 +337,17 @@ mod tests {
             ("x-ratelimit-limit-tokens", "6000"),
             ("x-ratelimit-remaining-tokens", "100"),
         ];
-        quota.accepted(ticket, &headers(&said), seconds(2));
-        assert_eq!(quota.left(seconds(2)), Left { requests: Some(20 + 2 - 5), tokens: Some(0) });
-        assert_eq!(quota.left(seconds(2)), Left::default(), "each word is used once");
-        quota.accepted(ticket, &headers(&said), seconds(2));
-        assert_eq!(quota.left(seconds(9)), Left::default(), "too long ago");
+        quota.record_accepted(ticket, &headers(&said), seconds(2));
+        assert_eq!(
+            quota.take_left(seconds(2)),
+            AccountRemaining { requests: Some(20 + 2 - 5), tokens: Some(0) }
+        );
+        assert_eq!(
+            quota.take_left(seconds(2)),
+            AccountRemaining::default(),
+            "each word is used once"
+        );
+        quota.record_accepted(ticket, &headers(&said), seconds(2));
+        assert_eq!(quota.take_left(seconds(9)), AccountRemaining::default(), "too long ago");
     }
 }

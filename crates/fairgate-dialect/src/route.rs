@@ -1,15 +1,15 @@
-//! Which API a path belongs to, and how an answer is framed.
+//! Maps paths to APIs, and content types to framings.
 
-/// An API dialect: decides the shape of errors and the header of credentials.
+/// The dialect of an API, which decides the format of errors and the header for credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
-    /// OpenAI's.
+    /// The format of OpenAI's API.
     OpenAi,
-    /// Anthropic's.
+    /// The format of Anthropic's API.
     Anthropic,
 }
 
-/// A route that goes to an upstream.
+/// A route that is forwarded to an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the paths say it")]
 pub enum Route {
@@ -22,7 +22,7 @@ pub enum Route {
 }
 
 impl Route {
-    /// All of them.
+    /// All routes, in an order that does not change.
     pub const ALL: [Self; 6] = [
         Self::ChatCompletions,
         Self::Completions,
@@ -32,7 +32,7 @@ impl Route {
         Self::CountTokens,
     ];
 
-    /// Its path.
+    /// Returns the path, such as `/v1/chat/completions`.
     pub fn path(self) -> &'static str {
         match self {
             Self::ChatCompletions => "/v1/chat/completions",
@@ -44,12 +44,12 @@ impl Route {
         }
     }
 
-    /// The route of a request's path, without its query; `None` where there is none of that name.
+    /// Returns the route of a path without a query; `None` if no route has this path.
     pub fn from_path(path: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|route| route.path() == path)
     }
 
-    /// Whose dialect it is.
+    /// Returns the dialect of the route's API.
     pub fn dialect(self) -> Dialect {
         match self {
             Self::Messages | Self::CountTokens => Dialect::Anthropic,
@@ -57,31 +57,31 @@ impl Route {
         }
     }
 
-    /// Whether a model writes anything for it; embeddings and token counts have no output to pay for.
+    /// Returns true if a model writes output for this route; false for embeddings and token counts.
     pub fn generates(self) -> bool {
         !matches!(self, Self::Embeddings | Self::CountTokens)
     }
 
-    /// Whether a stream of this route tells its usage only where `stream_options.include_usage` asks for it.
+    /// Returns true if a stream of this route reports usage only if `stream_options.include_usage` asks for it.
     pub(crate) fn usage_on_demand(self) -> bool {
         matches!(self, Self::ChatCompletions | Self::Completions)
     }
 }
 
-/// How an answer's body is framed.
+/// The framing of an answer's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
-    /// One JSON document.
+pub enum BodyFraming {
+    /// A body that is one JSON document.
     Json,
-    /// Server-sent events.
+    /// A stream of server-sent events.
     Sse,
-    /// Something else: only bytes are counted.
+    /// Any other body, of which only the bytes are counted.
     Opaque,
 }
 
-impl Framing {
-    /// The framing that a Content-Type header announces. Without one, or with one that is not a JSON document or an
-    /// event stream, nothing is known about the body.
+impl BodyFraming {
+    /// Returns the framing that a Content-Type header announces. Returns [`BodyFraming::Opaque`] if there is no such
+    /// header, or if the type is neither JSON nor an event stream.
     pub fn of(content_type: Option<&str>) -> Self {
         let Some(value) = content_type else { return Self::Opaque };
         let essence = value.split(';').next().unwrap_or(value).trim();
@@ -111,19 +111,19 @@ mod tests {
     #[test]
     fn framing_follows_the_media_type_and_not_its_parameters() {
         let cases = [
-            (None, Framing::Opaque),
-            (Some(""), Framing::Opaque),
-            (Some("application/json"), Framing::Json),
-            (Some("Application/JSON; charset=utf-8"), Framing::Json),
-            (Some("application/problem+json"), Framing::Json),
-            (Some("text/event-stream"), Framing::Sse),
-            (Some(" text/event-stream;charset=UTF-8"), Framing::Sse),
-            (Some("application/x-ndjson"), Framing::Opaque),
-            (Some("text/html; note=application/json"), Framing::Opaque),
-            (Some("json"), Framing::Opaque),
+            (None, BodyFraming::Opaque),
+            (Some(""), BodyFraming::Opaque),
+            (Some("application/json"), BodyFraming::Json),
+            (Some("Application/JSON; charset=utf-8"), BodyFraming::Json),
+            (Some("application/problem+json"), BodyFraming::Json),
+            (Some("text/event-stream"), BodyFraming::Sse),
+            (Some(" text/event-stream;charset=UTF-8"), BodyFraming::Sse),
+            (Some("application/x-ndjson"), BodyFraming::Opaque),
+            (Some("text/html; note=application/json"), BodyFraming::Opaque),
+            (Some("json"), BodyFraming::Opaque),
         ];
         for (value, framing) in cases {
-            assert_eq!(Framing::of(value), framing, "{value:?}");
+            assert_eq!(BodyFraming::of(value), framing, "{value:?}");
         }
     }
 }

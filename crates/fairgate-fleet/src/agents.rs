@@ -1,38 +1,39 @@
-//! Agents: made, changed and listed by people; known by their tokens.
+//! Agents, which operators add, change and list, and which are identified by their tokens.
 
-use fairgate_store::{KeyHash, Secret, StoreError, Transaction, Value};
+use fairgate_store::{KeyHash, KeySecret, SqlValue, StoreError, Transaction};
 use serde_json::json;
 
-use crate::call::{Call, bump_version, not_found};
+use crate::call_context::{CallContext, bump_version, not_found};
 use crate::error::FleetError;
 use crate::fleet::AgentId;
 use crate::model::{AgentPatch, AgentView, AgentWithToken, NewAgent, TaskKey};
 use crate::state::{AgentState, TaskState};
-use crate::step::{self, Next};
-use crate::text;
+use crate::transition::{self, TaskTransition};
+use crate::validate;
 
-/// The type of an agent that does not say.
+/// Type of an agent that was added without a type.
 const KIND: &str = "default";
-/// How a token begins.
+/// Prefix of every agent token.
 const PREFIX: &str = "fga-";
-/// How much of a token is shown later, in bytes.
+/// Number of bytes at the end of a token that are stored and shown as the token's hint.
 const HINT: usize = 4;
-/// What the seed of an agent's task keys is derived for.
+/// Context string with which the seed of an agent's task keys is derived from the agent's token (blake3 key
+/// derivation).
 const SEED: &str = "fairgate 2026-11-16 fleet: the seed of an agent's task keys, from its token";
 
-/// A new token: `fga-` and 43 characters that carry 256 random bits.
-struct Token(String);
+/// New agent token: `fga-` and 43 characters that carry 256 random bits.
+struct AgentToken(String);
 
-impl Token {
+impl AgentToken {
     fn generate() -> Result<Self, FleetError> {
-        let secret = Secret::generate().map_err(|problem| {
+        let secret = KeySecret::generate().map_err(|problem| {
             StoreError::Database(format!("the system gives no random numbers: {problem}"))
         })?;
         let random = secret.expose();
         Ok(Self(format!("{PREFIX}{}", random.strip_prefix("fg-").unwrap_or(random))))
     }
 
-    fn hash(&self) -> Value {
+    fn hash(&self) -> SqlValue {
         KeyHash::of(self.0.as_bytes()).0.to_vec().into()
     }
 
@@ -43,17 +44,17 @@ impl Token {
 
 pub(crate) fn add(
     tx: &mut dyn Transaction,
-    call: &Call,
+    call: &CallContext,
     agent: NewAgent,
 ) -> Result<AgentWithToken, FleetError> {
     let NewAgent { id, kind, reports_tokens } = agent;
     let kind = kind.unwrap_or_else(|| KIND.to_owned());
-    text::name("id", &id, text::NAME_MAX)?;
-    text::name("type", &kind, text::NAME_MAX)?;
+    validate::check_name("id", &id, validate::NAME_MAX)?;
+    validate::check_name("type", &kind, validate::NAME_MAX)?;
     if view(tx, &id)?.is_some() {
         return Err(FleetError::Exists { what: "agent", id });
     }
-    let token = Token::generate()?;
+    let token = AgentToken::generate()?;
     tx.run(
         "INSERT INTO fleet_agents (id, kind, hash, hint, state, reports, created_at) \
          VALUES ($1, $2, $3, $4, $5, $6, $7)",
@@ -73,7 +74,7 @@ pub(crate) fn add(
     Ok(AgentWithToken { agent, token: token.0 })
 }
 
-/// An agent as the audit trail shows it.
+/// Returns an agent's settings as the audit trail shows them.
 fn settings(agent: &AgentView) -> serde_json::Value {
     json!({
         "type": agent.kind,
@@ -85,13 +86,13 @@ fn settings(agent: &AgentView) -> serde_json::Value {
 
 pub(crate) fn patch(
     tx: &mut dyn Transaction,
-    call: &Call,
+    call: &CallContext,
     id: &str,
     patch: AgentPatch,
 ) -> Result<AgentView, FleetError> {
     let before = view(tx, id)?.ok_or_else(|| not_found("agent", id))?;
     let kind = patch.kind.unwrap_or_else(|| before.kind.clone());
-    text::name("type", &kind, text::NAME_MAX)?;
+    validate::check_name("type", &kind, validate::NAME_MAX)?;
     let state = patch.state.unwrap_or(before.state);
     if before.state == AgentState::Retired && state != before.state {
         return Err(retired(id, "is RETIRED for good; make a new one"));
@@ -106,10 +107,10 @@ pub(crate) fn patch(
     if state == AgentState::Retired
         && let Some(task) = &before.task
     {
-        let from = step::standing(tx, task)?;
+        let from = transition::load_task(tx, task)?;
         let reason = Some(format!("agent {id} was retired"));
-        let next = Next { reason, ..Next::to(TaskState::Ready, &from) };
-        step::go(tx, call, &from, &next, "its agent is retired")?;
+        let next = TaskTransition { reason, ..TaskTransition::to(TaskState::Ready, &from) };
+        transition::apply(tx, call, &from, &next, "its agent is retired")?;
     }
     let after = view(tx, id)?.ok_or_else(|| not_found("agent", id))?;
     call.audit(tx, "agent.patch", id, Some(&settings(&before)), Some(&settings(&after)))?;
@@ -117,18 +118,18 @@ pub(crate) fn patch(
     Ok(after)
 }
 
-/// A new token. Keys of tasks that were made from the old one open nothing from now on: the agent is given a new key when it
-/// claims again.
+/// Replaces an agent's token. Task keys that were derived from the old token stop working at once. An agent that holds
+/// a task gets a new task key when it claims again.
 pub(crate) fn rotate(
     tx: &mut dyn Transaction,
-    call: &Call,
+    call: &CallContext,
     id: &str,
 ) -> Result<AgentWithToken, FleetError> {
     let before = view(tx, id)?.ok_or_else(|| not_found("agent", id))?;
     if before.state == AgentState::Retired {
         return Err(retired(id, "is RETIRED for good; make a new one"));
     }
-    let token = Token::generate()?;
+    let token = AgentToken::generate()?;
     tx.run(
         "UPDATE fleet_agents SET hash = $1, hint = $2 WHERE id = $3",
         &[token.hash(), token.hint().into(), id.into()],
@@ -151,7 +152,7 @@ fn retired(agent: &str, why: &str) -> FleetError {
 const VIEW: &str = "SELECT a.id, a.kind, a.state, a.reports, a.hint, t.id, a.last_seen, a.created_at FROM fleet_agents a \
     LEFT JOIN fleet_tasks t ON t.agent = a.id AND t.state IN ('ASSIGNED', 'IN_PROGRESS')";
 
-fn read(row: &dyn fairgate_store::Columns) -> Result<AgentView, StoreError> {
+fn read(row: &dyn fairgate_store::RowColumns) -> Result<AgentView, StoreError> {
     Ok(AgentView {
         id: row.text(0)?,
         kind: row.text(1)?,
@@ -173,12 +174,12 @@ fn view(tx: &mut dyn Transaction, id: &str) -> Result<Option<AgentView>, StoreEr
     tx.first(&format!("{VIEW} WHERE a.id = $1"), &[id.into()], read)
 }
 
-/// All agents, by name.
+/// Returns all agents, ordered by name.
 pub(crate) fn list(tx: &mut dyn Transaction) -> Result<Vec<AgentView>, StoreError> {
     tx.list(&format!("{VIEW} ORDER BY a.id"), &[], read)
 }
 
-/// Whose token this is.
+/// Returns the agent that a token belongs to, or `None` if no agent has this token. Fails if the agent is retired.
 pub(crate) fn of_token(
     tx: &mut dyn Transaction,
     token: &str,
@@ -199,8 +200,8 @@ pub(crate) fn of_token(
     }
 }
 
-/// Whose task key this is, while the claim that it was made for is in force. A claim is until it ends or a round takes the
-/// task back.
+/// Returns the claim that a task key belongs to, or `None` if that claim is over. A claim whose lease ran out lasts
+/// until the next round takes the task back.
 pub(crate) fn of_task_key(
     tx: &mut dyn Transaction,
     hash: KeyHash,

@@ -1,52 +1,60 @@
-//! What agents say of the tasks that they hold.
+//! Operations of agents on the tasks that they hold: heartbeat, complete, fail, ask, release.
 //!
-//! Each call names the claim by its epoch. An agent that no longer holds the task as that claim is told who has it now, and
-//! changes nothing. What ends a claim may be said twice: the second time finds in the history that this agent ended this
-//! claim in this very way, and is answered with how the task stands.
+//! Each operation names the claim by its epoch. An agent that no longer holds the task under that epoch gets an error
+//! that names the current holder, and changes nothing. Operations that end a claim may be repeated. The repetition
+//! finds in the history that this agent already ended this claim in the same way, and returns the task's current state.
+//!
+//! Each claim of a task has the next epoch. A task stores the epoch of the last claim that ended (`ended_epoch`).
+//!
+//! The usage of a task is written once, with the row of each model call and in its transaction. Usage that an agent
+//! reports counts only for agents that are declared not to call through the gateway, and those get no task keys.
 
 use fairgate_money::UnixMicros;
 use fairgate_store::{StoreError, TaskClaim, Transaction};
 
-use crate::call::{Call, bump_version};
+use crate::call_context::{CallContext, bump_version};
 use crate::error::FleetError;
-use crate::history::{self, Step};
-use crate::model::{Completion, Failure, Heartbeat, Held, Question, Release, TaskLine};
-use crate::retry;
+use crate::model::{
+    TaskCompletionBody, TaskFailureBody, TaskHeartbeatBody, TaskLeaseBody, TaskLine,
+    TaskQuestionBody, TaskReleaseBody,
+};
+use crate::retry_policy;
 use crate::state::TaskState;
-use crate::step::{self, Next, Standing};
+use crate::task_history::{self, NewTaskStep};
 use crate::tasks;
-use crate::text;
-use crate::usage;
+use crate::transition::{self, TaskRow, TaskTransition};
+use crate::validate;
+use crate::window_usage;
 
-/// How long a result may be, in bytes.
+/// Longest result that an agent may report for a completed task, in bytes.
 const RESULT_MAX: usize = 64 << 10;
-/// Why a task waits for a provider.
+/// Reason that is shown for a task that is paused until a provider's limit ends.
 const LIMITED: &str = "the provider's limit is reached";
-/// How long a question may be, in bytes.
+/// Longest question that an agent may ask an operator, in bytes.
 const QUESTION_MAX: usize = 16 << 10;
 
-/// Which claim an agent speaks of.
+/// Claim to which an operation of an agent refers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Named<'a> {
+pub(crate) struct ClaimRef<'a> {
     pub(crate) agent: &'a str,
     pub(crate) task: &'a str,
     pub(crate) epoch: u64,
 }
 
-impl Named<'_> {
-    /// Whether the agent holds the task as this claim.
-    fn is_held(self, standing: &Standing) -> bool {
+impl ClaimRef<'_> {
+    /// Returns whether the agent holds the task under this claim.
+    fn is_held(self, standing: &TaskRow) -> bool {
         standing.state.is_held() && self.is_last(standing)
     }
 
-    /// Whether this is the task's last claim, held or over.
-    pub(crate) fn is_last(self, standing: &Standing) -> bool {
+    /// Returns whether this is the task's latest claim, no matter whether that claim is over.
+    pub(crate) fn is_last(self, standing: &TaskRow) -> bool {
         standing.epoch == self.epoch && standing.agent.as_deref() == Some(self.agent)
     }
 
-    /// What became of the claim.
-    pub(crate) fn lost(self, standing: &Standing) -> FleetError {
-        let Standing { state, epoch, reason, .. } = standing;
+    /// Returns the error that tells the agent what happened to its claim.
+    pub(crate) fn lost(self, standing: &TaskRow) -> FleetError {
+        let TaskRow { state, epoch, reason, .. } = standing;
         let holder = standing.agent.as_deref().unwrap_or("another agent");
         let claim = self.epoch;
         let why = if state.is_held() && holder == self.agent {
@@ -61,23 +69,24 @@ impl Named<'_> {
     }
 }
 
-/// The claim, where it is held.
-fn held(tx: &mut dyn Transaction, named: Named<'_>) -> Result<Standing, FleetError> {
-    let standing = step::standing(tx, named.task)?;
+/// Returns the task if it is held under this claim, and an error otherwise.
+fn held(tx: &mut dyn Transaction, named: ClaimRef<'_>) -> Result<TaskRow, FleetError> {
+    let standing = transition::load_task(tx, named.task)?;
     match named.is_held(&standing) {
         true => Ok(standing),
         false => Err(named.lost(&standing)),
     }
 }
 
-/// The claim, where it is held; none where its agent ended it before, in one of these states.
+/// Returns the task if it is held under this claim. Returns `None` if the claim's agent already ended the claim and the
+/// task then went to one of the states `ends`. Any other claim is an error.
 fn held_or_ended(
     tx: &mut dyn Transaction,
-    call: &Call,
-    named: Named<'_>,
+    call: &CallContext,
+    named: ClaimRef<'_>,
     ends: &[TaskState],
-) -> Result<Option<Standing>, FleetError> {
-    let standing = step::standing(tx, named.task)?;
+) -> Result<Option<TaskRow>, FleetError> {
+    let standing = transition::load_task(tx, named.task)?;
     if named.is_held(&standing) {
         return Ok(Some(standing));
     }
@@ -90,22 +99,22 @@ fn held_or_ended(
             && ends.contains(&step.to)
             && step.actor == call.actor
     };
-    match history::of(tx, named.task)?.iter().any(is_it) {
+    match task_history::of(tx, named.task)?.iter().any(is_it) {
         true => Ok(None),
         false => Err(named.lost(&standing)),
     }
 }
 
-/// Takes a report of what a claim used, of an agent that reports. Only what is more than before is charged, so that a report
-/// may come twice and late.
+/// Records the token usage that an agent reports for its claim. Reports of agents without `reports_tokens` are ignored.
+/// A report is the total usage of the claim, and only its increase is charged, so a report may arrive twice or late.
 fn report(
     tx: &mut dyn Transaction,
-    standing: &mut Standing,
-    named: Named<'_>,
+    standing: &mut TaskRow,
+    named: ClaimRef<'_>,
     tokens: Option<u64>,
 ) -> Result<(), FleetError> {
     let Some(tokens) = tokens else { return Ok(()) };
-    let value = text::tokens("tokens", tokens, text::TASK_TOKENS_MAX)?;
+    let value = validate::check_tokens("tokens", tokens, validate::TASK_TOKENS_MAX)?;
     let sql = "SELECT reports FROM fleet_agents WHERE id = $1";
     let reports = tx.first(sql, &[named.agent.into()], |row| row.flag(0))?.unwrap_or(false);
     let more = tokens.saturating_sub(standing.used);
@@ -114,74 +123,82 @@ fn report(
     }
     standing.used = tokens;
     tx.run("UPDATE fleet_tasks SET used = $1 WHERE id = $2", &[value.into(), named.task.into()])?;
-    usage::charge(tx, &standing.project, more)?;
+    window_usage::charge(tx, &standing.project, more)?;
     bump_version(tx)?;
     Ok(())
 }
 
-fn seen(tx: &mut dyn Transaction, call: &Call, agent: &str) -> Result<(), StoreError> {
+fn set_last_seen(
+    tx: &mut dyn Transaction,
+    call: &CallContext,
+    agent: &str,
+) -> Result<(), StoreError> {
     let sql = "UPDATE fleet_agents SET last_seen = $1 WHERE id = $2";
     tx.run(sql, &[call.now.into(), agent.into()])?;
     Ok(())
 }
 
-/// A sign of life: the lease is new, and a task that was only assigned is begun.
+/// Renews the lease of a claim. The first heartbeat moves an ASSIGNED task to IN_PROGRESS.
 pub(crate) fn heartbeat(
     tx: &mut dyn Transaction,
-    call: &Call,
-    named: Named<'_>,
-    heartbeat: &Heartbeat,
-) -> Result<Held, FleetError> {
+    call: &CallContext,
+    named: ClaimRef<'_>,
+    heartbeat: &TaskHeartbeatBody,
+) -> Result<TaskLeaseBody, FleetError> {
     let mut standing = held(tx, named)?;
     report(tx, &mut standing, named, heartbeat.tokens)?;
-    let lease_until = retry::later(call.now, call.options.lease);
-    let progress = text::note(heartbeat.progress.as_deref());
+    let lease_until = retry_policy::later(call.now, call.options.lease);
+    let progress = validate::note(heartbeat.progress.as_deref());
     tx.run(
         "UPDATE fleet_tasks SET state = 'IN_PROGRESS', lease_until = $1, progress = COALESCE($2, progress) WHERE id = $3",
         &[lease_until.into(), progress.into(), named.task.into()],
     )?;
-    seen(tx, call, named.agent)?;
+    set_last_seen(tx, call, named.agent)?;
     if standing.state == TaskState::Assigned {
-        let step = Step {
+        let step = NewTaskStep {
             task: named.task,
             from: standing.state,
             to: TaskState::InProgress,
             epoch: named.epoch,
             reason: None,
         };
-        history::add(tx, &call.actor, call.now, &[step])?;
+        task_history::add(tx, &call.actor, call.now, &[step])?;
         bump_version(tx)?;
     }
-    Ok(Held { lease_until, used: standing.used, reserved: standing.reserved })
+    Ok(TaskLeaseBody { lease_until, used: standing.used, reserved: standing.reserved })
 }
 
 pub(crate) fn complete(
     tx: &mut dyn Transaction,
-    call: &Call,
-    named: Named<'_>,
-    completion: &Completion,
+    call: &CallContext,
+    named: ClaimRef<'_>,
+    completion: &TaskCompletionBody,
 ) -> Result<TaskLine, FleetError> {
     let ends = [TaskState::Completed];
     if let Some(mut standing) = held_or_ended(tx, call, named, &ends)? {
         if let Some(result) = completion.result.as_deref().filter(|result| !result.is_empty()) {
-            text::text("result", result, RESULT_MAX)?;
+            validate::check_text("result", result, RESULT_MAX)?;
         }
         report(tx, &mut standing, named, completion.tokens)?;
         tx.run(
             "UPDATE fleet_tasks SET result = $1 WHERE id = $2",
             &[completion.result.clone().into(), named.task.into()],
         )?;
-        let next = Next { by_agent: true, ..Next::to(TaskState::Completed, &standing) };
-        step::go(tx, call, &standing, &next, "")?;
-        usage::count_completed(tx, &standing.project)?;
+        let next = TaskTransition {
+            by_agent: true,
+            ..TaskTransition::to(TaskState::Completed, &standing)
+        };
+        transition::apply(tx, call, &standing, &next, "")?;
+        window_usage::count_completed(tx, &standing.project)?;
         learn(tx, &standing)?;
-        seen(tx, call, named.agent)?;
+        set_last_seen(tx, call, named.agent)?;
     }
     tasks::one_line(tx, call, named.task)
 }
 
-/// What a project's tasks are expected to use follows what they use: each completed one moves it a quarter of the way.
-fn learn(tx: &mut dyn Transaction, completed: &Standing) -> Result<(), StoreError> {
+/// Updates the project's learned estimate. Each completed task moves the estimate a quarter of the way towards the
+/// usage of that task.
+fn learn(tx: &mut dyn Transaction, completed: &TaskRow) -> Result<(), StoreError> {
     let used = completed.used.saturating_add(completed.used_before);
     let sql = "SELECT learned FROM fleet_projects WHERE id = $1";
     let project = completed.project.as_str();
@@ -194,7 +211,7 @@ fn learn(tx: &mut dyn Transaction, completed: &Standing) -> Result<(), StoreErro
     Ok(())
 }
 
-/// Never 0, so that a task always sets something aside.
+/// Returns the new learned estimate, in tokens. At least 1, so that every task reserves something.
 fn learned(before: Option<u64>, used: u64) -> u64 {
     let mean = before
         .map_or(u128::from(used), |before| (3 * u128::from(before) + u128::from(used) + 2) / 4);
@@ -203,30 +220,30 @@ fn learned(before: Option<u64>, used: u64) -> u64 {
 
 pub(crate) fn fail(
     tx: &mut dyn Transaction,
-    call: &Call,
-    named: Named<'_>,
-    failure: &Failure,
+    call: &CallContext,
+    named: ClaimRef<'_>,
+    failure: &TaskFailureBody,
 ) -> Result<TaskLine, FleetError> {
     let ends = [TaskState::Paused, TaskState::Blocked];
     if let Some(mut standing) = held_or_ended(tx, call, named, &ends)? {
         report(tx, &mut standing, named, failure.tokens)?;
         let next = after(tx, call, &standing, failure)?;
-        step::go(tx, call, &standing, &next, "")?;
-        seen(tx, call, named.agent)?;
+        transition::apply(tx, call, &standing, &next, "")?;
+        set_last_seen(tx, call, named.agent)?;
     }
     tasks::one_line(tx, call, named.task)
 }
 
 fn after(
     tx: &mut dyn Transaction,
-    call: &Call,
-    standing: &Standing,
-    failure: &Failure,
-) -> Result<Next, FleetError> {
-    let said = text::note(failure.reason.as_deref());
+    call: &CallContext,
+    standing: &TaskRow,
+    failure: &TaskFailureBody,
+) -> Result<TaskTransition, FleetError> {
+    let said = validate::note(failure.reason.as_deref());
     let or = |words: &str| said.clone().unwrap_or_else(|| words.to_owned());
     if let Some(until) = failure.limited_until {
-        text::moment("limited_until", until)?;
+        validate::check_moment("limited_until", until)?;
         return Ok(limited(standing, until, or(LIMITED)));
     }
     if let Some(until) = limit(standing, call) {
@@ -234,12 +251,12 @@ fn after(
         return Ok(limited(standing, until, format!("{LIMITED}{said}")));
     }
     let (retries, most) = (standing.retries, standing.retries_max);
-    let after = retry::after_failure(retries, most, call.options.backoff, call.now);
+    let after = retry_policy::after_failure(retries, most, call.options.backoff, call.now);
     let reason = match after.state {
         TaskState::Blocked => blocked(tx, standing, &or("it gave no reason"))?,
         _ => format!("failed: {}", or("it gave no reason")),
     };
-    Ok(Next {
+    Ok(TaskTransition {
         state: after.state,
         reason: Some(reason),
         resume_after: after.resume_after,
@@ -248,25 +265,31 @@ fn after(
     })
 }
 
-/// Until when a provider's limit stops the calls of a task that is held, as the gateway has seen.
-fn limit(standing: &Standing, call: &Call) -> Option<UnixMicros> {
+/// Returns the time until which a provider's limit stops the model calls of a held task, as [`note_limit`] recorded it;
+/// `None` if that time has passed.
+fn limit(standing: &TaskRow, call: &CallContext) -> Option<UnixMicros> {
     standing.resume_after.filter(|until| *until > call.now)
 }
 
-/// A task that waits for a provider, which counts as no failure.
-fn limited(standing: &Standing, until: UnixMicros, reason: String) -> Next {
+/// Returns the transition to PAUSED for a task that waits until a provider's limit ends. No failure is counted.
+fn limited(standing: &TaskRow, until: UnixMicros, reason: String) -> TaskTransition {
     let (reason, resume_after) = (Some(reason), Some(until));
-    Next { reason, resume_after, by_agent: true, ..Next::to(TaskState::Paused, standing) }
+    TaskTransition {
+        reason,
+        resume_after,
+        by_agent: true,
+        ..TaskTransition::to(TaskState::Paused, standing)
+    }
 }
 
-/// The gateway could make no call for a claim, because of a provider's limit that lasts until then. A claim that is over is
-/// left alone; of several limits the last one counts.
+/// Records that a provider's limit stops the model calls of a claim until `until`. Does nothing if the claim is over.
+/// If several limits are recorded, the one that ends last counts.
 pub(crate) fn note_limit(
     tx: &mut dyn Transaction,
     claim: &TaskClaim,
     until: UnixMicros,
 ) -> Result<(), FleetError> {
-    text::moment("until", until)?;
+    validate::check_moment("until", until)?;
     let epoch = i64::try_from(claim.epoch).unwrap_or(i64::MAX);
     let noted = tx.run(
         "UPDATE fleet_tasks SET resume_after = $1 WHERE id = $2 AND epoch = $3 \
@@ -279,13 +302,14 @@ pub(crate) fn note_limit(
     Ok(())
 }
 
-/// Why a task is blocked that failed as often as it may, and who waits for it.
+/// Returns the reason that is shown for a task without retries left. It contains the last failure and the tasks that
+/// wait for this task.
 pub(crate) fn blocked(
     tx: &mut dyn Transaction,
-    standing: &Standing,
+    standing: &TaskRow,
     last: &str,
 ) -> Result<String, StoreError> {
-    let waiting = tasks::and_who_waits(tx, &standing.id)?;
+    let waiting = tasks::dependents_suffix(tx, &standing.id)?;
     let times = match standing.retries_max {
         0 => "failed and may not be tried again".to_owned(),
         retries => format!("failed and was tried again {retries} times"),
@@ -295,44 +319,52 @@ pub(crate) fn blocked(
 
 pub(crate) fn ask(
     tx: &mut dyn Transaction,
-    call: &Call,
-    named: Named<'_>,
-    question: &Question,
+    call: &CallContext,
+    named: ClaimRef<'_>,
+    question: &TaskQuestionBody,
 ) -> Result<TaskLine, FleetError> {
     let ends = [TaskState::WaitingInput];
     if let Some(mut standing) = held_or_ended(tx, call, named, &ends)? {
-        text::text("question", &question.question, QUESTION_MAX)?;
+        validate::check_text("question", &question.question, QUESTION_MAX)?;
         report(tx, &mut standing, named, question.tokens)?;
         tx.run(
             "UPDATE fleet_tasks SET question = $1, answer = NULL WHERE id = $2",
             &[question.question.as_str().into(), named.task.into()],
         )?;
         let reason = Some("its agent asked a question".to_owned());
-        let next = Next { by_agent: true, reason, ..Next::to(TaskState::WaitingInput, &standing) };
-        step::go(tx, call, &standing, &next, "")?;
-        seen(tx, call, named.agent)?;
+        let next = TaskTransition {
+            by_agent: true,
+            reason,
+            ..TaskTransition::to(TaskState::WaitingInput, &standing)
+        };
+        transition::apply(tx, call, &standing, &next, "")?;
+        set_last_seen(tx, call, named.agent)?;
     }
     tasks::one_line(tx, call, named.task)
 }
 
 pub(crate) fn release(
     tx: &mut dyn Transaction,
-    call: &Call,
-    named: Named<'_>,
-    release: &Release,
+    call: &CallContext,
+    named: ClaimRef<'_>,
+    release: &TaskReleaseBody,
 ) -> Result<TaskLine, FleetError> {
     if let Some(standing) = held_or_ended(tx, call, named, &[TaskState::Ready])? {
-        let said = text::note(release.reason.as_deref()).map(|reason| format!(": {reason}"));
+        let said = validate::note(release.reason.as_deref()).map(|reason| format!(": {reason}"));
         let reason = Some(format!("given back{}", said.unwrap_or_default()));
-        let next = Next { by_agent: true, reason, ..Next::to(TaskState::Ready, &standing) };
-        step::go(tx, call, &standing, &next, "")?;
+        let next = TaskTransition {
+            by_agent: true,
+            reason,
+            ..TaskTransition::to(TaskState::Ready, &standing)
+        };
+        transition::apply(tx, call, &standing, &next, "")?;
         if let Some(until) = limit(&standing, call) {
-            // The next agent would meet the same limit.
-            let given_back = step::standing(tx, named.task)?;
+            // The next agent would run into the same limit.
+            let given_back = transition::load_task(tx, named.task)?;
             let next = limited(&given_back, until, LIMITED.to_owned());
-            step::go(tx, call, &given_back, &next, "")?;
+            transition::apply(tx, call, &given_back, &next, "")?;
         }
-        seen(tx, call, named.agent)?;
+        set_last_seen(tx, call, named.agent)?;
     }
     tasks::one_line(tx, call, named.task)
 }

@@ -1,104 +1,104 @@
-//! What can go wrong with the fleet.
+//! Errors of the methods of [`crate::Fleet`].
 
 use fairgate_store::StoreError;
 
 use crate::state::{AgentState, TaskState};
 
-/// Why the fleet did not do what it was asked. Nothing was changed.
+/// Error of a method of [`crate::Fleet`]. The method changed nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
-    /// There is nothing of that name.
+    /// Nothing with this id exists.
     #[error("there is no {what} {id:?}")]
     NotFound {
-        /// `project`, `task`, `agent`, `workspace` or `tenant`.
+        /// Kind of the missing thing: `project`, `task`, `agent`, `workspace` or `tenant`.
         what: &'static str,
-        /// Its id.
+        /// Id that was looked up.
         id: String,
     },
-    /// There is one of that name already.
+    /// Something of this kind with this id exists already.
     #[error("there is a {what} {id:?} already")]
     Exists {
-        /// `project`, `task`, `agent` or `workspace`.
+        /// Kind of the existing thing: `project`, `task`, `agent` or `workspace`.
         what: &'static str,
-        /// Its id.
+        /// Id that is taken.
         id: String,
     },
-    /// It is in use.
+    /// The project, task or workspace is in use, so it was neither changed nor removed.
     #[error("{what} {id:?} is in use: {by}")]
     InUse {
-        /// `project`, `task`, `agent` or `workspace`.
+        /// Kind of the thing in use: `project`, `task` or `workspace`.
         what: &'static str,
-        /// Its id.
+        /// Id of the thing in use.
         id: String,
-        /// By what.
+        /// Description of the object that uses it, and of what the caller can do.
         by: String,
     },
-    /// A field has a value that it may not have.
+    /// A field has an invalid value.
     #[error("{field}: {problem}")]
     Invalid {
-        /// The field, from the request's root: `tasks[3].needs[0]`.
+        /// Path of the field from the request's root, such as `tasks[3].needs[0]`.
         field: String,
-        /// What is wrong with it, and what would be right.
+        /// Explanation of the problem and of the values that are allowed.
         problem: String,
     },
-    /// A field names something that is not there.
+    /// A field names something that does not exist.
     #[error("{field}: {problem}")]
     Unknown {
-        /// The field, from the request's root: `tasks[3].needs[0]`.
+        /// Path of the field from the request's root, such as `tasks[3].needs[0]`.
         field: String,
-        /// What is not there.
+        /// Description of the missing thing.
         problem: String,
     },
-    /// A field names a project that is finished.
+    /// A field names an archived project.
     #[error("{field}: project {project:?} is ARCHIVED; set its status to ACTIVE first")]
     Archived {
-        /// The field, from the request's root: `tasks[3].project`.
+        /// Path of the field from the request's root, such as `tasks[3].project`.
         field: String,
-        /// The project.
+        /// Id of the archived project.
         project: String,
     },
-    /// A moment that must be to come has passed.
+    /// The value of a field is a moment in the past, and must be one in the future.
     #[error("{field}: has passed; {hint}")]
     Passed {
-        /// The field.
+        /// Name of the field with the moment.
         field: &'static str,
-        /// What can be done instead.
+        /// Advice on what to send instead.
         hint: &'static str,
     },
-    /// A task cannot go from one state to the other.
+    /// The state machine does not allow this transition.
     #[error("task {task:?} is {from} and cannot become {to}: {hint}")]
     Transition {
-        /// The task.
+        /// Id of the task.
         task: String,
-        /// Where it stands.
+        /// Current state of the task.
         from: TaskState,
-        /// Where it was to go.
+        /// State that the call asked for.
         to: TaskState,
-        /// What can be done instead.
+        /// Advice on what to do instead.
         hint: String,
     },
-    /// Tasks would wait for each other.
+    /// Tasks would wait for each other. Contains the ids of the tasks along the cycle; the last id equals the first.
     #[error("needs: these tasks would wait for each other: {}", .0.join(" → "))]
     Cycle(Vec<String>),
-    /// The agent does not hold the task any more: its lease ran out or was taken from it.
+    /// The agent no longer holds the task: its lease ran out, or the task was taken from it.
     #[error("task {task:?} is no longer yours: {why}")]
     LeaseLost {
-        /// The task.
+        /// Id of the task.
         task: String,
-        /// Who has it now, or what became of it.
+        /// Explanation that names the current holder or the task's state.
         why: String,
     },
-    /// The agent may not do this now.
+    /// The agent is paused, retired or missing, so it gets no task.
     #[error("agent {agent:?} {why}")]
     Agent {
-        /// The agent.
+        /// Id of the agent.
         agent: String,
-        /// Its state, which is what forbids it.
+        /// State of the agent at the time of the error; a missing agent counts as retired.
         state: AgentState,
-        /// Why.
+        /// End of the error message, which follows the agent's name, such as `is PAUSED`.
         why: String,
     },
-    /// The database.
+    /// The database failed, or the store is closed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

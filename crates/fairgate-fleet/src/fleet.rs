@@ -1,4 +1,8 @@
-//! The handle that shells call. Each call is one transaction.
+//! The handle through which the gateway and the command line use the fleet. Each call is one transaction.
+//!
+//! The fleet changes one transaction at a time, over all processes. SQLite has one writer; on PostgreSQL each
+//! transaction that changes the fleet first locks the one row of the table `fleet`. Tasks take minutes, so a lock of
+//! milliseconds does not matter. In return, two servers cannot assign a task twice or exceed a cap, a budget or a lock.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -6,36 +10,39 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fairgate_money::UnixMicros;
-use fairgate_store::{Keep, KeyHash, Store, StoreError, TaskClaim, Transaction};
+use fairgate_store::{KeyHash, Store, StoreError, TaskClaim, Transaction, TransactionDurability};
 use tokio::sync::Notify;
 
-use crate::call::Call;
-use crate::claims::Named;
-use crate::dispatch::Dispatch;
+use crate::call_context::CallContext;
+use crate::claims::ClaimRef;
 use crate::error::FleetError;
+use crate::explain::ExplanationScope;
 use crate::model::*;
-use crate::why::ForWhom;
-use crate::{actions, add, agents, calls, claims, logs, projects, tasks, view, why, workspaces};
+use crate::round_loop::RoundLoop;
+use crate::{
+    add_tasks, agents, claims, explain, fleet_view, model_calls, projects, task_actions, task_logs,
+    tasks, workspaces,
+};
 
-/// What a call of [`Fleet`] returns: a future, boxed, so that it is compiled once, in this crate.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, FleetError>> + Send + 'a>>;
+/// Future that the methods of [`Fleet`] return. The future is boxed, so that its code is compiled once, in this crate.
+pub type FleetFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, FleetError>> + Send + 'a>>;
 
-/// Where the fleet has its time from.
-pub trait Clock: Send + Sync + std::fmt::Debug {
-    /// The moment that it is.
+/// Source of the current time for the fleet.
+pub trait FleetClock: Send + Sync + std::fmt::Debug {
+    /// Returns the current wall-clock time.
     fn now(&self) -> UnixMicros;
 
-    /// The time since some moment, which goes on as time passes, whatever the clock is set to.
+    /// Returns the time since a fixed moment. This time advances steadily, even when the wall clock is set.
     fn steady(&self) -> Duration {
         Duration::from_micros(u64::try_from(self.now().0).unwrap_or(0))
     }
 }
 
-/// The system's clock.
+/// Clock of the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 
-impl Clock for SystemClock {
+impl FleetClock for SystemClock {
     fn now(&self) -> UnixMicros {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         UnixMicros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
@@ -47,24 +54,25 @@ impl Clock for SystemClock {
     }
 }
 
-/// How a fleet behaves.
+/// Options of a fleet.
 #[derive(Clone, Debug)]
 pub struct FleetOptions {
-    /// How long usage counts.
+    /// Length of the rolling window over which the usage of projects is counted.
     pub window: Duration,
-    /// What all projects may use in the window together, in tokens.
+    /// Budget of all projects together in one window, in tokens; no limit if `None`.
     pub budget: Option<u64>,
-    /// Whether a project that completed nothing in the window goes before those that did.
+    /// If true, projects without a completed task in the window get agents before all other projects.
     pub min_task_guarantee: bool,
-    /// What a task is expected to use where neither it nor its project's past says, in tokens.
+    /// Expected usage of a task, in tokens, if the task has no estimate and its project has not learned one.
     pub default_estimate: u64,
-    /// How long an agent holds a task without a sign of life.
+    /// Time without a heartbeat after which an agent loses its task.
     pub lease: Duration,
-    /// The pause after a first failure, and the longest; it doubles in between.
+    /// Pause of a task after its first failure, and its longest pause. The pause doubles with every failure up to the
+    /// longest.
     pub backoff: (Duration, Duration),
-    /// How many bytes of what a claim prints are kept.
+    /// Largest size of the log of one claim, in bytes. If a log grows beyond this size, its oldest bytes are dropped.
     pub log_bytes_max: u64,
-    /// The folder of the journal of rounds; none where absent.
+    /// Folder of the journal of rounds; no journal is written if `None`.
     pub journal: Option<std::path::PathBuf>,
 }
 
@@ -83,142 +91,148 @@ impl Default for FleetOptions {
     }
 }
 
-/// A handle to the fleet. Cheap to clone; all clones are one fleet.
+/// Handle to the fleet. Cheap to clone; all clones share one fleet.
 #[derive(Clone, Debug)]
 pub struct Fleet {
-    inner: Arc<Inner>,
+    inner: Arc<FleetInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct FleetInner {
     store: Store,
-    clock: Arc<dyn Clock>,
+    clock: Arc<dyn FleetClock>,
     options: Arc<FleetOptions>,
-    /// Told after every change that may let a task start.
+    /// Wakes the loop that runs the rounds after every change that may let a task start.
     changed: Arc<Notify>,
-    dispatch: Arc<Dispatch>,
+    dispatch: Arc<RoundLoop>,
 }
 
-/// The rounds so far that had agents to serve.
+/// Statistics of the rounds so far in which at least one agent waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rounds {
-    /// How many.
+pub struct RoundStats {
+    /// Number of rounds in which at least one agent waited.
     pub with_agents: u64,
-    /// How long they took together, the database included.
+    /// Total duration of the counted rounds, including the time for SQL statements.
     pub time: Duration,
-    /// The most statements that one of them made.
+    /// Largest number of SQL statements in one of the counted rounds.
     pub statements_most: u64,
 }
 
-/// An agent that has shown its token.
+/// Agent that has been authenticated.
 #[derive(Clone)]
 pub struct AgentId {
-    /// Its name.
+    /// Name of the agent.
     pub id: String,
-    /// What its task keys are made from: derived from its token, which is kept nowhere.
+    /// Secret from which the agent's task keys are derived. The secret itself is derived from the agent's token, which
+    /// is stored nowhere.
     pub seed: [u8; 32],
-    /// The hash of the token that it has shown: it is given no task once it has another token. Absent where somebody else
-    /// answers for who it is.
+    /// Hash of the token with which the agent authenticated. If the agent's token has been replaced since, the agent
+    /// gets no task. `None` if the caller vouches for the agent's identity.
     pub token: Option<KeyHash>,
 }
 
 impl Fleet {
-    /// The fleet in this store.
-    pub fn new(store: Store, clock: Arc<dyn Clock>, options: FleetOptions) -> Self {
+    /// Creates a handle to the fleet in this store. No round is run until [`Fleet::run`] is polled.
+    pub fn new(store: Store, clock: Arc<dyn FleetClock>, options: FleetOptions) -> Self {
         let (options, changed) = (Arc::new(options), Arc::new(Notify::new()));
-        let dispatch = Arc::new(Dispatch::new(&options, Arc::clone(&changed)));
-        Self { inner: Arc::new(Inner { store, clock, options, changed, dispatch }) }
+        let dispatch = Arc::new(RoundLoop::new(&options, Arc::clone(&changed)));
+        Self { inner: Arc::new(FleetInner { store, clock, options, changed, dispatch }) }
     }
 
-    fn call(&self, actor: String) -> impl FnOnce() -> Call + Send + 'static {
+    fn call(&self, actor: String) -> impl FnOnce() -> CallContext + Send + 'static {
         let (clock, options) = (self.inner.clock.clone(), self.inner.options.clone());
-        move || Call { now: clock.now(), actor, options }
+        move || CallContext { now: clock.now(), actor, options }
     }
 
-    /// Runs one transaction.
+    /// Runs `work` in one transaction that may change the fleet.
     fn transact<'a, T: Send + 'static>(
         &'a self,
-        keep: Keep,
+        keep: TransactionDurability,
         actor: String,
-        work: impl FnOnce(&mut dyn Transaction, &Call) -> Result<T, FleetError> + Send + 'static,
-    ) -> Answer<'a, T> {
-        // The time is taken when the transaction's turn has come.
+        work: impl FnOnce(&mut dyn Transaction, &CallContext) -> Result<T, FleetError> + Send + 'static,
+    ) -> FleetFuture<'a, T> {
+        // The clock is read inside the transaction, which may have waited for others.
         let call = self.call(actor);
         self.inner.store.transact(keep, move |tx| work(tx, &call()))
     }
 
-    /// Changes something that may let a task start, and tells the loop.
+    /// Runs a change that may let a task start, and then wakes the loop that runs the rounds.
     fn change<'a, T: Send + 'static>(
         &'a self,
         actor: String,
-        work: impl FnOnce(&mut dyn Transaction, &Call) -> Result<T, FleetError> + Send + 'static,
-    ) -> Answer<'a, T> {
+        work: impl FnOnce(&mut dyn Transaction, &CallContext) -> Result<T, FleetError> + Send + 'static,
+    ) -> FleetFuture<'a, T> {
         Box::pin(async move {
-            let done = self.transact(Keep::ThroughPowerLoss, actor, work).await?;
+            let done = self.transact(TransactionDurability::ThroughPowerLoss, actor, work).await?;
             self.inner.changed.notify_one();
             Ok(done)
         })
     }
 
-    /// Ends a claim as its agent says.
+    /// Runs an operation with which an agent ends its claim.
     fn end<'a, T: Send + 'static>(
         &'a self,
         agent: &AgentId,
         task: &str,
         epoch: u64,
-        work: impl FnOnce(&mut dyn Transaction, &Call, Named<'_>) -> Result<T, FleetError>
+        work: impl FnOnce(&mut dyn Transaction, &CallContext, ClaimRef<'_>) -> Result<T, FleetError>
         + Send
         + 'static,
-    ) -> Answer<'a, T> {
+    ) -> FleetFuture<'a, T> {
         let (agent, task) = (agent.id.clone(), task.to_owned());
-        self.heard(self.change(format!("agent:{agent}"), move |tx, call| {
-            work(tx, call, Named { agent: &agent, task: &task, epoch })
+        self.report_write_failure(self.change(format!("agent:{agent}"), move |tx, call| {
+            work(tx, call, ClaimRef { agent: &agent, task: &task, epoch })
         }))
     }
 
-    /// Takes what an agent says of a claim that goes on.
-    fn hear<'a, T: Send + 'static>(
+    /// Runs an operation of an agent after which its claim continues.
+    fn update_claim<'a, T: Send + 'static>(
         &'a self,
         agent: &AgentId,
         task: &str,
         epoch: u64,
-        work: impl FnOnce(&mut dyn Transaction, &Call, Named<'_>) -> Result<T, FleetError>
+        work: impl FnOnce(&mut dyn Transaction, &CallContext, ClaimRef<'_>) -> Result<T, FleetError>
         + Send
         + 'static,
-    ) -> Answer<'a, T> {
+    ) -> FleetFuture<'a, T> {
         let (agent, task) = (agent.id.clone(), task.to_owned());
-        self.heard(self.transact(Keep::ThroughKill, format!("agent:{agent}"), move |tx, call| {
-            work(tx, call, Named { agent: &agent, task: &task, epoch })
-        }))
+        self.report_write_failure(self.transact(
+            TransactionDurability::ThroughKill,
+            format!("agent:{agent}"),
+            move |tx, call| work(tx, call, ClaimRef { agent: &agent, task: &task, epoch }),
+        ))
     }
 
-    /// Tells the loop where the database did not take what an agent said.
-    fn heard<'a, T: Send + 'a>(&'a self, said: Answer<'a, T>) -> Answer<'a, T> {
+    /// Tells the loop that runs the rounds if the database could not write an operation of an agent.
+    fn report_write_failure<'a, T: Send + 'a>(
+        &'a self,
+        said: FleetFuture<'a, T>,
+    ) -> FleetFuture<'a, T> {
         Box::pin(async move {
             let said = said.await;
             if matches!(said, Err(FleetError::Store(StoreError::Database(_) | StoreError::Full(_))))
             {
-                self.inner.dispatch.not_heard();
+                self.inner.dispatch.set_write_failed();
             }
             said
         })
     }
 
-    /// Looks at something, as it is at one moment.
+    /// Runs a read-only transaction.
     fn look<'a, T: Send + 'static>(
         &'a self,
-        work: impl FnOnce(&mut dyn Transaction, &Call) -> Result<T, FleetError> + Send + 'static,
-    ) -> Answer<'a, T> {
+        work: impl FnOnce(&mut dyn Transaction, &CallContext) -> Result<T, FleetError> + Send + 'static,
+    ) -> FleetFuture<'a, T> {
         let call = self.call(String::new());
         self.inner.store.inspect(move |tx| work(tx, &call()))
     }
 
-    /// Makes a project.
+    /// Adds a project, and returns it.
     pub fn add_project<'a>(
         &'a self,
         actor: &'a str,
         project: NewProject,
-    ) -> Answer<'a, ProjectView> {
+    ) -> FleetFuture<'a, ProjectView> {
         Box::pin(async move {
             let id = project.id.clone();
             self.change(actor.to_owned(), move |tx, call| projects::add(tx, call, project)).await?;
@@ -226,13 +240,13 @@ impl Fleet {
         })
     }
 
-    /// Changes a project.
+    /// Changes those fields of a project that the patch sets.
     pub fn patch_project<'a>(
         &'a self,
         actor: &'a str,
         id: &'a str,
         patch: ProjectPatch,
-    ) -> Answer<'a, ProjectView> {
+    ) -> FleetFuture<'a, ProjectView> {
         Box::pin(async move {
             let of = id.to_owned();
             self.change(actor.to_owned(), move |tx, call| projects::patch(tx, call, &of, patch))
@@ -241,180 +255,203 @@ impl Fleet {
         })
     }
 
-    /// The projects, in the order in which they were made; of one tenant where it is named.
-    pub fn projects<'a>(&'a self, tenant: Option<&'a str>) -> Answer<'a, Vec<ProjectView>> {
+    /// Returns the projects of `tenant`, or all projects if `tenant` is `None`, in the order of their creation.
+    pub fn projects<'a>(&'a self, tenant: Option<&'a str>) -> FleetFuture<'a, Vec<ProjectView>> {
         let tenant = tenant.map(str::to_owned);
-        self.look(move |tx, call| view::projects(tx, call, tenant.as_deref()))
+        self.look(move |tx, call| fleet_view::projects(tx, call, tenant.as_deref()))
     }
 
-    /// A project.
-    pub fn project<'a>(&'a self, id: &'a str) -> Answer<'a, ProjectView> {
+    /// Returns the project with this id.
+    pub fn project<'a>(&'a self, id: &'a str) -> FleetFuture<'a, ProjectView> {
         let id = id.to_owned();
-        self.look(move |tx, call| view::project(tx, call, &id))
+        self.look(move |tx, call| fleet_view::project(tx, call, &id))
     }
 
-    /// Makes tasks, all or none.
-    pub fn add_tasks<'a>(&'a self, actor: &'a str, tasks: NewTasks) -> Answer<'a, AddedTasks> {
+    /// Adds all of the tasks, or none if one is invalid. With `dry_run` the tasks are checked and nothing is written.
+    pub fn add_tasks<'a>(&'a self, actor: &'a str, tasks: NewTasks) -> FleetFuture<'a, AddedTasks> {
         match tasks.dry_run {
             true => {
                 let call = self.call(actor.to_owned());
-                self.inner.store.inspect(move |tx| add::add(tx, &call(), tasks))
+                self.inner.store.inspect(move |tx| add_tasks::add(tx, &call(), tasks))
             }
-            false => self.change(actor.to_owned(), move |tx, call| add::add(tx, call, tasks)),
+            false => self.change(actor.to_owned(), move |tx, call| add_tasks::add(tx, call, tasks)),
         }
     }
 
-    /// Tasks, in the order in which they were made.
-    pub fn tasks<'a>(&'a self, query: TaskQuery) -> Answer<'a, Vec<TaskLine>> {
+    /// Returns the tasks that match the query, in the order of their creation.
+    pub fn tasks<'a>(&'a self, query: TaskQuery) -> FleetFuture<'a, Vec<TaskLine>> {
         self.look(move |tx, call| tasks::list(tx, call, &query))
     }
 
-    /// A task.
-    pub fn task<'a>(&'a self, id: &'a str) -> Answer<'a, TaskView> {
+    /// Returns the task with this id, with its history and dependencies.
+    pub fn task<'a>(&'a self, id: &'a str) -> FleetFuture<'a, TaskView> {
         let id = id.to_owned();
         self.look(move |tx, call| tasks::view(tx, call, &id))
     }
 
-    /// A task as a list shows it.
-    pub fn task_line<'a>(&'a self, id: &'a str) -> Answer<'a, TaskLine> {
+    /// Returns the task with this id, with only those fields that a list of tasks shows.
+    pub fn task_line<'a>(&'a self, id: &'a str) -> FleetFuture<'a, TaskLine> {
         let id = id.to_owned();
         self.look(move |tx, call| tasks::one(tx, call, &id))
     }
 
-    /// The task that an agent holds.
-    pub fn held_by<'a>(&'a self, agent: &'a AgentId) -> Answer<'a, Option<TaskLine>> {
+    /// Returns the task that an agent holds, or `None` if the agent holds no task.
+    pub fn held_by<'a>(&'a self, agent: &'a AgentId) -> FleetFuture<'a, Option<TaskLine>> {
         let agent = agent.id.clone();
         self.look(move |tx, call| Ok(tasks::held_by(tx, call, &agent)?))
     }
 
-    /// Changes a task that no agent holds.
+    /// Changes a task that no agent holds and that is not completed.
     pub fn patch_task<'a>(
         &'a self,
         actor: &'a str,
         id: &'a str,
         patch: TaskPatch,
-    ) -> Answer<'a, TaskView> {
+    ) -> FleetFuture<'a, TaskView> {
         let id = id.to_owned();
         self.change(actor.to_owned(), move |tx, call| tasks::patch(tx, call, &id, patch))
     }
 
-    /// Does with a task what a person asks for.
+    /// Applies an operator's action to a task.
     pub fn act<'a>(
         &'a self,
         actor: &'a str,
         id: &'a str,
         action: TaskAction,
-    ) -> Answer<'a, TaskView> {
+    ) -> FleetFuture<'a, TaskView> {
         let id = id.to_owned();
-        self.change(actor.to_owned(), move |tx, call| actions::act(tx, call, &id, action))
+        self.change(actor.to_owned(), move |tx, call| {
+            task_actions::apply_action(tx, call, &id, action)
+        })
     }
 
-    /// Why a task stands where it does.
-    pub fn why<'a>(&'a self, id: &'a str) -> Answer<'a, Why> {
-        self.why_for(id, ForWhom::Everything)
+    /// Explains why a task is in its state.
+    pub fn why<'a>(&'a self, id: &'a str) -> FleetFuture<'a, TaskExplanation> {
+        self.why_for(id, ExplanationScope::Everything)
     }
 
-    /// Why a task stands where it does, for somebody who may see what belongs to the task's tenant: no project or task of
-    /// another tenant is named.
-    pub fn why_within_tenant<'a>(&'a self, id: &'a str) -> Answer<'a, Why> {
-        self.why_for(id, ForWhom::ItsTenant)
+    /// Explains why a task is in its state, without naming projects or tasks of other tenants.
+    pub fn why_within_tenant<'a>(&'a self, id: &'a str) -> FleetFuture<'a, TaskExplanation> {
+        self.why_for(id, ExplanationScope::ItsTenant)
     }
 
-    fn why_for<'a>(&'a self, id: &'a str, for_whom: ForWhom) -> Answer<'a, Why> {
+    fn why_for<'a>(
+        &'a self,
+        id: &'a str,
+        for_whom: ExplanationScope,
+    ) -> FleetFuture<'a, TaskExplanation> {
         let (id, waiting) = (id.to_owned(), self.inner.dispatch.waiters.names());
-        self.look(move |tx, call| why::of(tx, call, &id, &waiting, for_whom))
+        self.look(move |tx, call| explain::of(tx, call, &id, &waiting, for_whom))
     }
 
-    /// What a task's command printed, from a byte on; of its last claim where none is named.
+    /// Returns a page of the log of a claim, starting at `first_byte`. If `epoch` is `None`, this is the task's latest
+    /// claim.
     pub fn log<'a>(
         &'a self,
         task: &'a str,
         epoch: Option<u64>,
         first_byte: u64,
-    ) -> Answer<'a, LogPage> {
+    ) -> FleetFuture<'a, LogPage> {
         let task = task.to_owned();
-        self.look(move |tx, _| logs::page(tx, &task, epoch, first_byte))
+        self.look(move |tx, _| task_logs::page(tx, &task, epoch, first_byte))
     }
 
-    /// Makes an agent and its token.
-    pub fn add_agent<'a>(&'a self, actor: &'a str, agent: NewAgent) -> Answer<'a, AgentWithToken> {
+    /// Adds an agent, and returns the agent with its token, which is shown only this once.
+    pub fn add_agent<'a>(
+        &'a self,
+        actor: &'a str,
+        agent: NewAgent,
+    ) -> FleetFuture<'a, AgentWithToken> {
         self.change(actor.to_owned(), move |tx, call| agents::add(tx, call, agent))
     }
 
-    /// Changes an agent.
+    /// Changes those fields of an agent that the patch sets.
     pub fn patch_agent<'a>(
         &'a self,
         actor: &'a str,
         id: &'a str,
         patch: AgentPatch,
-    ) -> Answer<'a, AgentView> {
+    ) -> FleetFuture<'a, AgentView> {
         let id = id.to_owned();
         self.change(actor.to_owned(), move |tx, call| agents::patch(tx, call, &id, patch))
     }
 
-    /// Gives an agent a new token; the old one opens nothing from now on.
-    pub fn rotate_agent<'a>(&'a self, actor: &'a str, id: &'a str) -> Answer<'a, AgentWithToken> {
+    /// Replaces an agent's token. The old token stops working at once.
+    pub fn rotate_agent<'a>(
+        &'a self,
+        actor: &'a str,
+        id: &'a str,
+    ) -> FleetFuture<'a, AgentWithToken> {
         let id = id.to_owned();
         self.change(actor.to_owned(), move |tx, call| agents::rotate(tx, call, &id))
     }
 
-    /// The agents, by name.
-    pub fn agents<'a>(&'a self) -> Answer<'a, Vec<AgentView>> {
+    /// Returns all agents, ordered by name.
+    pub fn agents<'a>(&'a self) -> FleetFuture<'a, Vec<AgentView>> {
         self.look(|tx, _| Ok(agents::list(tx)?))
     }
 
-    /// Makes a workspace.
+    /// Adds a workspace to a project.
     pub fn add_workspace<'a>(
         &'a self,
         actor: &'a str,
         workspace: NewWorkspace,
-    ) -> Answer<'a, WorkspaceView> {
+    ) -> FleetFuture<'a, WorkspaceView> {
         self.change(actor.to_owned(), move |tx, call| workspaces::add(tx, call, workspace))
     }
 
-    /// Removes a workspace that no task holds.
-    pub fn remove_workspace<'a>(&'a self, actor: &'a str, id: &'a str) -> Answer<'a, ()> {
+    /// Removes a workspace. Fails if a task holds the workspace, or if an open task must run in it.
+    pub fn remove_workspace<'a>(&'a self, actor: &'a str, id: &'a str) -> FleetFuture<'a, ()> {
         let id = id.to_owned();
         self.change(actor.to_owned(), move |tx, call| workspaces::remove(tx, call, &id))
     }
 
-    /// The workspaces, by name; of one project where it is named.
-    pub fn workspaces<'a>(&'a self, project: Option<&'a str>) -> Answer<'a, Vec<WorkspaceView>> {
+    /// Returns the workspaces of `project`, or all workspaces if `project` is `None`, ordered by name.
+    pub fn workspaces<'a>(
+        &'a self,
+        project: Option<&'a str>,
+    ) -> FleetFuture<'a, Vec<WorkspaceView>> {
         let project = project.map(str::to_owned);
         self.look(move |tx, _| workspaces::list(tx, project.as_deref()))
     }
 
-    /// The fleet as a whole.
-    pub fn view<'a>(&'a self) -> Answer<'a, FleetView> {
+    /// Returns an overview of the whole fleet.
+    pub fn view<'a>(&'a self) -> FleetFuture<'a, FleetView> {
         let waiting = self.inner.dispatch.waiters.names();
-        self.look(move |tx, call| view::fleet(tx, call, &waiting))
+        self.look(move |tx, call| fleet_view::fleet(tx, call, &waiting))
     }
 
-    /// The agent whose token this is.
-    pub fn agent<'a>(&'a self, token: &'a str) -> Answer<'a, Option<AgentId>> {
+    /// Returns the agent that this token belongs to, or `None` if no agent has this token.
+    pub fn agent<'a>(&'a self, token: &'a str) -> FleetFuture<'a, Option<AgentId>> {
         let token = token.to_owned();
         self.look(move |tx, _| agents::of_token(tx, &token))
     }
 
-    /// A task for an agent, once there is one; none when the wait is over. An agent that holds a task is given that one again.
-    pub fn claim<'a>(&'a self, agent: &'a AgentId, wait: Duration) -> Answer<'a, Option<Claim>> {
+    /// Waits up to `wait` for a task, and returns `None` if there was none. An agent that already holds a task gets the
+    /// same task again.
+    pub fn claim<'a>(
+        &'a self,
+        agent: &'a AgentId,
+        wait: Duration,
+    ) -> FleetFuture<'a, Option<Claim>> {
         Box::pin(self.inner.dispatch.claim(agent, wait))
     }
 
-    /// A sign of life.
+    /// Renews the lease of a claim.
     pub fn heartbeat<'a>(
         &'a self,
         agent: &'a AgentId,
         task: &'a str,
         epoch: u64,
-        heartbeat: Heartbeat,
-    ) -> Answer<'a, Held> {
-        self.hear(agent, task, epoch, move |tx, call, named| {
+        heartbeat: TaskHeartbeatBody,
+    ) -> FleetFuture<'a, TaskLeaseBody> {
+        self.update_claim(agent, task, epoch, move |tx, call, named| {
             claims::heartbeat(tx, call, named, &heartbeat)
         })
     }
 
-    /// Keeps what a claim's command printed. Bytes that were sent before are left out; says which byte comes next.
+    /// Appends bytes to the log of a claim, and returns the number of the byte that should follow. Bytes that were
+    /// received before are ignored.
     pub fn append_log<'a>(
         &'a self,
         agent: &'a AgentId,
@@ -422,119 +459,125 @@ impl Fleet {
         epoch: u64,
         first_byte: u64,
         bytes: Vec<u8>,
-    ) -> Answer<'a, u64> {
-        self.hear(agent, task, epoch, move |tx, call, named| {
-            logs::append(tx, call, named, first_byte, &bytes)
+    ) -> FleetFuture<'a, u64> {
+        self.update_claim(agent, task, epoch, move |tx, call, named| {
+            task_logs::append(tx, call, named, first_byte, &bytes)
         })
     }
 
-    /// Removes what the commands of some tasks printed that ended before a moment; says of how many tasks, 0 where there are
-    /// no more.
-    pub fn forget_logs(&self, before: UnixMicros) -> Answer<'_, u64> {
-        self.transact(Keep::ThroughKill, "fleet".to_owned(), move |tx, _| {
-            Ok(logs::forget(tx, before)?)
+    /// Deletes the logs of at most 50 tasks that ended before a moment, and returns the number of these tasks. To
+    /// delete all such logs, repeat the call until the result is 0.
+    pub fn forget_logs(&self, before: UnixMicros) -> FleetFuture<'_, u64> {
+        self.transact(TransactionDurability::ThroughKill, "fleet".to_owned(), move |tx, _| {
+            Ok(task_logs::forget(tx, before)?)
         })
     }
 
-    /// Ends a task well. Saying it twice is no error.
+    /// Ends a claim because its task is completed. Repeating the call is not an error.
     pub fn complete<'a>(
         &'a self,
         agent: &'a AgentId,
         task: &'a str,
         epoch: u64,
-        completion: Completion,
-    ) -> Answer<'a, TaskLine> {
+        completion: TaskCompletionBody,
+    ) -> FleetFuture<'a, TaskLine> {
         self.end(agent, task, epoch, move |tx, call, named| {
             claims::complete(tx, call, named, &completion)
         })
     }
 
-    /// Ends a claim badly: the task is tried again, waits, or is blocked. Saying it twice is no error.
+    /// Ends a claim because its task failed. The task is retried later, waits until a provider's limit ends, or is
+    /// blocked. Repeating the call is not an error.
     pub fn fail<'a>(
         &'a self,
         agent: &'a AgentId,
         task: &'a str,
         epoch: u64,
-        failure: Failure,
-    ) -> Answer<'a, TaskLine> {
+        failure: TaskFailureBody,
+    ) -> FleetFuture<'a, TaskLine> {
         self.end(agent, task, epoch, move |tx, call, named| claims::fail(tx, call, named, &failure))
     }
 
-    /// Asks a person something, and frees the agent. Saying it twice is no error.
+    /// Ends a claim with a question to an operator. The task waits for the answer, and the agent is free for other
+    /// tasks. Repeating the call is not an error.
     pub fn ask<'a>(
         &'a self,
         agent: &'a AgentId,
         task: &'a str,
         epoch: u64,
-        question: Question,
-    ) -> Answer<'a, TaskLine> {
+        question: TaskQuestionBody,
+    ) -> FleetFuture<'a, TaskLine> {
         self.end(agent, task, epoch, move |tx, call, named| claims::ask(tx, call, named, &question))
     }
 
-    /// Gives a task back unharmed. Saying it twice is no error.
+    /// Ends a claim and gives its task back, without counting a failure. Repeating the call is not an error.
     pub fn release<'a>(
         &'a self,
         agent: &'a AgentId,
         task: &'a str,
         epoch: u64,
-        release: Release,
-    ) -> Answer<'a, TaskLine> {
+        release: TaskReleaseBody,
+    ) -> FleetFuture<'a, TaskLine> {
         self.end(agent, task, epoch, move |tx, call, named| {
             claims::release(tx, call, named, &release)
         })
     }
 
-    /// Notes that a provider's limit stops the calls of a claim until then. Where its agent fails the task or gives it back before
-    /// that, the task waits until then, and it counts as no failure.
-    pub fn note_limit<'a>(&'a self, claim: &TaskClaim, until: UnixMicros) -> Answer<'a, ()> {
+    /// Records that a provider's limit stops the model calls of a claim until `until`. If the agent fails or releases
+    /// the task before that time, the task waits until then, and no failure is counted.
+    pub fn note_limit<'a>(&'a self, claim: &TaskClaim, until: UnixMicros) -> FleetFuture<'a, ()> {
         let claim = claim.clone();
-        self.transact(Keep::ThroughKill, "fleet".to_owned(), move |tx, _| {
+        self.transact(TransactionDurability::ThroughKill, "fleet".to_owned(), move |tx, _| {
             claims::note_limit(tx, &claim, until)
         })
     }
 
-    /// Whose a task key is, where its claim is in force.
-    pub fn task_key<'a>(&'a self, hash: KeyHash) -> Answer<'a, Option<TaskKey>> {
+    /// Returns the claim that a task key belongs to, or `None` if that claim is over.
+    pub fn task_key<'a>(&'a self, hash: KeyHash) -> FleetFuture<'a, Option<TaskKey>> {
         self.look(move |tx, _| Ok(agents::of_task_key(tx, hash)?))
     }
 
-    /// The tasks that these requests to models are made for, by request; those that are made for none, or are over, are left
-    /// out.
-    pub fn tasks_of_calls(&self, requests: Vec<String>) -> Answer<'_, HashMap<String, String>> {
-        self.look(move |tx, _| Ok(calls::tasks_of(tx, &requests)?))
+    /// Maps requests in flight to the tasks for which they were made. Requests that belong to no task, or have ended,
+    /// are left out.
+    pub fn tasks_of_calls(
+        &self,
+        requests: Vec<String>,
+    ) -> FleetFuture<'_, HashMap<String, String>> {
+        self.look(move |tx, _| Ok(model_calls::tasks_of(tx, &requests)?))
     }
 
-    /// The rounds so far that had agents to serve.
-    pub fn rounds(&self) -> Rounds {
+    /// Returns the statistics of the rounds so far in which at least one agent waited.
+    pub fn rounds(&self) -> RoundStats {
         self.inner.dispatch.rounds()
     }
 
-    /// Runs the loop until it is stopped or the store is closed.
+    /// Runs the loop of rounds until [`Fleet::stop`] is called or the store is closed.
     pub fn run(&self) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
-        let Inner { store, clock, dispatch, .. } = &*self.inner;
+        let FleetInner { store, clock, dispatch, .. } = &*self.inner;
         Box::pin(Arc::clone(dispatch).run(store.clone(), Arc::clone(clock)))
     }
 
-    /// Ends the loop: agents that wait are told that there is no task, and the journal of rounds is written to its end before
-    /// [`Fleet::run`] returns. Belongs before the store is closed.
+    /// Ends the loop of rounds. Waiting agents get the answer that there is no task, and the journal of rounds is
+    /// flushed before [`Fleet::run`] returns. Must be called before the store is closed.
     pub fn stop(&self) {
         self.inner.dispatch.stop();
     }
 
-    /// Lets the loop look at once at what was changed by somebody else than a call of this fleet, such as a call to a model that
-    /// was settled.
+    /// Wakes the loop of rounds after a change that was not made through this handle, such as the settlement of a
+    /// request.
     pub fn wake(&self) {
         self.inner.changed.notify_one();
     }
 
-    /// How many calls of the scheduler are missing in the journal of rounds, because it could not be written.
+    /// Returns the number of scheduler calls that are missing in the journal of rounds because they could not be
+    /// written.
     pub fn rounds_not_journaled(&self) -> u64 {
         self.inner.dispatch.not_journaled()
     }
 
-    /// The loop's own parts, for tests that make its steps.
+    /// Returns the state of the loop of rounds, for tests that run the steps of the loop themselves.
     #[cfg(test)]
-    pub(crate) fn dispatch(&self) -> &Dispatch {
+    pub(crate) fn dispatch(&self) -> &RoundLoop {
         &self.inner.dispatch
     }
 }

@@ -1,16 +1,18 @@
-//! Statements about many rows whose text does not depend on how many: the rows are one value, a JSON list of lists. Both
-//! databases keep such a statement prepared, and SQLite looks no placeholders up.
+//! SQL for statements about many rows. All rows are one parameter, a JSON list of lists, so the text of a statement
+//! does not depend on the number of rows. Both databases can then keep the statement prepared, and SQLite has no
+//! placeholders to look up.
 
-use fairgate_store::{Database, Value};
+use fairgate_store::{DatabaseKind, SqlValue};
 use serde_json::{Value as Json, json};
 
-/// Rows to be selected from, whose columns are `column1`, `column2`, …, each of its type; the value is a JSON list of lists.
-pub(crate) fn table(database: Database, place: usize, types: &[&str]) -> String {
+/// Returns a subquery over the parameter with the number `place`, which is a JSON list of lists. The columns of the
+/// subquery are named `column1`, `column2` and so on, and are cast to `types`.
+pub(crate) fn table(database: DatabaseKind, place: usize, types: &[&str]) -> String {
     let cell = |(number, kind): (usize, &&str)| match database {
-        Database::Sqlite => {
+        DatabaseKind::Sqlite => {
             format!("CAST(json_extract(e.value, '$[{number}]') AS {kind}) AS column{}", number + 1)
         }
-        Database::Postgres => {
+        DatabaseKind::Postgres => {
             format!("CAST(e.value ->> {number} AS {kind}) AS column{}", number + 1)
         }
     };
@@ -18,39 +20,39 @@ pub(crate) fn table(database: Database, place: usize, types: &[&str]) -> String 
     format!("(SELECT {} FROM {})", cells.join(", "), elements(database, place, ""))
 }
 
-/// A list of texts, to be looked for in: `id IN (…)`; the value is a JSON list.
-pub(crate) fn texts(database: Database, place: usize) -> String {
+/// Returns a subquery for `id IN (…)` over the parameter with the number `place`, which is a JSON list of texts.
+pub(crate) fn texts(database: DatabaseKind, place: usize) -> String {
     match database {
-        Database::Sqlite => format!("(SELECT e.value FROM {})", elements(database, place, "")),
-        Database::Postgres => {
+        DatabaseKind::Sqlite => format!("(SELECT e.value FROM {})", elements(database, place, "")),
+        DatabaseKind::Postgres => {
             format!("(SELECT e.value FROM {})", elements(database, place, "_text"))
         }
     }
 }
 
-fn elements(database: Database, place: usize, kind: &str) -> String {
+fn elements(database: DatabaseKind, place: usize, kind: &str) -> String {
     match database {
-        Database::Sqlite => format!("json_each(${place}) AS e"),
-        Database::Postgres => {
+        DatabaseKind::Sqlite => format!("json_each(${place}) AS e"),
+        DatabaseKind::Postgres => {
             format!("jsonb_array_elements{kind}(CAST(CAST(${place} AS TEXT) AS JSONB)) AS e(value)")
         }
     }
 }
 
-/// Bytes that were given as hexadecimal digits.
-pub(crate) fn unhex(database: Database, text: &str) -> String {
+/// Returns an SQL expression that decodes the hexadecimal digits of the expression `text` to bytes.
+pub(crate) fn unhex(database: DatabaseKind, text: &str) -> String {
     match database {
-        Database::Sqlite => format!("unhex({text})"),
-        Database::Postgres => format!("decode({text}, 'hex')"),
+        DatabaseKind::Sqlite => format!("unhex({text})"),
+        DatabaseKind::Postgres => format!("decode({text}, 'hex')"),
     }
 }
 
-/// The value of a list.
-pub(crate) fn value(rows: impl IntoIterator<Item = Json>) -> Value {
+/// Returns the parameter for [`table`]: the rows as a JSON list.
+pub(crate) fn value(rows: impl IntoIterator<Item = Json>) -> SqlValue {
     Json::Array(rows.into_iter().collect()).to_string().into()
 }
 
-/// The value of a list of texts.
-pub(crate) fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Value {
+/// Returns the parameter for [`texts`]: a JSON list of texts.
+pub(crate) fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> SqlValue {
     value(names.into_iter().map(|name| json!(name)))
 }

@@ -1,54 +1,54 @@
 //! The fleet: projects with tasks, agents that work on them, and the loop that gives every project its share.
 //!
-//! `model` says what there is, `state` what may become of it. `fleet` is the handle that shells call; each call is one
-//! transaction of the store. `round` is the loop's one step: what ran out ends, the snapshot is taken, `proportional`
-//! decides, the decision is applied, all in one transaction. Nothing here knows HTTP; nothing here decides who is owed
-//! most, which is `fairgate_core::proportional`'s.
+//! `model` has the types of the API, and `state` the state machine of a task. `fleet` is the handle that callers use;
+//! each call of a method is one transaction of the store. `round` is one step of the loop, in one transaction: expired
+//! leases and pauses end, a snapshot is loaded, `proportional` decides, and the decision is applied. No code of this
+//! crate knows HTTP. `fairgate_core::proportional` decides which project is furthest below its share.
 
-mod actions;
-mod activity;
-mod add;
+mod add_tasks;
 mod agents;
-mod call;
-mod calls;
+mod call_context;
+mod claim_waiters;
 mod claims;
-mod counted;
-mod dispatch;
+mod counting_transaction;
+mod dependency_cycle;
 mod error;
+mod explain;
 mod fleet;
-mod graph;
-mod history;
-mod journal;
+mod fleet_view;
+mod human_format;
 mod json_rows;
-mod keys;
-mod lapse;
-mod logs;
+mod lease_outage;
 mod model;
-mod pace;
+mod model_calls;
+mod project_account;
+mod project_baseline;
 mod projects;
-mod retry;
+mod retry_policy;
 mod round;
-mod rows;
-#[cfg(test)]
-mod scratch;
+mod round_journal;
+mod round_loop;
+mod round_timer;
 #[cfg(test)]
 mod simulation;
-mod spent;
+mod sql_placeholders;
 mod state;
-mod step;
+mod task_actions;
+mod task_history;
+mod task_key;
+mod task_logs;
 mod tasks;
 #[cfg(test)]
+mod test_database;
+#[cfg(test)]
 mod testing;
-mod text;
-mod usage;
-mod view;
-mod waiters;
-mod whole;
-mod why;
-mod words;
+mod transition;
+mod validate;
+mod whole_number;
+mod window_usage;
 mod workspaces;
 
 pub use error::FleetError;
-pub use fleet::{AgentId, Answer, Clock, Fleet, FleetOptions, Rounds, SystemClock};
+pub use fleet::{AgentId, Fleet, FleetClock, FleetFuture, FleetOptions, RoundStats, SystemClock};
 pub use model::*;
 pub use state::{AgentState, ProjectStatus, TaskState};

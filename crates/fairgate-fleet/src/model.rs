@@ -1,4 +1,4 @@
-//! What there is in a fleet, as shells send and show it.
+//! Types of the fleet's API: the bodies that clients send, and the views that they get.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,20 +9,20 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
 use crate::state::{AgentState, ProjectStatus, TaskState};
-use crate::whole;
+use crate::whole_number;
 
-/// How large a project's share is against the others': 0.001 to 10^15, with at most three decimals.
+/// Weight of a project relative to the other projects: 0.001 to 10^15, with at most three decimals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
 #[schema(value_type = f64, minimum = 0.001, example = 3.0)]
-pub struct Weight(pub CreditWeight);
+pub struct ProjectShareWeight(pub CreditWeight);
 
-impl fmt::Display for Weight {
+impl fmt::Display for ProjectShareWeight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl Serialize for Weight {
+impl Serialize for ProjectShareWeight {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let number: serde_json::Number =
             self.0.to_string().parse().map_err(serde::ser::Error::custom)?;
@@ -30,11 +30,11 @@ impl Serialize for Weight {
     }
 }
 
-impl<'de> Deserialize<'de> for Weight {
+impl<'de> Deserialize<'de> for ProjectShareWeight {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let number = serde_json::Number::deserialize(deserializer)?;
         let exact: Result<Self, String> = number.to_string().parse();
-        // What a program computed may be a little off: 0.30000000000000004.
+        // A computed number may be slightly off: 0.30000000000000004.
         let near = |number: f64| {
             let text = format!("{number:.3}");
             let off = text.parse::<f64>().ok()? - number;
@@ -46,10 +46,10 @@ impl<'de> Deserialize<'de> for Weight {
     }
 }
 
-impl std::str::FromStr for Weight {
+impl std::str::FromStr for ProjectShareWeight {
     type Err = String;
 
-    /// Reads digits, never through a float.
+    /// Parses a decimal number exactly, without going through a float.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -67,509 +67,527 @@ impl std::str::FromStr for Weight {
     }
 }
 
-/// The type of an agent, as a key of an object: 1 to 64 of `a`–`z`, `0`–`9`, `.`, `_` and `-`.
+/// Type of an agent, as a key of a JSON object: 1 to 64 of `a`–`z`, `0`–`9`, `.`, `_` and `-`.
 #[derive(Clone, Debug, ToSchema)]
 #[schema(value_type = String, min_length = 1, max_length = 64, pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
 pub struct AgentKind(pub String);
 
-/// A project to be made.
+/// Project to be added.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewProject {
-    /// Its name: 1 to 64 of `a`–`z`, `0`–`9`, `.`, `_` and `-`, beginning with a letter or digit.
+    /// Name of the project: 1 to 64 of `a`–`z`, `0`–`9`, `.`, `_` and `-`, beginning with a letter or digit.
     #[schema(min_length = 1, max_length = 64, pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
     pub id: String,
-    /// The tenant that it belongs to, and whose budgets and share its calls count against.
+    /// Tenant that owns the project. The requests of the project's tasks count against the tenant's budgets and share.
     #[schema(max_length = 512)]
     pub tenant: String,
-    /// How large its share of the fleet's tokens is; 1 where absent.
+    /// Weight of the project's share of the fleet's tokens; 1 if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1e15, multiple_of = 0.001, example = 3.0)]
-    pub weight: Option<Weight>,
-    /// How many agents may work for it at once; 2 where absent.
+    pub weight: Option<ProjectShareWeight>,
+    /// Largest number of agents that may work for the project at once; 2 if absent.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::optional"
+        deserialize_with = "whole_number::optional"
     )]
     #[schema(minimum = 1)]
     pub concurrency: Option<u32>,
-    /// Whether one agent at a time may work for it, whatever `concurrency` says.
+    /// If true, only one agent at a time may work for the project, whatever `concurrency` says.
     #[serde(default)]
     pub exclusive: bool,
-    /// How many agents of a type may work for it at once; no limit for types that are not named.
-    #[serde(default, deserialize_with = "whole::map")]
+    /// Largest number of agents of each type that may work for the project at once; no limit for types that are not
+    /// named.
+    #[serde(default, deserialize_with = "whole_number::map")]
     #[schema(value_type = BTreeMap<AgentKind, u32>)]
     pub agent_max: BTreeMap<String, u32>,
-    /// How many tokens it may use in the rolling window; no limit where absent.
+    /// Budget of the project in the rolling window, in tokens; no limit if absent.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::optional"
+        deserialize_with = "whole_number::optional"
     )]
     #[schema(minimum = 0, maximum = 1_000_000_000_000_000_i64)]
     pub budget: Option<u64>,
 }
 
-/// What to change of a project. What is absent stays.
+/// Changes of a project. Absent fields stay as they are.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProjectPatch {
-    /// Whether it takes part.
+    /// New status: `ACTIVE`, `PAUSED` or `ARCHIVED`. A project cannot be archived while agents work for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<ProjectStatusWord>,
-    /// Its weight.
+    /// New weight of the project's share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1e15, multiple_of = 0.001, example = 3.0)]
-    pub weight: Option<Weight>,
-    /// How many agents may work for it at once.
+    pub weight: Option<ProjectShareWeight>,
+    /// Largest number of agents that may work for the project at once.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::optional"
+        deserialize_with = "whole_number::optional"
     )]
     #[schema(minimum = 1)]
     pub concurrency: Option<u32>,
-    /// Whether one agent at a time may work for it.
+    /// If true, only one agent at a time may work for the project.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclusive: Option<bool>,
-    /// How many agents of a type may work for it at once; replaces all that was set.
+    /// Largest number of agents of each type that may work for the project at once; replaces the whole map.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::optional_map"
+        deserialize_with = "whole_number::optional_map"
     )]
     #[schema(value_type = Option<BTreeMap<AgentKind, u32>>)]
     pub agent_max: Option<BTreeMap<String, u32>>,
-    /// How many tokens it may use in the rolling window; `null` for no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::given")]
+    /// Budget of the project in the rolling window, in tokens; `null` for no limit.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::given"
+    )]
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_i64)]
     pub budget: Option<Option<u64>>,
 }
 
-/// `ACTIVE`, `PAUSED` or `ARCHIVED`.
+/// Status of a project: `ACTIVE`, `PAUSED` or `ARCHIVED`.
 pub type ProjectStatusWord = ProjectStatus;
 
-/// A project, and how it stands.
+/// Project with its settings, usage and counts of tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ProjectView {
-    /// Its name.
+    /// Name of the project.
     pub id: String,
-    /// Its tenant.
+    /// Name of the tenant that owns the project.
     pub tenant: String,
-    /// Whether it takes part.
+    /// Status of the project. Only tasks of an `ACTIVE` project start.
     pub status: ProjectStatus,
-    /// Its weight.
-    pub weight: Weight,
-    /// How many agents may work for it at once.
+    /// Weight of the project's share of the fleet's tokens.
+    pub weight: ProjectShareWeight,
+    /// Largest number of agents that may work for the project at once.
     pub concurrency: u32,
-    /// Whether one agent at a time may.
+    /// If true, only one agent at a time may work for the project.
     pub exclusive: bool,
-    /// How many agents of a type may work for it at once.
+    /// Largest number of agents of each type that may work for the project at once; no limit for types that are not
+    /// named.
     pub agent_max: BTreeMap<String, u32>,
-    /// How many tokens it may use in the rolling window.
+    /// Budget of the project in the rolling window, in tokens; no limit if absent.
     pub budget: Option<u64>,
-    /// Tokens that it used in the window; the oldest part fades.
+    /// Tokens that the project used in the rolling window. The tokens of the oldest 24th of the window fade linearly.
     pub used: u64,
-    /// Tokens that its running tasks have set aside and not used yet.
+    /// Tokens that are reserved for the project's running tasks and requests in flight, and not used yet.
     pub reserved: u64,
-    /// Tokens that it is taken to have used because it was away.
+    /// Tokens that count as spent because the project was idle before it got work again. They fade within one window.
     pub baseline: u64,
-    /// What a task of its own is expected to use, learned from those that ended, in tokens.
+    /// Expected usage of one of the project's tasks, in tokens, learned from its completed tasks; absent before the
+    /// first.
     pub learned_estimate: Option<u64>,
-    /// Its part of what all active projects used, in parts per million; none where nothing was used.
+    /// Tokens that this project used in the window, in parts per million of the tokens that all active projects used;
+    /// absent if the project is not active or if nothing was used.
     pub share_ppm: Option<u64>,
-    /// The part that its weight promises among the active projects, in parts per million; none where it is not active.
+    /// Weight of this project in parts per million of the weights of all active projects, which is the share of tokens
+    /// that it is due; absent if the project is not active.
     pub target_ppm: Option<u64>,
-    /// Tasks that can start.
+    /// Number of the project's tasks in state `READY`.
     pub ready: u64,
-    /// Tasks that agents hold.
+    /// Number of the project's tasks that agents hold.
     pub running: u64,
-    /// Tasks of each state.
+    /// Number of the project's tasks in each state; states without tasks are left out.
     pub tasks: BTreeMap<TaskState, u64>,
-    /// When it was made.
+    /// Time at which the project was added, in microseconds since 1970.
     #[schema(value_type = i64)]
     pub created_at: UnixMicros,
 }
 
-/// Tasks to be made, all or none.
+/// Tasks to be added. Either all of them are added, or none.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewTasks {
-    /// The tasks; `needs` may name others of this list, in any order, and tasks that are there.
+    /// Tasks to add. The `needs` of a task may name other tasks of this list, in any order, and existing tasks.
     #[schema(min_items = 1, max_items = 10000)]
     pub tasks: Vec<NewTask>,
-    /// Check everything and say what would be made, and make nothing.
+    /// If true, the tasks are checked and returned as they would be added, but nothing is added.
     #[serde(default)]
     pub dry_run: bool,
 }
 
-/// A task to be made.
+/// Task to be added.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewTask {
-    /// Its name, unique among all tasks: as a project's, up to 128 characters. Made up (`PROJECT-1`) where absent. A task
-    /// that is there with the very same content is left alone, so that a file may be added twice.
+    /// Name of the task, unique among all tasks. It has up to 128 of the characters that a project's name may have. If
+    /// absent, a name such as `PROJECT-1` is generated. A task that exists already with the same content is left alone,
+    /// so that a file may be added twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 128, pattern = "^[a-z0-9][a-z0-9._-]{0,127}$")]
     pub id: Option<String>,
-    /// Its project.
+    /// Name of the project that owns the task.
     #[schema(max_length = 128)]
     pub project: String,
-    /// One line, for people; the prompt's first line where absent.
+    /// Title of one line, for people; the prompt's first line if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(
         max_length = 512,
         pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$"
     )]
     pub title: Option<String>,
-    /// What the agent is to do. At most 1 MiB.
+    /// Instructions for the agent; at most 1 MiB.
     #[schema(max_length = 1048576, pattern = "^[^\\x00]*\\S[^\\x00]*$")]
     pub prompt: String,
-    /// Its place in its project's queue, lower first; 100 where absent.
+    /// Priority among the tasks of the project; 100 if absent. Tasks with a lower number start first.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::optional"
+        deserialize_with = "whole_number::optional"
     )]
     pub priority: Option<i64>,
-    /// Tasks that must be completed first.
+    /// Names of the tasks that must be completed before this task can start.
     #[serde(default)]
     #[schema(max_items = 1000)]
     pub needs: Vec<String>,
-    /// How many tokens it is expected to use; learned from its project's tasks where absent.
+    /// Expected usage of the task, in tokens. If absent, it is learned from the project's completed tasks.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::optional"
+        deserialize_with = "whole_number::optional"
     )]
     #[schema(minimum = 0, maximum = 1_000_000_000_000_i64)]
     pub estimate: Option<u64>,
-    /// How often it is tried again after a failure; 3 where absent.
+    /// Largest number of retries after failures; 3 if absent.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::optional"
+        deserialize_with = "whole_number::optional"
     )]
     #[schema(minimum = 0, maximum = 1000)]
     pub retries: Option<u32>,
-    /// Not before this moment, in microseconds since 1970.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "whole::moment")]
-    #[schema(value_type = Option<i64>, minimum = 0, maximum = 253_402_300_799_999_999_i64)]
-    pub resume_after: Option<UnixMicros>,
-    /// The workspace that it must run in; any of its project's where absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 128)]
-    pub workspace: Option<String>,
-    /// The agent that it waits for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 128)]
-    pub affinity: Option<String>,
-    /// How long it waits for that agent, in seconds, before anybody may take it; 120 where absent.
+    /// Earliest time at which the task may start, in microseconds since 1970.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::optional"
+        deserialize_with = "whole_number::moment"
+    )]
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 253_402_300_799_999_999_i64)]
+    pub resume_after: Option<UnixMicros>,
+    /// Name of the workspace that the task must run in. If absent, the task may run in any workspace of its project.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 128)]
+    pub workspace: Option<String>,
+    /// Name of the agent for which the task is kept for a while before any other agent may take it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 128)]
+    pub affinity: Option<String>,
+    /// Time for which the task is kept for the agent that `affinity` names, in seconds; 120 if absent. After that any
+    /// agent may take the task.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::optional"
     )]
     pub affinity_wait_s: Option<u32>,
 }
 
-/// What adding tasks came to.
+/// Result of adding tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AddedTasks {
-    /// The tasks that were made, or would be, in the order given.
+    /// Tasks that were added, or that would have been added without `dry_run`, in the order of the request.
     pub added: Vec<TaskLine>,
-    /// The ids of those that were there already.
+    /// Names of the tasks that existed already with the same content.
     pub unchanged: Vec<String>,
-    /// Whether nothing was made.
+    /// If true, nothing was added because the request asked for a dry run.
     pub dry_run: bool,
 }
 
-/// What to change of a task that no agent holds. What is absent stays.
+/// Changes of a task that no agent holds and that is not completed. Absent fields stay as they are.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskPatch {
-    /// Its title.
+    /// Title of one line, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(
         max_length = 512,
         pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$"
     )]
     pub title: Option<String>,
-    /// What the agent is to do.
+    /// Instructions for the agent; at most 1 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 1048576, pattern = "^[^\\x00]*\\S[^\\x00]*$")]
     pub prompt: Option<String>,
-    /// Its place in its project's queue, lower first.
+    /// Priority among the tasks of the project. Tasks with a lower number start first.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::optional"
+        deserialize_with = "whole_number::optional"
     )]
     pub priority: Option<i64>,
-    /// How many tokens it is expected to use.
+    /// Expected usage of the task, in tokens.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::optional"
+        deserialize_with = "whole_number::optional"
     )]
     #[schema(minimum = 0, maximum = 1_000_000_000_000_i64)]
     pub estimate: Option<u64>,
-    /// How often it is tried again after a failure.
+    /// Largest number of retries after failures.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        deserialize_with = "whole::optional"
+        deserialize_with = "whole_number::optional"
     )]
     #[schema(minimum = 0, maximum = 1000)]
     pub retries: Option<u32>,
 }
 
-/// What a person does with a task.
+/// Action of an operator on a task.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(tag = "action", rename_all = "snake_case", deny_unknown_fields)]
 pub enum TaskAction {
-    /// Ends it for good; an agent that holds it loses it.
+    /// Cancels the task. The task becomes `FAILED`, and an agent that holds the task loses its claim.
     Cancel {
-        /// Why, for those who read it later.
+        /// Reason for the cancellation, for people.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// Puts it aside; an agent that holds it loses it.
+    /// Pauses the task. An agent that holds the task loses its claim.
     Pause {
-        /// Until this moment, in microseconds since 1970; until it is resumed where absent.
+        /// End of the pause, in microseconds since 1970; if absent, the task is paused until it is resumed.
         #[serde(
             default,
             skip_serializing_if = "Option::is_none",
-            deserialize_with = "whole::moment"
+            deserialize_with = "whole_number::moment"
         )]
         #[schema(value_type = Option<i64>, minimum = 0, maximum = 253_402_300_799_999_999_i64)]
         until: Option<UnixMicros>,
-        /// Why.
+        /// Reason for the pause, for people.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// Lets a paused task go on.
+    /// Resumes a paused task.
     Resume,
-    /// Lets a blocked or failed task start anew, with all its retries.
+    /// Restarts a blocked or failed task, which again has all of its retries.
     Restart,
-    /// Takes a blocked or failed task for completed, so that those who need it can start.
+    /// Marks a blocked or failed task as completed, so that the tasks that need it can start.
     Skip {
-        /// Why.
+        /// Reason for skipping the task, for people.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// Answers what its agent asked.
+    /// Answers the question of the task's agent.
     Answer {
-        /// The answer; at most 64 KiB.
+        /// Text of the answer; at most 64 KiB.
         #[schema(max_length = 65536, pattern = "^[^\\x00]*\\S[^\\x00]*$")]
         text: String,
     },
 }
 
-/// A task in a list.
+/// Task as a list shows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TaskLine {
-    /// Its name.
+    /// Name of the task.
     pub id: String,
-    /// Its project.
+    /// Name of the project that owns the task.
     pub project: String,
-    /// One line, for people.
+    /// Title of one line, for people.
     pub title: String,
-    /// Where it stands.
+    /// Current state of the task.
     pub state: TaskState,
-    /// Why it stands there, where that needs saying.
+    /// Reason for the state, for people; absent if the state speaks for itself.
     pub reason: Option<String>,
-    /// Its place in its project's queue, lower first.
+    /// Priority among the tasks of the project. Tasks with a lower number start first.
     pub priority: i64,
-    /// The agent that holds it, or held it last.
+    /// Name of the agent that holds the task, or that held the task last.
     pub agent: Option<String>,
-    /// How many tokens it is expected to use.
+    /// Expected usage of the task, in tokens. This is the task's own estimate, else the estimate that its project
+    /// learned, else the fleet's default.
     pub estimate: u64,
-    /// How many tokens it has used, over all its claims.
+    /// Tokens that the task has used, over all its claims.
     pub used: u64,
-    /// How often it was tried again.
+    /// Number of retries of the task so far.
     pub retries: u32,
-    /// How often it may be.
+    /// Largest number of retries of the task. After that many retries, the next failure blocks the task.
     pub retries_max: u32,
-    /// Not before this moment. Of a task that an agent holds: until when a provider's limit stops its calls.
+    /// Earliest time at which the task may start, in microseconds since 1970. For a task that an agent holds, this is
+    /// the time until which a provider's limit stops the task's requests.
     #[schema(value_type = Option<i64>)]
     pub resume_after: Option<UnixMicros>,
-    /// When it was made.
+    /// Time at which the task was added, in microseconds since 1970.
     #[schema(value_type = i64)]
     pub created_at: UnixMicros,
-    /// When it ended.
+    /// Time at which the task was completed or cancelled, in microseconds since 1970.
     #[schema(value_type = Option<i64>)]
     pub ended_at: Option<UnixMicros>,
 }
 
-/// A task with all that is known of it.
+/// Task with all its fields, its dependencies and its history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TaskView {
-    /// What a list shows.
+    /// Fields that a list of tasks shows, too.
     #[serde(flatten)]
     pub line: TaskLine,
-    /// What the agent is to do.
+    /// Instructions for the agent.
     pub prompt: String,
-    /// Tasks that must be completed first, and how they stand.
+    /// Tasks that must be completed before this task can start, with their states.
     pub needs: BTreeMap<String, TaskState>,
-    /// Tasks that wait for this one, directly or by others, and cannot start before it: the nearest first, at most 1000.
+    /// Open tasks that need this task, directly or through other tasks; empty once this task is completed. At most 1000
+    /// are listed, the nearest first.
     pub needed_by: Vec<String>,
-    /// The workspace that it must run in.
+    /// Name of the workspace that the task must run in; absent if the task may run in any workspace of its project.
     pub workspace: Option<String>,
-    /// The workspace that it holds.
+    /// Name of the workspace that the task holds now; absent if it holds none.
     pub in_workspace: Option<String>,
-    /// The agent that it waits for.
+    /// Name of the agent for which the task is kept for a while before any other agent may take it.
     pub affinity: Option<String>,
-    /// How often it was claimed.
+    /// Number of claims of the task so far, which is also the epoch of its latest claim.
     pub epoch: u64,
-    /// Until when its agent holds it, unless it gives a sign of life.
+    /// Time at which the claim's lease ends unless a heartbeat renews it, in microseconds since 1970.
     #[schema(value_type = Option<i64>)]
     pub lease_until: Option<UnixMicros>,
-    /// Calls that its agents made through the gateway.
+    /// Number of requests that agents sent through the gateway for the task.
     pub calls: u64,
-    /// What its agent said last.
+    /// Latest progress that the agent reported.
     pub progress: Option<String>,
-    /// What its agent asked.
+    /// Latest question of the agent.
     pub question: Option<String>,
-    /// What a person answered.
+    /// Operator's answer to the question.
     pub answer: Option<String>,
-    /// What it came to.
+    /// Result that the agent reported on completion.
     pub result: Option<String>,
-    /// What became of it, step by step; the last 200 steps.
+    /// Last 200 changes of the task's state, oldest first.
     pub history: Vec<TaskStep>,
 }
 
-/// One step of a task's history.
+/// One change of a task's state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TaskStep {
-    /// When.
+    /// Time of the change, in microseconds since 1970.
     #[schema(value_type = i64)]
     pub at: UnixMicros,
-    /// Where it stood.
+    /// State before the change.
     pub from: TaskState,
-    /// Where it went.
+    /// State after the change.
     pub to: TaskState,
-    /// The claim that this was about.
+    /// Epoch of the task's latest claim at the time of the change.
     pub epoch: u64,
-    /// Who did it: `agent:NAME`, `admin`, `admin:NAME`, or `fleet`.
+    /// Actor of the change: `agent:NAME`, `admin`, `admin:NAME`, or `fleet`.
     pub actor: String,
-    /// Why.
+    /// Reason for the change, for people.
     pub reason: Option<String>,
 }
 
-/// Which tasks to list.
+/// Filter of a list of tasks.
 #[derive(Clone, Debug, Default)]
 pub struct TaskQuery {
-    /// Of this project only.
+    /// Lists only tasks of this project.
     pub project: Option<String>,
-    /// In these states only; all where empty.
+    /// Lists only tasks in these states; lists tasks in all states if empty.
     pub states: Vec<TaskState>,
-    /// Of this tenant's projects only.
+    /// Lists only tasks of this tenant's projects.
     pub tenant: Option<String>,
-    /// After this task, in the order of the list.
+    /// Lists only tasks that come after the task with this name.
     pub after: Option<String>,
-    /// How many at most.
+    /// Largest number of tasks to list, up to 1001; 0 means 100.
     pub limit: u32,
 }
 
-/// Why a task stands where it does: one sentence, then the numbers.
+/// Explanation of why a task is in its state, as one sentence and the numbers behind it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Why {
-    /// The task.
+pub struct TaskExplanation {
+    /// Name of the task.
     pub task: String,
-    /// Where it stands.
+    /// Current state of the task.
     pub state: TaskState,
-    /// The one sentence that a person needs.
+    /// Explanation in one sentence, for people.
     pub sentence: String,
-    /// A stable word for programs, such as `needs`, `project_budget`, `no_agent`, `behind_others`.
+    /// Stable code for programs, such as `needs`, `project_budget`, `no_agent`, `behind_others`.
     pub code: String,
-    /// The numbers behind it, each with its unit in its name, in the order in which they matter.
-    pub facts: Vec<Fact>,
+    /// Numbers and names behind the sentence, the most important first.
+    pub facts: Vec<ExplanationFact>,
 }
 
 /// One number or name behind an explanation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Fact {
-    /// What it is, for people: `project's share`.
+pub struct ExplanationFact {
+    /// Label of the number or name, for people, such as `project's share`.
     pub name: String,
-    /// Its value with its unit: `61.2 %`.
+    /// Value with its unit, for people, such as `61.2 %`.
     pub value: String,
 }
 
-/// An agent to be made.
+/// Agent to be added.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewAgent {
-    /// Its name, as a project's.
+    /// Name of the agent. It has the same form as a project's name.
     #[schema(min_length = 1, max_length = 64, pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
     pub id: String,
-    /// Its type, which projects may limit; `default` where absent.
+    /// Type of the agent; `default` if absent. Projects may limit the number of their agents of each type.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 64, pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
     pub kind: Option<String>,
-    /// Whether it does not call through the gateway and says itself what it used. It gets no task keys then.
+    /// If true, the agent does not send requests through the gateway, reports its usage itself, and gets no task keys.
     #[serde(default)]
     pub reports_tokens: bool,
 }
 
-/// What to change of an agent. What is absent stays.
+/// Changes of an agent. Absent fields stay as they are.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentPatch {
-    /// Whether it takes tasks. `RETIRED` is for good, and what it holds goes back.
+    /// New state of the agent. `RETIRED` is final, and the task that the agent holds becomes `READY` again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<AgentState>,
-    /// Its type.
+    /// New type of the agent.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 64, pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
     pub kind: Option<String>,
 }
 
-/// An agent.
+/// Agent with its settings and the task that it holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AgentView {
-    /// Its name.
+    /// Name of the agent.
     pub id: String,
-    /// Its type.
+    /// Type of the agent. Projects may limit the number of their agents of each type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Whether it takes tasks.
+    /// State of the agent. Only an `ACTIVE` agent gets tasks.
     pub state: AgentState,
-    /// Whether it says itself what it used.
+    /// If true, the agent reports its usage itself and gets no task keys.
     pub reports_tokens: bool,
-    /// The end of its token, to tell tokens apart.
+    /// Last four characters of the agent's token, by which a person can tell tokens apart.
     pub token_hint: String,
-    /// The task that it holds.
+    /// Name of the task that the agent holds; absent if it holds none.
     pub task: Option<String>,
-    /// When it last gave a sign of life.
+    /// Time of the agent's last claim, heartbeat or other report, in microseconds since 1970; absent if there was none.
     #[schema(value_type = Option<i64>)]
     pub last_seen: Option<UnixMicros>,
-    /// When it was made.
+    /// Time at which the agent was added, in microseconds since 1970.
     #[schema(value_type = i64)]
     pub created_at: UnixMicros,
 }
 
-/// An agent that was just made, or whose token is new. The token is shown this once.
+/// Agent that was just added, or whose token was replaced. The token is shown only this once.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct AgentWithToken {
-    /// The agent.
+    /// Agent that the token belongs to.
     pub agent: AgentView,
-    /// Its token: what it authenticates with.
+    /// Token with which the agent authenticates.
     pub token: String,
 }
 
-/// A workspace to be made.
+/// Workspace to be added.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewWorkspace {
-    /// Its name, as a project's.
+    /// Name of the workspace. It has the same form as a project's name.
     #[schema(min_length = 1, max_length = 64, pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
     pub id: String,
-    /// Its project.
+    /// Name of the project that may use the workspace.
     #[schema(max_length = 128)]
     pub project: String,
-    /// Where it is, on the agents' machines.
+    /// Path of the workspace on the agents' machines.
     #[schema(
         max_length = 4096,
         pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$"
@@ -577,180 +595,182 @@ pub struct NewWorkspace {
     pub path: String,
 }
 
-/// A workspace.
+/// Workspace with the task that holds it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WorkspaceView {
-    /// Its name.
+    /// Name of the workspace.
     pub id: String,
-    /// Its project.
+    /// Name of the project that may use the workspace.
     pub project: String,
-    /// Where it is, on the agents' machines.
+    /// Path of the workspace on the agents' machines.
     pub path: String,
-    /// The task that has it to itself.
+    /// Name of the task that holds the workspace now; absent if the workspace is free.
     pub task: Option<String>,
-    /// The agent that works there.
+    /// Name of the agent that works on the task in the workspace; absent if the workspace is free.
     pub agent: Option<String>,
 }
 
-/// A task that an agent was given.
+/// Claim of a task, which is the right of one agent to work on it, with everything that the agent needs to know.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Claim {
-    /// The task.
+    /// Name of the task.
     pub task: String,
-    /// Its project.
+    /// Name of the project that owns the task.
     pub project: String,
-    /// Its tenant.
+    /// Name of the tenant that owns the project.
     pub tenant: String,
-    /// Which claim of the task this is; all that the agent says of it names this number.
+    /// Number of this claim of the task. The agent sends this number with each of its reports about the task.
     pub epoch: u64,
-    /// One line, for people.
+    /// Title of one line, for people.
     pub title: String,
-    /// What to do.
+    /// Instructions for the agent.
     pub prompt: String,
-    /// What was asked and answered before, where the task waited for an answer.
+    /// Question that an agent asked earlier, if the task waited for an answer.
     pub question: Option<String>,
-    /// The answer.
+    /// Operator's answer to `question`.
     pub answer: Option<String>,
-    /// The workspace that is the task's alone, where its project has some.
+    /// Name of the workspace that only this task may use now; absent if the project has no workspaces.
     pub workspace: Option<String>,
-    /// Where that is.
+    /// Path of `workspace` on the agents' machines.
     pub workspace_path: Option<String>,
-    /// How many tokens are set aside for it.
+    /// Tokens that are reserved for the task.
     pub reserved: u64,
-    /// The gateway key for this claim: valid until the task ends or the lease moves on. Absent for agents that report.
+    /// Task key with which the agent sends requests through the gateway; valid until the claim ends. Absent for agents
+    /// that report their usage themselves.
     pub key: Option<String>,
-    /// Until when the agent holds the task without a sign of life, in microseconds since 1970.
+    /// Time at which the claim's lease ends unless a heartbeat renews it, in microseconds since 1970.
     #[schema(value_type = i64)]
     pub lease_until: UnixMicros,
-    /// How often to give one, in seconds.
+    /// Interval at which the agent should send heartbeats, in seconds.
     pub heartbeat_s: u32,
 }
 
-/// A sign of life.
+/// Report of an agent that it still works on the task.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Heartbeat {
-    /// What the agent is doing; at most 4 KiB, cut beyond.
+pub struct TaskHeartbeatBody {
+    /// Current progress, for people; cut after 4 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
-    /// What this claim used so far in all, in tokens. Counts only for agents that report.
+    /// Tokens that this claim used so far, in total. Ignored unless the agent was added with `reports_tokens`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
 }
 
-/// What a sign of life is answered.
+/// Answer to a heartbeat, with the renewed lease.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Held {
-    /// Until when the agent holds the task now, in microseconds since 1970.
+pub struct TaskLeaseBody {
+    /// End of the renewed lease, in microseconds since 1970.
     #[schema(value_type = i64)]
     pub lease_until: UnixMicros,
-    /// What the claim used so far, in tokens.
+    /// Tokens that the claim used so far.
     pub used: u64,
-    /// What was set aside for it, in tokens.
+    /// Tokens that are reserved for the task.
     pub reserved: u64,
 }
 
-/// How a task ended well.
+/// Report of an agent that a task is completed.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Completion {
-    /// What it came to; at most 64 KiB.
+pub struct TaskCompletionBody {
+    /// Result of the task, for people; at most 64 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
-    /// What this claim used in all, in tokens. Counts only for agents that report.
+    /// Tokens that this claim used, in total. Ignored unless the agent was added with `reports_tokens`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
 }
 
-/// How a task ended badly.
+/// Report of an agent that a task failed.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Failure {
-    /// Why; at most 4 KiB, cut beyond.
+pub struct TaskFailureBody {
+    /// Reason for the failure, for people; cut after 4 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The provider's limit is reached until this moment, in microseconds since 1970: the task waits until then, and this
-    /// counts as no failure.
+    /// Time until which a provider refuses requests because a limit is reached, in microseconds since 1970. If set, the
+    /// task waits until then, and no failure is counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>)]
     pub limited_until: Option<UnixMicros>,
-    /// What this claim used in all, in tokens. Counts only for agents that report.
+    /// Tokens that this claim used, in total. Ignored unless the agent was added with `reports_tokens`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
 }
 
-/// What an agent asks a person. The task waits for the answer, and the agent is free.
+/// Question of an agent to an operator. The task waits for the answer, and the agent is free for other tasks.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Question {
-    /// The question; at most 16 KiB.
+pub struct TaskQuestionBody {
+    /// Text of the question; at most 16 KiB.
     pub question: String,
-    /// What this claim used in all, in tokens. Counts only for agents that report.
+    /// Tokens that this claim used, in total. Ignored unless the agent was added with `reports_tokens`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
 }
 
-/// A task that an agent gives back unharmed.
+/// Request of an agent to give its task back. No failure is counted.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Release {
-    /// Why.
+pub struct TaskReleaseBody {
+    /// Reason for giving the task back, for people; cut after 4 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A part of what a task's command printed.
+/// Part of the log of a claim.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LogPage {
-    /// Which claim of the task printed it.
+    /// Epoch of the claim that wrote the log.
     pub epoch: u64,
-    /// The number of the first byte here, counted from the claim's first.
+    /// Number of the first byte of this page. The first byte of the claim's log has the number 0.
     pub first_byte: u64,
-    /// The number of the byte after the last one here: where to go on reading.
+    /// Number of the byte after this page, at which the next page begins.
     pub next_byte: u64,
-    /// How many bytes at the beginning are not kept any more.
+    /// Number of bytes that are missing at the beginning of the log, because they were dropped or never sent.
     pub dropped_bytes: u64,
-    /// The text; what is no UTF-8 is replaced.
+    /// Text of the page; bytes that are not valid UTF-8 are replaced.
     pub text: String,
-    /// Whether the claim has ended and nothing more will come.
+    /// If true, the claim is over. The claim's agent may still append its last output.
     pub ended: bool,
 }
 
-/// The fleet as a whole.
+/// Overview of the whole fleet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FleetView {
-    /// The moment that this is of, in microseconds since 1970.
+    /// Time of this view, in microseconds since 1970.
     #[schema(value_type = i64)]
     pub at: UnixMicros,
-    /// How long the rolling window is, in seconds.
+    /// Length of the rolling window, in seconds.
     pub window_s: u64,
-    /// What all projects may use in it together, in tokens.
+    /// Budget of all projects together in the window, in tokens; no limit if absent.
     pub budget: Option<u64>,
-    /// What they used in it, in tokens.
+    /// Tokens that all projects used in the window.
     pub used: u64,
-    /// What running tasks have set aside, in tokens.
+    /// Tokens that are reserved for the running tasks and requests in flight of all projects, and not used yet.
     pub reserved: u64,
-    /// The projects that are not archived, the most owed first.
+    /// Projects that are not archived. Active projects come first, ordered by the tokens that they are below their
+    /// share.
     pub projects: Vec<ProjectView>,
-    /// Tasks that agents hold.
+    /// Tasks that agents hold, at most 1000. Tasks that have been held for the longest time come first.
     pub running: Vec<TaskLine>,
-    /// The first tasks that wait, and why; a few of each project.
-    pub waiting: Vec<Why>,
-    /// The agents that are not retired.
+    /// Explanations of why the first ready tasks of each project wait, for at most 3 tasks per project and 60 in total.
+    pub waiting: Vec<TaskExplanation>,
+    /// Agents that are not retired, ordered by name.
     pub agents: Vec<AgentView>,
 }
 
-/// Whose a task key is.
+/// Claim that a task key belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskKey {
-    /// The tenant of the project.
+    /// Name of the tenant that owns the project.
     pub tenant: String,
-    /// The project.
+    /// Name of the project that owns the task.
     pub project: String,
-    /// The task.
+    /// Name of the task that is claimed.
     pub task: String,
-    /// The claim.
+    /// Number of the task's claim, counted from 1.
     pub epoch: u64,
-    /// The agent that holds it.
+    /// Name of the agent that holds the task.
     pub agent: String,
 }

@@ -1,37 +1,37 @@
-//! Projects: made and changed by people.
+//! Projects, which operators add and change.
 
 use std::collections::BTreeMap;
 
 use fairgate_core::proportional::CreditWeight;
-use fairgate_store::{StoreError, Transaction, Value};
+use fairgate_store::{SqlValue, StoreError, Transaction};
 use serde::Serialize;
 use serde_json::Value as Json;
 
-use crate::activity;
-use crate::call::{Call, bump_version, not_found, take_places};
+use crate::call_context::{CallContext, bump_version, not_found, reserve_creation_order};
 use crate::error::FleetError;
-use crate::model::{NewProject, ProjectPatch, Weight};
+use crate::model::{NewProject, ProjectPatch, ProjectShareWeight};
+use crate::project_baseline;
 use crate::state::ProjectStatus;
-use crate::text::{self, invalid, unknown};
+use crate::validate::{self, invalid, unknown};
 
-/// How many agents may work at once for a project that does not say.
+/// Largest number of agents at once for a project that does not set `concurrency`.
 const CONCURRENCY: u32 = 2;
-/// How many types of agents a project may limit.
+/// Largest number of agent types in the `agent_max` of a project.
 const TYPES_MAX: usize = 64;
 
-/// What people say of a project, as the audit trail shows it.
+/// Settings of a project, as the audit trail shows them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Settings {
+struct ProjectSettings {
     tenant: String,
     status: ProjectStatus,
-    weight: Weight,
+    weight: ProjectShareWeight,
     concurrency: u32,
     exclusive: bool,
     agent_max: BTreeMap<String, u32>,
     budget: Option<u64>,
 }
 
-impl Settings {
+impl ProjectSettings {
     fn check(&self) -> Result<(), FleetError> {
         if self.concurrency == 0 {
             return Err(invalid(
@@ -47,9 +47,15 @@ impl Settings {
             return Err(invalid("agent_max", problem));
         }
         for kind in self.agent_max.keys() {
-            text::name(&format!("agent_max.{}", text::cut(kind, 80)), kind, text::NAME_MAX)?;
+            validate::check_name(
+                &format!("agent_max.{}", validate::cut(kind, 80)),
+                kind,
+                validate::NAME_MAX,
+            )?;
         }
-        self.budget.map_or(Ok(0), |budget| text::tokens("budget", budget, text::BUDGET_MAX))?;
+        self.budget.map_or(Ok(0), |budget| {
+            validate::check_tokens("budget", budget, validate::BUDGET_MAX)
+        })?;
         Ok(())
     }
 
@@ -57,8 +63,9 @@ impl Settings {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// `status`, `weight`, `concurrency`, `exclusive`, `agent_max` and `budget`.
-    fn values(&self) -> Vec<Value> {
+    /// Returns the parameters for `status`, `weight`, `concurrency`, `exclusive`, `agent_max` and `budget`, in this
+    /// order.
+    fn values(&self) -> Vec<SqlValue> {
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let agent_max = serde_json::to_string(&self.agent_max).unwrap_or_default();
         vec![
@@ -74,15 +81,15 @@ impl Settings {
 
 pub(crate) fn add(
     tx: &mut dyn Transaction,
-    call: &Call,
+    call: &CallContext,
     project: NewProject,
 ) -> Result<(), FleetError> {
     let NewProject { id, tenant, weight, concurrency, exclusive, agent_max, budget } = project;
-    text::name("id", &id, text::NAME_MAX)?;
-    let settings = Settings {
+    validate::check_name("id", &id, validate::NAME_MAX)?;
+    let settings = ProjectSettings {
         tenant,
         status: ProjectStatus::Active,
-        weight: weight.unwrap_or(Weight(CreditWeight::ONE)),
+        weight: weight.unwrap_or(ProjectShareWeight(CreditWeight::ONE)),
         concurrency: concurrency.unwrap_or(CONCURRENCY),
         exclusive,
         agent_max,
@@ -92,14 +99,17 @@ pub(crate) fn add(
     let tenant = settings.tenant.as_str();
     let has = "SELECT 1 FROM tenants WHERE name = $1";
     if tx.first(has, &[tenant.into()], |_| Ok(()))?.is_none() {
-        return Err(unknown("tenant", format!("there is no tenant {:?}", text::cut(tenant, 80))));
+        return Err(unknown(
+            "tenant",
+            format!("there is no tenant {:?}", validate::cut(tenant, 80)),
+        ));
     }
     if exists(tx, &id)? {
         return Err(FleetError::Exists { what: "project", id });
     }
-    let made = take_places(tx, 1)?;
+    let made = reserve_creation_order(tx, 1)?;
     let now = call.now;
-    let mut values: Vec<Value> = vec![
+    let mut values: Vec<SqlValue> = vec![
         id.as_str().into(),
         tenant.into(),
         made.into(),
@@ -122,13 +132,13 @@ pub(crate) fn add(
 
 pub(crate) fn patch(
     tx: &mut dyn Transaction,
-    call: &Call,
+    call: &CallContext,
     id: &str,
     patch: ProjectPatch,
 ) -> Result<(), FleetError> {
     let before = settings(tx, id)?.ok_or_else(|| not_found("project", id))?;
     let ProjectPatch { status, weight, concurrency, exclusive, agent_max, budget } = patch;
-    let after = Settings {
+    let after = ProjectSettings {
         tenant: before.tenant.clone(),
         status: status.unwrap_or(before.status),
         weight: weight.unwrap_or(before.weight),
@@ -152,12 +162,12 @@ pub(crate) fn patch(
         &values,
     )?;
     call.audit(tx, "project.patch", id, Some(&before.json()), Some(&after.json()))?;
-    activity::note(tx, call.terms(), &[id], call.now)?;
+    project_baseline::update_busy(tx, call.terms(), &[id], call.now)?;
     bump_version(tx)?;
     Ok(())
 }
 
-/// A project is archived when nobody works for it.
+/// Returns an error if agents still work for the project, because such a project must not be archived.
 fn check_unheld(tx: &mut dyn Transaction, id: &str) -> Result<(), FleetError> {
     let running = tx.first(
         "SELECT COUNT(*) FROM fleet_tasks WHERE state IN ('ASSIGNED', 'IN_PROGRESS') AND project = $1",
@@ -180,7 +190,7 @@ fn exists(tx: &mut dyn Transaction, id: &str) -> Result<bool, StoreError> {
     Ok(found.is_some())
 }
 
-fn settings(tx: &mut dyn Transaction, id: &str) -> Result<Option<Settings>, StoreError> {
+fn settings(tx: &mut dyn Transaction, id: &str) -> Result<Option<ProjectSettings>, StoreError> {
     let sql = "SELECT tenant, status, weight, concurrency, exclusive, agent_max, budget FROM fleet_projects \
                WHERE id = $1";
     tx.first(sql, &[id.into()], |row| {
@@ -188,10 +198,10 @@ fn settings(tx: &mut dyn Transaction, id: &str) -> Result<Option<Settings>, Stor
         let status = ProjectStatus::from_word(&row.text(1)?).ok_or_else(|| wrong("status"))?;
         let weight = CreditWeight::from_thousandths(row.count(2)?).map_err(|_| wrong("weight"))?;
         let agent_max = serde_json::from_str(&row.text(5)?).map_err(|_| wrong("agent_max"))?;
-        Ok(Settings {
+        Ok(ProjectSettings {
             tenant: row.text(0)?,
             status,
-            weight: Weight(weight),
+            weight: ProjectShareWeight(weight),
             concurrency: u32::try_from(row.int(3)?).map_err(|_| wrong("concurrency"))?,
             exclusive: row.flag(4)?,
             agent_max,
@@ -200,22 +210,22 @@ fn settings(tx: &mut dyn Transaction, id: &str) -> Result<Option<Settings>, Stor
     })
 }
 
-/// What adding tasks and workspaces must know of a project.
+/// Fields of a project that are needed to add tasks and workspaces.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct ProjectSummary {
     pub(crate) tenant: String,
     pub(crate) status: ProjectStatus,
     pub(crate) learned: Option<u64>,
 }
 
-/// Checks that a project may get something new; `field` names it.
-pub(crate) fn open_to_more(
+/// Checks that a project exists and is not archived. `field` is the request's field that names the project.
+pub(crate) fn check_not_archived(
     field: String,
     id: &str,
-    known: Option<&Known>,
+    known: Option<&ProjectSummary>,
 ) -> Result<(), FleetError> {
     match known.map(|known| known.status) {
-        None => Err(unknown(field, format!("there is no project {:?}", text::cut(id, 80)))),
+        None => Err(unknown(field, format!("there is no project {:?}", validate::cut(id, 80)))),
         Some(ProjectStatus::Archived) => {
             Err(FleetError::Archived { field, project: id.to_owned() })
         }
@@ -223,12 +233,15 @@ pub(crate) fn open_to_more(
     }
 }
 
-/// A project, where it is there.
-pub(crate) fn known(tx: &mut dyn Transaction, id: &str) -> Result<Option<Known>, StoreError> {
+/// Returns the project with this id, or `None` if there is no such project.
+pub(crate) fn known(
+    tx: &mut dyn Transaction,
+    id: &str,
+) -> Result<Option<ProjectSummary>, StoreError> {
     let sql = "SELECT tenant, status, learned FROM fleet_projects WHERE id = $1";
     tx.first(sql, &[id.into()], |row| {
         let unknown = || StoreError::Database(format!("project {id:?} is in an unknown status"));
         let status = ProjectStatus::from_word(&row.text(1)?).ok_or_else(unknown)?;
-        Ok(Known { tenant: row.text(0)?, status, learned: row.count_or_null(2)? })
+        Ok(ProjectSummary { tenant: row.text(0)?, status, learned: row.count_or_null(2)? })
     })
 }

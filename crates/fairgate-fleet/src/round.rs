@@ -1,55 +1,55 @@
-//! One step of the loop, in one transaction: what ran out ends, the scene is loaded, `proportional` decides, the decision is
-//! applied. The number of statements does not depend on how many projects, tasks and agents there are.
+//! Runs one round in one transaction: expired leases and pauses end, the input is loaded, `proportional` decides, and
+//! the decision is applied. The number of SQL statements does not depend on the number of projects, tasks and agents.
 
-mod allot;
 mod apply;
+mod assign_workspaces;
 pub(crate) mod decide;
 mod expire;
 mod forecast;
 pub(crate) mod load;
-pub(crate) mod scene;
+pub(crate) mod round_input;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use fairgate_journal::schedule::Round;
+use fairgate_journal::schedule::ScheduleRound;
 use fairgate_money::UnixMicros;
 use fairgate_store::{KeyHash, StoreError, Transaction};
 
-use crate::activity::Terms;
 use crate::fleet::FleetOptions;
-use crate::lapse::{self, Lapse};
+use crate::lease_outage::{self, LeaseOutage};
 use crate::model::Claim;
+use crate::project_baseline::BaselineOptions;
 use crate::state::AgentState;
-use crate::usage::{self, Window};
-use crate::{json_rows, retry};
-use decide::Start;
+use crate::window_usage::{self, UsageWindow};
+use crate::{json_rows, retry_policy};
+use decide::TaskStart;
 use load::HeldTask;
-use scene::Waiting;
+use round_input::RoundAgent;
 
-/// How often a round looks whether budgets have room again, while an agent waits.
+/// Interval at which rounds are run to check if budgets have room again, while an agent waits and a budget is set.
 const FADE_LOOK: Duration = Duration::from_secs(10);
-/// How soon after a round another one is made because a bucket of the window ends.
+/// Shortest time to the next round if that round is run because a bucket of the window ends.
 const ROLL_MIN: Duration = Duration::from_secs(1);
 
-/// What of the options a round needs.
+/// Options of the fleet that a round needs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
-    pub(crate) window: Window,
+pub(crate) struct RoundOptions {
+    pub(crate) window: UsageWindow,
     pub(crate) budget: Option<u64>,
     pub(crate) min_task_guarantee: bool,
     pub(crate) default_estimate: u64,
     lease: Duration,
-    /// The pause after a first failure, and the longest.
+    /// Pause of a task after its first failure, and its longest pause.
     backoff: (Duration, Duration),
 }
 
-impl Rules {
+impl RoundOptions {
     pub(crate) fn new(options: &FleetOptions) -> Self {
         Self {
-            window: Window::new(options.window),
+            window: UsageWindow::new(options.window),
             budget: options.budget,
             min_task_guarantee: options.min_task_guarantee,
             default_estimate: options.default_estimate,
@@ -58,105 +58,107 @@ impl Rules {
         }
     }
 
-    fn terms(&self) -> Terms {
-        Terms { window: self.window, default_estimate: self.default_estimate }
+    fn terms(&self) -> BaselineOptions {
+        BaselineOptions { window: self.window, default_estimate: self.default_estimate }
     }
 
     fn lease_end(&self, now: UnixMicros) -> UnixMicros {
-        retry::later(now, self.lease)
+        retry_policy::later(now, self.lease)
     }
 
-    /// How often an agent should give a sign of life, in seconds: three times within its lease.
+    /// Returns the interval of heartbeats, in seconds, which is a third of the lease and at least 1.
     pub(crate) fn heartbeat_s(&self) -> u32 {
         u32::try_from((self.lease / 3).as_secs().max(1)).unwrap_or(u32::MAX)
     }
 }
 
-/// An agent that waits for a task.
+/// Agent that waits for a task, with the seed of its task keys.
 #[derive(Clone, Debug)]
-pub(crate) struct Asker {
+pub(crate) struct ClaimingAgent {
     pub(crate) agent: String,
     pub(crate) seed: [u8; 32],
-    /// The hash of the token that it has shown, where it has.
+    /// Hash of the token with which the agent authenticated; `None` if the caller vouches for the agent.
     pub(crate) token: Option<KeyHash>,
 }
 
-impl Asker {
-    fn refused(&self, state: AgentState, why: String) -> Reply {
-        Reply::Refused { agent: self.agent.clone(), state, why }
+impl ClaimingAgent {
+    fn refused(&self, state: AgentState, why: String) -> ClaimReply {
+        ClaimReply::Refused { agent: self.agent.clone(), state, why }
     }
 }
 
-/// What a round came to.
+/// Result of a round.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    /// The fleet's version after it.
+pub(crate) struct RoundOutcome {
+    /// Version of the fleet after the round.
     pub(crate) version: i64,
-    /// When something ends by itself next.
+    /// Time at which the next round must be run even if nothing changes, because a lease, pause, wait or bucket ends or
+    /// because budgets are checked again; `None` if there is no such time.
     pub(crate) due: Option<UnixMicros>,
-    /// For each agent that asked: its task, or why it gets none whatever happens; absent where it waits on.
-    pub(crate) replies: Vec<Option<Reply>>,
-    /// Each call of the scheduler, for the journal.
-    pub(crate) calls: Vec<Round>,
-    /// Whether another round can do something at once.
+    /// Reply to each waiting agent, in the order of the agents; `None` if the agent continues to wait.
+    pub(crate) replies: Vec<Option<ClaimReply>>,
+    /// Calls of the scheduler in this round, for the journal.
+    pub(crate) calls: Vec<ScheduleRound>,
+    /// If true, another round should follow at once.
     pub(crate) again: bool,
 }
 
-/// What an agent that asked is told.
+/// Reply to a waiting agent.
 #[derive(Clone, Debug)]
-pub(crate) enum Reply {
-    /// Its task.
+pub(crate) enum ClaimReply {
+    /// Task that the agent gets.
     Task(Box<Claim>),
-    /// It may take none.
+    /// The agent may take no task because it is paused, retired or missing.
     Refused {
-        /// Its name.
+        /// Name of the agent.
         agent: String,
-        /// Its state; an agent that is not there counts as retired.
+        /// State of the agent; a missing agent counts as retired.
         state: AgentState,
-        /// What it is: `is paused`.
+        /// End of the error message, which follows the agent's name, such as `is PAUSED`.
         why: String,
     },
 }
 
-/// Makes a round. `lapsed` is what agents could not help: leases are not charged for it.
+/// Runs a round. `lapsed` is the outage by which leases are extended before any lease is ended.
 pub(crate) fn round(
     tx: &mut dyn Transaction,
-    rules: &Rules,
-    askers: &[Asker],
-    lapsed: Option<Lapse>,
+    rules: &RoundOptions,
+    askers: &[ClaimingAgent],
+    lapsed: Option<LeaseOutage>,
     now: UnixMicros,
-) -> Result<Outcome, StoreError> {
+) -> Result<RoundOutcome, StoreError> {
     if let Some(lapsed) = lapsed {
-        lapse::make_good(tx, lapsed, rules.lease, now)?;
+        lease_outage::extend_leases(tx, lapsed, rules.lease, now)?;
     }
     let expired = expire::expire(tx, rules, now)?;
-    let mut outcome = Outcome { again: expired.has_more, ..Outcome::default() };
+    let mut outcome = RoundOutcome { again: expired.has_more, ..RoundOutcome::default() };
     outcome.replies.resize_with(askers.len(), || None);
-    usage::roll(tx, rules.window, now)?;
+    window_usage::roll(tx, rules.window, now)?;
     let mut has_changed = expired.any;
     if !askers.is_empty() {
         has_changed |= serve(tx, rules, askers, now, &mut outcome)?;
     }
     outcome.version = version(tx, has_changed)?;
     let fades = outcome.due.take();
-    // A bucket of the shortest windows is over sooner than anybody could look.
-    let rolls = rules.window.bucket_end(now).max(retry::later(now, ROLL_MIN));
+    // A bucket of the shortest windows ends sooner than a round is worthwhile.
+    let rolls = rules.window.bucket_end(now).max(retry_policy::later(now, ROLL_MIN));
     outcome.due = next_due(tx, rules, now)?.into_iter().chain(fades).chain([rolls]).min();
     Ok(outcome)
 }
 
-/// Gives tasks to agents that wait. Says whether anything changed.
+/// Gives tasks to the waiting agents `askers`, and adds the replies to `outcome`. Returns whether any agent got a task,
+/// or got the task that it holds again.
 fn serve(
     tx: &mut dyn Transaction,
-    rules: &Rules,
-    askers: &[Asker],
+    rules: &RoundOptions,
+    askers: &[ClaimingAgent],
     now: UnixMicros,
-    outcome: &mut Outcome,
+    outcome: &mut RoundOutcome,
 ) -> Result<bool, StoreError> {
     let agents = agents(tx, askers, now)?;
     let held = load::held(tx)?;
     let holding: HashMap<&str, &HeldTask> = held.iter().map(|it| (it.agent.as_str(), it)).collect();
-    // Places among the askers, of those who have a task and of those who wait for one.
+    // Positions in `askers`, of agents that hold a task and of agents that wait for one.
     let (mut again, mut free) = (Vec::new(), Vec::new());
     let mut waiting = Vec::new();
     for (place, asker) in askers.iter().enumerate() {
@@ -165,10 +167,10 @@ fn serve(
                 let reply = asker.refused(AgentState::Retired, "is not there any more".into());
                 outcome.replies[place] = Some(reply);
             }
-            // Its token was rotated while it waited: it finds out when it asks again.
+            // Its token was replaced while it waited. The agent notices that when it asks again.
             Some(agent) if asker.token.is_some_and(|token| token.0 != *agent.hash) => {}
             Some(agent) => match holding.get(asker.agent.as_str()) {
-                // One that is paused ends what it has begun.
+                // A paused agent finishes the task that it holds.
                 Some(task) if agent.state != AgentState::Retired => again.push((place, *task)),
                 _ if agent.state != AgentState::Active => {
                     outcome.replies[place] =
@@ -177,34 +179,35 @@ fn serve(
                 _ => {
                     free.push(place);
                     let (agent, kind) = (asker.agent.as_str().into(), agent.kind.as_str().into());
-                    waiting.push(Waiting { agent, kind });
+                    waiting.push(RoundAgent { agent, kind });
                 }
             },
         }
     }
-    let mut grants: Vec<apply::Grant> = again
+    let mut grants: Vec<apply::TaskGrant> = again
         .iter()
-        .map(|(place, task)| apply::Grant::again(*place, &askers[*place], task, &agents))
+        .map(|(place, task)| apply::TaskGrant::again(*place, &askers[*place], task, &agents))
         .collect();
     apply::renew(tx, rules, &grants, now)?;
     if !waiting.is_empty() {
         let mut scene = load::scene(tx, rules, &held, waiting, now)?;
         load::tasks(tx, rules, &mut scene)?;
         let mut decision = decide::decide(&scene).map_err(wrong)?;
-        if !decision.dry.is_empty() {
-            load::more_tasks(tx, rules, &mut scene, &decision.dry)?;
+        if !decision.out_of_loaded_tasks.is_empty() {
+            load::more_tasks(tx, rules, &mut scene, &decision.out_of_loaded_tasks)?;
             decision = decide::decide(&scene).map_err(wrong)?;
         }
         let is_short = decision.starts.len() < scene.waiting.len();
         let is_limited =
             scene.budget.is_some() || scene.projects.iter().any(|it| it.budget.is_some());
-        // What was used fades without anything happening, and then there is room for a task.
-        outcome.due = (is_short && is_limited).then(|| retry::later(now, FADE_LOOK));
-        outcome.again |= decision.is_unfinished || (is_short && !decision.dry.is_empty());
-        let workspaces = allot::workspaces(tx, &scene, &decision.starts)?;
-        let grant = |(start, workspace): (&Start, Option<String>)| {
+        // Usage fades without any event, and then there is room for a task.
+        outcome.due = (is_short && is_limited).then(|| retry_policy::later(now, FADE_LOOK));
+        outcome.again |=
+            decision.is_unfinished || (is_short && !decision.out_of_loaded_tasks.is_empty());
+        let workspaces = assign_workspaces::workspaces(tx, &scene, &decision.starts)?;
+        let grant = |(start, workspace): (&TaskStart, Option<String>)| {
             let (place, task) = (free[start.agent], &scene.tasks[start.task]);
-            apply::Grant::new(place, &askers[place], task, workspace, &agents)
+            apply::TaskGrant::new(place, &askers[place], task, workspace, &agents)
         };
         let started: Vec<_> = decision.starts.iter().zip(workspaces).map(grant).collect();
         apply::start(tx, rules, &started, now)?;
@@ -212,29 +215,29 @@ fn serve(
         outcome.calls = decision.calls;
     }
     for (place, claim) in apply::claims(tx, rules, &grants)? {
-        outcome.replies[place] = Some(Reply::Task(Box::new(claim)));
+        outcome.replies[place] = Some(ClaimReply::Task(Box::new(claim)));
     }
     Ok(!grants.is_empty())
 }
 
-fn wrong(error: fairgate_core::proportional::SnapshotError) -> StoreError {
+fn wrong(error: fairgate_core::proportional::ScheduleSnapshotError) -> StoreError {
     StoreError::Database(format!("the rows of the fleet contradict each other: {error}"))
 }
 
-/// An agent that asked.
+/// Database row of a waiting agent.
 #[derive(Clone, Debug)]
 struct AgentRow {
     kind: String,
     state: AgentState,
     reports: bool,
-    /// Of its token.
+    /// Hash of the agent's current token.
     hash: Vec<u8>,
 }
 
-/// The agents that ask, by name; notes that they are alive.
+/// Returns the rows of the waiting agents by name, and updates their `last_seen`.
 fn agents(
     tx: &mut dyn Transaction,
-    askers: &[Asker],
+    askers: &[ClaimingAgent],
     now: UnixMicros,
 ) -> Result<HashMap<String, AgentRow>, StoreError> {
     let names = json_rows::texts(tx.database(), 2);
@@ -252,7 +255,7 @@ fn agents(
     Ok(rows.into_iter().collect())
 }
 
-/// The fleet's version, one more where something changed.
+/// Returns the fleet's version. Increments the version first if `has_changed` is true.
 fn version(tx: &mut dyn Transaction, has_changed: bool) -> Result<i64, StoreError> {
     let sql = if has_changed {
         "UPDATE fleet SET version = version + 1 WHERE one = 1 RETURNING version"
@@ -262,13 +265,14 @@ fn version(tx: &mut dyn Transaction, has_changed: bool) -> Result<i64, StoreErro
     tx.first(sql, &[], |row| row.int(0)).map(Option::unwrap_or_default)
 }
 
-/// The version, read.
+/// Query that reads the fleet's version.
 pub(crate) const VERSION: &str = "SELECT version FROM fleet WHERE one = 1";
 
-/// When the next lease, pause or wait for an agent ends. Leases that end too late are shortened.
+/// Returns the earliest time at which a lease, a pause or a task's wait for its agent ends. Shortens leases that end
+/// implausibly late.
 fn next_due(
     tx: &mut dyn Transaction,
-    rules: &Rules,
+    rules: &RoundOptions,
     now: UnixMicros,
 ) -> Result<Option<UnixMicros>, StoreError> {
     let due = tx.first(
@@ -284,8 +288,8 @@ fn next_due(
         },
     )?;
     let (ends, last) = due.unwrap_or_default();
-    let is_late = last.is_some_and(|last| last > lapse::latest(rules.lease, now));
-    let shortened = is_late && lapse::shorten(tx, rules.lease, now)?;
+    let is_late = last.is_some_and(|last| last > lease_outage::latest(rules.lease, now));
+    let shortened = is_late && lease_outage::shorten(tx, rules.lease, now)?;
     let soonest = shortened.then(|| rules.lease_end(now));
     Ok(ends.into_iter().flatten().chain(soonest).min())
 }

@@ -1,48 +1,49 @@
-//! A whole fleet in virtual time, from a seed: the loop's own steps and SQL on a database in memory. Agents work, call models
-//! under their task keys, ask, fail, die, come back late and repeat themselves; people interfere; servers are killed and
-//! started again over what they left.
+//! Simulation of a whole fleet in virtual time, from a seed: the loop's own steps and SQL on a database in memory.
+//! Agents work, call models under their task keys, ask, fail, die, come back late and repeat themselves; operators
+//! interfere; servers are killed and restarted over the same database.
 //!
-//! The simulation keeps books of its own ([`shadow`]) from nothing but what it did and what it was answered. After every step
-//! the database must say the same, and the rules are checked on the books, not on the code's own sums:
+//! The simulation keeps an expected state of its own ([`expected_state`]), computed only from what it did and which
+//! answers it got. After every step the database must agree with it, and the rules are checked on the expected state,
+//! not on the code's own sums:
 //!
 //! - every token counts once: in its project's window, in its task and in the ledger;
 //! - a task has one holder at a time, and each claim one agent; a task is completed once;
-//! - concurrency, per-type maxima, `exclusive` and workspaces hold;
-//! - `spent ≤ budget + Σ max(0, used − reserved)`, over the calls and reports that were settled since spent was last within the
-//!   budget. A budget is thus passed by no more than what the calls in flight use beyond what was reserved for them, and by
-//!   nothing at all where no call does;
-//! - a call is granted only under a claim that is in force; a refusal for want of budget says the true numbers;
-//! - every call of the scheduler, written to a journal's line and read again, gives the same assignments;
-//! - when all is quiet, nothing is reserved, locked or held.
+//! - concurrency, per-type maxima, `exclusive` and workspaces are respected;
+//! - `spent ≤ budget + Σ max(0, used − reserved)`, over the calls and reports that were settled since spent was last
+//!   within the budget. So a budget is exceeded only by what the calls in flight use beyond their reservations, and not
+//!   at all if no call does;
+//! - a call is granted only under a claim that is in force; a refusal for lack of budget reports the true numbers;
+//! - every call of the scheduler, written as a line of the journal and read again, gives the same assignments;
+//! - at the end, when everything has settled, nothing is reserved, locked or held.
 //!
-//! Every 25th seed has 2 000 agents. These and every third keep their database in a file (in a file system in memory, where there
-//! is one), so that servers can be killed and started again over it; the others have it in SQLite's memory. `FAIRGATE_SEED=n`
-//! runs one seed; `FAIRGATE_SEEDS=n` says how many are run.
+//! Every 25th seed has 2 000 agents. These and every third seed keep their database in a file (in a file system in
+//! memory, if there is one), so that servers can be killed and restarted over it; the others use SQLite in memory.
+//! `FAIRGATE_SEED=n` runs one seed; `FAIRGATE_SEEDS=n` sets the number of seeds.
 
 #![allow(clippy::unwrap_used)]
 
 mod agents;
-mod calls;
-mod check;
-mod converge;
-mod people;
+mod expected_state;
+mod invariants;
+mod messages;
+mod model_calls;
+mod operators;
 mod servers;
-mod shadow;
-mod wire;
-mod world;
+mod share_convergence;
+mod simulated_fleet;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use world::World;
+use simulated_fleet::FleetSimulation;
 
-/// How many seeds are tried where nobody says.
+/// Number of seeds that are run if `FAIRGATE_SEEDS` is not set.
 const SEEDS: u64 = 300;
 
-/// A generator of numbers, the same from the same seed everywhere.
+/// Random number generator that gives the same numbers for the same seed everywhere (splitmix64).
 #[derive(Clone, Debug)]
-struct Dice(u64);
+struct FleetSimRng(u64);
 
-impl Dice {
+impl FleetSimRng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -51,22 +52,22 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// 0 to below this.
+    /// Returns a number from 0 to `end` − 1.
     fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
-    /// From the first to the last, both included.
+    /// Returns a number from `first` to `last`, both included.
     fn within(&mut self, first: u64, last: u64) -> u64 {
         first + self.below(last - first + 1)
     }
 
-    /// So many seconds, from the first to the last, in microseconds.
+    /// Returns a duration of `first` to `last` seconds, in microseconds.
     fn seconds(&mut self, first: u64, last: u64) -> i64 {
         i64::try_from(self.within(first, last)).unwrap() * 1_000_000
     }
 
-    /// Once in so many times.
+    /// Returns true with a probability of 1 in `times`.
     fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
@@ -80,7 +81,7 @@ fn number_from(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Runs a case for many seeds on every core; names the seed of one that fails.
+/// Runs a case for many seeds on all cores, and prints the seed of one that fails.
 fn for_each_seed(case: impl Fn(u64) + Sync) {
     let (first, count) = match number_from("FAIRGATE_SEED") {
         Some(seed) => (seed, 1),
@@ -96,7 +97,7 @@ fn for_each_seed(case: impl Fn(u64) + Sync) {
                     if seed >= first + count {
                         return;
                     }
-                    let told = TellSeed(seed);
+                    let told = PrintSeedOnPanic(seed);
                     case(seed);
                     std::mem::forget(told);
                 }
@@ -105,10 +106,10 @@ fn for_each_seed(case: impl Fn(u64) + Sync) {
     });
 }
 
-/// Says which seed it was when a case panics.
-struct TellSeed(u64);
+/// Prints the seed when a case panics.
+struct PrintSeedOnPanic(u64);
 
-impl Drop for TellSeed {
+impl Drop for PrintSeedOnPanic {
     fn drop(&mut self) {
         println!("the simulation failed; run it again with FAIRGATE_SEED={}", self.0);
     }
@@ -120,10 +121,10 @@ fn run<F: Future<Output = ()>>(case: F) {
 
 #[test]
 fn nothing_is_lost_doubled_or_broken() {
-    let seen = std::sync::Mutex::new(world::Seen::default());
+    let seen = std::sync::Mutex::new(simulated_fleet::FleetSimCounts::default());
     for_each_seed(|seed| {
         run(async {
-            let mut world = World::new(seed).await;
+            let mut world = FleetSimulation::new(seed).await;
             for step in 0..world.steps {
                 world.step().await;
                 if world.is_check_due(step) {
@@ -133,7 +134,7 @@ fn nothing_is_lost_doubled_or_broken() {
             world.settle().await;
             world.check().await;
             world.store.close().await.unwrap();
-            seen.lock().unwrap().add(&world.seen);
+            seen.lock().unwrap().add(&world.counts);
         });
     });
     let seen = seen.into_inner().unwrap();
@@ -145,5 +146,5 @@ fn nothing_is_lost_doubled_or_broken() {
 
 #[test]
 fn shares_converge() {
-    for_each_seed(|seed| run(converge::case(seed)));
+    for_each_seed(|seed| run(share_convergence::case(seed)));
 }

@@ -1,4 +1,4 @@
-//! What may become of a task, an agent and a project.
+//! States of tasks, agents and projects, and the state machine of a task.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,17 +14,17 @@ macro_rules! states {
         }
 
         impl $name {
-            /// All of them.
+            /// All values, in the order of their declaration.
             pub const ALL: &[Self] = &[$(Self::$state),*];
 
-            /// Its name, as in the API and the database.
+            /// Returns the name of the value, as the API and the database spell it.
             pub fn word(self) -> &'static str {
                 match self {
                     $(Self::$state => $word,)*
                 }
             }
 
-            /// The one of this name.
+            /// Parses the name of a value; `None` if no value has this name.
             pub fn from_word(word: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|state| state.word() == word)
             }
@@ -39,65 +39,66 @@ macro_rules! states {
 }
 
 states! {
-    /// Where a task stands.
+    /// State of a task.
     TaskState {
-        /// It waits for other tasks.
+        /// The task waits for other tasks.
         Defined = "DEFINED",
-        /// It can start.
+        /// The task waits for an agent, and needs no further task to be completed.
         Ready = "READY",
-        /// An agent has it and has not begun.
+        /// An agent holds the task and has not begun.
         Assigned = "ASSIGNED",
-        /// An agent works on it.
+        /// An agent works on the task.
         InProgress = "IN_PROGRESS",
-        /// Its agent asked a person something and gave it back until there is an answer.
+        /// The agent asked an operator a question and gave the task back. The task becomes READY when the operator
+        /// answers.
         WaitingInput = "WAITING_INPUT",
-        /// It is put aside until a moment, or until somebody resumes it.
+        /// The task is paused until a moment, or until somebody resumes it.
         Paused = "PAUSED",
-        /// It is done.
+        /// The task is done, or was skipped.
         Completed = "COMPLETED",
-        /// It was cancelled, or gave up for good.
+        /// The task was cancelled.
         Failed = "FAILED",
-        /// It failed as often as it may. A person restarts or skips it.
+        /// The task failed and has no retries left, so it waits until an operator restarts or skips it.
         Blocked = "BLOCKED",
     }
 }
 
 states! {
-    /// Whether an agent takes tasks.
+    /// State of an agent.
     AgentState {
-        /// It may.
+        /// The agent gets tasks.
         Active = "ACTIVE",
-        /// Not until somebody resumes it.
+        /// The agent gets no new tasks until somebody resumes it.
         Paused = "PAUSED",
-        /// It is gone for good; its token opens nothing.
+        /// The agent is gone for good; its token no longer works.
         Retired = "RETIRED",
     }
 }
 
 states! {
-    /// Whether a project takes part.
+    /// Status of a project.
     ProjectStatus {
-        /// It does.
+        /// The project's tasks may start.
         Active = "ACTIVE",
-        /// Nothing new starts until somebody resumes it.
+        /// No task of the project starts until somebody resumes the project.
         Paused = "PAUSED",
-        /// It is finished.
+        /// The project is finished, and no tasks can be added to it.
         Archived = "ARCHIVED",
     }
 }
 
 impl TaskState {
-    /// Whether an agent holds it.
+    /// Returns whether an agent holds a task in this state.
     pub fn is_held(self) -> bool {
         matches!(self, Self::Assigned | Self::InProgress)
     }
 
-    /// Whether nothing more becomes of it by itself.
+    /// Returns whether a task in this state is completed or cancelled.
     pub fn is_ended(self) -> bool {
         matches!(self, Self::Completed | Self::Failed)
     }
 
-    /// Whether a task may go from here to there.
+    /// Returns whether the state machine allows the transition from this state to `next`.
     pub fn may_become(self, next: Self) -> bool {
         use TaskState::{
             Assigned, Blocked, Completed, Defined, Failed, InProgress, Paused, Ready, WaitingInput,
@@ -105,7 +106,7 @@ impl TaskState {
         match self {
             Defined => matches!(next, Ready | Paused | Failed),
             Ready => matches!(next, Assigned | Paused | Failed | Defined),
-            // Back to ready: released, or its lease ran out before it began.
+            // Back to READY: released, retired agent, or the lease ran out before the agent began.
             Assigned => matches!(
                 next,
                 InProgress | Ready | Paused | Blocked | Failed | Completed | WaitingInput
@@ -115,7 +116,7 @@ impl TaskState {
             }
             WaitingInput => matches!(next, Ready | Paused | Failed),
             Paused => matches!(next, Ready | Defined | Failed),
-            // Restarted, or skipped.
+            // Restarted, skipped or cancelled.
             Blocked => matches!(next, Ready | Completed | Failed),
             Failed => matches!(next, Ready | Defined | Completed),
             Completed => false,

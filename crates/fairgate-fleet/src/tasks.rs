@@ -1,39 +1,39 @@
-//! Tasks as people see them: lists, one with all that is known of it, and changes of one that nobody holds.
+//! Views of tasks (lists and single tasks), and changes of tasks that no agent holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairgate_store::{Columns, StoreError, Transaction, Value};
+use fairgate_store::{RowColumns, SqlValue, StoreError, Transaction};
 use serde_json::{Map, Value as Json};
 
-use crate::add::{PROMPT_MAX, TITLE_MAX, check_retries};
-use crate::call::{Call, bump_version, not_found};
+use crate::add_tasks::{PROMPT_MAX, TITLE_MAX, check_retries};
+use crate::call_context::{CallContext, bump_version, not_found};
 use crate::error::FleetError;
-use crate::history;
 use crate::model::{TaskLine, TaskPatch, TaskQuery, TaskView};
-use crate::rows;
+use crate::sql_placeholders;
 use crate::state::TaskState;
-use crate::text;
+use crate::task_history;
+use crate::validate;
 
-/// How many tasks a list has where nobody says, and at most.
+/// Default and largest length of a list of tasks.
 const LIST: (u32, u32) = (100, 1_001);
 
-/// The columns of a line, of a task `t` and its project `p`.
+/// SQL columns of a [`TaskLine`], for a task `t` and its project `p`.
 pub(crate) const LINE: &str = "t.id, t.project, t.title, t.state, t.reason, t.priority, t.agent, t.estimate, p.learned, \
     t.used, t.used_before, t.retries, t.retries_max, t.resume_after, t.created_at, t.ended_at";
-/// How many columns that is.
+/// Number of columns in [`LINE`].
 const LINE_COLUMNS: usize = 16;
-/// Where they come from.
+/// FROM clause for the columns of [`LINE`].
 pub(crate) const FROM: &str = "FROM fleet_tasks t JOIN fleet_projects p ON p.id = t.project";
 
-/// A task's line, from the columns of [`LINE`].
-pub(crate) fn line(row: &dyn Columns, default_estimate: u64) -> Result<TaskLine, StoreError> {
+/// Reads a [`TaskLine`] from the columns of [`LINE`].
+pub(crate) fn line(row: &dyn RowColumns, default_estimate: u64) -> Result<TaskLine, StoreError> {
     let small = |column| row.int(column).map(|number| u32::try_from(number).unwrap_or(0));
     let estimate = row.count_or_null(7)?.or(row.count_or_null(8)?);
     Ok(TaskLine {
         id: row.text(0)?,
         project: row.text(1)?,
         title: row.text(2)?,
-        state: history::state(&row.text(3)?)?,
+        state: task_history::state(&row.text(3)?)?,
         reason: row.text_or_null(4)?,
         priority: row.int(5)?,
         agent: row.text_or_null(6)?,
@@ -47,14 +47,15 @@ pub(crate) fn line(row: &dyn Columns, default_estimate: u64) -> Result<TaskLine,
     })
 }
 
-/// What was guessed and taken back may leave one of them below 0.
+/// Returns the usage of the current claim plus that of earlier claims. One of them may be below 0 after the correction
+/// of a guessed row; a sum below 0 counts as 0.
 fn used(used: i64, before: i64) -> u64 {
     u64::try_from(used.saturating_add(before)).unwrap_or(0)
 }
 
 pub(crate) fn one_line(
     tx: &mut dyn Transaction,
-    call: &Call,
+    call: &CallContext,
     id: &str,
 ) -> Result<TaskLine, FleetError> {
     let sql = format!("SELECT {LINE} {FROM} WHERE t.id = $1");
@@ -64,12 +65,12 @@ pub(crate) fn one_line(
 
 pub(crate) fn list(
     tx: &mut dyn Transaction,
-    call: &Call,
+    call: &CallContext,
     query: &TaskQuery,
 ) -> Result<Vec<TaskLine>, FleetError> {
-    let mut values: Vec<Value> = Vec::new();
+    let mut values: Vec<SqlValue> = Vec::new();
     let mut conditions: Vec<String> = Vec::new();
-    let mut filter = |condition: &str, value: Value| {
+    let mut filter = |condition: &str, value: SqlValue| {
         values.push(value);
         conditions.push(format!("{condition} ${}", values.len()));
     };
@@ -86,14 +87,16 @@ pub(crate) fn list(
     if let Some(after) = &query.after {
         let made = "SELECT made FROM fleet_tasks WHERE id = $1";
         let made = tx.first(made, &[after.as_str().into()], |row| row.int(0))?;
-        let unknown =
-            || text::unknown("after", format!("there is no task {:?}", text::cut(after, 80)));
+        let unknown = || {
+            validate::unknown("after", format!("there is no task {:?}", validate::cut(after, 80)))
+        };
         filter("t.made >", made.ok_or_else(unknown)?.into());
     }
     if !query.states.is_empty() {
         let first = values.len() + 1;
-        conditions.push(format!("t.state IN ({})", rows::list(first, query.states.len())));
-        values.extend(query.states.iter().map(|state| Value::from(state.word())));
+        conditions
+            .push(format!("t.state IN ({})", sql_placeholders::list(first, query.states.len())));
+        values.extend(query.states.iter().map(|state| SqlValue::from(state.word())));
     }
     let condition = match conditions.is_empty() {
         true => String::new(),
@@ -105,17 +108,21 @@ pub(crate) fn list(
     Ok(tx.list(&sql, &values, |row| line(row, call.options.default_estimate))?)
 }
 
-/// A task as a list shows it.
-pub(crate) fn one(tx: &mut dyn Transaction, call: &Call, id: &str) -> Result<TaskLine, FleetError> {
+/// Returns the task with this id, with only those fields that a list of tasks shows.
+pub(crate) fn one(
+    tx: &mut dyn Transaction,
+    call: &CallContext,
+    id: &str,
+) -> Result<TaskLine, FleetError> {
     let sql = format!("SELECT {LINE} {FROM} WHERE t.id = $1");
     let found = tx.first(&sql, &[id.into()], |row| line(row, call.options.default_estimate))?;
     found.ok_or_else(|| not_found("task", id))
 }
 
-/// The task that an agent holds.
+/// Returns the task that an agent holds, or `None` if the agent holds no task.
 pub(crate) fn held_by(
     tx: &mut dyn Transaction,
-    call: &Call,
+    call: &CallContext,
     agent: &str,
 ) -> Result<Option<TaskLine>, StoreError> {
     let sql = format!(
@@ -126,17 +133,17 @@ pub(crate) fn held_by(
 
 pub(crate) fn view(
     tx: &mut dyn Transaction,
-    call: &Call,
+    call: &CallContext,
     id: &str,
 ) -> Result<TaskView, FleetError> {
     let needs = tx.list(
         "SELECT n.needs, t.state FROM fleet_needs n JOIN fleet_tasks t ON t.id = n.needs WHERE n.task = $1",
         &[id.into()],
-        |row| Ok((row.text(0)?, history::state(&row.text(1)?)?)),
+        |row| Ok((row.text(0)?, task_history::state(&row.text(1)?)?)),
     )?;
     let needs: BTreeMap<_, _> = needs.into_iter().collect();
-    let needed_by = waiting_for(tx, id, Reach::FAR)?;
-    let history = history::of(tx, id)?;
+    let needed_by = waiting_for(tx, id, DependentsLimit::FAR)?;
+    let history = task_history::of(tx, id)?;
     let sql = format!(
         "SELECT {LINE}, t.prompt, t.workspace, t.in_workspace, t.affinity, t.epoch, t.lease_until, t.calls, \
          t.progress, t.question, t.answer, t.result {FROM} WHERE t.id = $1"
@@ -164,29 +171,30 @@ pub(crate) fn view(
     found.ok_or_else(|| not_found("task", id))
 }
 
-/// How far to look for tasks that wait for one.
+/// Limits of [`waiting_for`], the search for the tasks that need a given task.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reach {
-    /// How many of them.
+pub(crate) struct DependentsLimit {
+    /// Largest number of tasks to return.
     pub(crate) tasks: usize,
-    /// Over how many others; each step is one statement.
+    /// Largest distance from the given task in the dependency graph. The search runs one SQL statement per 500 tasks
+    /// for each step.
     pub(crate) steps: usize,
 }
 
-impl Reach {
-    /// For somebody who looks at a task.
+impl DependentsLimit {
+    /// Limits of the search for the view of one task.
     pub(crate) const FAR: Self = Self { tasks: 1_000, steps: 200 };
-    /// For a reason, while others wait for the transaction.
+    /// Limits of the search for the reason of a blocked task. They are low, because other transactions wait meanwhile.
     const NEAR: Self = Self { tasks: 100, steps: 20 };
 }
 
-/// Tasks that cannot start before this one is completed, directly or by others, as far as `reach`: the nearest first, then in
-/// the order in which they were made. A walk by steps, because PostgreSQL reads whole tables for each step of a recursive
-/// query.
+/// Returns the open tasks that need the task `id`, directly or through other tasks, within the limits `reach`. The
+/// nearest tasks come first; tasks at the same distance are in the order of their creation. This is a breadth-first
+/// search with one query per step, because PostgreSQL reads whole tables for each step of a recursive query.
 pub(crate) fn waiting_for(
     tx: &mut dyn Transaction,
     id: &str,
-    reach: Reach,
+    reach: DependentsLimit,
 ) -> Result<Vec<String>, StoreError> {
     let completed = "SELECT 1 FROM fleet_tasks WHERE id = $1 AND state = 'COMPLETED'";
     if tx.first(completed, &[id.into()], |_| Ok(()))?.is_some() {
@@ -197,12 +205,12 @@ pub(crate) fn waiting_for(
     let mut edge = vec![id.to_owned()];
     for _ in 0..reach.steps {
         let mut next = Vec::new();
-        for some in edge.chunks(rows::ROWS_MAX) {
-            let values: Vec<Value> = some.iter().map(|id| id.as_str().into()).collect();
+        for some in edge.chunks(sql_placeholders::ROWS_MAX) {
+            let values: Vec<SqlValue> = some.iter().map(|id| id.as_str().into()).collect();
             let sql = format!(
                 "SELECT DISTINCT t.id, t.made FROM fleet_needs n JOIN fleet_tasks t ON t.id = n.task \
                  WHERE n.needs IN ({}) AND t.state NOT IN ('COMPLETED', 'FAILED') ORDER BY t.made LIMIT {}",
-                rows::list(1, some.len()),
+                sql_placeholders::list(1, some.len()),
                 reach.tasks
             );
             next.extend(tx.list(&sql, &values, |row| row.text(0))?);
@@ -218,10 +226,11 @@ pub(crate) fn waiting_for(
     Ok(found)
 }
 
-/// `; 3 tasks wait for it: a, b and others`, or nothing.
-pub(crate) fn and_who_waits(tx: &mut dyn Transaction, id: &str) -> Result<String, StoreError> {
+/// Returns the end of a blocked task's reason, such as `; 3 tasks wait for it: a, b, c`, or an empty string if no task
+/// waits.
+pub(crate) fn dependents_suffix(tx: &mut dyn Transaction, id: &str) -> Result<String, StoreError> {
     const NAMED: usize = 10;
-    let waiting = waiting_for(tx, id, Reach::NEAR)?;
+    let waiting = waiting_for(tx, id, DependentsLimit::NEAR)?;
     let named = waiting.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     Ok(match waiting.len() {
         0 => String::new(),
@@ -233,7 +242,7 @@ pub(crate) fn and_who_waits(tx: &mut dyn Transaction, id: &str) -> Result<String
 
 pub(crate) fn patch(
     tx: &mut dyn Transaction,
-    call: &Call,
+    call: &CallContext,
     id: &str,
     patch: TaskPatch,
 ) -> Result<TaskView, FleetError> {
@@ -246,16 +255,16 @@ pub(crate) fn patch(
         })?
         .flatten();
     if let Some(title) = &title {
-        text::line("title", title, TITLE_MAX)?;
+        validate::check_line("title", title, TITLE_MAX)?;
     }
     if let Some(prompt) = &prompt {
-        text::text("prompt", prompt, PROMPT_MAX)?;
+        validate::check_text("prompt", prompt, PROMPT_MAX)?;
     }
-    let estimate_value =
-        estimate.map(|estimate| text::tokens("estimate", estimate, text::TASK_TOKENS_MAX));
+    let estimate_value = estimate
+        .map(|estimate| validate::check_tokens("estimate", estimate, validate::TASK_TOKENS_MAX));
     let estimate_value = estimate_value.transpose()?;
     check_retries("retries", retries)?;
-    let mut change = Change::default();
+    let mut change = TaskPatchColumns::default();
     let was = &before.line;
     change.text("title", &was.title, title);
     change.text("prompt", &before.prompt, prompt);
@@ -291,31 +300,31 @@ fn check_changeable(line: &TaskLine) -> Result<(), FleetError> {
     Ok(())
 }
 
-/// What a patch really changes, for the database and for the audit trail.
+/// Columns whose values a patch really changes, for the database and for the audit trail.
 #[derive(Default)]
-struct Change {
+struct TaskPatchColumns {
     set: Vec<String>,
-    values: Vec<Value>,
+    values: Vec<SqlValue>,
     before: Map<String, Json>,
     after: Map<String, Json>,
 }
 
-impl Change {
-    /// Long texts are shown cut.
+impl TaskPatchColumns {
+    /// Adds a text column if its value changes. Long texts are cut in the audit trail.
     fn text(&mut self, column: &str, before: &str, after: Option<String>) {
-        let shown = |text: &str| Json::from(text::cut(text, text::NOTE_MAX));
+        let shown = |text: &str| Json::from(validate::cut(text, validate::NOTE_MAX));
         if let Some(after) = after.filter(|after| after != before) {
             self.put(column, shown(before), shown(&after), after.into());
         }
     }
 
-    fn number(&mut self, column: &str, before: Option<Json>, after: Option<(Json, Value)>) {
+    fn number(&mut self, column: &str, before: Option<Json>, after: Option<(Json, SqlValue)>) {
         if let Some((json, value)) = after.filter(|(json, _)| Some(json) != before.as_ref()) {
             self.put(column, before.unwrap_or_default(), json, value);
         }
     }
 
-    fn put(&mut self, column: &str, before: Json, after: Json, value: Value) {
+    fn put(&mut self, column: &str, before: Json, after: Json, value: SqlValue) {
         self.values.push(value);
         self.set.push(format!("{column} = ${}", self.values.len()));
         self.before.insert(column.to_owned(), before);

@@ -1,5 +1,5 @@
-//! A fleet in a database in memory, for tests: rows are put in by SQL, and rounds are made one at a time at moments that the
-//! test chooses.
+//! Fleet in a database in memory, for tests: rows are inserted by SQL, and rounds are run one at a time at moments that
+//! the test chooses.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,35 +8,36 @@ use std::time::{Duration, Instant};
 
 use fairgate_money::UnixMicros;
 use fairgate_store::{
-    Columns, Database, Keep, Store, StoreError, StoreOptions, Transaction, Value,
+    DatabaseKind, RowColumns, SqlValue, Store, StoreError, StoreOptions, Transaction,
+    TransactionDurability,
 };
 
-use crate::fleet::{Clock, Fleet, FleetOptions};
+use crate::fleet::{Fleet, FleetClock, FleetOptions};
 use crate::model::Claim;
-use crate::round::{self, Asker, Outcome, Reply, Rules};
+use crate::round::{self, ClaimReply, ClaimingAgent, RoundOptions, RoundOutcome};
 
-/// A moment in the middle of a bucket of the default window.
+/// Moment in the middle of a bucket of the default window.
 pub(crate) const START: UnixMicros = UnixMicros(1_800_000_000_000_000 + 1_000_000);
 
-/// A clock that stands still.
+/// Clock that stands still.
 #[derive(Clone, Copy, Debug)]
-struct Still(UnixMicros);
+struct FixedFleetClock(UnixMicros);
 
-impl Clock for Still {
+impl FleetClock for FixedFleetClock {
     fn now(&self) -> UnixMicros {
         self.0
     }
 }
 
-pub(crate) struct World {
+pub(crate) struct FleetTestWorld {
     pub(crate) store: Store,
     pub(crate) options: FleetOptions,
     pub(crate) now: UnixMicros,
     made: i64,
 }
 
-/// A project to be put in.
-pub(crate) struct Project {
+/// Project to be inserted.
+pub(crate) struct ProjectFixture {
     pub(crate) weight: i64,
     pub(crate) concurrency: i64,
     pub(crate) exclusive: bool,
@@ -49,8 +50,8 @@ pub(crate) struct Project {
     pub(crate) busy: bool,
 }
 
-/// A task to be put in.
-pub(crate) struct Task {
+/// Task to be inserted.
+pub(crate) struct TaskFixture {
     pub(crate) priority: i64,
     pub(crate) estimate: Option<i64>,
     pub(crate) workspace: Option<&'static str>,
@@ -61,7 +62,7 @@ pub(crate) struct Task {
     pub(crate) open_needs: i64,
 }
 
-impl World {
+impl FleetTestWorld {
     pub(crate) async fn new() -> Self {
         Self::with(FleetOptions { default_estimate: 100, ..FleetOptions::default() }).await
     }
@@ -86,26 +87,29 @@ impl World {
         world
     }
 
-    pub(crate) fn rules(&self) -> Rules {
-        Rules::new(&self.options)
+    pub(crate) fn rules(&self) -> RoundOptions {
+        RoundOptions::new(&self.options)
     }
 
-    /// The fleet as its callers see it, at this moment.
+    /// Returns a handle to the fleet, at this moment.
     pub(crate) fn fleet(&self) -> Fleet {
-        Fleet::new(self.store.clone(), Arc::new(Still(self.now)), self.options.clone())
+        Fleet::new(self.store.clone(), Arc::new(FixedFleetClock(self.now)), self.options.clone())
     }
 
     pub(crate) fn pass(&mut self, seconds: i64) {
         self.now.0 += seconds * 1_000_000;
     }
 
-    pub(crate) async fn run(&self, sql: &str, values: &[Value]) -> u64 {
+    pub(crate) async fn run(&self, sql: &str, values: &[SqlValue]) -> u64 {
         let (sql, values) = (sql.to_owned(), values.to_vec());
         let work = move |tx: &mut dyn Transaction| tx.run(&sql, &values);
-        self.store.transact::<_, StoreError>(Keep::ThroughKill, work).await.unwrap()
+        self.store
+            .transact::<_, StoreError>(TransactionDurability::ThroughKill, work)
+            .await
+            .unwrap()
     }
 
-    /// Each row of a query as words.
+    /// Returns each row of a query as words.
     pub(crate) async fn rows(&self, sql: &str, columns: usize) -> Vec<String> {
         let sql = sql.to_owned();
         let work = move |tx: &mut dyn Transaction| {
@@ -118,13 +122,13 @@ impl World {
         self.store.inspect::<_, StoreError>(work).await.unwrap()
     }
 
-    /// How a task stands.
+    /// Returns the state of a task.
     pub(crate) async fn task_state(&self, id: &str) -> String {
         self.rows(&format!("SELECT state FROM fleet_tasks WHERE id = '{id}'"), 1).await.concat()
     }
 
-    pub(crate) async fn project(&mut self, id: &str, set: impl FnOnce(&mut Project)) {
-        let mut it = Project {
+    pub(crate) async fn project(&mut self, id: &str, set: impl FnOnce(&mut ProjectFixture)) {
+        let mut it = ProjectFixture {
             weight: 1_000,
             concurrency: 2,
             exclusive: false,
@@ -139,7 +143,7 @@ impl World {
         set(&mut it);
         self.made += 1;
         let bucket = self.rules().window.bucket(self.now);
-        let values: [Value; 15] = [
+        let values: [SqlValue; 15] = [
             id.into(),
             self.made.into(),
             it.status.into(),
@@ -170,8 +174,13 @@ impl World {
         .await;
     }
 
-    pub(crate) async fn task(&mut self, id: &str, project: &str, set: impl FnOnce(&mut Task)) {
-        let mut it = Task {
+    pub(crate) async fn task(
+        &mut self,
+        id: &str,
+        project: &str,
+        set: impl FnOnce(&mut TaskFixture),
+    ) {
+        let mut it = TaskFixture {
             priority: 100,
             estimate: None,
             workspace: None,
@@ -183,7 +192,7 @@ impl World {
         };
         set(&mut it);
         self.made += 1;
-        let text = |it: Option<&str>| Value::MaybeText(it.map(str::to_owned));
+        let text = |it: Option<&str>| SqlValue::MaybeText(it.map(str::to_owned));
         let values = [
             id.into(),
             project.into(),
@@ -208,14 +217,14 @@ impl World {
         .await;
     }
 
-    /// So many ready tasks of a project: `PROJECT-0` and so on.
+    /// Inserts `count` ready tasks of a project: `PROJECT-0` and so on.
     pub(crate) async fn tasks(&mut self, project: &str, count: usize) {
         for number in 0..count {
             self.task(&format!("{project}-{number}"), project, |_| {}).await;
         }
     }
 
-    /// So many ready tasks of a project in one statement.
+    /// Inserts `count` ready tasks of a project in one statement.
     pub(crate) async fn many_tasks(&self, project: &str, count: i64) {
         self.run(
             "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $1) \
@@ -236,7 +245,7 @@ impl World {
         .await;
     }
 
-    /// So many agents: `a0` and so on.
+    /// Inserts `count` agents: `a0` and so on.
     pub(crate) async fn agents(&self, count: usize) {
         for number in 0..count {
             self.agent(&format!("a{number}"), "default").await;
@@ -247,22 +256,22 @@ impl World {
         self.run(
             "INSERT INTO fleet_workspaces (id, project, path, task, agent, created_at) \
              VALUES ($1, $2, '/w', $3, NULL, 0)",
-            &[id.into(), project.into(), Value::MaybeText(task.map(str::to_owned))],
+            &[id.into(), project.into(), SqlValue::MaybeText(task.map(str::to_owned))],
         )
         .await;
     }
 
-    /// A round for these agents.
-    pub(crate) async fn round(&self, agents: &[&str]) -> Outcome {
+    /// Runs a round for these agents.
+    pub(crate) async fn round(&self, agents: &[&str]) -> RoundOutcome {
         self.counted_round(agents).await.0
     }
 
-    /// A round for these agents, and how many statements it made.
-    pub(crate) async fn counted_round(&self, agents: &[&str]) -> (Outcome, usize) {
+    /// Runs a round for these agents, and returns its number of statements, too.
+    pub(crate) async fn counted_round(&self, agents: &[&str]) -> (RoundOutcome, usize) {
         let askers: Vec<_> = agents.iter().map(|agent| asker(agent)).collect();
         let (rules, now) = (self.rules(), self.now);
         let work = move |tx: &mut dyn Transaction| {
-            let mut counted = Counted { tx, statements: Vec::new() };
+            let mut counted = TimedTransaction { tx, statements: Vec::new() };
             let begun = Instant::now();
             let outcome = round::round(&mut counted, &rules, &askers, None, now)?;
             if std::env::var_os("FAIRGATE_STATEMENTS").is_some() {
@@ -270,36 +279,39 @@ impl World {
             }
             Ok((outcome, counted.statements.len()))
         };
-        self.store.transact::<_, StoreError>(Keep::ThroughKill, work).await.unwrap()
+        self.store
+            .transact::<_, StoreError>(TransactionDurability::ThroughKill, work)
+            .await
+            .unwrap()
     }
 
-    /// A round for these agents; which task each was given, `-` where none.
+    /// Runs a round for these agents, and returns the task that each got, `-` if none.
     pub(crate) async fn given(&self, agents: &[&str]) -> Vec<String> {
         let outcome = self.round(agents).await;
         outcome.replies.iter().map(|reply| task_of(reply.as_ref())).collect()
     }
 }
 
-pub(crate) fn asker(agent: &str) -> Asker {
+pub(crate) fn asker(agent: &str) -> ClaimingAgent {
     let seed = *blake3::hash(agent.as_bytes()).as_bytes();
-    Asker { agent: agent.to_owned(), seed, token: None }
+    ClaimingAgent { agent: agent.to_owned(), seed, token: None }
 }
 
-pub(crate) fn claim_of(reply: Option<&Reply>) -> Option<&Claim> {
+pub(crate) fn claim_of(reply: Option<&ClaimReply>) -> Option<&Claim> {
     match reply {
-        Some(Reply::Task(claim)) => Some(claim),
+        Some(ClaimReply::Task(claim)) => Some(claim),
         _ => None,
     }
 }
 
-fn task_of(reply: Option<&Reply>) -> String {
+fn task_of(reply: Option<&ClaimReply>) -> String {
     claim_of(reply).map_or_else(|| "-".to_owned(), |claim| claim.task.clone())
 }
 
-/// A transaction that counts its statements.
-pub(crate) struct Counted<'a> {
+/// Transaction that records its statements.
+pub(crate) struct TimedTransaction<'a> {
     pub(crate) tx: &'a mut dyn Transaction,
-    /// Each with how long it took.
+    /// Statements with their durations.
     pub(crate) statements: Vec<(String, Duration)>,
 }
 
@@ -311,12 +323,12 @@ fn show(statements: &[(String, Duration)], all: Duration) {
     }
 }
 
-impl Transaction for Counted<'_> {
+impl Transaction for TimedTransaction<'_> {
     fn each(
         &mut self,
         sql: &str,
-        values: &[Value],
-        row: &mut dyn FnMut(&dyn Columns) -> Result<(), StoreError>,
+        values: &[SqlValue],
+        row: &mut dyn FnMut(&dyn RowColumns) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let begun = Instant::now();
         let done = self.tx.each(sql, values, row);
@@ -324,20 +336,20 @@ impl Transaction for Counted<'_> {
         done
     }
 
-    fn run(&mut self, sql: &str, values: &[Value]) -> Result<u64, StoreError> {
+    fn run(&mut self, sql: &str, values: &[SqlValue]) -> Result<u64, StoreError> {
         let begun = Instant::now();
         let done = self.tx.run(sql, values);
         self.statements.push((sql.to_owned(), begun.elapsed()));
         done
     }
 
-    fn database(&self) -> Database {
+    fn database(&self) -> DatabaseKind {
         self.tx.database()
     }
 }
 
-impl World {
-    /// So many projects and tasks at once, with workspaces and what they used: for measuring.
+impl FleetTestWorld {
+    /// Inserts many projects, tasks, workspaces and agents at once, for measurements.
     pub(crate) async fn fill(&self, projects: i64, tasks: i64, agents: i64) {
         let bucket = self.rules().window.bucket(self.now);
         let numbers =

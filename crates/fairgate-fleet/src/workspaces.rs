@@ -1,27 +1,27 @@
-//! Workspaces: places that one task at a time has to itself.
+//! Workspaces, which are folders that only one task at a time may use.
 
-use fairgate_store::{Columns, StoreError, Transaction};
+use fairgate_store::{RowColumns, StoreError, Transaction};
 use serde_json::json;
 
-use crate::call::{Call, bump_version, not_found};
+use crate::call_context::{CallContext, bump_version, not_found};
 use crate::error::FleetError;
 use crate::model::{NewWorkspace, WorkspaceView};
 use crate::projects;
-use crate::text;
+use crate::validate;
 
-/// How long a path may be, in bytes.
+/// Longest path of a workspace, in bytes.
 const PATH_MAX: usize = 4_096;
 
 pub(crate) fn add(
     tx: &mut dyn Transaction,
-    call: &Call,
+    call: &CallContext,
     workspace: NewWorkspace,
 ) -> Result<WorkspaceView, FleetError> {
     let NewWorkspace { id, project, path } = workspace;
-    text::name("id", &id, text::NAME_MAX)?;
-    text::line("path", &path, PATH_MAX)?;
+    validate::check_name("id", &id, validate::NAME_MAX)?;
+    validate::check_line("path", &path, PATH_MAX)?;
     let known = projects::known(tx, &project)?;
-    projects::open_to_more("project".to_owned(), &project, known.as_ref())?;
+    projects::check_not_archived("project".to_owned(), &project, known.as_ref())?;
     if find(tx, &id)?.is_some() {
         return Err(FleetError::Exists { what: "workspace", id });
     }
@@ -35,7 +35,11 @@ pub(crate) fn add(
     Ok(WorkspaceView { id, project, path, task: None, agent: None })
 }
 
-pub(crate) fn remove(tx: &mut dyn Transaction, call: &Call, id: &str) -> Result<(), FleetError> {
+pub(crate) fn remove(
+    tx: &mut dyn Transaction,
+    call: &CallContext,
+    id: &str,
+) -> Result<(), FleetError> {
     let workspace = find(tx, id)?.ok_or_else(|| not_found("workspace", id))?;
     let in_use = |by| Err(FleetError::InUse { what: "workspace", id: id.to_owned(), by });
     if let Some(task) = &workspace.task {
@@ -59,7 +63,7 @@ pub(crate) fn remove(tx: &mut dyn Transaction, call: &Call, id: &str) -> Result<
 
 const VIEW: &str = "SELECT id, project, path, task, agent FROM fleet_workspaces";
 
-fn read(row: &dyn Columns) -> Result<WorkspaceView, StoreError> {
+fn read(row: &dyn RowColumns) -> Result<WorkspaceView, StoreError> {
     Ok(WorkspaceView {
         id: row.text(0)?,
         project: row.text(1)?,
@@ -73,7 +77,7 @@ fn find(tx: &mut dyn Transaction, id: &str) -> Result<Option<WorkspaceView>, Sto
     tx.first(&format!("{VIEW} WHERE id = $1"), &[id.into()], read)
 }
 
-/// The workspaces, by name; of one project where it is named.
+/// Returns the workspaces of `project`, or all workspaces if `project` is `None`, ordered by name.
 pub(crate) fn list(
     tx: &mut dyn Transaction,
     project: Option<&str>,

@@ -1,9 +1,10 @@
-//! The admin API under `/api/v1`, `/metrics`, `/healthz` and `/readyz`. Handlers are thin: they read, ask the part that
-//! knows, and write. Everything that changes something is audited with who did it.
+//! The admin API under `/api/v1`, and `/metrics`, `/healthz` and `/readyz`. Each handler only parses the request, calls
+//! the module that owns the data, and writes the response. Every change is audited with the name of its actor.
 //!
-//! The admin token opens everything but what agents say of themselves. A tenant's key opens what is about that tenant
-//! alone: `/api/v1/me`, its own requests, projects and tasks. An agent's token opens `/api/v1/agents/{id}/…` of that
-//! agent. The latter two are also where clients connect, where the admin API has an address of its own.
+//! The admin token opens everything except the paths on which agents act for themselves. A tenant's key opens only
+//! `/api/v1/me` and the requests, projects and tasks of that tenant. An agent's token opens only the paths under
+//! `/api/v1/agents/{id}/` with the id of that agent. If the admin API has an address of its own, the paths for tenants
+//! and agents are also served at the clients' address.
 
 mod api_error;
 mod attempts;
@@ -12,7 +13,7 @@ mod auth;
 mod body;
 mod budgets;
 mod change;
-mod config;
+mod explanation;
 mod fairshare;
 mod fleet;
 mod groups;
@@ -31,10 +32,11 @@ mod path;
 mod pools;
 mod prices;
 mod query;
+mod reload;
 mod requests;
-mod story;
 mod tenants;
 mod usage;
+mod weight;
 mod workers;
 
 use std::sync::Arc;
@@ -47,10 +49,10 @@ use self::api_error::ApiError;
 use crate::app::App;
 
 pub use self::api_error::{ErrorBody, ErrorDetail};
-pub(crate) use self::auth::TenantsOnly;
+pub(crate) use self::auth::AtClientAddress;
 pub use self::openapi::document;
 
-/// All of it, to be served as it is or beside the routes for clients.
+/// Returns the router with all routes of the admin API. The router is served alone or beside the routes for clients.
 pub fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/healthz", get(health::healthz))
@@ -90,7 +92,7 @@ pub fn router(app: Arc<App>) -> Router {
         )
         .route("/api/v1/pools/{pool}/workers/{worker}/drain", post(workers::drain))
         .route("/api/v1/pools/{pool}/workers/{worker}/undrain", post(workers::undrain))
-        .route("/api/v1/config/reload", post(config::reload))
+        .route("/api/v1/config/reload", post(reload::reload))
         .route("/api/v1/fairshare/live", get(fairshare::live))
         .route("/api/v1/fairshare/live/stream", get(fairshare::stream))
         .route("/api/v1/requests", get(requests::list))
@@ -102,7 +104,7 @@ pub fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// Whether this is one of those that a tenant's key or an agent's token opens.
+/// Returns true for a path that a tenant's key or an agent's token opens, and that is therefore also served to clients.
 pub(crate) fn is_for_clients(method: &Method, path: &str) -> bool {
     let own = path.strip_prefix("/api/v1/");
     own.is_some_and(|own| {

@@ -1,54 +1,54 @@
-//! What every handler shares.
+//! State that all handlers share.
 
 use arc_swap::ArcSwap;
 use fairgate_config::Config;
 use fairgate_fleet::Fleet;
-use fairgate_store::{KeyHash, Store, Throttle};
+use fairgate_store::{KeyHash, LogThrottle, Store};
 
-use crate::control::Control;
-use crate::forward::Leases;
-use crate::held::HeldBytes;
-use crate::identity::Identity;
-use crate::in_flight::InFlight;
-use crate::limits::Limits;
+use crate::body_memory::BodyMemory;
+use crate::control_plane::ControlPlane;
+use crate::forward::LeaseTable;
+use crate::identity::CallerDirectory;
+use crate::limits::CallerLimits;
+use crate::live_count::LiveCount;
 use crate::metrics::Metrics;
-use crate::phase::Phase;
+use crate::phase::GatewayLifecycle;
 use crate::pools::Pools;
-use crate::request_id::RequestIds;
-use crate::response_ids::ResponseIds;
+use crate::request_id::RequestIdGenerator;
+use crate::response_ids::ResponseIdOwners;
 
-/// The gateway's parts. One for the process, shared by all handlers in an `Arc`.
+/// State of the running gateway. There is one per process, shared by all handlers in an `Arc`.
 pub struct App {
-    /// The configuration in force.
+    /// Configuration in force; replaced by a reload.
     pub config: ArcSwap<Config>,
-    /// The database.
+    /// Database with the tenants, keys, ledger and budgets.
     pub store: Store,
-    /// Projects, tasks and agents, in the same database.
+    /// The fleet's projects, tasks and agents, in the store's database.
     pub fleet: Fleet,
-    /// Who asks.
-    pub identity: Identity,
-    /// How much each may ask, before anything is submitted.
-    pub limits: Limits,
-    /// What there is to see.
+    /// The directory in memory, which identifies callers.
+    pub identity: CallerDirectory,
+    /// Rates and queue limits of each tenant and key, checked before a request is submitted.
+    pub limits: CallerLimits,
+    /// Numbers that `/metrics` exposes to Prometheus.
     pub metrics: Metrics,
-    /// The pools and their upstreams.
+    /// Pools of workers and their upstreams.
     pub pools: Pools,
-    /// The hash of the admin token.
+    /// Hash of the admin token; replaced by a reload.
     pub admin_token: ArcSwap<KeyHash>,
-    /// What the control plane keeps.
-    pub control: Control,
-    /// Whether it serves, drains or closes.
-    pub phase: Phase,
-    /// The names of requests.
-    pub(crate) ids: RequestIds,
-    /// Whose the responses are that requests go on from.
-    pub(crate) response_ids: ResponseIds,
-    /// Slots for programs that call providers themselves.
-    pub(crate) leases: Leases,
-    /// Request bodies in memory.
-    pub(crate) held: HeldBytes,
-    /// What the log says about the database, by what it kept from being done.
-    pub(crate) complaints: Throttle<&'static str>,
-    /// Rows that are being written and that nobody waits for.
-    pub(crate) rows_adrift: InFlight,
+    /// State that the control plane keeps between requests, such as cached snapshots and the reloader.
+    pub control: ControlPlane,
+    /// Phase of the gateway: serving, draining or closing.
+    pub phase: GatewayLifecycle,
+    /// Generates the id of each new request.
+    pub(crate) request_ids: RequestIdGenerator,
+    /// Tenants that own the stored responses and conversations that later requests may continue.
+    pub(crate) response_ids: ResponseIdOwners,
+    /// Leases of programs that call providers themselves.
+    pub(crate) leases: LeaseTable,
+    /// Count of the bytes that request bodies hold in memory.
+    pub(crate) body_memory: BodyMemory,
+    /// Limits how often log lines of one cause are written, for failures of the database and of providers.
+    pub(crate) log_throttle: LogThrottle<&'static str>,
+    /// Count of the row writes that no request waits for any more; a drain waits until the count is 0.
+    pub(crate) detached_rows: LiveCount,
 }

@@ -1,4 +1,4 @@
-//! How the fleet behaves, as the configuration says.
+//! Conversion of the `fleet` section of the configuration to the fleet's options.
 
 use fairgate_config::FleetConfig;
 use fairgate_fleet::FleetOptions;

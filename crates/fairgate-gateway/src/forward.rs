@@ -1,140 +1,151 @@
-//! The way of one request: checked, queued, granted, sent, streamed back, settled.
+//! Handles one request from its arrival to its settlement: the request is checked, queued, granted a slot and sent, and
+//! the answer is streamed back.
 //!
-//! `passage` is the one guard that ends a request exactly once. It holds the `stage` that the request is in; the steps
-//! between stages are in `passage/step`. `ask`, `chosen`, `body`, `cost` and `budget` look at what comes in; `send` brings it to a worker and
-//! `verdict` is the retry policy; `answer` carries what the upstream says; `flight`, `bill` and `settlement` are the end.
-//! Statuses are decided in `refusal`.
+//! `request_guard` ends a request exactly once. It holds the request's current `stage`; the steps between stages are in
+//! `request_guard/step`. `request_checks`, `client_choices`, `body`, `cost` and `budget` check the incoming request;
+//! `send` brings it to a worker; `retry_policy` decides about another attempt; `answer` forwards the upstream's answer;
+//! `attempt`, `bill` and `settlement` end an attempt. HTTP statuses are decided in `refusal`.
 
 mod answer;
-mod ask;
+mod attempt;
 mod bill;
 mod body;
 mod budget;
-mod chosen;
-mod continued;
+mod client_choices;
 mod cost;
-mod flight;
+mod deadline;
 mod headers;
 mod leases;
-mod limited;
 mod models;
-mod passage;
+mod previous_response;
 mod provider;
+mod provider_wait;
+mod request_checks;
+mod request_guard;
+mod retry_policy;
 mod rules;
 mod send;
 mod settlement;
 mod stage;
-mod streamed;
-mod verdict;
+mod streamed_answer;
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::time::Instant;
 
 use fairgate_config::OnStoreFailure;
-use fairgate_dialect::{Ask, Framing, Route};
+use fairgate_dialect::{BodyFraming, RequestFields, Route};
 use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use hyper::body::Incoming;
+use tokio::time::Instant;
 
-pub(crate) use self::leases::{LEASES, Leases, LeasesApi, leases};
+pub(crate) use self::deadline::DeadlineSource;
+pub(crate) use self::leases::{LEASES, LeaseTable, LeasesApi, leases};
 pub(crate) use self::models::models;
-pub(crate) use self::passage::unix_now;
+pub(crate) use self::request_guard::unix_now;
 pub(crate) use self::settlement::outcome_name;
-pub(crate) use self::streamed::Streamed;
+pub(crate) use self::streamed_answer::StreamedAnswer;
 
-use self::answer::Answer;
-use self::limited::Limited;
-use self::passage::{Arrival, In, Passage};
-use self::send::{Payload, Sent, Wish};
-use self::stage::{Accepted, Terms};
+use self::answer::UpstreamAnswer;
+use self::deadline::RequestDeadline;
+use self::provider_wait::ProviderWaitForTask;
+use self::request_guard::{RequestArrival, RequestGuard, RequestIn};
+use self::send::{AnsweredRequest, PoolRequest, RequestPayload};
+use self::stage::{AcceptedRequest, SubmitTerms};
 use crate::app::App;
 use crate::refusal::{self, Refusal};
-use crate::reply::{Reply, ReplyBody, whole};
+use crate::reply::{Reply, ReplyBody, whole_body};
 
 const BROWNOUT: HeaderName = HeaderName::from_static("x-fairgate-brownout");
 
-/// Serves a request of one of the routes that go to an upstream.
+/// Serves a request on one of the routes that go to an upstream.
 pub(crate) async fn forward(app: Arc<App>, route: Route, request: Request<Incoming>) -> Reply {
-    let id = app.ids.next();
+    let (id, arrived) = (app.request_ids.next(), Instant::now());
     let (http::request::Parts { headers, uri, .. }, body) = request.into_parts();
     let caller = match app.caller(&headers).await {
         Ok(caller) => caller,
         Err(refusal) => {
-            app.metrics.turned_away(refusal.problem.code);
+            app.metrics.count_refusal(refusal.problem.code);
             return refusal.reply(route.dialect(), &id);
         }
     };
-    let mut passage = Passage::new(app, caller, id, route);
+    let mut passage = RequestGuard::new(app, caller, id, route, arrived);
     let sent = match accept(&mut passage, headers, uri, body).await {
-        // No other worker is tried after this: the body is needed no more.
+        // No other worker is tried after `send` returns, so the body is dropped here.
         Ok((accepted, mut payload)) => send::send(accepted, &mut payload).await,
         Err(refusal) => Err(refusal),
     };
-    if let Some(limited) = Limited::of(&passage.arrival, &sent) {
-        // Boxed: there are many waiting requests, and few of them are refused by a provider.
-        Box::pin(limited.tell_fleet(&passage.arrival)).await;
+    if let Some(limited) = ProviderWaitForTask::of(&passage.arrival, &sent) {
+        // Boxed to keep this future small: many requests wait, and few are refused by a provider.
+        Box::pin(limited.report_to_fleet(&passage.arrival)).await;
     }
     match sent {
         Ok(sent) => deliver(passage, sent).await,
         Err(refusal) => {
-            // It is refused with or without a row.
+            // The client gets the refusal even if the row could not be written.
             let _ = passage.refuse(&refusal).await;
             refusal.reply(route.dialect(), &passage.arrival.id)
         }
     }
 }
 
-/// Everything that is refused before it is submitted, but for the limits. Nothing is kept of what is refused.
+/// Runs every check that can refuse a request before it is submitted, except the rate limits. Nothing is kept of a
+/// refused request.
 async fn accept(
-    passage: &mut Passage,
+    passage: &mut RequestGuard,
     headers: HeaderMap,
     uri: http::Uri,
     body: Incoming,
-) -> Result<(In<'_, Accepted>, Payload), Refusal> {
+) -> Result<(RequestIn<'_, AcceptedRequest>, RequestPayload), Refusal> {
     let (app, route) = (passage.arrival.app.clone(), passage.arrival.route);
     let config = app.config.load_full();
     if config.on_store_failure == OnStoreFailure::Refuse && !app.store.can_record() {
-        return Err(refusal::unrecorded());
+        return Err(refusal::rows_not_writable());
     }
     let limits = &config.limits;
-    // Who may send nothing now need not send its body first.
-    let bytes = body::announced(&headers).unwrap_or(0);
-    app.limits.look(&passage.arrival.caller, bytes, Instant::now())?;
-    let held = app.held.part(&passage.arrival.caller.tenant);
+    // A caller that is over its limits is refused before it sends its body.
+    let bytes = body::announced_length(&headers).unwrap_or(0);
+    app.limits.check(&passage.arrival.caller, bytes, Instant::now().into_std())?;
+    let held = app.body_memory.start_body(&passage.arrival.caller.tenant);
     let body = body::read(&headers, body, limits, held).await?;
-    let read = passage.read(Ask::read(route, &body.bytes)?);
+    let read = passage.read(RequestFields::read(route, &body.bytes)?);
     let (ask, caller) = (&read.ask, &read.arrival().caller);
     let model = app.pools.model(&ask.model).ok_or_else(|| refusal::unknown_model(&ask.model))?;
     let setup = model.pool.setup();
-    ask::check_model(caller, &setup, route, &ask.model)?;
+    request_checks::check_model(caller, &setup, route, &ask.model)?;
     rules::check(&setup, route, ask, &body.bytes, &headers)?;
-    let chosen = Box::new(chosen::chosen(&caller.rights, &setup, &headers, ask, &body.bytes)?);
-    let own = ask::own_names(&headers)?;
+    let chosen =
+        Box::new(client_choices::read(&caller.rights, &setup, &headers, ask, &body.bytes)?);
+    let own = request_checks::read_client_names(&headers)?;
     let routed = read.route(model.pool.clone(), own.agent, own.session);
-    let behind = continued::tokens_behind(&app, &routed.arrival().caller, &routed.ask, limits)?;
+    let behind =
+        previous_response::history_tokens(&app, &routed.arrival().caller, &routed.ask, limits)?;
     let expected = cost::expect(&routed, &body.bytes, setup.tokens).await;
     let expected = expected.with_more_input(behind);
     let prefix = cost::look_up_prefix(&routed, &model.config, &body.bytes, expected.input);
     let cached = cost::most_cached(&setup, &chosen, route.dialect(), prefix.as_deref());
     let usual = cost::estimate(setup.weights, expected, cached);
-    let estimate = routed.pool.occupation.expected(&routed.arrival().caller.tenant, usual);
+    let estimate = routed.pool.slot_time_price.expected(&routed.arrival().caller.tenant, usual);
     let uncached = expected.input.saturating_sub(cached);
     let class = setup.class(chosen.class.as_deref(), uncached);
     let last_worker = cost::last_worker(&routed, expected.input);
-    let accepted = routed.accept(Terms { expected, estimate, class, prefix, last_worker });
+    let accepted = routed.accept(SubmitTerms { expected, estimate, class, prefix, last_worker });
+    let deadline = RequestDeadline::of(&accepted, chosen.deadline)?;
     let cap = match accepted.arrival().caller.budgeted {
-        true => Box::pin(budget::look(&accepted)).await?,
+        true => Box::pin(budget::check(&accepted)).await?,
         false => None,
     };
     let path = own_path(route, uri.query());
     let headers = headers::outbound(headers);
-    Ok((accepted, Payload { wish: Wish { model, chosen, cap }, body, path, headers }))
+    Ok((
+        accepted,
+        RequestPayload { wish: PoolRequest { model, chosen, cap, deadline }, body, path, headers },
+    ))
 }
 
-/// The route's path with what may go on of the client's query. A copy, as the client's own is a part of the
-/// connection's read buffer.
+/// Returns the route's path plus the allowed options of the client's query. The text is copied, because a slice of the
+/// connection's read buffer would keep the whole buffer alive.
 fn own_path(route: Route, query: Option<&str>) -> PathAndQuery {
     let path = PathAndQuery::from_static(route.path());
     match query
@@ -146,40 +157,44 @@ fn own_path(route: Route, query: Option<&str>) -> PathAndQuery {
     }
 }
 
-/// Gives the answer to the client: at once where it is a stream, in one piece where all of it is there.
-async fn deliver(passage: Box<Passage>, sent: Sent) -> Reply {
-    let Sent { answer, deadlines, hide_usage, brownout } = sent;
-    let Arrival { app, id, route, .. } = &passage.arrival;
+/// Sends the answer to the client. A stream is sent as it arrives; a short document is sent in one piece when all of it
+/// has arrived.
+async fn deliver(passage: Box<RequestGuard>, sent: AnsweredRequest) -> Reply {
+    let AnsweredRequest { answer, deadlines, hide_usage, brownout } = sent;
+    let RequestArrival { app, id, route, .. } = &passage.arrival;
     let (dialect, id) = (route.dialect(), id.clone());
     let framing = framing(answer.headers());
     let patience = app.config.load().limits.body_timeout;
     let (theirs, body) = answer.into_parts();
-    let mut answer = Answer::new(passage, theirs.status, body, framing, hide_usage, deadlines);
-    let body = if framing == Framing::Sse {
-        ReplyBody::Answer(Streamed::new(answer.head_given(), deadlines.total, patience))
+    let mut answer =
+        UpstreamAnswer::new(passage, theirs.status, body, framing, hide_usage, deadlines);
+    let body = if framing == BodyFraming::Sse {
+        ReplyBody::Answer(StreamedAnswer::new(answer.with_head_sent(), deadlines.total, patience))
     } else {
         poll_fn(|cx| answer.poll_whole(cx)).await;
         match answer.into_whole() {
-            Ok(Ok(bytes)) => whole(bytes),
-            Ok(Err(more)) => {
-                ReplyBody::Answer(Streamed::new(more.head_given(), deadlines.total, patience))
-            }
+            Ok(Ok(bytes)) => whole_body(bytes),
+            Ok(Err(more)) => ReplyBody::Answer(StreamedAnswer::new(
+                more.with_head_sent(),
+                deadlines.total,
+                patience,
+            )),
             Err(refusal) => return refusal.reply(dialect, &id),
         }
     };
     let mut reply = Response::new(body);
     *reply.status_mut() = theirs.status;
     *reply.headers_mut() = theirs.headers;
-    headers::inbound(reply.headers_mut(), hide_usage && framing == Framing::Sse);
+    headers::inbound(reply.headers_mut(), hide_usage && framing == BodyFraming::Sse);
     if let Some(cap) = brownout {
         reply.headers_mut().insert(BROWNOUT, HeaderValue::from(cap));
     }
-    refusal::name(&mut reply, dialect, &id);
+    refusal::set_request_id(&mut reply, dialect, &id);
     reply
 }
 
-fn framing(headers: &HeaderMap) -> Framing {
-    Framing::of(headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()))
+fn framing(headers: &HeaderMap) -> BodyFraming {
+    BodyFraming::of(headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()))
 }
 
 #[cfg(test)]

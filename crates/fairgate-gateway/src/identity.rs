@@ -1,6 +1,15 @@
-//! Who asks: the directory, held in memory, found by the hash of a key.
+//! Identifies callers by a copy of the directory in memory, indexed by the hash of each key.
+//!
+//! The tenant of a request comes from its key and never from a header. Clients name agents and sessions themselves, so
+//! a policy may share by agent or session only below a tenant or a key. The configuration is checked for that when it
+//! is read, and `client_flow_names` bounds the number of agent and session names of a key.
+//!
+//! Callers are checked again when their request is granted a slot ([`CallerDirectory::recheck`]). If the key was
+//! revoked in the meantime, the slot is given back and charged 0 tokens. An identification costs one hash and one
+//! look-up.
 
-mod presented;
+mod revoked_keys;
+mod secret_from_headers;
 mod task_keys;
 
 use std::collections::HashMap;
@@ -8,153 +17,152 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use fairgate_core::attribute::{Attribute, Attributes};
-use fairgate_dialect::Problem;
+use fairgate_dialect::DialectError;
 use fairgate_fleet::TaskKey;
 use fairgate_store::{
-    Budget, BudgetTier, Directory, HostedUse, Key, KeyHash, Limits, Rights, Store, StoreError,
-    TaskClaim, Tenant, UnixMicros,
+    Budget, BudgetTier, Directory, DirectoryLimits, HostedUse, Key, KeyHash, KeyRights, Store,
+    StoreError, TaskClaim, Tenant, UnixMicros,
 };
 use http::{HeaderMap, StatusCode};
 use tokio::sync::Mutex;
 
-pub(crate) use presented::presented_secret;
+pub(crate) use secret_from_headers::presented_secret;
 
-use self::task_keys::TaskKeys;
+use self::task_keys::TaskKeyCache;
 
-/// What the key ids of projects begin with. No key of the directory has such an id.
+/// Prefix of the key id of callers with a task key; the name of the project follows. No key of the directory has such
+/// an id.
 const PROJECT_KEY: &str = "project:";
 
-/// Who a request belongs to, and what that caller may do. Made once for each key when the directory is read.
+/// The owner of a request, with the rights and limits of its key and tenant. For a key of the directory, built once
+/// when the directory is read.
 #[derive(Debug)]
 pub struct Caller {
-    /// The group of its tenant.
+    /// Name of the tenant's group.
     pub group: Arc<str>,
-    /// Its tenant.
+    /// Name of the tenant that owns the key or the project.
     pub tenant: Arc<str>,
-    /// The id of its key.
+    /// Id of the key; `project:NAME` for a task key.
     pub key: Arc<str>,
-    /// The hash of the secret that it came with.
+    /// Hash of the secret that was presented.
     pub secret: KeyHash,
-    /// The models that it may ask for; all where absent.
+    /// Models that the key may ask for; all if absent.
     pub models: Option<Vec<String>>,
-    /// What it may choose for its requests.
-    pub rights: Rights,
-    /// The attributes of a request that names no class: group, tenant and key.
+    /// Rights of the key to classes, priorities, workers, taints and deadlines.
+    pub rights: KeyRights,
+    /// Attributes of a request that names no class: its group, tenant and key, and with a task key also its project.
     pub attributes: Attributes,
-    /// Its tenant's limits.
-    pub tenant_limits: Limits,
-    /// Its key's limits.
-    pub key_limits: Limits,
-    /// Whether its group, tenant or key has a budget that counts on any worker.
+    /// Limits of the tenant, over all its keys.
+    pub tenant_limits: DirectoryLimits,
+    /// Limits of the key alone.
+    pub key_limits: DirectoryLimits,
+    /// True if the group, tenant or key has a budget that counts on any worker.
     pub budgeted: bool,
-    /// Whether its group, tenant or key, or the hosted tier as a whole, has a budget that counts on hosted workers.
+    /// True if the group, tenant or key, or the hosted tier as a whole, has a budget that counts on hosted workers.
     pub hosted_budgeted: bool,
-    /// Whether its tenant and its key may use hosted workers.
+    /// True if both the tenant and the key may use hosted workers.
     pub may_use_hosted: bool,
-    /// The task that it works on, where it came with a task's key. Its key id is then that of its project.
+    /// Claim of the task that the caller works on; `None` unless the caller presented a task key. With a claim, `key`
+    /// is the id of the task's project, `project:NAME`.
     pub claim: Option<TaskClaim>,
 }
 
-/// The directory as the gateway uses it. Reading is lock-free; a change swaps the whole.
+/// The directory as the gateway uses it. Reads are lock-free; a change replaces the whole directory.
 #[derive(Debug)]
-pub struct Identity {
-    book: ArcSwap<Book>,
-    /// One refresh at a time, so that an older reading never replaces a newer one.
+pub struct CallerDirectory {
+    index: ArcSwap<CallerIndex>,
+    /// Allows one refresh at a time, so that an older directory never replaces a newer one.
     refreshing: Mutex<()>,
-    task_keys: TaskKeys,
+    task_keys: TaskKeyCache,
 }
 
-/// The directory and the callers in it, by the hash of their secret.
+/// The directory, and the callers in it by the hash of their secret.
 #[derive(Debug)]
-struct Book {
+struct CallerIndex {
     directory: Arc<Directory>,
-    callers: HashMap<KeyHash, Entry>,
+    callers: HashMap<KeyHash, CallerEntry>,
 }
 
-/// A key, also one that is refused: its owner is told why.
+/// A key of the directory. Revoked and expired keys, and those of disabled tenants, are kept too, so that a refusal can
+/// state the reason.
 #[derive(Debug)]
-struct Entry {
+struct CallerEntry {
     caller: Arc<Caller>,
     expires_at: Option<UnixMicros>,
     revoked: bool,
     tenant_disabled: bool,
 }
 
-impl Identity {
-    /// Reads the directory.
+impl CallerDirectory {
+    /// Reads the directory from the store.
     pub async fn load(store: &Store) -> Result<Self, StoreError> {
         Ok(Self::of(store.directory().await?))
     }
 
-    /// An identity with this directory in it.
+    /// Builds the index of callers from a directory.
     fn of(directory: Directory) -> Self {
         Self {
-            book: ArcSwap::from_pointee(Book::new(directory)),
+            index: ArcSwap::from_pointee(CallerIndex::new(directory)),
             refreshing: Mutex::new(()),
-            task_keys: TaskKeys::default(),
+            task_keys: TaskKeyCache::default(),
         }
     }
 
-    /// The caller behind `Authorization: Bearer …` or `x-api-key: …`. 401 `invalid_api_key` (missing, malformed,
-    /// unknown, two different ones), 401 `key_revoked`, 401 `key_expired`, 403 `tenant_disabled`.
+    /// Returns the caller whose key is in `Authorization: Bearer …` or `x-api-key: …`. Refuses with 401
+    /// `invalid_api_key` if the key is missing, malformed or unknown, or if the headers have two different keys; with
+    /// 401 `key_revoked` or 401 `key_expired`; and with 403 `tenant_disabled`.
     ///
-    /// Asked when a request comes, and again by [`still`](Self::still) when it has its slot: what is in flight when a key is
-    /// revoked goes on.
-    pub fn caller(&self, headers: &HeaderMap, now: UnixMicros) -> Result<Arc<Caller>, Problem> {
+    /// Called when a request arrives, and again by [`recheck`](Self::recheck) when the request gets its slot. A request
+    /// that is in flight when its key is revoked is not cut off.
+    pub fn caller(
+        &self,
+        headers: &HeaderMap,
+        now: UnixMicros,
+    ) -> Result<Arc<Caller>, DialectError> {
         let secret = presented_secret(headers)?;
-        Ok(self.book.load().admitted(&KeyHash::of(secret), now)?.caller.clone())
+        Ok(self.index.load().admitted(&KeyHash::of(secret), now)?.caller.clone())
     }
 
-    /// Whether a caller that was let in would be let in now. It may have waited for minutes, and a leaked key must not
-    /// have what it queued served after it was revoked.
-    pub fn still(&self, caller: &Caller, now: UnixMicros) -> Result<(), Problem> {
-        let book = self.book.load();
-        match &caller.claim {
-            Some(_) => book.tenant(&caller.tenant).map(drop),
-            None => book.admitted(&caller.secret, now).map(drop),
-        }
-    }
-
-    /// The caller that a task's key stands for. 401 `invalid_api_key` where its tenant is not known here, 403
-    /// `tenant_disabled`.
-    fn of_task(&self, key: &TaskKey, secret: KeyHash) -> Result<Arc<Caller>, Problem> {
-        let book = self.book.load();
+    /// Returns the caller of a task key. Refuses with 401 `invalid_api_key` if the directory does not have the key's
+    /// tenant, and with 403 `tenant_disabled`.
+    fn of_task(&self, key: &TaskKey, secret: KeyHash) -> Result<Arc<Caller>, DialectError> {
+        let book = self.index.load();
         let tenant = book.tenant(&key.tenant)?;
         Ok(Arc::new(Caller::of_task(key, secret, tenant, &book.directory)))
     }
 
-    /// The directory in force.
+    /// Returns the directory in force.
     pub fn directory(&self) -> Arc<Directory> {
-        self.book.load().directory.clone()
+        self.index.load().directory.clone()
     }
 
-    /// Reads the directory again where its version is another, and says whether it was.
+    /// Reads the directory again if its version has changed. Returns true if the version had changed.
     pub async fn refresh(&self, store: &Store) -> Result<bool, StoreError> {
         let _one_at_a_time = self.refreshing.lock().await;
-        if store.directory_version().await? == self.book.load().directory.version {
+        if store.directory_version().await? == self.index.load().directory.version {
             return Ok(false);
         }
         let directory = store.directory().await?;
-        self.book.store(Arc::new(Book::new(directory)));
+        self.index.store(Arc::new(CallerIndex::new(directory)));
         Ok(true)
     }
 }
 
-impl Book {
+impl CallerIndex {
     fn new(directory: Directory) -> Self {
         let tenants: HashMap<&str, &Tenant> =
             directory.tenants.iter().map(|tenant| (tenant.name.as_str(), tenant)).collect();
-        // A key whose tenant is not there was read in the middle of nothing: it is nobody's.
+        // A key without its tenant cannot be used by anybody.
         let entry = |key: &Key| {
             let tenant = tenants.get(key.tenant.as_str())?;
-            Some((key.hash, Entry::new(key, tenant, &directory)))
+            Some((key.hash, CallerEntry::new(key, tenant, &directory)))
         };
         let callers = directory.keys.iter().filter_map(entry).collect();
         Self { directory: Arc::new(directory), callers }
     }
 
-    /// The entry of this secret, where it may come in.
-    fn admitted(&self, secret: &KeyHash, now: UnixMicros) -> Result<&Entry, Problem> {
+    /// Returns the entry of the key with this hash. Refuses a key that is unknown or not valid at `now`.
+    fn admitted(&self, secret: &KeyHash, now: UnixMicros) -> Result<&CallerEntry, DialectError> {
         let entry = self.callers.get(secret).ok_or_else(|| {
             refused(
                 "invalid_api_key",
@@ -165,8 +173,8 @@ impl Book {
         Ok(entry)
     }
 
-    /// The tenant of this name, where it may come in.
-    fn tenant(&self, name: &str) -> Result<&Tenant, Problem> {
+    /// Returns the tenant of this name. Refuses a tenant that is unknown or disabled.
+    fn tenant(&self, name: &str) -> Result<&Tenant, DialectError> {
         let tenants = &self.directory.tenants;
         let place = tenants.binary_search_by(|tenant| (*tenant.name).cmp(name));
         let tenant = place.ok().map(|place| &tenants[place]).ok_or_else(|| {
@@ -177,7 +185,7 @@ impl Book {
 }
 
 impl Caller {
-    /// A tenant that comes with one of its keys.
+    /// Builds the caller of a directory key.
     fn of_key(key: &Key, tenant: &Tenant, directory: &Directory) -> Self {
         let attributes = Attributes::none()
             .with(Attribute::Group, &tenant.group)
@@ -203,7 +211,7 @@ impl Caller {
         }
     }
 
-    /// An agent that works on a task of a tenant's project. All agents of a project are one key, whichever task they have.
+    /// Builds the caller of a task key. All agents of a project share one key id, whatever their task.
     fn of_task(key: &TaskKey, secret: KeyHash, tenant: &Tenant, directory: &Directory) -> Self {
         let key_id = format!("{PROJECT_KEY}{}", key.project);
         let attributes = Attributes::none()
@@ -217,11 +225,11 @@ impl Caller {
             key: key_id.into(),
             secret,
             models: None,
-            rights: Rights::default(),
+            rights: KeyRights::default(),
             attributes,
             tenant_limits: tenant.limits.clone(),
-            key_limits: Limits::default(),
-            // Its project's budget, and that its claim is in force, are looked at when it reserves.
+            key_limits: DirectoryLimits::default(),
+            // The project's budget and the validity of the claim are checked at the reservation.
             budgeted: true,
             hosted_budgeted: budgets_of(tenant, directory).any(is_hosted),
             may_use_hosted: tenant.limits.hosted == HostedUse::Allowed,
@@ -234,7 +242,8 @@ impl Caller {
     }
 }
 
-/// The budgets that the requests of all of a tenant's keys count in.
+/// Returns the budgets that all requests of a tenant count in: the tenant's own, its group's, and those of the hosted
+/// tier.
 fn budgets_of<'a>(
     tenant: &'a Tenant,
     directory: &'a Directory,
@@ -248,7 +257,7 @@ fn is_hosted(budget: &Budget) -> bool {
     budget.tier == BudgetTier::Hosted
 }
 
-impl Entry {
+impl CallerEntry {
     fn new(key: &Key, tenant: &Tenant, directory: &Directory) -> Self {
         Self {
             caller: Arc::new(Caller::of_key(key, tenant, directory)),
@@ -258,7 +267,7 @@ impl Entry {
         }
     }
 
-    fn admit(&self, now: UnixMicros) -> Result<(), Problem> {
+    fn admit(&self, now: UnixMicros) -> Result<(), DialectError> {
         if self.revoked {
             return Err(refused("key_revoked", "this API key was revoked; ask for a new one"));
         }
@@ -272,17 +281,17 @@ impl Entry {
     }
 }
 
-fn disabled(tenant: &str) -> Problem {
+fn disabled(tenant: &str) -> DialectError {
     let message =
         format!("tenant {tenant:?} is disabled; an operator of this gateway can enable it");
     let (status, code) = (StatusCode::FORBIDDEN, "tenant_disabled");
-    Problem { status, code, message, param: None, reached: None }
+    DialectError { status, code, message, param: None, reached: None, expected_wait_ms: None }
 }
 
-/// A 401.
-fn refused(code: &'static str, message: &str) -> Problem {
+/// Builds a refusal with status 401.
+fn refused(code: &'static str, message: &str) -> DialectError {
     let (status, message) = (StatusCode::UNAUTHORIZED, message.to_owned());
-    Problem { status, code, message, param: None, reached: None }
+    DialectError { status, code, message, param: None, reached: None, expected_wait_ms: None }
 }
 
 #[cfg(test)]

@@ -1,46 +1,49 @@
-//! The HTTP gateway: what carries requests between clients, the pools that decide, and the upstreams.
+//! The HTTP gateway, which carries requests between clients, the pools that schedule them, and the upstreams.
 //!
-//! Who decides what: what is refused *before* it is submitted (identity, body checks, rate limits, exhausted budgets, a
-//! tenant's own limits on what it has waiting) is decided here. Everything about what waits, is in flight or is pushed out,
-//! in-flight caps included, is decided by the core behind each pool's [`Gate`](fairgate_runtime::Gate), and is in the
-//! journal.
+//! The gateway itself refuses requests only *before* they are submitted, because of their identity, their body, a rate
+//! limit, an exhausted budget, or a tenant's own limits on its queue. Every decision about queued and in-flight
+//! requests, evictions and in-flight caps included, is made by the core behind each pool's
+//! [`Gate`](fairgate_runtime::Gate), and is in the journal.
 //!
-//! A request's way: [`identity`] → `forward` (reads the body, asks [`limits`] and the budgets, waits at the pool's gate,
-//! reserves, calls the upstream, streams the answer through a meter, settles once) → the ledger.
+//! Path of a request: [`identity`] → `forward` (reads the body, checks [`limits`] and the budgets, reserves, waits at
+//! the pool's gate, calls the upstream, streams the answer through a meter, settles once) → the ledger.
 
 pub mod admin;
 pub mod app;
-pub mod control;
+mod body_memory;
+pub mod control_plane;
+pub mod directory_sync;
 mod fleet_options;
-mod fleet_sight;
 mod forward;
 mod gateway;
-mod held;
 pub mod identity;
-mod in_flight;
-mod lag;
+mod lag_in_tokens;
 pub mod limits;
 pub mod live;
+mod live_count;
+mod maybe_tls_stream;
 pub mod metrics;
-mod numbers;
-mod occupation;
 pub mod open_files;
 mod phase;
+mod policy_tree;
 pub mod pools;
-mod recording;
+mod projects_cache;
 mod refusal;
 mod reply;
 mod request_id;
 mod response_ids;
 mod retention;
+mod rounding;
+mod row_write;
 mod server;
-mod stream;
-pub mod sync;
+mod slot_time_price;
 mod tls;
-mod tree;
 mod upstream;
 
-pub use gateway::{Drained, Gateway, GatewayOptions, Listeners, ReloadError, StartError};
-pub use phase::{Phase, Stage};
+pub use gateway::{
+    Gateway, GatewayDrainReport, GatewayListeners, GatewayOptions, GatewayReloadError,
+    GatewayStartError,
+};
+pub use phase::{GatewayLifecycle, GatewayPhase};
 pub use tls::TlsError;
 pub use upstream::UpstreamError;

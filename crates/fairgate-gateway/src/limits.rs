@@ -1,65 +1,67 @@
-//! How much each caller may ask, before anything is submitted: requests and tokens a minute, and how much it may have
-//! waiting. All in memory, for this process: several gateways on one database each allow this much.
+//! Limits of each caller that are checked before a request is submitted: requests and tokens per minute, and queued
+//! requests and bytes. All counts are in the memory of this process, so each of several gateways on one database allows
+//! the full limits.
 //!
-//! A tenant or key that has none of these limits costs nothing here. Limits count from when they were set.
+//! Nothing is counted for a tenant or key without these limits. A limit counts only requests that come after it was
+//! set.
 
 mod account;
 mod bucket;
-mod pace;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use fairgate_dialect::Problem;
+use fairgate_dialect::DialectError;
 use fairgate_store::Directory;
 
-use self::account::{Account, is_counted};
-pub use self::account::{Left, Owner};
+use self::account::{LimitAccount, is_counted};
+pub use self::account::{LimitOwner, LimitsLeft};
 use crate::identity::Caller;
 
-/// The counters of all tenants and keys; bounded by the directory.
+/// The counters of all tenants and keys with limits on rates or queues. There are no more counters than tenants and
+/// keys in the directory.
 #[derive(Debug, Default)]
-pub struct Limits {
-    tenants: Accounts,
-    keys: Accounts,
+pub struct CallerLimits {
+    tenants: LimitAccounts,
+    keys: LimitAccounts,
 }
 
-/// The accounts of tenants, or of keys, by name.
+/// The counters of tenants by name, or of keys by id.
 #[derive(Debug, Default)]
-struct Accounts(RwLock<HashMap<Arc<str>, Arc<Account>>>);
+struct LimitAccounts(RwLock<HashMap<Arc<str>, Arc<LimitAccount>>>);
 
-/// A request that waits: counted in its tenant's and key's queue until this is dropped (when it is granted, refused, or
-/// its caller leaves).
+/// Guard that counts a request in the queues of its tenant and key. Dropped when the request is granted or refused, or
+/// when its caller leaves.
 #[must_use]
 #[derive(Debug)]
-pub struct Queued {
-    accounts: [Option<Arc<Account>>; 2],
+pub struct QueuedCountGuard {
+    accounts: [Option<Arc<LimitAccount>>; 2],
     bytes: u64,
 }
 
-/// Why a limit refuses, and when to come back.
+/// Refusal of a request because a limit is reached, with the time to wait.
 #[derive(Debug)]
-pub struct Limited {
-    /// 429 `rate_limited_requests`, `rate_limited_tokens`, `queue_requests_exceeded`, `queue_bytes_exceeded`; the message
-    /// names whose limit, how full it is and how much it holds.
-    pub problem: Problem,
-    /// When to come back. A day at most.
+pub struct LimitRefusal {
+    /// Error with status 429 and the code `rate_limited_requests`, `rate_limited_tokens`, `queue_requests_exceeded` or
+    /// `queue_bytes_exceeded`. The message names the limit's owner, the limit's value and its current use.
+    pub problem: DialectError,
+    /// Time after which to try again; a day at most.
     pub retry_after: Duration,
 }
 
-impl Limits {
-    /// No counts yet.
+impl CallerLimits {
+    /// Creates the counters of a new process, all empty.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether a request of so many bytes could come in now. Counts nothing: between this and [`enter`](Self::enter) others
-    /// may come.
-    pub fn look(&self, caller: &Caller, bytes: u64, now: Instant) -> Result<(), Limited> {
+    /// Refuses a request with a body of `bytes` if a limit is reached now. Counts nothing, so
+    /// [`count_in`](Self::count_in) may still refuse the request if others are counted before it.
+    pub fn check(&self, caller: &Caller, bytes: u64, now: Instant) -> Result<(), LimitRefusal> {
         let owners = [
-            (Owner::Tenant, &self.tenants, &caller.tenant_limits, &caller.tenant),
-            (Owner::Key, &self.keys, &caller.key_limits, &caller.key),
+            (LimitOwner::Tenant, &self.tenants, &caller.tenant_limits, &caller.tenant),
+            (LimitOwner::Key, &self.keys, &caller.key_limits, &caller.key),
         ];
         for (owner, accounts, limits, name) in owners {
             if is_counted(limits) {
@@ -71,26 +73,29 @@ impl Limits {
         Ok(())
     }
 
-    /// Counts a request in: one request, `estimate` tokens, and `bytes` that wait. Refuses and counts nothing where a
-    /// limit is reached. Token buckets hold one minute's worth and fill continuously.
+    /// Counts one request, `estimate` tokens, and `bytes` in the queue, against the limits of the caller's tenant and
+    /// key. If a limit is reached, refuses the request and counts nothing. Each bucket holds the limit of one minute
+    /// and fills continuously.
     ///
-    /// A request needs one request's worth in its requests bucket, and *anything* in its tokens bucket: it may take
-    /// that below zero, and the next waits until it is above. So a request larger than a minute's worth is late, not
-    /// refused for ever. What requests in flight are charged beyond their estimates comes off the next minutes.
-    pub fn enter(
+    /// A request passes if the requests bucket holds at least 1 and the tokens bucket is above 0. The request may take
+    /// the tokens bucket below 0; the next one passes once the bucket is above 0 again. So a request larger than the
+    /// limit of one minute is delayed, not refused forever. Tokens that a request is charged beyond its estimate are
+    /// taken from the bucket when the request is settled.
+    pub fn count_in(
         &self,
         caller: &Caller,
         bytes: u64,
         estimate: u64,
         now: Instant,
-    ) -> Result<Queued, Limited> {
+    ) -> Result<QueuedCountGuard, LimitRefusal> {
         let (tenant, key) = (&caller.tenant_limits, &caller.key_limits);
         let accounts = [
             is_counted(tenant).then(|| self.tenants.open(&caller.tenant, now)),
             is_counted(key).then(|| self.keys.open(&caller.key, now)),
         ];
-        let owners = [(Owner::Tenant, tenant, &caller.tenant), (Owner::Key, key, &caller.key)];
-        // Both are locked, tenant first, until both have said yes: who is refused is counted nowhere.
+        let owners =
+            [(LimitOwner::Tenant, tenant, &caller.tenant), (LimitOwner::Key, key, &caller.key)];
+        // Both are locked, tenant first, until both have agreed: a refused request is counted in neither.
         let mut books = accounts.each_ref().map(|account| account.as_ref().map(|a| a.lock()));
         for (book, (owner, limits, name)) in books.iter_mut().zip(owners) {
             if let Some(book) = book {
@@ -103,60 +108,61 @@ impl Limits {
             }
         }
         drop(books);
-        Ok(Queued { accounts, bytes })
+        Ok(QueuedCountGuard { accounts, bytes })
     }
 
-    /// Corrects the tokens of a minute: `estimate` was taken at [`enter`](Self::enter), `charged` was used. To be called
-    /// with the same `caller`, whose limits say whether anything was taken.
+    /// Corrects the token buckets by the difference between `estimate`, which [`count_in`](Self::count_in) took, and
+    /// `charged`, which was really used. `caller` must be the one that `count_in` got, because its limits decided if
+    /// anything was taken.
     pub fn settle(&self, caller: &Caller, estimate: u64, charged: u64, now: Instant) {
         let owners = [
             (&self.tenants, &caller.tenant, caller.tenant_limits.tokens_per_minute),
             (&self.keys, &caller.key, caller.key_limits.tokens_per_minute),
         ];
         for (accounts, name, rate) in owners {
-            // An account that is gone went with its tenant or key.
+            // A missing account was removed with its tenant or key.
             if let (Some(rate), Some(account)) = (rate, accounts.find(name)) {
                 account.lock().settle(rate, estimate, charged, now);
             }
         }
     }
 
-    /// How a tenant or key stands against these limits of its.
+    /// Returns the amounts that are left of `limits` for the tenant of this name, or for the key of this id.
     pub fn left(
         &self,
-        owner: Owner,
+        owner: LimitOwner,
         name: &str,
-        limits: &fairgate_store::Limits,
+        limits: &fairgate_store::DirectoryLimits,
         now: Instant,
-    ) -> Left {
+    ) -> LimitsLeft {
         let accounts = match owner {
-            Owner::Tenant => &self.tenants,
-            Owner::Key => &self.keys,
+            LimitOwner::Tenant => &self.tenants,
+            LimitOwner::Key => &self.keys,
         };
         match accounts.find(name) {
             Some(account) => account.lock().left(limits, now),
-            None => Left::untouched(limits),
+            None => LimitsLeft::untouched(limits),
         }
     }
 
-    /// Forgets the counts of tenants and keys that are not in the directory any more.
+    /// Drops the counts of tenants and keys that are no longer in the directory.
     pub fn keep_only(&self, directory: &Directory) {
         self.tenants.keep_only(directory.tenants.iter().map(|tenant| tenant.name.as_str()));
         self.keys.keep_only(directory.keys.iter().map(|key| key.id.as_str()));
     }
 }
 
-impl Accounts {
-    fn find(&self, name: &str) -> Option<Arc<Account>> {
+impl LimitAccounts {
+    fn find(&self, name: &str) -> Option<Arc<LimitAccount>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    fn open(&self, name: &Arc<str>, now: Instant) -> Arc<Account> {
+    fn open(&self, name: &Arc<str>, now: Instant) -> Arc<LimitAccount> {
         if let Some(account) = self.find(name) {
             return account;
         }
         let mut accounts = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        accounts.entry(name.clone()).or_insert_with(|| Arc::new(Account::new(now))).clone()
+        accounts.entry(name.clone()).or_insert_with(|| Arc::new(LimitAccount::new(now))).clone()
     }
 
     fn keep_only<'a>(&self, names: impl Iterator<Item = &'a str>) {
@@ -166,10 +172,10 @@ impl Accounts {
     }
 }
 
-impl Drop for Queued {
+impl Drop for QueuedCountGuard {
     fn drop(&mut self) {
         for account in self.accounts.iter().flatten() {
-            account.lock().leave(self.bytes);
+            account.lock().leave(self.bytes, Instant::now());
         }
     }
 }

@@ -1,18 +1,18 @@
-//! What the pools look like now: asked of them seldom, shown to as many as want to see it.
+//! Live views of the pools. Taking a snapshot of a pool is expensive, so all readers within 200 ms share one snapshot.
 
 mod activity;
-mod algorithm;
 mod classes;
-mod due;
+mod due_share;
 mod flows;
-mod sights;
+mod policy_description;
+mod pool_snapshots;
 mod tiers;
 mod view;
 mod worker;
 
-pub(crate) use self::algorithm::algorithm;
 pub use self::classes::ClassView;
-pub(crate) use self::sights::{Sight, Sights, Unavailable};
+pub(crate) use self::policy_description::describe_policy;
+pub(crate) use self::pool_snapshots::{PoolSnapshot, PoolSnapshotCache, PoolUnavailableError};
 pub use self::tiers::{TierUseView, TiersView};
 pub use self::view::{GroupView, LedgerView, LiveView, PoolView, ServiceView, TenantView};
 pub(crate) use self::worker::workers;

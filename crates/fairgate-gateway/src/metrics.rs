@@ -1,14 +1,15 @@
-//! What there is to see, in Prometheus' text format. Every label set is bounded: pools, workers, routes, codes and outcomes
-//! come from the configuration or from the code, never from a client; projects are as many as there are label values for.
+//! Metrics in the text format of Prometheus. Every label has a bounded number of values, because pools, workers,
+//! routes, codes and outcomes come from the configuration or from the code, never from a client. Projects beyond a
+//! maximum number share one label value.
 //!
-//! Counters and histograms are kept here; what a pool looks like is asked of it when somebody scrapes (`scrape.rs`).
+//! This module keeps the counters and histograms. Gauges about pools are read from the pools at each scrape.
 
 mod classes;
 mod fleet;
 mod instruments;
+mod label_names;
 mod log_lines;
-mod names;
-mod scrape;
+mod pool_gauges;
 mod status;
 
 use std::sync::Arc;
@@ -20,54 +21,54 @@ use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 
 use self::instruments::{
-    ClassLabels, Instruments, PoolLabel, PoolReason, PoolTier, ProjectLabel, Projects,
+    ClassLabels, MetricInstruments, PoolLabel, PoolReason, PoolTier, ProjectCounters, ProjectLabel,
     RequestLabels, WorkerOutcome,
 };
-use self::names::Names;
+use self::label_names::LabelNames;
 use self::status::status_label;
 use crate::pools::PoolHandle;
 
 pub use self::log_lines::lost_log_lines;
 
-/// What the answer to a scrape is.
+/// The `Content-Type` of the response to a scrape.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The counters and histograms of the process.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    instruments: Instruments,
-    names: Names,
-    /// By project: like those by tenant, not for everybody to see.
+    instruments: MetricInstruments,
+    names: LabelNames,
+    /// Counters by project. Like the metrics by tenant, they are rendered only for a scrape with the admin token.
     of_projects: Registry,
-    projects: Projects,
-    project_names: Names,
+    projects: ProjectCounters,
+    project_names: LabelNames,
 }
 
-/// How one request ended, for the metrics.
+/// Data of one ended request that the metrics count.
 #[derive(Clone, Copy, Debug)]
-pub struct Ended<'a> {
-    /// The pool; `-` where it got to none.
+pub struct RequestEndMetrics<'a> {
+    /// Name of the pool; `-` if the request reached no pool.
     pub pool: &'a str,
-    /// The route's path.
+    /// Path of the request's route, such as `/v1/chat/completions`.
     pub route: &'static str,
-    /// The status that the caller saw.
+    /// HTTP status that the client saw.
     pub status: u16,
-    /// The outcome's name, as in the ledger.
+    /// Name of the outcome, as in the ledger.
     pub outcome: &'static str,
-    /// The stable code where it was no success.
+    /// Stable code of the error; `None` after a success.
     pub code: Option<&'static str>,
-    /// How long it waited for its grant; absent where it never got one.
+    /// Time that the request waited for its grant; `None` if there was no grant.
     pub waited: Option<Duration>,
-    /// From arrival to the first token.
+    /// Time from the request's arrival to the first token; `None` if no token came.
     pub first_token: Option<Duration>,
-    /// From arrival to the end.
+    /// Time from the request's arrival to its end.
     pub total: Duration,
-    /// What was expected, in charged tokens.
+    /// Expected cost before the request ran, in charged tokens.
     pub estimate: u64,
-    /// What was charged, in tokens; absent where nothing ran.
+    /// Charged cost in tokens; `None` if no attempt ran.
     pub charged: Option<u64>,
-    /// The policy class that it was queued in; absent where the policy has no classes.
+    /// Policy class in which the request was queued; `None` if the policy has no classes.
     pub class: Option<&'a str>,
 }
 
@@ -78,18 +79,18 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Nothing counted yet.
+    /// Creates the instruments, all at zero.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("fairgate");
-        let instruments = Instruments::registered_in(&mut registry);
+        let instruments = MetricInstruments::registered_in(&mut registry);
         let mut of_projects = Registry::with_prefix("fairgate");
-        let projects = Projects::registered_in(&mut of_projects);
-        let (names, project_names) = (Names::default(), Names::default());
+        let projects = ProjectCounters::registered_in(&mut of_projects);
+        let (names, project_names) = (LabelNames::default(), LabelNames::default());
         Self { registry, instruments, names, of_projects, projects, project_names }
     }
 
-    /// Counts the end of a request. Called once for every request that had a caller.
-    pub fn ended(&self, ended: Ended<'_>) {
+    /// Counts the end of a request. Called once for every request of a known client.
+    pub fn count_request(&self, ended: RequestEndMetrics<'_>) {
         let to = &self.instruments;
         let pool = self.names.label(ended.pool);
         let labels = PoolLabel { pool: pool.clone() };
@@ -124,21 +125,22 @@ impl Metrics {
         to.requests.get_or_create(&labels).inc();
     }
 
-    /// Counts a request that had no caller (401), was no route or no HTTP: only by its code.
-    pub fn turned_away(&self, code: &'static str) {
+    /// Counts a refusal of a request that belongs to no client and no pool, because of an invalid key (401), an unknown
+    /// path or a broken connection. Only the refusal's code is counted.
+    pub fn count_refusal(&self, code: &'static str) {
         let labels = PoolReason { pool: self.names.label("-"), reason: code };
         self.instruments.refusals.get_or_create(&labels).inc();
     }
 
-    /// A worker's attempts by outcome (`ok`, `error`, `timeout`).
-    pub fn attempt(&self, pool: &str, worker: &str, outcome: &'static str) {
+    /// Counts one attempt on a worker by its outcome (`ok`, `error`, `timeout`).
+    pub fn count_attempt(&self, pool: &str, worker: &str, outcome: &'static str) {
         let (pool, worker) = (self.names.label(pool), self.names.label(worker));
         let labels = WorkerOutcome { pool, worker, outcome };
         self.instruments.attempts.get_or_create(&labels).inc();
     }
 
-    /// What an attempt on a worker of this tier used, and what that cost.
-    pub fn used(&self, pool: &str, tier: u32, provider_tokens: u64, money: MicroUnits) {
+    /// Counts one attempt with its tokens and money, as `own` if the tier of its worker is 0, else as `hosted`.
+    pub fn count_tier_use(&self, pool: &str, tier: u32, provider_tokens: u64, money: MicroUnits) {
         let to = &self.instruments;
         let tier = if tier == 0 { "own" } else { "hosted" };
         let labels = PoolTier { pool: self.names.label(pool), tier };
@@ -147,56 +149,57 @@ impl Metrics {
         to.tier_money.get_or_create(&labels).inc_by(money.0);
     }
 
-    /// What an attempt for a project's task used.
-    pub fn used_by_project(&self, project: &str, provider_tokens: u64) {
+    /// Counts one attempt that was made for a task of this project, with its tokens as the provider counts them.
+    pub fn count_project_use(&self, project: &str, provider_tokens: u64) {
         let labels = ProjectLabel { project: self.project_names.label(project) };
         self.projects.requests.get_or_create(&labels).inc();
         self.projects.tokens.get_or_create(&labels).inc_by(provider_tokens);
     }
 
-    /// Open connections, by one more or less.
-    pub fn connections(&self, change: i64) {
+    /// Adds `change`, which is 1 or −1, to the number of open connections.
+    pub fn add_connections(&self, change: i64) {
         self.instruments.connections.inc_by(change);
     }
 
-    /// A row that could be kept neither in a file nor in the database. `is_served`: its answer is given out all the same.
-    pub fn row_not_kept(&self, is_served: bool) {
+    /// Counts a row that could be kept neither in a file nor in the database. `is_served` is true if the client gets
+    /// its response nevertheless.
+    pub fn count_lost_row(&self, is_served: bool) {
         self.instruments.ledger_write_failures.inc();
         if is_served {
             self.instruments.answers_without_row.inc();
         }
     }
 
-    /// How many answers were given out without a row.
+    /// Returns the number of responses that were served without a row, since the gateway started.
     pub fn answers_without_row(&self) -> u64 {
         self.instruments.answers_without_row.get()
     }
 
-    /// How many rows are safe in files and not in the database yet.
-    pub fn rows_waiting(&self, rows: u64) {
+    /// Sets the number of rows that are in the spool and not in the database yet.
+    pub fn set_rows_waiting(&self, rows: u64) {
         self.instruments.ledger_rows_waiting.set(i64::try_from(rows).unwrap_or(i64::MAX));
     }
 
-    /// How many calls of the fleet's scheduler are missing in the journal of rounds.
-    pub fn rounds_not_journaled(&self, rounds: u64) {
+    /// Sets the number of scheduler rounds of the fleet that are missing in the journal of rounds.
+    pub fn set_rounds_not_journaled(&self, rounds: u64) {
         self.instruments.fleet_rounds_not_journaled.set(i64::try_from(rounds).unwrap_or(i64::MAX));
     }
 
-    /// Somebody asked the admin API without its token.
-    pub fn admin_denied(&self) {
+    /// Counts a request to the admin API whose token or key was missing, wrong or not sufficient.
+    pub fn count_admin_denied(&self) {
         self.instruments.admin_denied.inc();
     }
 
-    /// Everything, as text, with what the pools look like at this moment. A pool that does not answer within a second
-    /// is shown as not answering. `projects` are those of the fleet. Tenants and projects are named only where
-    /// `with_tenants` is true: not everybody may know them.
+    /// Renders all metrics as text, with the current state of the pools. A pool that does not answer within a second is
+    /// reported as not answering. `projects` are the projects of the fleet. Names of tenants and projects are rendered
+    /// only if `with_tenants` is true, because an anonymous scrape must not reveal them.
     pub async fn render(
         &self,
         pools: &[Arc<PoolHandle>],
         projects: &[ProjectView],
         with_tenants: bool,
     ) -> String {
-        let mut seen = scrape::registry_of(pools, with_tenants).await;
+        let mut seen = pool_gauges::registry_of(pools, with_tenants).await;
         fleet::register(projects, with_tenants, &mut seen);
         let mut text = String::new();
         // Writing to a string cannot fail.

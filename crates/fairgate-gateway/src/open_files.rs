@@ -1,59 +1,66 @@
-//! How many files and sockets the process may have open, and how many connections of clients that is enough for.
+//! The limit of open files and sockets of the process, and the client connections that it allows.
 //!
-//! A connection that the system cannot open waits in the kernel until another one closes, which may take as long as a
-//! client likes. So no more are accepted than there are descriptors for, and the others are told at once.
+//! Without a free descriptor, a new connection would wait in the kernel until another one closes, which may take as
+//! long as a client likes. So the gateway accepts only as many connections as it has descriptors for, and refuses the
+//! others at once.
 
 use fairgate_config::Config;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::reply::length;
+use crate::reply::content_length;
 
-/// Beyond this a higher limit helps nobody; some systems refuse more.
+/// Highest limit of open files that [`raise`] asks the system for. A higher one is of no use, and some systems refuse
+/// it.
 const LIMIT_MAX: u64 = 1 << 20;
-/// Descriptors that are not for connections: listeners, database, journals, files that are read.
+/// Descriptors that are not for connections: listeners, database, journals, other files.
 const RESERVED: u64 = 64;
-/// The least part of the limit that is for clients, whatever upstreams may need: a quarter.
+/// Divisor of the limit of open files that gives the descriptors kept for clients: at least a quarter of the limit,
+/// whatever upstreams may need.
 const LEAST_PART: u64 = 4;
 
-/// The limit of open files.
+/// The process's limit of open files, before and after raising it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OpenFiles {
-    /// What it was.
+pub struct OpenFileLimit {
+    /// Soft limit of open files before it was raised.
     pub before: u64,
-    /// What it is now.
+    /// Soft limit of open files after it was raised; equal to `before` if the system refused.
     pub now: u64,
 }
 
-/// Raises the soft limit to the hard one. Where the system does not let us, it stays what it was.
-pub fn raise() -> OpenFiles {
+/// Raises the soft limit of open files to the hard limit, but not above 2²⁰. If the system refuses, the soft limit
+/// stays as it was.
+pub fn raise() -> OpenFileLimit {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let before = current.unwrap_or(LIMIT_MAX);
     let wanted = maximum.unwrap_or(LIMIT_MAX).min(LIMIT_MAX);
     if wanted > before {
-        // What came of it is looked at below.
+        // The result is read below.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
     }
-    OpenFiles { before, now: limit() }
+    OpenFileLimit { before, now: limit() }
 }
 
-/// The limit of open files.
+/// Returns the soft limit of open files; 2²⁰ if the system sets none.
 pub(crate) fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(LIMIT_MAX)
 }
 
-/// How many connections of clients there may be: as the configuration says, and no more than there are descriptors for.
+/// Returns the greatest number of client connections: the configured number, or fewer if there are not enough
+/// descriptors.
 pub fn connections_max(config: &Config) -> u64 {
     connections_within(limit(), config)
 }
 
-/// The same for this limit of open files. Descriptors for clients: the limit, less 64, less the slots of all pools and the
-/// idle connections of all upstreams, which may all be connections to upstreams at once; at least a quarter of the limit.
+/// Computes [`connections_max`] for this limit of open files. Descriptors for clients = limit − 64 − slots of all pools
+/// − idle connections of all upstreams (all of these may be connections to upstreams at once); at least a quarter of
+/// the limit.
 pub(crate) fn connections_within(limit: u64, config: &Config) -> u64 {
     let slots = config.pools.iter().map(|pool| pool.capacity);
-    let idle = config.upstreams.iter().map(|upstream| length(upstream.idle_connections_max));
+    let idle =
+        config.upstreams.iter().map(|upstream| content_length(upstream.idle_connections_max));
     let taken = slots.chain(idle).fold(RESERVED, u64::saturating_add);
     let possible = limit.saturating_sub(taken).max(limit / LEAST_PART).max(1);
-    length(config.limits.connections_max).min(possible)
+    content_length(config.limits.connections_max).min(possible)
 }
 
 #[cfg(test)]
@@ -75,8 +82,8 @@ mod tests {
 
     #[test]
     fn the_limit_never_falls() {
-        let OpenFiles { before, now } = raise();
+        let OpenFileLimit { before, now } = raise();
         assert!(now >= before);
-        assert_eq!(raise(), OpenFiles { before: now, now });
+        assert_eq!(raise(), OpenFileLimit { before: now, now });
     }
 }

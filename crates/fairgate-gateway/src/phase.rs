@@ -1,41 +1,41 @@
-//! Whether the gateway serves, drains or closes: a word that everybody may read, and that only goes forward.
+//! The gateway's phase: serving, draining or closing. Every module can read the phase; it only ever advances.
 
 use tokio::sync::watch;
 
-/// What the gateway is doing.
+/// A phase of the gateway. The variants are in the order of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
-    /// It takes requests.
+pub enum GatewayPhase {
+    /// New requests are accepted.
     Serving,
-    /// It takes none; what is in flight may finish.
+    /// New requests are refused; those in flight may finish.
     Draining,
-    /// Time is up: what is still in flight is cut off.
+    /// The time for draining is up, and requests in flight are cut off.
     Closing,
 }
 
-/// The stage that the gateway is in.
+/// Holds the gateway's current phase.
 #[derive(Debug)]
-pub struct Phase {
-    stage: watch::Sender<Stage>,
+pub struct GatewayLifecycle {
+    stage: watch::Sender<GatewayPhase>,
 }
 
-impl Phase {
+impl GatewayLifecycle {
     pub(crate) fn new() -> Self {
-        Self { stage: watch::Sender::new(Stage::Serving) }
+        Self { stage: watch::Sender::new(GatewayPhase::Serving) }
     }
 
-    /// The stage now.
-    pub fn now(&self) -> Stage {
+    /// Returns the gateway's current phase.
+    pub fn now(&self) -> GatewayPhase {
         *self.stage.borrow()
     }
 
-    /// Whether it takes requests: what `/readyz` says.
+    /// Returns true if the gateway accepts new requests, as `/readyz` reports.
     pub fn is_serving(&self) -> bool {
-        self.now() == Stage::Serving
+        self.now() == GatewayPhase::Serving
     }
 
-    /// Goes on to a later stage. An earlier one changes nothing.
-    pub(crate) fn advance(&self, to: Stage) {
+    /// Advances to a later phase. Does nothing if `to` is not later than the current phase.
+    pub(crate) fn advance(&self, to: GatewayPhase) {
         self.stage.send_if_modified(|stage| {
             let later = to > *stage;
             if later {
@@ -45,8 +45,8 @@ impl Phase {
         });
     }
 
-    /// Hears of every later stage.
-    pub(crate) fn watch(&self) -> watch::Receiver<Stage> {
+    /// Returns a receiver that sees the current phase and every later one.
+    pub(crate) fn watch(&self) -> watch::Receiver<GatewayPhase> {
         self.stage.subscribe()
     }
 }

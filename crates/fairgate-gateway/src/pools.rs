@@ -1,19 +1,19 @@
-//! The pools and their upstreams, by model.
+//! All pools with their upstreams. A pool is found by its name, or by a model that it serves.
 
+mod cache_hits;
+mod client_flow_names;
 mod discover;
 mod gates;
 mod handle;
-mod hits;
-mod kept;
-mod names;
+mod learned_rates;
+mod operator_changes;
+mod policy_queries;
 mod prefixes;
 mod prepare;
-mod remembered;
 mod reporter;
 mod roster;
 mod sessions;
 mod spending;
-mod traits;
 mod workers;
 
 use std::collections::{BTreeMap, HashMap};
@@ -23,77 +23,80 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use fairgate_config::{Config, DiscoverConfig, HostedBudget, ModelConfig};
 use fairgate_money::MicroUnits;
-use fairgate_store::{Budget, BudgetTier, Period, Unit};
+use fairgate_store::{Budget, BudgetPeriod, BudgetTier, BudgetUnit};
 use futures_util::future::join_all;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
+pub use self::cache_hits::CacheView;
 pub(crate) use self::discover::follow_names;
-pub use self::discover::{Answer, Resolve};
+pub use self::discover::{DnsAnswer, DnsResolver};
 pub use self::handle::{EngineView, PoolHandle, QuotaView, WorkerView};
-pub(crate) use self::handle::{Setup, Worker};
-pub use self::hits::CacheView;
-pub(crate) use self::prefixes::{Prefix, SentPrompt};
+pub(crate) use self::handle::{PoolSetup, PoolWorker};
+pub(crate) use self::learned_rates::keep as keep_learned;
+pub(crate) use self::policy_queries::{is_band, shares_by, takes_weights};
+pub use self::prefixes::CacheSizeView;
+pub(crate) use self::prefixes::{RequestPrefix, SentPrompt};
 pub use self::prepare::PoolsError;
-pub(crate) use self::remembered::keep as keep_learned;
-pub(crate) use self::reporter::{Left, Rates, Reporter, Stands};
+pub(crate) use self::reporter::{RemainingQuota, WorkerAvailability, WorkerRates, WorkerReporter};
 pub use self::roster::WorkerSource;
-pub(crate) use self::roster::{AddedWorker, Overload};
+pub(crate) use self::roster::{AddedWorker, OverloadThresholds};
 pub(crate) use self::sessions::LastWorker;
-pub(crate) use self::spending::{Spent, TierUse};
-pub(crate) use self::traits::shares_by;
-pub(crate) use self::workers::{Changed, Removal, WorkerAudit, WorkerError};
+pub(crate) use self::spending::{SpentByTier, TierUse};
+pub(crate) use self::workers::{ChangeEffect, WorkerAudit, WorkerError, WorkerRemoval};
 
 use self::discover::SystemResolver;
-use self::roster::Roster;
+use self::roster::WorkerRoster;
 
-use crate::upstream::{Account, Watcher};
+use crate::upstream::{ProviderAccount, UpstreamWatcher};
 
-/// All pools. What is served changes as a whole, on reload.
+/// All pools of a gateway. A reload replaces the served configuration as a whole.
 pub struct Pools {
-    served: ArcSwap<Served>,
-    staff: Arc<Mutex<Staff>>,
-    resolver: OnceLock<Box<dyn Resolve>>,
+    served: ArcSwap<ServedPools>,
+    worker_sources: Arc<Mutex<WorkerSources>>,
+    resolver: OnceLock<Box<dyn DnsResolver>>,
 }
 
-/// What is served is made of these. Whoever changes one of them holds the lock until it is in force.
-pub(crate) struct Staff {
-    /// The file's configuration.
+/// Inputs from which the served configuration is made. A change holds the lock on them until the new configuration is
+/// in force.
+pub(crate) struct WorkerSources {
+    /// The configuration as the file states it.
     file: Arc<Config>,
-    roster: Roster,
+    roster: WorkerRoster,
 }
 
-/// How long names are looked up before the gateway starts without their workers.
+/// Longest time that the first DNS look-ups may take. After that time, the gateway starts without the workers whose
+/// names have no answer yet.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 
-/// What is served at one time.
+/// Pools, models, upstreams and accounts of the configuration in force.
 #[derive(Default)]
-struct Served {
+struct ServedPools {
     pools: BTreeMap<Arc<str>, Arc<PoolHandle>>,
-    models: HashMap<Box<str>, Arc<Model>>,
-    upstreams: HashMap<Arc<str>, Arc<Watcher>>,
-    accounts: BTreeMap<Arc<str>, Arc<Account>>,
+    models: HashMap<Box<str>, Arc<ServedModel>>,
+    upstreams: HashMap<Arc<str>, Arc<UpstreamWatcher>>,
+    accounts: BTreeMap<Arc<str>, Arc<ProviderAccount>>,
 }
 
-/// A model, as clients name it.
-pub(crate) struct Model {
+/// A model, under the name that clients use.
+pub(crate) struct ServedModel {
     pub(crate) pool: Arc<PoolHandle>,
     pub(crate) config: ModelConfig,
 }
 
-impl Model {
-    /// What all requests for it together may use on hosted workers.
+impl ServedModel {
+    /// Returns the budgets for hosted workers that all requests for this model share.
     pub(crate) fn hosted_budgets(&self) -> Vec<Budget> {
         let HostedBudget { tokens_per_day, tokens_per_month, money_per_day, money_per_month } =
             self.config.hosted_budget;
         let money = |amount: Option<MicroUnits>| amount.map(|amount| amount.0);
         let budgets = [
-            (Unit::Tokens, Period::Day, tokens_per_day),
-            (Unit::Tokens, Period::Month, tokens_per_month),
-            (Unit::Money, Period::Day, money(money_per_day)),
-            (Unit::Money, Period::Month, money(money_per_month)),
+            (BudgetUnit::Tokens, BudgetPeriod::Day, tokens_per_day),
+            (BudgetUnit::Tokens, BudgetPeriod::Month, tokens_per_month),
+            (BudgetUnit::Money, BudgetPeriod::Day, money(money_per_day)),
+            (BudgetUnit::Money, BudgetPeriod::Month, money(money_per_month)),
         ];
-        let budget = |(unit, period, amount): (Unit, Period, Option<u64>)| {
+        let budget = |(unit, period, amount): (BudgetUnit, BudgetPeriod, Option<u64>)| {
             amount.map(|amount| Budget { period, unit, tier: BudgetTier::Hosted, amount })
         };
         budgets.into_iter().filter_map(budget).collect()
@@ -101,20 +104,21 @@ impl Model {
 }
 
 impl Pools {
-    /// Starts all pools of a configuration. Needs a tokio runtime.
+    /// Starts all pools of a configuration. Must be called inside a tokio runtime.
     pub(crate) async fn start(config: &Config) -> Result<Self, PoolsError> {
-        let kept = kept::read(&config.data_dir)
-            .map_err(|source| PoolsError::Workers { file: kept::path(&config.data_dir), source })?;
-        let mut roster = Roster { kept, ..Roster::default() };
+        let kept = operator_changes::read(&config.data_dir).map_err(|source| {
+            PoolsError::Workers { file: operator_changes::path(&config.data_dir), source }
+        })?;
+        let mut roster = WorkerRoster { changes: kept, ..WorkerRoster::default() };
         let looks = looked_up(config).into_iter().map(async |(upstream, discover)| {
             let found = timeout(FIRST_LOOK, SystemResolver.addresses(&discover.dns)).await;
             Some((upstream, found.ok()?.ok()?))
         });
         roster.found = join_all(looks).await.into_iter().flatten().collect();
-        let staff = Staff { file: Arc::new(config.clone()), roster };
+        let staff = WorkerSources { file: Arc::new(config.clone()), roster };
         let pools = Self {
             served: ArcSwap::default(),
-            staff: Arc::new(Mutex::new(staff)),
+            worker_sources: Arc::new(Mutex::new(staff)),
             resolver: OnceLock::new(),
         };
         let prepared = pools.prepare(config).await?;
@@ -122,36 +126,36 @@ impl Pools {
         Ok(pools)
     }
 
-    /// Has names looked up by somebody else than the system. The first one stays.
-    pub fn resolve_with(&self, resolver: impl Resolve + 'static) {
+    /// Replaces the system's DNS resolver. Only the first call has an effect.
+    pub fn set_resolver(&self, resolver: impl DnsResolver + 'static) {
         let _ = self.resolver.set(Box::new(resolver));
     }
 
-    fn resolver(&self) -> &dyn Resolve {
+    fn resolver(&self) -> &dyn DnsResolver {
         self.resolver.get().map_or(&SystemResolver, |resolver| &**resolver)
     }
 
-    /// The upstreams whose names are looked up.
-    async fn looked_up(&self) -> Vec<(String, DiscoverConfig)> {
-        looked_up(&self.staff.lock().await.file)
+    /// Returns the upstreams whose workers are found by DNS.
+    async fn discovered_upstreams(&self) -> Vec<(String, DiscoverConfig)> {
+        looked_up(&self.worker_sources.lock().await.file)
     }
 
-    /// All pools, sorted by name.
+    /// Returns all pools, sorted by name.
     pub fn all(&self) -> Vec<Arc<PoolHandle>> {
         self.served.load().pools.values().cloned().collect()
     }
 
-    /// The pool of that name.
+    /// Returns the pool with this name; `None` if there is no such pool.
     pub fn named(&self, name: &str) -> Option<Arc<PoolHandle>> {
         self.served.load().pools.get(name).cloned()
     }
 
-    /// The pool that serves a model.
+    /// Returns the pool that serves this model; `None` if no pool serves it.
     pub fn serving(&self, model: &str) -> Option<Arc<PoolHandle>> {
         self.served.load().models.get(model).map(|model| model.pool.clone())
     }
 
-    /// The names of all models, sorted.
+    /// Returns the names of all models, sorted.
     pub fn models(&self) -> Vec<String> {
         let mut names: Vec<_> =
             self.served.load().models.keys().map(|name| (**name).into()).collect();
@@ -159,14 +163,15 @@ impl Pools {
         names
     }
 
-    /// Requests per minute that were learned, by account.
+    /// Returns the learned rates in requests per minute, by account; accounts without a learned rate are left out.
     fn learned(&self) -> BTreeMap<String, u64> {
         let served = self.served.load();
-        let known = |account: &Arc<Account>| Some((account.name.to_string(), account.learned()?));
+        let known =
+            |account: &Arc<ProviderAccount>| Some((account.name.to_string(), account.learned()?));
         served.accounts.values().filter_map(known).collect()
     }
 
-    pub(crate) fn model(&self, name: &str) -> Option<Arc<Model>> {
+    pub(crate) fn model(&self, name: &str) -> Option<Arc<ServedModel>> {
         self.served.load().models.get(name).cloned()
     }
 }

@@ -1,5 +1,5 @@
-//! Every way in which the data plane says no: its status, its stable code, when to come back. Nothing else decides an
-//! HTTP status.
+//! All refusals of the data plane: their status, stable code, and time to try again. HTTP statuses are decided only
+//! here.
 
 mod budget;
 mod fleet;
@@ -10,16 +10,17 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fairgate_core::decision::Reason;
-use fairgate_dialect::{BadAsk, Dialect, Problem, Reached};
-use fairgate_runtime::Refused;
-use fairgate_store::Outcome;
+use fairgate_core::decision::RejectionReason;
+use fairgate_dialect::{Dialect, DialectError, InvalidRequestError, ReachedLimit};
+use fairgate_runtime::AdmitError;
+use fairgate_store::AttemptOutcome;
 use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 
-use crate::limits::Limited;
+use crate::forward::DeadlineSource;
+use crate::limits::LimitRefusal;
 use crate::reply::{Reply, json};
-use crate::upstream::{Failure, FailureKind};
+use crate::upstream::{FailureKind, UpstreamFailure};
 
 pub(crate) use self::budget::budget_exhausted;
 pub(crate) use self::fleet::{project_budget_exhausted, task_lost, unknown_task_key};
@@ -28,79 +29,94 @@ pub(crate) use self::leases::{
     too_many_leases, unknown_lease, unread_lease,
 };
 pub(crate) use self::rights::{
-    bad_priority, bad_taints, classes_of_other_pools, forbidden_class, forbidden_pin,
-    forbidden_priority, forbidden_taint, unknown_worker,
+    bad_deadline, bad_priority, bad_taints, classes_of_other_pools, forbidden_class,
+    forbidden_deadline, forbidden_pin, forbidden_priority, forbidden_taint, strict_class,
+    unknown_worker,
 };
 
-/// Carries the request's id on every response.
+/// Header with the request's id, on every response.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-fairgate-request-id");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
-/// Tells OpenAI's and Anthropic's SDKs whether to try again.
+/// Header that tells OpenAI's and Anthropic's SDKs if they should try again.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
-/// A request that is not served, and what its caller is told.
+/// Refusal of a request, with the error for the caller and the outcome for the ledger.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    /// What happened.
-    pub(crate) problem: Problem,
-    /// When to come back.
+    /// Status, code and message for the caller.
+    pub(crate) problem: DialectError,
+    /// Time after which to try again, for the `Retry-After` header.
     pub(crate) retry_after: Option<Duration>,
-    /// Whether trying again soon is pointless.
-    pub(crate) hopeless: bool,
-    /// How the ledger calls it.
-    pub(crate) outcome: Outcome,
+    /// True if a retry would soon get the same refusal. The response then has the header `x-should-retry: false`.
+    pub(crate) retry_is_pointless: bool,
+    /// The request's outcome in the ledger.
+    pub(crate) outcome: AttemptOutcome,
 }
 
 impl Refusal {
     pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        let problem = Problem { status, code, message: message.into(), param: None, reached: None };
+        let problem = DialectError {
+            status,
+            code,
+            message: message.into(),
+            param: None,
+            reached: None,
+            expected_wait_ms: None,
+        };
         problem.into()
     }
 
-    pub(crate) fn after(mut self, retry_after: Option<Duration>) -> Self {
+    pub(crate) fn with_retry_after(mut self, retry_after: Option<Duration>) -> Self {
         self.retry_after = retry_after;
         self
     }
 
-    fn about(mut self, param: &'static str) -> Self {
+    /// Sets the expected wait of one more request of the same flow, if known.
+    pub(crate) fn with_expected_wait(mut self, wait: Option<Duration>) -> Self {
+        self.problem.expected_wait_ms =
+            wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        self
+    }
+
+    fn with_param(mut self, param: &'static str) -> Self {
         self.problem.param = Some(param);
         self
     }
 
-    fn ended(mut self, outcome: Outcome) -> Self {
+    fn with_outcome(mut self, outcome: AttemptOutcome) -> Self {
         self.outcome = outcome;
         self
     }
 
-    /// The response, in the caller's dialect.
+    /// Builds the response, in the caller's dialect.
     pub(crate) fn reply(&self, dialect: Dialect, request_id: &str) -> Reply {
         let mut reply = json(self.problem.status, self.problem.body(dialect, request_id));
         let headers = reply.headers_mut();
         if let Some(wait) = self.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
         }
-        if self.hopeless {
+        if self.retry_is_pointless {
             headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
         match self.problem.status {
             StatusCode::UNAUTHORIZED => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            // The rest of the body is still on its way: nothing sensible can follow it on this connection.
+            // The rest of the body is still on its way, so no other request can follow on this connection.
             StatusCode::PAYLOAD_TOO_LARGE | StatusCode::REQUEST_TIMEOUT => {
                 headers.insert(CONNECTION, HeaderValue::from_static("close"));
             }
             _ => {}
         }
-        name(&mut reply, dialect, request_id);
+        set_request_id(&mut reply, dialect, request_id);
         reply
     }
 }
 
 impl Refusal {
-    /// The response as it goes over an HTTP/1 connection that is closed after it, in OpenAI's dialect: where there was no
-    /// request that would tell the caller's.
+    /// Returns the bytes of the response for an HTTP/1 connection that is closed after it. The body is in OpenAI's
+    /// dialect, because there was no request that would show the caller's dialect.
     pub(crate) fn raw(&self, request_id: &str) -> Bytes {
         let reply = self.reply(Dialect::OpenAi, request_id);
         let body = self.problem.body(Dialect::OpenAi, request_id);
@@ -121,8 +137,8 @@ impl Refusal {
     }
 }
 
-/// Puts the request's id on a response, and under the names that the SDKs look for where the upstream gave none.
-pub(crate) fn name(reply: &mut Reply, dialect: Dialect, request_id: &str) {
+/// Sets the request id on a response, also under the names that the SDKs read, unless the upstream has set these.
+pub(crate) fn set_request_id(reply: &mut Reply, dialect: Dialect, request_id: &str) {
     let Ok(id) = HeaderValue::from_str(request_id) else { return };
     let headers = reply.headers_mut();
     if dialect == Dialect::Anthropic && !headers.contains_key(ANTHROPIC_REQUEST_ID) {
@@ -134,61 +150,67 @@ pub(crate) fn name(reply: &mut Reply, dialect: Dialect, request_id: &str) {
     headers.insert(REQUEST_ID, id);
 }
 
-/// Seconds, rounded up, at least one.
+/// Converts a wait to whole seconds, rounded up; at least 1.
 fn whole_seconds(wait: Duration) -> u64 {
     wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0)).max(1)
 }
 
-impl From<Problem> for Refusal {
-    fn from(problem: Problem) -> Self {
-        // A client's mistake stays one; what is refused for now does not.
+impl From<DialectError> for Refusal {
+    fn from(problem: DialectError) -> Self {
+        // A client error stays one; a refusal for now does not.
         let hopeless = problem.status.is_client_error()
             && !matches!(
                 problem.status,
                 StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
             );
-        Self { problem, retry_after: None, hopeless, outcome: Outcome::Refused }
+        Self {
+            problem,
+            retry_after: None,
+            retry_is_pointless: hopeless,
+            outcome: AttemptOutcome::Refused,
+        }
     }
 }
 
-impl From<BadAsk> for Refusal {
-    fn from(bad: BadAsk) -> Self {
+impl From<InvalidRequestError> for Refusal {
+    fn from(bad: InvalidRequestError) -> Self {
         let mut refusal = Self::new(StatusCode::BAD_REQUEST, bad.code, bad.message);
         refusal.problem.param = bad.param;
         refusal
     }
 }
 
-impl From<Limited> for Refusal {
-    fn from(limited: Limited) -> Self {
-        Self::from(limited.problem).after(Some(limited.retry_after))
+impl From<LimitRefusal> for Refusal {
+    fn from(limited: LimitRefusal) -> Self {
+        Self::from(limited.problem).with_retry_after(Some(limited.retry_after))
     }
 }
 
 impl Refusal {
-    /// What a pool's gate said. `overloaded` is the status of [`Reason::Overloaded`] in that pool.
-    pub(crate) fn by_pool(refused: Refused, overloaded: u16) -> Self {
+    /// Converts a pool's refusal to one for the caller. `overloaded` is the HTTP status for
+    /// [`RejectionReason::Overloaded`] in that pool.
+    pub(crate) fn by_pool(refused: AdmitError, overloaded: u16) -> Self {
         let overloaded =
             StatusCode::from_u16(overloaded).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
         let (status, message) = match &refused {
-            Refused::Rejected { reason, .. } => pool_says(*reason, overloaded),
-            Refused::Expired { waited, .. } => (
+            AdmitError::Rejected { reason, .. } => pool_says(*reason, overloaded),
+            AdmitError::Expired { waited, .. } => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 format!(
                     "The request waited {} ms for its turn, as long as this pool lets requests wait. Try again later.",
                     waited.as_millis()
                 ),
             ),
-            Refused::Invalid { field, problem } => (
+            AdmitError::Invalid { field, problem } => (
                 StatusCode::BAD_REQUEST,
                 format!("The request cannot be queued: field {field:?}: {problem}."),
             ),
-            Refused::Draining => (
+            AdmitError::Draining => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "This gateway is about to stop and takes no new requests. Try again; another one may answer."
                     .into(),
             ),
-            Refused::Gone => (
+            AdmitError::Gone => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "The pool's scheduler has stopped: this is a fault of the gateway. Tell its operator.".into(),
             ),
@@ -204,43 +226,44 @@ impl Refusal {
                 limit.current
             );
             let class = limit.class.as_deref().map(str::to_owned);
-            let reached = Reached { class, current: limit.current, bound: limit.limit };
+            let reached = ReachedLimit { class, current: limit.current, bound: limit.limit };
             refusal.problem.reached = Some(Box::new(reached));
         }
-        let soon = matches!(refused, Refused::Draining).then_some(Duration::from_secs(1));
-        refusal.after(refused.retry_after().or(soon))
+        let refusal = refusal.with_expected_wait(refused.expected_wait());
+        let soon = matches!(refused, AdmitError::Draining).then_some(Duration::from_secs(1));
+        refusal.with_retry_after(refused.retry_after().or(soon))
     }
 }
 
-/// What a pool's reasons are in HTTP.
-fn pool_says(reason: Reason, overloaded: StatusCode) -> (StatusCode, String) {
+/// Returns the HTTP status and the message for the reason why a pool rejected a request.
+fn pool_says(reason: RejectionReason, overloaded: StatusCode) -> (StatusCode, String) {
     let (status, message) = match reason {
-        Reason::QueueFull => (
+        RejectionReason::QueueFull => (
             StatusCode::TOO_MANY_REQUESTS,
             "The queue is full, and yours is the longest part of it. Send less at once.",
         ),
-        Reason::PushedOut => (
+        RejectionReason::PushedOut => (
             StatusCode::TOO_MANY_REQUESTS,
             "The queue was full, and this request made room for somebody who asks for less. Send less at once.",
         ),
-        Reason::ClassRequests => {
+        RejectionReason::ClassRequests => {
             (StatusCode::TOO_MANY_REQUESTS, "Too many requests of this class wait.")
         }
-        Reason::ClassInputTokens => {
+        RejectionReason::ClassInputTokens => {
             (StatusCode::TOO_MANY_REQUESTS, "Too many input tokens of this class wait.")
         }
-        Reason::ClassCachedTokens => {
+        RejectionReason::ClassCachedTokens => {
             (StatusCode::TOO_MANY_REQUESTS, "Too many cached tokens of this class wait.")
         }
-        Reason::NoWorker => (
+        RejectionReason::NoWorker => (
             StatusCode::SERVICE_UNAVAILABLE,
             "No worker can take this request now: none that could is there, or all of them are drained.",
         ),
-        Reason::Overloaded => (
+        RejectionReason::Overloaded => (
             overloaded,
             "Every upstream that could take this request is unwell at the moment. Try again later.",
         ),
-        Reason::Duplicate => (
+        RejectionReason::Duplicate => (
             StatusCode::INTERNAL_SERVER_ERROR,
             "Two requests had the same id: this is a fault of the gateway. Try again, and tell its operator.",
         ),
@@ -248,8 +271,8 @@ fn pool_says(reason: Reason, overloaded: StatusCode) -> (StatusCode, String) {
     (status, message.into())
 }
 
-impl From<&Failure> for Refusal {
-    fn from(failure: &Failure) -> Self {
+impl From<&UpstreamFailure> for Refusal {
+    fn from(failure: &UpstreamFailure) -> Self {
         let (status, code) = match failure.kind {
             FailureKind::Connect => (StatusCode::BAD_GATEWAY, "upstream_unreachable"),
             FailureKind::Tls => (StatusCode::BAD_GATEWAY, "upstream_tls"),
@@ -267,8 +290,8 @@ impl From<&Failure> for Refusal {
             FailureKind::TotalTimeout => (StatusCode::GATEWAY_TIMEOUT, "upstream_total_timeout"),
         };
         let outcome = match status {
-            StatusCode::GATEWAY_TIMEOUT => Outcome::Timeout,
-            _ => Outcome::UpstreamError,
+            StatusCode::GATEWAY_TIMEOUT => AttemptOutcome::Timeout,
+            _ => AttemptOutcome::UpstreamError,
         };
         let comfort = match failure.kind {
             FailureKind::Credentials => "; your key is fine",
@@ -276,11 +299,27 @@ impl From<&Failure> for Refusal {
         };
         let what = failure.kind.words();
         let message = format!("The upstream {:?} {what}{comfort}.", &*failure.worker);
-        Self::new(status, code, message).ended(outcome)
+        Self::new(status, code, message).with_outcome(outcome)
     }
 }
 
-/// A provider's limit has held up a request for as long as requests may wait.
+/// Refuses with 504 because the request's own deadline passed before the request had a slot.
+pub(crate) fn deadline_passed(allowed: Duration, source: DeadlineSource) -> Refusal {
+    let (whose, instead) = match source {
+        DeadlineSource::Request => ("that it states", "State a longer one"),
+        DeadlineSource::Key => ("of its key", "Have the gateway's operator set a longer one"),
+        DeadlineSource::Class => ("of its class", "State a longer one with x-fairgate-deadline"),
+    };
+    let message = format!(
+        "The deadline {whose} has passed: {} after its arrival it had no slot. {instead}, or send less at once.",
+        rights::millis(allowed)
+    );
+    let refusal = Refusal::new(StatusCode::GATEWAY_TIMEOUT, "deadline_passed", message);
+    // A client with a deadline does not want the answer later.
+    Refusal { retry_is_pointless: true, ..refusal }
+}
+
+/// Refuses with 503 because a provider's limit has delayed the request for as long as the request may wait.
 pub(crate) fn provider_limited(
     worker: &str,
     counted: &str,
@@ -293,20 +332,21 @@ pub(crate) fn provider_limited(
         "The provider behind {worker:?} has let no more {counted} through{limit} for as long as requests may wait; it \
          takes some again in {seconds:.1} s. Try again then."
     );
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "provider_limited", message).after(Some(after))
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "provider_limited", message)
+        .with_retry_after(Some(after))
 }
 
-/// A provider's account is spent or blocked, and nobody else can take the request.
+/// Refuses with 503 because a provider's account is spent or blocked, and no other worker can take the request.
 pub(crate) fn provider_out(worker: &str, reason: &str) -> Refusal {
     let message = format!(
         "The provider behind {worker:?} takes nothing more on: {reason}. Your key is fine; the gateway's operator must \
          see to the provider's account."
     );
     let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "provider_out", message);
-    Refusal { hopeless: true, ..refusal }
+    Refusal { retry_is_pointless: true, ..refusal }
 }
 
-/// A request that is larger than all that a provider lets through in a minute.
+/// Refuses with 400 because the request is larger than a provider's whole limit.
 pub(crate) fn larger_than_quota(limit: Option<u64>, requested: Option<u64>) -> Refusal {
     let part = |words: &str, number: Option<u64>| {
         number.map_or_else(String::new, |number| format!(" {words}{number} tokens"))
@@ -318,39 +358,42 @@ pub(crate) fn larger_than_quota(limit: Option<u64>, requested: Option<u64>) -> R
         part("of at most ", limit),
     );
     let refusal = Refusal::new(StatusCode::BAD_REQUEST, "larger_than_quota", message);
-    Refusal { hopeless: true, ..refusal }
+    Refusal { retry_is_pointless: true, ..refusal }
 }
 
-/// An earlier response that there is not, or that is another tenant's: nobody learns which.
+/// Refuses with 400 because the earlier response does not exist or is another tenant's; the message does not say which.
 pub(crate) fn unknown_response(id: &str) -> Refusal {
     let shown: String = id.chars().take(128).collect();
     let message = format!("Previous response with id {shown:?} not found.");
     Refusal::new(StatusCode::BAD_REQUEST, "previous_response_not_found", message)
-        .about("previous_response_id")
+        .with_param("previous_response_id")
 }
 
-/// The same for a conversation.
+/// Refuses with 400 because the conversation does not exist or is another tenant's; the message does not say which.
 pub(crate) fn unknown_conversation(id: &str) -> Refusal {
     let shown: String = id.chars().take(128).collect();
     let message = format!("Conversation with id {shown:?} not found.");
-    Refusal::new(StatusCode::BAD_REQUEST, "conversation_not_found", message).about("conversation")
+    Refusal::new(StatusCode::BAD_REQUEST, "conversation_not_found", message)
+        .with_param("conversation")
 }
 
-/// A field of the body that may not go to the upstream. Names the field, which is the client's own text.
+/// Refuses with 400 because a field of the body must not go to the upstream. Names the field, which is the client's own
+/// text.
 pub(crate) fn field_not_allowed(name: &str) -> Refusal {
     let shown: String = name.chars().take(64).collect();
     let message = format!("The field {shown:?} may not be sent to this model; leave it out.");
     Refusal::new(StatusCode::BAD_REQUEST, "field_not_allowed", message)
 }
 
-/// A header that may not go to the upstream.
+/// Refuses with 400 because a header must not go to the upstream.
 pub(crate) fn header_not_allowed(name: &str) -> Refusal {
     let message = format!("The header {name:?} may not be sent to this model; leave it out.");
     Refusal::new(StatusCode::BAD_REQUEST, "header_not_allowed", message)
 }
 
-/// What came is no request that could be read.
-pub(crate) fn unreadable(status: StatusCode, head_max: u32) -> Refusal {
+/// Refuses with `status` because the received bytes are not a valid HTTP request, or because the request's head is
+/// larger than `head_max` bytes.
+pub(crate) fn malformed_request(status: StatusCode, head_max: u32) -> Refusal {
     match status {
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE | StatusCode::URI_TOO_LONG => {
             let message = format!(
@@ -382,13 +425,13 @@ pub(crate) fn body_timeout(after: Duration) -> Refusal {
 
 pub(crate) fn body_broken() -> Refusal {
     Refusal::new(StatusCode::BAD_REQUEST, "body_incomplete", "The request's body broke off.")
-        .ended(Outcome::ClientLeft)
+        .with_outcome(AttemptOutcome::ClientLeft)
 }
 
 pub(crate) fn memory_full() -> Refusal {
     let message = "The gateway holds as many bytes of waiting requests as it may. Try again soon.";
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "memory_full", message)
-        .after(Some(Duration::from_secs(1)))
+        .with_retry_after(Some(Duration::from_secs(1)))
 }
 
 pub(crate) fn encoded_body() -> Refusal {
@@ -399,29 +442,29 @@ pub(crate) fn encoded_body() -> Refusal {
 pub(crate) fn unknown_model(model: &str) -> Refusal {
     let shown: String = model.chars().take(128).collect();
     let message = format!("There is no model {shown:?} here. GET /v1/models lists what there is.");
-    Refusal::new(StatusCode::NOT_FOUND, "model_not_found", message).about("model")
+    Refusal::new(StatusCode::NOT_FOUND, "model_not_found", message).with_param("model")
 }
 
 pub(crate) fn forbidden_model(model: &str) -> Refusal {
     let message =
         format!("This key may not ask for the model {model:?}. GET /v1/models lists what it may.");
-    Refusal::new(StatusCode::FORBIDDEN, "model_not_allowed", message).about("model")
+    Refusal::new(StatusCode::FORBIDDEN, "model_not_allowed", message).with_param("model")
 }
 
-/// Only hosted workers have the model, and the caller may not use those.
+/// Refuses with 403 because only hosted workers have the model, and the caller may not use them.
 pub(crate) fn hosted_not_allowed(model: &str) -> Refusal {
     let shown: String = model.chars().take(128).collect();
     let message = format!(
         "The model {shown:?} runs on hosted workers only, and this key may not use those. Ask for another model, or have \
          the gateway's operator allow it."
     );
-    Refusal::new(StatusCode::FORBIDDEN, "hosted_not_allowed", message).about("model")
+    Refusal::new(StatusCode::FORBIDDEN, "hosted_not_allowed", message).with_param("model")
 }
 
 pub(crate) fn unserved_dialect(model: &str, instead: &str) -> Refusal {
     let message =
         format!("The upstreams of the model {model:?} do not serve this route. Use {instead}.");
-    Refusal::new(StatusCode::BAD_REQUEST, "dialect_not_served", message).about("model")
+    Refusal::new(StatusCode::BAD_REQUEST, "dialect_not_served", message).with_param("model")
 }
 
 pub(crate) fn bad_name(header: &str) -> Refusal {
@@ -433,15 +476,15 @@ pub(crate) fn store_unavailable() -> Refusal {
     let message =
         "The gateway's database does not answer, so budgets cannot be checked. Try again soon.";
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", message)
-        .after(Some(Duration::from_secs(1)))
+        .with_retry_after(Some(Duration::from_secs(1)))
 }
 
-/// No row can be kept, so nothing is served that must have one.
-pub(crate) fn unrecorded() -> Refusal {
+/// Refuses with 503 because rows cannot be written, and the configuration wants no request served without one.
+pub(crate) fn rows_not_writable() -> Refusal {
     let message =
         "The gateway cannot keep a record of requests now, so it serves none. Try again soon.";
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", message)
-        .after(Some(Duration::from_secs(1)))
+        .with_retry_after(Some(Duration::from_secs(1)))
 }
 
 pub(crate) fn unknown_path(path: &str) -> Refusal {
@@ -450,19 +493,19 @@ pub(crate) fn unknown_path(path: &str) -> Refusal {
         _ if path.starts_with("/v1/v1/") => {
             "The client adds /v1 to a base URL that ends in /v1 already: leave one of them out."
         }
-        _ if is_of_admin(path) => "The admin API has an address of its own: admin.listen.",
+        _ if is_admin_path(path) => "The admin API has an address of its own: admin.listen.",
         _ => "The API is under /v1.",
     };
     let message = format!("There is nothing at the path {shown:?}. {hint}");
     Refusal::new(StatusCode::NOT_FOUND, "not_found", message)
 }
 
-/// Whether a path is one of the admin API's.
-pub(crate) fn is_of_admin(path: &str) -> bool {
+/// Returns true if a path belongs to the admin API.
+pub(crate) fn is_admin_path(path: &str) -> bool {
     path == "/api/v1" || path.starts_with("/api/v1/")
 }
 
-/// The path is right and the method is not. The response must say which is.
+/// Refuses with 405 because the path exists, but not with this method. Sets the required `Allow` header.
 pub(crate) fn wrong_method(
     allowed: &'static str,
     dialect: Dialect,
@@ -477,7 +520,7 @@ pub(crate) fn wrong_method(
 
 #[cfg(test)]
 mod tests {
-    use fairgate_core::decision::Limit;
+    use fairgate_core::decision::RejectionLimit;
 
     use super::*;
 
@@ -490,31 +533,37 @@ mod tests {
 
     #[test]
     fn every_reason_of_a_pool_has_its_status() {
-        for reason in Reason::ALL {
-            let refused = Refused::Rejected {
+        for reason in RejectionReason::ALL {
+            let refused = AdmitError::Rejected {
                 reason,
                 limit: None,
+                expected_wait: None,
                 retry_after: Some(Duration::from_secs(2)),
             };
             let refusal = Refusal::by_pool(refused, 529);
             assert_eq!(refusal.problem.code, reason.code());
             let status = match reason {
-                Reason::NoWorker => StatusCode::SERVICE_UNAVAILABLE,
-                Reason::Overloaded => StatusCode::from_u16(529).unwrap(),
-                Reason::Duplicate => StatusCode::INTERNAL_SERVER_ERROR,
+                RejectionReason::NoWorker => StatusCode::SERVICE_UNAVAILABLE,
+                RejectionReason::Overloaded => StatusCode::from_u16(529).unwrap(),
+                RejectionReason::Duplicate => StatusCode::INTERNAL_SERVER_ERROR,
                 _ => StatusCode::TOO_MANY_REQUESTS,
             };
             assert_eq!(refusal.problem.status, status);
-            assert!(!refusal.hopeless);
+            assert!(!refusal.retry_is_pointless);
         }
     }
 
     #[test]
     fn a_limit_is_told_in_words_and_in_fields() {
         for dialect in [Dialect::OpenAi, Dialect::Anthropic] {
-            let refused = Refused::Rejected {
-                reason: Reason::ClassInputTokens,
-                limit: Some(Limit { class: Some("batch".into()), current: 108, limit: 10 }),
+            let refused = AdmitError::Rejected {
+                reason: RejectionReason::ClassInputTokens,
+                limit: Some(RejectionLimit {
+                    class: Some("batch".into()),
+                    current: 108,
+                    limit: 10,
+                }),
+                expected_wait: Some(Duration::from_secs(90)),
                 retry_after: Some(Duration::from_millis(1_500)),
             };
             let refusal = Refusal::by_pool(refused, 529);
@@ -523,6 +572,7 @@ mod tests {
             let limit = serde_json::json!({"class": "batch", "current": 108, "bound": 10});
             assert_eq!(body["error"]["limit"], limit);
             assert_eq!(body["error"]["code"], "class_input_tokens");
+            assert_eq!(body["error"]["expected_wait_ms"], 90_000);
             let reply = refusal.reply(dialect, "r");
             assert_eq!(
                 (reply.status().as_u16(), &reply.headers()[RETRY_AFTER]),
@@ -534,11 +584,11 @@ mod tests {
     #[test]
     fn an_upstream_that_fails_and_one_that_is_slow_are_told_apart() {
         for kind in FailureKind::ALL {
-            let refusal = Refusal::from(&Failure { kind, worker: "w".into() });
+            let refusal = Refusal::from(&UpstreamFailure { kind, worker: "w".into() });
             let slow = refusal.problem.code.contains("timeout");
             let status = if slow { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY };
             assert_eq!(refusal.problem.status, status, "{kind:?}");
-            assert_eq!(refusal.outcome == Outcome::Timeout, slow, "{kind:?}");
+            assert_eq!(refusal.outcome == AttemptOutcome::Timeout, slow, "{kind:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What goes back to a client: a head, and a body of one of a few kinds.
+//! Responses to clients: a head, and a body of one of three kinds.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -8,27 +8,28 @@ use bytes::Bytes;
 use http::{HeaderValue, Response};
 use http_body::{Body, Frame, SizeHint};
 
-use crate::forward::Streamed;
+use crate::forward::StreamedAnswer;
 
-/// A response of the gateway.
+/// An HTTP response of the gateway.
 pub(crate) type Reply = Response<ReplyBody>;
 
-/// The body of a response.
+/// Body of a response: one piece, a streamed answer of an upstream, or a response of the admin API.
 pub(crate) enum ReplyBody {
-    /// One piece, or nothing.
+    /// A body in one piece; `None` once it was sent, or if it is empty.
     Whole(Option<Bytes>),
-    /// An upstream's answer, as it passes.
-    Answer(Streamed),
-    /// From the control plane.
+    /// A response of an upstream, streamed as it arrives.
+    Answer(StreamedAnswer),
+    /// A response of the admin API.
     Control(axum::body::Body),
 }
 
-/// An answer that broke off: the connection must not look as if it had ended well.
+/// Body error of a response that broke off. The connection is then cut, so that the client does not take the response
+/// for complete.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer broke off")]
-pub(crate) struct BrokenOff;
+pub(crate) struct BrokenReplyError;
 
-impl From<Infallible> for BrokenOff {
+impl From<Infallible> for BrokenReplyError {
     fn from(never: Infallible) -> Self {
         match never {}
     }
@@ -36,16 +37,16 @@ impl From<Infallible> for BrokenOff {
 
 impl Body for ReplyBody {
     type Data = Bytes;
-    type Error = BrokenOff;
+    type Error = BrokenReplyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenReplyError>>> {
         match self.get_mut() {
             Self::Whole(piece) => Poll::Ready(piece.take().map(|piece| Ok(Frame::data(piece)))),
             Self::Answer(answer) => answer.poll_frame(cx),
-            Self::Control(body) => Pin::new(body).poll_frame(cx).map_err(|_| BrokenOff),
+            Self::Control(body) => Pin::new(body).poll_frame(cx).map_err(|_| BrokenReplyError),
         }
     }
 
@@ -60,30 +61,30 @@ impl Body for ReplyBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(piece) => {
-                SizeHint::with_exact(piece.as_ref().map_or(0, |piece| length(piece.len())))
+                SizeHint::with_exact(piece.as_ref().map_or(0, |piece| content_length(piece.len())))
             }
-            // Its Content-Length, where it has one, is in its head.
+            // If the length is known, the head already has a Content-Length.
             Self::Answer(_) => SizeHint::default(),
             Self::Control(body) => body.size_hint(),
         }
     }
 }
 
-/// A body in one piece.
-pub(crate) fn whole(bytes: Bytes) -> ReplyBody {
+/// Returns a body in one piece.
+pub(crate) fn whole_body(bytes: Bytes) -> ReplyBody {
     ReplyBody::Whole((!bytes.is_empty()).then_some(bytes))
 }
 
-/// A response that is one JSON document.
+/// Returns a response with one JSON document as its body.
 pub(crate) fn json(status: http::StatusCode, body: Bytes) -> Reply {
-    let mut reply = Response::new(whole(body));
+    let mut reply = Response::new(whole_body(body));
     *reply.status_mut() = status;
     let json = HeaderValue::from_static("application/json");
     reply.headers_mut().insert(http::header::CONTENT_TYPE, json);
     reply
 }
 
-/// A length in bytes as HTTP counts it.
-pub(crate) fn length(bytes: usize) -> u64 {
+/// Converts a length in bytes to the type of `Content-Length`.
+pub(crate) fn content_length(bytes: usize) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }

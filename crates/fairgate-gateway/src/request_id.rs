@@ -1,19 +1,20 @@
-//! Names of requests: short, unique across restarts, cheap to make, and of no use to anybody who guesses the next one.
+//! Generates request ids, which are short, unique across restarts, cheap to make, and useless to anybody who guesses
+//! the next one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Gives out request ids: `req-`, ten characters that are this process's, and a counter.
-pub(crate) struct RequestIds {
+/// Generates request ids: `req-`, ten random characters of this process, and a counter.
+pub(crate) struct RequestIdGenerator {
     prefix: [u8; PREFIX_LEN],
     next: AtomicU64,
 }
 
 const PREFIX_LEN: usize = 10;
-/// Five bits a character; no letters that look like digits.
+/// Characters of a request id, five bits each, without letters that look like digits.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
-impl RequestIds {
-    /// Ids of a fresh process: 50 random bits tell it from every other.
+impl RequestIdGenerator {
+    /// Creates the generator of a new process, whose 50 random bits distinguish it from every other process.
     pub(crate) fn new() -> Result<Self, getrandom::Error> {
         let mut prefix = [0_u8; PREFIX_LEN];
         getrandom::fill(&mut prefix)?;
@@ -23,14 +24,15 @@ impl RequestIds {
         Ok(Self { prefix, next: AtomicU64::new(1) })
     }
 
-    /// The next id.
+    /// Returns a new request id, which no other request has.
     pub(crate) fn next(&self) -> Box<str> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut id = String::with_capacity(32);
         id.push_str("req-");
         id.extend(self.prefix.iter().map(|byte| char::from(*byte)));
         id.push('-');
-        // 13 characters hold 64 bits; leading zeros are left out but for a width that sorts for long.
+        // 13 characters hold 64 bits. Leading zeros are dropped beyond a width of 6, which keeps ids sortable for a
+        // long time.
         let width = (64 - number.leading_zeros()).div_ceil(5).max(6);
         for place in (0..width).rev() {
             let digit = usize::try_from((number >> (place * 5)) & 31).unwrap_or(0);
@@ -46,7 +48,7 @@ mod tests {
 
     #[test]
     fn ids_differ_and_sort_in_order() {
-        let ids = RequestIds::new().unwrap();
+        let ids = RequestIdGenerator::new().unwrap();
         let made: Vec<_> = (0..2000).map(|_| ids.next()).collect();
         assert!(made.windows(2).all(|pair| pair[0] < pair[1]), "{made:?}");
         assert_eq!(made[0].len(), 4 + 10 + 1 + 6);
@@ -56,6 +58,9 @@ mod tests {
 
     #[test]
     fn two_processes_share_no_prefix() {
-        assert_ne!(RequestIds::new().unwrap().prefix, RequestIds::new().unwrap().prefix);
+        assert_ne!(
+            RequestIdGenerator::new().unwrap().prefix,
+            RequestIdGenerator::new().unwrap().prefix
+        );
     }
 }

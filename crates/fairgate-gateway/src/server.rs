@@ -1,10 +1,10 @@
-//! Listening: connections are accepted, bounded, and given to HTTP.
+//! Listeners, which accept connections, limit their number, and serve HTTP on them.
 
 mod connection;
 mod dispatch;
-mod patient;
-mod spare;
-mod voice;
+mod hyper_errors;
+mod spare_fd;
+mod write_timeout;
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,62 +16,62 @@ use rustls::ServerConfig;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-pub(crate) use self::dispatch::Door;
+pub(crate) use self::dispatch::ListenerRoutes;
 
-use self::spare::{Spare, is_out_of_files};
+use self::spare_fd::{SpareFd, is_out_of_files};
 use crate::app::App;
-use crate::in_flight::{InFlight, OneInFlight};
+use crate::live_count::{LiveCount, LiveCountGuard};
 use crate::open_files;
-use crate::phase::Stage;
+use crate::phase::GatewayPhase;
 
-/// How many connections may wait to be accepted.
+/// Greatest number of connections that wait in the kernel to be accepted.
 const BACKLOG: u32 = 4096;
-/// One in so many failures to accept is logged.
+/// Number of failures to accept a connection of which only one is logged.
 const COMPLAIN_EVERY: u32 = 100;
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
     content-type: application/json\r\ncontent-length: 135\r\n\r\n\
     {\"error\":{\"message\":\"The gateway has as many connections as it may. Try again soon.\",\
     \"type\":\"server_error\",\"code\":\"connections_full\"}}\n";
-/// How long to wait where the system has no more sockets to give.
+/// Pause after a failure to accept a connection that was not the client's fault.
 const OUT_OF_SOCKETS: Duration = Duration::from_millis(50);
 
-/// What all listeners share.
-pub(crate) struct Server {
+/// State that all listeners share.
+pub(crate) struct GatewayServer {
     pub(crate) app: Arc<App>,
     pub(crate) tls: ArcSwapOption<ServerConfig>,
-    connections: InFlight,
-    /// The limit of open files: no more connections are taken than it is enough for.
+    connections: LiveCount,
+    /// The process's limit of open files, which also limits the connections.
     open_files: u64,
 }
 
-impl Server {
+impl GatewayServer {
     pub(crate) fn new(app: Arc<App>, tls: Option<Arc<ServerConfig>>) -> Self {
         Self {
             app,
             tls: ArcSwapOption::new(tls),
-            connections: InFlight::default(),
+            connections: LiveCount::default(),
             open_files: open_files::limit(),
         }
     }
 
-    /// Accepts until the gateway drains.
-    pub(crate) async fn listen(self: Arc<Self>, listener: TcpListener, door: Arc<Door>) {
+    /// Accepts connections until the gateway drains.
+    pub(crate) async fn listen(self: Arc<Self>, listener: TcpListener, door: Arc<ListenerRoutes>) {
         let mut phase = self.app.phase.watch();
-        let mut spare = Spare::new();
+        let mut spare = SpareFd::new();
         let mut complaints: u32 = 0;
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                _ = phase.wait_for(|stage| *stage > Stage::Serving) => return,
+                _ = phase.wait_for(|stage| *stage > GatewayPhase::Serving) => return,
             };
             match accepted {
-                Ok((stream, _)) => self.clone().meet(stream, door.clone()),
+                Ok((stream, _)) => self.clone().serve_connection(stream, door.clone()),
                 Err(error) if is_of_one_client(&error) => {}
                 Err(error) => {
                     if is_out_of_files(&error) {
-                        self.app.metrics.turned_away("connections_full");
+                        self.app.metrics.count_refusal("connections_full");
                         spare.turn_one_away(&listener, |stream| {
-                            // A fresh socket takes this much at once, or its client has gone.
+                            // A fresh socket's send buffer is large enough for this.
                             let _ = stream.try_write(FULL);
                         });
                     }
@@ -85,52 +85,52 @@ impl Server {
         }
     }
 
-    fn meet(self: Arc<Self>, stream: TcpStream, door: Arc<Door>) {
+    fn serve_connection(self: Arc<Self>, stream: TcpStream, door: Arc<ListenerRoutes>) {
         let max = open_files::connections_within(self.open_files, &self.app.config.load());
         if self.connections.now() >= max {
-            self.app.metrics.turned_away("connections_full");
+            self.app.metrics.count_refusal("connections_full");
             tokio::spawn(turn_away(stream));
             return;
         }
-        let counted = Counted::new(&self);
+        let counted = CountedConnection::new(&self);
         tokio::spawn(async move {
             connection::serve(&self, stream, door).await;
             drop(counted);
         });
     }
 
-    /// Waits until no connection is left, or the time is over. Says how many are.
-    pub(crate) async fn empty(&self, patience: Duration) -> u64 {
-        let _ = tokio::time::timeout(patience, self.connections.none()).await;
+    /// Waits until no connection is left, or `patience` is over. Returns the number of connections that are left.
+    pub(crate) async fn wait_empty(&self, patience: Duration) -> u64 {
+        let _ = tokio::time::timeout(patience, self.connections.wait_none()).await;
         self.connections.now()
     }
 }
 
-/// A connection, counted while it is there.
-struct Counted {
+/// A connection that is counted until it is dropped.
+struct CountedConnection {
     app: Arc<App>,
-    _one: OneInFlight,
+    _one: LiveCountGuard,
 }
 
-impl Counted {
-    fn new(server: &Server) -> Self {
-        server.app.metrics.connections(1);
-        Self { app: server.app.clone(), _one: server.connections.one() }
+impl CountedConnection {
+    fn new(server: &GatewayServer) -> Self {
+        server.app.metrics.add_connections(1);
+        Self { app: server.app.clone(), _one: server.connections.count_one() }
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
-        self.app.metrics.connections(-1);
+        self.app.metrics.add_connections(-1);
     }
 }
 
-/// Says that there is no room, to whoever speaks HTTP/1 in the clear; others see the connection close.
+/// Sends 503 `connections_full` to clients that speak plain HTTP/1; others see the connection close.
 async fn turn_away(mut stream: TcpStream) {
     let _ = tokio::time::timeout(Duration::from_millis(100), stream.write_all(FULL)).await;
 }
 
-/// Binds an address.
+/// Binds an address and listens on it.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;
@@ -138,7 +138,7 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Whether only the client that was about to connect is concerned.
+/// Returns true if the error concerns only the client that was about to connect.
 fn is_of_one_client(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,5 @@
-//! TLS on both sides: one provider (ring), certificates from PEM files, errors that name the file.
+//! TLS for clients and upstreams, with one crypto provider (ring), certificates from PEM files, and errors that name
+//! the file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,13 +9,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// TLS files that cannot be used.
+/// Error that a certificate, key or CA file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {problem}", file.display())]
 pub struct TlsError {
-    /// The file.
+    /// Path of the file that cannot be used.
     pub file: PathBuf,
-    /// What is wrong with it.
+    /// Description of the error for the operator.
     pub problem: String,
 }
 
@@ -24,7 +25,7 @@ impl TlsError {
     }
 }
 
-/// What clients are met with: HTTP/2 where they can, else HTTP/1.1.
+/// Builds the TLS configuration for connections from clients, which prefers HTTP/2 to HTTP/1.1.
 pub(crate) fn for_clients(files: &TlsConfig) -> Result<Arc<ServerConfig>, TlsError> {
     let chain = certificates(&files.cert)?;
     let key = PrivateKeyDer::from_pem_file(&files.key)
@@ -38,7 +39,8 @@ pub(crate) fn for_clients(files: &TlsConfig) -> Result<Arc<ServerConfig>, TlsErr
     Ok(Arc::new(config))
 }
 
-/// How upstreams are checked: against these authorities, or the usual ones.
+/// Builds the TLS configuration for connections to upstreams. It trusts the authorities in the file `ca`; without a
+/// file, the built-in web roots.
 pub(crate) fn for_upstreams(ca: Option<&Path>) -> Result<Arc<ClientConfig>, TlsError> {
     let mut roots = RootCertStore::empty();
     match ca {

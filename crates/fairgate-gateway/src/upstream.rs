@@ -1,20 +1,21 @@
-//! One backend: how it is reached, how it is doing, and what is sent to it.
+//! One upstream, with its connections, its condition, and the requests that are sent to it.
 //!
-//! Connections speak HTTP/1.1 and are kept open between requests. Each is driven by whoever uses it at the moment
-//! (`lane.rs`), so a request and its answer never change tasks. How the backend is doing is told to the core as events
-//! about a worker (`watch.rs`): what is placed where is the core's to decide, and is in its journal.
+//! Connections speak HTTP/1.1 and are kept open between requests. The request that uses a connection also polls it
+//! (`connection.rs`), so a request and its answer stay in one task. The upstream's condition reaches the core as worker
+//! events (`watch.rs`), because the core chooses the worker of each request, and the journal must contain every input
+//! of that choice.
 
 mod account;
-mod complaints;
 mod condition;
 mod connect;
+mod connection;
 mod decode;
 mod engine;
 mod failure;
+mod failure_log;
 mod framing;
 mod health;
-mod lane;
-mod lanes;
+mod idle_connections;
 mod scrape;
 mod status;
 mod watch;
@@ -33,75 +34,75 @@ use http::{
 use http_body_util::Full;
 use tokio::time::{Instant, timeout_at};
 
-pub(crate) use self::account::{Account, Member, Ticket};
-pub(crate) use self::complaints::Cause;
-pub(crate) use self::condition::{Condition, Epoch, Standing};
-pub(crate) use self::engine::{Engine, EngineHook, EngineSight};
-pub(crate) use self::failure::{Blame, Failure, FailureKind};
-pub(crate) use self::lanes::LaneBody;
+pub(crate) use self::account::{AccountMember, ProviderAccount, QuotaTicket};
+pub(crate) use self::condition::{CircuitEpoch, UpstreamCondition, UpstreamStanding};
+pub(crate) use self::engine::{EngineHook, EngineSnapshot, UpstreamEngine};
+pub(crate) use self::failure::{FailureKind, FaultParty, UpstreamFailure};
+pub(crate) use self::failure_log::FailureCause;
+pub(crate) use self::idle_connections::UpstreamBody;
 pub(crate) use self::status::StatusClass;
-pub(crate) use self::watch::{Employer, Watcher};
+pub(crate) use self::watch::{PoolOfWorker, UpstreamWatcher};
 
-use self::complaints::Complaints;
-use self::connect::Connector;
-use self::lanes::Lanes;
+use self::connect::UpstreamConnector;
+use self::failure_log::FailureLog;
+use self::idle_connections::IdleConnections;
 use crate::tls::TlsError;
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// What a backend answered to something beside what clients ask for.
-struct Fetched {
+/// Response of an upstream to the gateway's own request, such as a health check.
+struct FetchedResponse {
     status: StatusCode,
     headers: HeaderMap,
-    /// `None` where it is longer than was asked for, or broke off.
+    /// Body of the response; `None` if the body is longer than the limit, or broke off.
     text: Option<Vec<u8>>,
 }
 
-/// A backend.
+/// An upstream with its connections, condition, engine and account.
 pub(crate) struct Upstream {
-    /// Its name: the worker's in the core, the ledger and the metrics.
+    /// Name of the upstream; also the worker's name in the core, the ledger and the metrics.
     pub(crate) name: Arc<str>,
     pub(crate) config: UpstreamConfig,
-    pub(crate) condition: Condition,
-    /// What its engine says of itself.
-    pub(crate) engine: Engine,
-    /// The provider's account that it draws on, where it is hosted.
-    pub(crate) account: Option<Arc<Account>>,
-    complaints: Complaints,
-    connector: Connector,
-    lanes: Arc<Lanes>,
+    pub(crate) condition: UpstreamCondition,
+    /// State of the upstream's engine, as read from the engine's metrics.
+    pub(crate) engine: UpstreamEngine,
+    /// Account at the upstream's provider; `None` if the upstream uses no account.
+    pub(crate) account: Option<Arc<ProviderAccount>>,
+    failure_log: FailureLog,
+    connector: UpstreamConnector,
+    idle_connections: Arc<IdleConnections>,
     host: HeaderValue,
-    /// `Authorization: Bearer …` and `x-api-key: …`.
+    /// Value of the header `Authorization: Bearer …`. The field `api_key` is the value of `x-api-key: …`.
     bearer: Option<HeaderValue>,
     api_key: Option<HeaderValue>,
 }
 
-/// What an upstream cannot be made of.
+/// Reason why an upstream cannot be created from its configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
-    /// Its `ca` file.
+    /// The `ca` file of the upstream cannot be used.
     #[error("upstream {upstream:?}: {source}")]
     Tls {
-        /// Its name.
+        /// Name of the upstream.
         upstream: String,
-        /// The file, and what is wrong with it.
+        /// Error that names the file and the problem.
         source: TlsError,
     },
-    /// Its address or credential.
+    /// The address or credential of the upstream cannot be used.
     #[error("upstream {upstream:?}: {problem}")]
     Unusable {
-        /// Its name.
+        /// Name of the upstream.
         upstream: String,
-        /// What is wrong with it.
+        /// Reason why the address or credential cannot be used.
         problem: &'static str,
     },
 }
 
-/// What is sent, but for what each upstream adds.
+/// A request to send, without the address, credential and headers that each upstream adds.
 #[derive(Clone, Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingRequest {
     pub(crate) dialect: Dialect,
-    /// The route's path, and the client's query.
+    /// Path of the route, with the client's query.
     pub(crate) path: PathAndQuery,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
@@ -110,10 +111,10 @@ pub(crate) struct Outgoing {
 impl Upstream {
     pub(crate) fn new(
         config: UpstreamConfig,
-        account: Option<Arc<Account>>,
+        account: Option<Arc<ProviderAccount>>,
     ) -> Result<Self, UpstreamError> {
         let unusable = |problem| UpstreamError::Unusable { upstream: config.name.clone(), problem };
-        let connector = Connector::new(&config)?;
+        let connector = UpstreamConnector::new(&config)?;
         let authority = config.url.authority().ok_or_else(|| unusable("its url has no host"))?;
         let host = HeaderValue::from_str(authority.as_str())
             .map_err(|_| unusable("its host is no header value"))?;
@@ -126,12 +127,12 @@ impl Upstream {
         };
         Ok(Self {
             name: config.name.as_str().into(),
-            condition: Condition::new(config.breaker),
-            engine: Engine::new(&config),
+            condition: UpstreamCondition::new(config.breaker),
+            engine: UpstreamEngine::new(&config),
             account,
-            complaints: Complaints::default(),
+            failure_log: FailureLog::default(),
             connector,
-            lanes: Arc::new(Lanes::new(config.idle_connections_max)),
+            idle_connections: Arc::new(IdleConnections::new(config.idle_connections_max)),
             host,
             bearer: secret.map(|secret| hidden(&format!("Bearer {secret}"))).transpose()?,
             api_key: secret.map(hidden).transpose()?,
@@ -139,7 +140,7 @@ impl Upstream {
         })
     }
 
-    /// Whether it speaks this dialect.
+    /// Returns true if the upstream speaks this dialect.
     pub(crate) fn speaks(&self, dialect: Dialect) -> bool {
         match dialect {
             Dialect::OpenAi => self.config.dialects.openai,
@@ -147,72 +148,73 @@ impl Upstream {
         }
     }
 
-    /// Sends a request and waits for the head of its answer, no longer than its first byte may take nor after
-    /// `deadline`.
+    /// Sends a request and waits for the head of its answer, at most until `deadline`. Connecting and waiting for the
+    /// first byte have timeouts of their own.
     pub(crate) async fn send(
         &self,
-        outgoing: Outgoing,
+        outgoing: OutgoingRequest,
         deadline: Instant,
-    ) -> Result<Response<LaneBody>, Failure> {
+    ) -> Result<Response<UpstreamBody>, UpstreamFailure> {
         let request = self.request(Method::POST, self.config.path_prefix(), outgoing)?;
-        let failed = |kind| Failure { kind, worker: self.name.clone() };
+        let failed = |kind| UpstreamFailure { kind, worker: self.name.clone() };
         let answered = self.exchange(request, deadline).await.and_then(|answer| {
-            // Dropped here, the answer closes its connection: where it ends is anybody's guess.
+            // Dropping the answer closes its connection, which cannot be reused: the end of the body is ambiguous.
             if framing::is_ambiguous(answer.headers()) {
                 return Err(failed(FailureKind::Garbage));
             }
-            lanes::decoded(answer).map_err(|_| failed(FailureKind::Encoding))
+            idle_connections::decoded(answer).map_err(|_| failed(FailureKind::Encoding))
         });
         let cause = match &answered {
-            Err(failure) => Some(Cause::Failed(failure.kind)),
-            Ok(answer) => StatusClass::complaint(answer.status().as_u16()),
+            Err(failure) => Some(FailureCause::Failed(failure.kind)),
+            Ok(answer) => StatusClass::failure_cause(answer.status().as_u16()),
         };
         if let Some(cause) = cause {
-            self.complain(cause);
+            self.log_failure(cause);
         }
         answered
     }
 
-    /// Says in the log what went wrong, now and then.
-    pub(crate) fn complain(&self, cause: Cause) {
-        if let Some(left_out) = self.complaints.of_request(cause, Instant::now()) {
+    /// Logs the cause of a failed request; repeated log lines are throttled.
+    pub(crate) fn log_failure(&self, cause: FailureCause) {
+        if let Some(left_out) = self.failure_log.record_request(cause, Instant::now()) {
             tracing::warn!(worker = %self.name, %cause, left_out, "a request failed on an upstream");
         }
     }
 
-    /// How many requests it takes at once, over all its ranks; any number where absent.
-    pub(crate) fn slots_in_all(&self) -> Option<u64> {
+    /// Returns the slots of the upstream over all its ranks; `None` if unlimited.
+    pub(crate) fn total_slots(&self) -> Option<u64> {
         self.engine.slots().map(|slots| slots.saturating_mul(engine::ranks(&self.config)))
     }
 
-    /// Why the last bad health check was bad, in words.
+    /// Describes the last failed health check; `None` if no check has failed.
     pub(crate) fn check_problem(&self) -> Option<String> {
-        self.complaints.last_check().map(|cause| cause.to_string())
+        self.failure_log.last_check().map(|cause| cause.to_string())
     }
 
-    /// Why the last request failed, in words.
+    /// Describes the last failed request; `None` if no request has failed.
     pub(crate) fn request_problem(&self) -> Option<String> {
-        self.complaints.last_request().map(|cause| cause.to_string())
+        self.failure_log.last_request().map(|cause| cause.to_string())
     }
 
-    /// From now on it counts as overloaded by these thresholds.
-    pub(crate) fn judge_by(&self, overload: OverloadConfig) {
-        if self.engine.judge_by(overload) {
+    /// Sets the thresholds above which the upstream counts as overloaded.
+    pub(crate) fn set_overload_thresholds(&self, overload: OverloadConfig) {
+        if self.engine.set_overload_thresholds(overload) {
             self.condition.changed.notify_one();
         }
     }
 
-    /// Asks for something beside what clients ask for, and reads the answer; no body where it is longer than that.
+    /// Sends a GET request of the gateway itself and reads the answer; the body is `None` if it is longer than
+    /// `bytes_max` or broke off.
     async fn fetch(
         &self,
         path: &PathAndQuery,
         due: Instant,
         bytes_max: usize,
-    ) -> Result<Fetched, FailureKind> {
+    ) -> Result<FetchedResponse, FailureKind> {
         let dialect =
             if self.config.dialects.openai { Dialect::OpenAi } else { Dialect::Anthropic };
         let headers = HeaderMap::new();
-        let question = Outgoing { dialect, path: path.clone(), headers, body: Bytes::new() };
+        let question = OutgoingRequest { dialect, path: path.clone(), headers, body: Bytes::new() };
         let answer = self.get(question, due).await.map_err(|failure| failure.kind)?;
         let (head, mut body) = answer.into_parts();
         let read = async {
@@ -227,16 +229,16 @@ impl Upstream {
             Some(text)
         };
         let text = timeout_at(due, read).await.map_err(|_| FailureKind::IdleTimeout)?;
-        Ok(Fetched { status: head.status, headers: head.headers, text })
+        Ok(FetchedResponse { status: head.status, headers: head.headers, text })
     }
 
-    /// Asks for something beside what clients ask for. Where a proxy has several servers below paths of its own, only what
-    /// is below the backend's path is about this backend.
+    /// Sends a GET request of the gateway itself. The path is appended to the upstream's path prefix, because a proxy
+    /// may serve several servers at different prefixes, and only paths below this prefix are about this upstream.
     async fn get(
         &self,
-        outgoing: Outgoing,
+        outgoing: OutgoingRequest,
         deadline: Instant,
-    ) -> Result<Response<LaneBody>, Failure> {
+    ) -> Result<Response<UpstreamBody>, UpstreamFailure> {
         let request = self.request(Method::GET, self.config.path_prefix(), outgoing)?;
         self.exchange(request, deadline).await
     }
@@ -245,17 +247,19 @@ impl Upstream {
         &self,
         mut request: Request<Full<Bytes>>,
         deadline: Instant,
-    ) -> Result<Response<LaneBody>, Failure> {
-        let failed = |kind| Failure { kind, worker: self.name.clone() };
-        while let Some(lane) = self.lanes.take() {
+    ) -> Result<Response<UpstreamBody>, UpstreamFailure> {
+        let failed = |kind| UpstreamFailure { kind, worker: self.name.clone() };
+        while let Some(lane) = self.idle_connections.take() {
             let due = deadline.min(Instant::now() + self.config.timeouts.first_byte);
             let again = copy(&request);
             match timeout_at(due, lane.send(request)).await {
-                Ok(Ok(answer)) => return Ok(self.lanes.lend(answer)),
-                // The connection had been closed and nothing was sent: the same again, on another one.
-                Ok(Err(lane::SendError { unsent: Some(back), .. })) => request = *back,
-                // It was sent as the connection was being closed: once more, on one that is certainly open.
-                Ok(Err(lane::SendError { kind: FailureKind::Reset, .. })) => {
+                Ok(Ok(answer)) => return Ok(self.idle_connections.attach_connection(answer)),
+                // The connection was closed and nothing was sent: try the same request on another one.
+                Ok(Err(connection::UpstreamSendError { unsent: Some(back), .. })) => {
+                    request = *back
+                }
+                // The connection was closed while the request was sent: try once more, on a new connection.
+                Ok(Err(connection::UpstreamSendError { kind: FailureKind::Reset, .. })) => {
                     request = again;
                     break;
                 }
@@ -270,7 +274,7 @@ impl Upstream {
         };
         let due = deadline.min(Instant::now() + self.config.timeouts.first_byte);
         match timeout_at(due, lane.send(request)).await {
-            Ok(Ok(answer)) => Ok(self.lanes.lend(answer)),
+            Ok(Ok(answer)) => Ok(self.idle_connections.attach_connection(answer)),
             Ok(Err(error)) => Err(failed(error.kind)),
             Err(_) => Err(failed(FailureKind::FirstByteTimeout)),
         }
@@ -280,9 +284,9 @@ impl Upstream {
         &self,
         method: Method,
         prefix: &str,
-        outgoing: Outgoing,
-    ) -> Result<Request<Full<Bytes>>, Failure> {
-        let Outgoing { dialect, path, headers, body } = outgoing;
+        outgoing: OutgoingRequest,
+    ) -> Result<Request<Full<Bytes>>, UpstreamFailure> {
+        let OutgoingRequest { dialect, path, headers, body } = outgoing;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.version_mut() = Version::HTTP_11;
@@ -302,22 +306,22 @@ impl Upstream {
         Ok(request)
     }
 
-    fn target(&self, prefix: &str, path: PathAndQuery) -> Result<Uri, Failure> {
+    fn target(&self, prefix: &str, path: PathAndQuery) -> Result<Uri, UpstreamFailure> {
         if prefix.is_empty() {
             return Ok(Uri::from(path));
         }
-        // Both parts are valid by themselves, so that their sum is no address cannot happen.
+        // Both parts are valid by themselves, so an invalid sum cannot happen.
         Uri::try_from(format!("{prefix}{path}"))
-            .map_err(|_| Failure { kind: FailureKind::Connect, worker: self.name.clone() })
+            .map_err(|_| UpstreamFailure { kind: FailureKind::Connect, worker: self.name.clone() })
     }
 
-    /// Closes connections that have been idle for long, or that the other side has closed.
+    /// Closes connections that have been idle too long, or that the upstream has closed.
     pub(crate) fn sweep(&self) {
-        self.lanes.sweep();
+        self.idle_connections.sweep();
     }
 }
 
-/// The same request once more. Its body is shared.
+/// Copies a request. The copy shares the bytes of the body.
 fn copy(request: &Request<Full<Bytes>>) -> Request<Full<Bytes>> {
     let mut again = Request::new(request.body().clone());
     *again.method_mut() = request.method().clone();

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use fairgate_journal::{Reader, Writer};
+use fairgate_journal::{JournalReader, JournalWriter};
 
 const HEADER: &str =
     r#"{"fairgate_journal":1,"pool":{"capacity":2,"policy":{"share":{"by":"tenant"}}}}"#;
@@ -42,17 +42,17 @@ fn main() {
     for (name, line) in LINES {
         let journal = format!("{HEADER}\n{}", format!("{line}\n").repeat(COPIES));
         let reading = best(|| {
-            let (_, mut reader) = Reader::open(journal.as_bytes()).unwrap();
+            let (_, mut reader) = JournalReader::open(journal.as_bytes()).unwrap();
             let start = Instant::now();
             while let Some(event) = reader.next_event().unwrap() {
                 black_box(event);
             }
             start.elapsed()
         });
-        let (_, mut reader) = Reader::open(journal.as_bytes()).unwrap();
+        let (_, mut reader) = JournalReader::open(journal.as_bytes()).unwrap();
         let (at, event) = reader.next_event().unwrap().unwrap();
         let writing = best(|| {
-            let mut writer = Writer::new(std::io::sink());
+            let mut writer = JournalWriter::new(std::io::sink());
             let start = Instant::now();
             for _ in 0..COPIES {
                 writer.write_event(at, black_box(&event)).unwrap();

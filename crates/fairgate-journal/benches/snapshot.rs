@@ -8,7 +8,7 @@ use fairgate_core::Pool;
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::event::{Event, PoolConfig, Submit};
 use fairgate_core::units::{Micros, Tokens};
-use fairgate_journal::{Reader, Writer, parse_policy};
+use fairgate_journal::{JournalReader, JournalWriter, parse_policy};
 
 const WAITING: u64 = 1_000_000;
 const TENANTS: u64 = 100_000;
@@ -50,13 +50,13 @@ fn main() {
     let snapshot = timed("snapshot taken", || pool.snapshot());
     drop(pool);
     let text = timed("written", || {
-        let mut writer = Writer::new(Vec::new());
+        let mut writer = JournalWriter::new(Vec::new());
         writer.write_snapshot(&snapshot).unwrap();
         writer.into_inner()
     });
     println!("{:28} {:6} MiB", "  of text", text.len() >> 20);
     drop(snapshot);
-    let start = timed("read", || Reader::open(&text[..]).unwrap().0);
+    let start = timed("read", || JournalReader::open(&text[..]).unwrap().0);
     drop(text);
     let pool = timed("restored", || start.into_pool().unwrap());
     assert_eq!(pool.waiting(), WAITING);

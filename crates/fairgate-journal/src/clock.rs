@@ -1,12 +1,12 @@
-//! Which time of day a journal's times were.
+//! The relation between a journal's times and the time of day.
 
 use fairgate_core::units::Micros;
 
-/// One moment on the journal's clock, and the time of day it was. A journal may state it in its first line; it is
-/// for readers and decides nothing.
+/// One moment on the journal's clock, together with its time of day. A journal may state this in its first line for
+/// people who read it; no decision depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Clock {
-    /// The moment, as an event's `at`.
+pub struct JournalClock {
+    /// The moment as the journal's events state it in `at`.
     pub at: Micros,
     /// Microseconds from 1970-01-01T00:00:00Z to that moment.
     pub unix_us: u64,

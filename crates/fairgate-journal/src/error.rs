@@ -1,29 +1,29 @@
-//! What can go wrong with a journal.
+//! The errors that can occur when a journal is read.
 
 use std::io;
 
-use crate::read::fault::Fault;
+use crate::read::fault::JournalFault;
 
-/// A journal could not be read on: where, and why. It displays as
+/// Error because of which a journal could not be read further, with the line, the field and the reason. It displays as
 /// `line 7: field "policy.share.weights.chat": must be an integer of 1 or more, not 0`.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The line could not be read at all; the source says why.
+    /// The line could not be read from the input; `source` has the reason.
     #[error("line {line}: cannot be read")]
     Io {
         /// The line that was being read, counted from 1.
         line: u64,
-        /// What the reader underneath said.
+        /// Error of the input from which the line was read.
         source: io::Error,
     },
-    /// The line was read, and is not what a journal may hold.
+    /// The line was read, but is not a valid line of a journal.
     #[error("line {line}: {}{message}", shown(field.as_deref()))]
     Bad {
-        /// The line, counted from 1.
+        /// Number of the bad line, counted from 1.
         line: u64,
-        /// The field's full path, such as `pool.workers[2].name`; none where the line as a whole is bad.
+        /// The full path of the bad field, such as `pool.workers[2].name`; `None` if the line as a whole is bad.
         field: Option<String>,
-        /// What is wrong with it.
+        /// The rule that the field or line breaks.
         message: String,
     },
 }
@@ -33,14 +33,14 @@ fn shown(field: Option<&str>) -> String {
 }
 
 impl JournalError {
-    /// The line it happened on, counted from 1.
+    /// Returns the number of the line that the error concerns, counted from 1.
     pub fn line(&self) -> u64 {
         match self {
             Self::Io { line, .. } | Self::Bad { line, .. } => *line,
         }
     }
 
-    /// The full path of the field it is about, where it is about one.
+    /// Returns the full path of the field that is bad; `None` if the error concerns a whole line.
     pub fn field(&self) -> Option<&str> {
         match self {
             Self::Io { .. } => None,
@@ -48,13 +48,13 @@ impl JournalError {
         }
     }
 
-    /// A line that is bad as a whole.
+    /// Creates an error about a whole line.
     pub(crate) fn bad(line: u64, message: impl Into<String>) -> Self {
         Self::Bad { line, field: None, message: message.into() }
     }
 
-    /// A fault in `text`, which begins on line `first_line`.
-    pub(crate) fn from_fault(fault: Fault, text: &str, first_line: u64) -> Self {
+    /// Creates an error from a fault in `text`. The first line of `text` is line `first_line` of the journal.
+    pub(crate) fn from_fault(fault: JournalFault, text: &str, first_line: u64) -> Self {
         let (line_offset, column) = fault.position(text);
         let (path, message) = fault.into_parts(format_args!("column {column}"));
         let field = (!path.is_empty()).then_some(path);

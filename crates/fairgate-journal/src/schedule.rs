@@ -1,11 +1,11 @@
-//! The text form of the proportional scheduler: a snapshot as one JSON object, assignments and explanations as
-//! JSON.
+//! The text form of the proportional scheduler. A snapshot is one JSON object, and so is an explanation; assignments
+//! are a JSON list.
 //!
-//! Reading is strict. A field that is not known, is given twice or has the wrong type is an error that names the
-//! field: `tasks[3].priority`. Numbers are read from their digits, never through a float. The bounds are
-//! 2^64 − 1 for tokens and counts, −2^63 to 2^63 − 1 for `priority` and `created`, and 0.001 to 10^15 for
-//! weights. `null` means "none" where there may be none: `budget_limit`, `estimated_tokens`,
-//! `preferred_workspace_id`, `global_budget` and the holders in `workspace_locks`.
+//! Reading is strict. A field that is unknown, is given twice or has the wrong type is an error that names the field,
+//! such as `tasks[3].priority`. Numbers are read from their digits, never through a float. The bounds are 2^64 − 1 for
+//! tokens and counts, −2^63 to 2^63 − 1 for `priority` and `created`, and 0.001 to 10^15 for weights. `null` means
+//! "none" in the optional fields: `budget_limit`, `estimated_tokens`, `preferred_workspace_id`, `global_budget` and the
+//! holders in `workspace_locks`.
 
 mod names;
 mod read;
@@ -16,36 +16,37 @@ mod write;
 
 use std::fmt;
 
-use fairgate_core::proportional::{Assignment, Snapshot, SnapshotError};
+use fairgate_core::proportional::{ScheduleSnapshot, ScheduleSnapshotError, TaskAssignment};
 pub use read::{read_round, read_snapshot};
 pub use write::{write_assignments, write_explanation, write_round, write_snapshot};
 
-use crate::read::fault::Fault;
-pub use crate::write::json::Layout;
+use crate::read::fault::JournalFault;
+pub use crate::write::json::JsonLayout;
 
-/// One call of the scheduler as a fleet keeps it: when, what it saw, and what it decided. A line of the fleet's journal:
+/// One round of the fleet's scheduler with its time, its input and its result. This is a line of the fleet's journal:
 /// `{"at":…,"snapshot":{…},"assignments":[…]}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Round {
-    /// The moment, in microseconds since 1970.
+pub struct ScheduleRound {
+    /// Time of the round, in microseconds since 1970-01-01T00:00:00Z.
     pub at: i64,
-    /// What the scheduler saw.
-    pub snapshot: Snapshot,
-    /// What it decided.
-    pub assignments: Vec<Assignment>,
+    /// The projects, tasks and agents before the round.
+    pub snapshot: ScheduleSnapshot,
+    /// The tasks that the round assigned to agents.
+    pub assignments: Vec<TaskAssignment>,
 }
 
-/// A snapshot that cannot be read: which field, and why.
+/// Error for a snapshot that cannot be read, with the field and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReadError {
-    /// The field, from the snapshot's root: `tasks[3].project_id`. Empty for the snapshot as a whole.
+pub struct ScheduleReadError {
+    /// Path of the bad field from the snapshot's root, such as `tasks[3].project_id`; empty if the snapshot as a whole
+    /// is bad.
     pub field: String,
-    /// What is wrong with it.
+    /// The rule that the field breaks.
     pub message: String,
 }
 
-impl ReadError {
-    fn from_fault(fault: Fault, text: &str) -> Self {
+impl ScheduleReadError {
+    fn from_fault(fault: JournalFault, text: &str) -> Self {
         let (lines_before, column) = fault.position(text);
         let place = format!("line {}, column {column}", lines_before + 1);
         let (field, message) = fault.into_parts(place);
@@ -53,7 +54,7 @@ impl ReadError {
     }
 }
 
-impl fmt::Display for ReadError {
+impl fmt::Display for ScheduleReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.field {
             "" => write!(f, "{}", self.message),
@@ -62,10 +63,10 @@ impl fmt::Display for ReadError {
     }
 }
 
-impl std::error::Error for ReadError {}
+impl std::error::Error for ScheduleReadError {}
 
-impl From<SnapshotError> for ReadError {
-    fn from(error: SnapshotError) -> Self {
+impl From<ScheduleSnapshotError> for ScheduleReadError {
+    fn from(error: ScheduleSnapshotError) -> Self {
         Self { field: error.field, message: error.problem.to_string() }
     }
 }

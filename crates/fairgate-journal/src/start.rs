@@ -1,4 +1,4 @@
-//! What a journal starts from.
+//! The state from which a journal starts, which is an empty pool or a snapshot.
 
 use fairgate_core::Pool;
 use fairgate_core::event::PoolConfig;
@@ -9,19 +9,19 @@ use fairgate_core::units::Micros;
 use crate::error::JournalError;
 use crate::read::fault::printable_path;
 
-/// What a journal starts from.
+/// The state of the pool before the first event of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// An empty pool.
+pub enum JournalStart {
+    /// An empty pool with this configuration.
     Fresh(PoolConfig),
-    /// A pool as it was when the journal before this one was cut.
+    /// The state of the pool at the moment when the journal before this one ended.
     Snapshot(Box<Snapshot>),
 }
 
-impl Start {
-    /// The pool that the journal's events are for.
+impl JournalStart {
+    /// Creates the pool to which the journal's events can be applied.
     ///
-    /// A snapshot that describes no pool is an error on line 1, about one of the fields of `snapshot`.
+    /// A snapshot that describes no valid pool is an error on line 1, about one of the fields of `snapshot`.
     pub fn into_pool(self) -> Result<Pool, JournalError> {
         match self {
             Self::Fresh(config) => Ok(Pool::new(config)),
@@ -29,7 +29,15 @@ impl Start {
         }
     }
 
-    /// The time before which no event may be.
+    /// Returns true if the pool has workers from the start.
+    pub(crate) fn has_workers(&self) -> bool {
+        match self {
+            Self::Fresh(config) => !config.workers.is_empty(),
+            Self::Snapshot(snapshot) => snapshot.workers.is_some(),
+        }
+    }
+
+    /// Returns the time of the start; no event may have an earlier time.
     pub(crate) fn now(&self) -> Micros {
         match self {
             Self::Fresh(_) => Micros(0),

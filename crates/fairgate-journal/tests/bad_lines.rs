@@ -5,15 +5,18 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use fairgate_core::units::Micros;
 use fairgate_journal::{
-    Clock, JournalError, MAX_EVENT_LINE_BYTES, Reader, Start, format_policy, parse_policy,
+    JournalClock, JournalError, JournalReader, JournalStart, MAX_EVENT_LINE_BYTES, format_policy,
+    parse_policy,
 };
 
 const HEADER: &str =
     r#"{"fairgate_journal":1,"pool":{"capacity":2,"policy":{"share":{"by":"tenant"}}}}"#;
 
+const ATTRIBUTES: &str = "class, tenant, group, key, agent, project, session";
+
 /// Reads a journal to its end or its first error.
 fn read(journal: impl BufRead) -> Result<(), JournalError> {
-    let (_, mut reader) = Reader::open(journal)?;
+    let (_, mut reader) = JournalReader::open(journal)?;
     while reader.next_event()?.is_some() {}
     Ok(())
 }
@@ -361,11 +364,11 @@ fn other_types() {
 fn policies() {
     check_policy(&[
         ("[]", r#"field "policy": must be an object, not a list"#),
-        ("{}", r#"field "policy": a node must be one of drr, share, load"#),
-        (r#"{"fair":{}}"#, r#"field "policy.fair": unknown; known here: drr, share, load"#),
+        ("{}", r#"field "policy": a node must be one of drr, share, load, bands"#),
+        (r#"{"fair":{}}"#, r#"field "policy.fair": unknown; known here: drr, share, load, bands"#),
         (
             r#"{"share":{"by":"tenant"},"load":{"by":"agent"}}"#,
-            r#"field "policy.load": a node is only one of drr, share, load"#,
+            r#"field "policy.load": a node is only one of drr, share, load, bands"#,
         ),
         (r#"{"share":{}}"#, r#"field "policy.share.by": is missing"#),
         (r#"{"load":{}}"#, r#"field "policy.load.by": is missing"#),
@@ -376,7 +379,7 @@ fn policies() {
         (r#"{"drr":{"by":"class"}}"#, r#"field "policy.drr.classes": is missing"#),
         (
             r#"{"drr":{"by":"class","classes":[]}}"#,
-            r#"field "policy.drr.classes": a drr node needs at least one class"#,
+            r#"field "policy.drr.classes": this node needs at least one class"#,
         ),
         (
             r#"{"drr":{"by":"class","classes":[{"quantum":1}]}}"#,
@@ -391,8 +394,17 @@ fn policies() {
             r#"field "policy.drr.classes[0].quantum": must be an integer of 1 or more, not 0"#,
         ),
         (
-            r#"{"drr":{"by":"class","queue":"fcfs","classes":[]}}"#,
-            r#"field "policy.drr.queue": unknown; known here: by, classes, default"#,
+            r#"{"drr":{"by":"class","weights":{},"classes":[]}}"#,
+            r#"field "policy.drr.weights": unknown; known here: by, classes, default, queue, inside"#,
+        ),
+        (
+            r#"{"drr":{"by":"class","queue":"fcfs","classes":[{"name":"a","quantum":1}],"inside":{"load":{"by":"agent"}}}}"#,
+            r#"field "policy.drr.inside": queue and inside exclude each other"#,
+        ),
+        (
+            // Its inside is that of its classes: the error is where it stands.
+            r#"{"drr":{"by":"class","classes":[{"name":"a","quantum":1}],"inside":{"share":{"by":"key","partition":true}}}}"#,
+            r#"field "policy.drr.inside.share.partition": only the root node may be partitioned"#,
         ),
         (
             r#"{"drr":{"by":"class","classes":[{"name":"a","quantum":1},{"name":"a","quantum":1}]}}"#,
@@ -420,7 +432,7 @@ fn policies() {
         ),
         (
             r#"{"share":{"by":"tenant","queue":"lifo"}}"#,
-            r#"field "policy.share.queue": must be one of fcfs, wspt, not the text "lifo""#,
+            r#"field "policy.share.queue": must be one of fcfs, wspt, edf, not the text "lifo""#,
         ),
         (
             r#"{"share":{"by":"tenant","queue":"fcfs","inside":{"load":{"by":"agent"}}}}"#,
@@ -485,15 +497,26 @@ fn queues() {
             r#"{{"share":{{"by":"class","classes":[{{"name":"a","weight":1,"queue":{queue}}}]}}}}"#
         )
     };
+    let bands = |queue: &str| {
+        format!(r#"{{"bands":{{"by":"class","classes":[{{"name":"a","queue":{queue}}}]}}}}"#)
+    };
+    let all_bands = |queue: &str| {
+        format!(r#"{{"bands":{{"by":"class","queue":{queue},"classes":[{{"name":"a"}}]}}}}"#)
+    };
+    let all_drr = |queue: &str| {
+        format!(
+            r#"{{"drr":{{"by":"class","queue":{queue},"classes":[{{"name":"a","quantum":1}}]}}}}"#
+        )
+    };
     let share = |queue: &str| format!(r#"{{"share":{{"by":"class","queue":{queue}}}}}"#);
     let load = |queue: &str| format!(r#"{{"load":{{"by":"class","queue":{queue}}}}}"#);
     for (queue, error) in [
-        (r#""lifo""#, r#"": must be one of fcfs, wspt, not the text "lifo""#),
-        ("null", r#"": must be one of fcfs, wspt, not null"#),
-        ("7", r#"": must be one of fcfs, wspt, not 7"#),
-        ("[]", r#"": must be one of fcfs, wspt, not a list"#),
-        (r#"{"order":"lifo"}"#, r#".order": must be one of fcfs, wspt, not the text "lifo""#),
-        (r#"{"order":null}"#, r#".order": must be one of fcfs, wspt, not null"#),
+        (r#""lifo""#, r#"": must be one of fcfs, wspt, edf, not the text "lifo""#),
+        ("null", r#"": must be one of fcfs, wspt, edf, not null"#),
+        ("7", r#"": must be one of fcfs, wspt, edf, not 7"#),
+        ("[]", r#"": must be one of fcfs, wspt, edf, not a list"#),
+        (r#"{"order":"lifo"}"#, r#".order": must be one of fcfs, wspt, edf, not the text "lifo""#),
+        (r#"{"order":null}"#, r#".order": must be one of fcfs, wspt, edf, not null"#),
         (r#"{"order":"fcfs","order":"fcfs"}"#, r#".order": given twice"#),
         (r#"{"max_wait_us":-1}"#, r#".max_wait_us": must be an integer of 0 or more, not -1"#),
         (r#"{"max_wait_us":null}"#, r#".max_wait_us": must be an integer of 0 or more, not null"#),
@@ -509,6 +532,9 @@ fn queues() {
             (&load(queue), &format!("field \"policy.load.queue{error}")),
             (&drr(queue), &format!("field \"policy.drr.classes[0].queue{error}")),
             (&classes(queue), &format!("field \"policy.share.classes[0].queue{error}")),
+            (&bands(queue), &format!("field \"policy.bands.classes[0].queue{error}")),
+            (&all_bands(queue), &format!("field \"policy.bands.queue{error}")),
+            (&all_drr(queue), &format!("field \"policy.drr.queue{error}")),
         ]);
     }
 }
@@ -564,6 +590,186 @@ fn classes_of_a_share_node() {
 }
 
 #[test]
+fn classes_of_a_bands_node() {
+    let with = |fields: &str| format!(r#"{{"bands":{{{fields}}}}}"#);
+    let classes = |classes: &str| with(&format!(r#""by":"class","classes":{classes}"#));
+    let known = "by, classes, default, queue, inside";
+    for (fields, error) in [
+        ("", r#"classes": is missing"#),
+        (r#""by":"class""#, r#"classes": is missing"#),
+        (r#""classes":[{"name":"a"}]"#, r#"by": is missing"#),
+        (r#""by":null,"classes":[]"#, &format!(r#"by": must be one of {ATTRIBUTES}, not null"#)),
+        (
+            r#""by":"tier","classes":[]"#,
+            &format!(r#"by": must be one of {ATTRIBUTES}, not the text "tier""#),
+        ),
+        (r#""by":"class","by":"class""#, r#"by": given twice"#),
+        (
+            r#""by":"class","classes":[{"name":"a"}],"default":"b""#,
+            r#"default": "b" is none of the classes"#,
+        ),
+        (
+            r#""by":"class","classes":[{"name":"a"}],"default":null"#,
+            r#"default": must be text, not null"#,
+        ),
+        (
+            r#""by":"class","classes":[{"name":"a"}],"queue":"edf","inside":{"load":{"by":"agent"}}"#,
+            r#"inside": queue and inside exclude each other"#,
+        ),
+        (
+            r#""by":"class","classes":[{"name":"a"}],"inside":{"share":{"by":"key","partition":true}}"#,
+            r#"inside.share.partition": only the root node may be partitioned"#,
+        ),
+    ] {
+        check_policy(&[(&with(fields), &format!("field \"policy.bands.{error}"))]);
+    }
+    // "No other fields": what share and drr nodes may say is unknown here.
+    for field in ["weights", "default_weight", "caps", "default_cap", "partition", "max_wait_ticks"]
+    {
+        let policy = with(&format!(r#""by":"class","classes":[{{"name":"a"}}],"{field}":1"#));
+        let error = format!(r#"field "policy.bands.{field}": unknown; known here: {known}"#);
+        check_policy(&[(&policy, &error)]);
+    }
+    for (list, error) in [
+        ("null", r#"": must be a list, not null"#),
+        ("{}", r#"": must be a list, not an object"#),
+        ("[]", r#"": this node needs at least one class"#),
+        ("[7]", r#"[0]": must be an object, not 7"#),
+        (r#"["a"]"#, r#"[0]": must be an object, not the text "a""#),
+    ] {
+        check_policy(&[(&classes(list), &format!("field \"policy.bands.classes{error}"))]);
+    }
+    let class = |field: &str| classes(&format!(r#"[{{"name":"a"}},{{{field}}}]"#));
+    let known = "name, cap, queue, inside, busy_tokens, busy_fraction, limit_requests_per_worker, limit_input_tokens_per_worker, limit_cached_tokens_per_worker";
+    for (fields, error) in [
+        ("", r#"name": is missing"#),
+        (r#""cap":1"#, r#"name": is missing"#),
+        (r#""name":null"#, r#"name": must be text, not null"#),
+        (r#""name":"a""#, r#"name": class "a" is listed twice"#),
+        (r#""name":"b","weight":1"#, &format!(r#"weight": unknown; known here: {known}"#)),
+        (r#""name":"b","quantum":1"#, &format!(r#"quantum": unknown; known here: {known}"#)),
+        (r#""cap":-1"#, r#"cap": must be an integer of 0 or more, not -1"#),
+        (r#""cap":null"#, r#"cap": must be an integer of 0 or more, not null"#),
+        (r#""cap":1.0"#, r#"cap": must be an integer of 0 or more, not 1.0"#),
+        (r#""cap":1,"cap":1"#, r#"cap": given twice"#),
+        (
+            r#""inside":{"share":{"by":"key"}},"queue":"edf""#,
+            r#"queue": queue and inside exclude each other"#,
+        ),
+        (r#""inside":{"bands":{"classes":[{"name":"a"}]}}"#, r#"inside.bands.by": is missing"#),
+        (
+            r#""name":"b","inside":{"share":{"by":"key","partition":true}}"#,
+            r#"inside.share.partition": only the root node may be partitioned"#,
+        ),
+        (
+            r#""name":"b","inside":{"bands":{"by":"key","classes":[]}}"#,
+            r#"inside.bands.classes": this node needs at least one class"#,
+        ),
+        (
+            r#""busy_fraction":0.0001"#,
+            r#"busy_fraction": must have at most 3 decimals, not 0.0001"#,
+        ),
+    ] {
+        let expected = format!("field \"policy.bands.classes[1].{error}");
+        check_policy(&[(&class(fields), &expected)]);
+    }
+}
+
+#[test]
+fn timeouts_of_submits() {
+    let line =
+        |value: &str| format!(r#"{{"at":0,"event":"submit","id":"r","timeout_us":{value}}}"#);
+    for (value, found) in [
+        ("-1", "-1"),
+        ("null", "null"),
+        ("1.0", "1.0"),
+        ("1e3", "1e3"),
+        ("\"5\"", "the text \"5\""),
+        ("true", "true"),
+        ("[]", "a list"),
+    ] {
+        let error = format!(r#"field "timeout_us": must be an integer of 0 or more, not {found}"#);
+        check(&[(&line(value), &error)]);
+    }
+    check(&[
+        (
+            &line("18446744073709551616"),
+            r#"field "timeout_us": must be an integer from 0 to 18446744073709551615, not 18446744073709551616"#,
+        ),
+        (&line(r#"1,"timeout_us":1"#), r#"field "timeout_us": given twice"#),
+        (
+            r#"{"at":0,"event":"submit","id":"r","timeout":1}"#,
+            r#"field "timeout": unknown; known here: at, event, id, class, tenant, group, key, agent, project, session, cost, priority, weight, input, cached, pin, allow, requires, quota, timeout_us"#,
+        ),
+        (
+            r#"{"at":0,"event":"release","id":"r","timeout_us":1}"#,
+            r#"field "timeout_us": unknown; known here: at, event, id, tokens, quota"#,
+        ),
+    ]);
+    for good in ["0", "18446744073709551615"] {
+        read(format!("{HEADER}\n{}\n", line(good)).as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn overlap_credits() {
+    let header = |value: &str| {
+        HEADER.replace(r#""capacity":2"#, &format!(r#""capacity":2,"overlap_credit":{value}"#))
+    };
+    for (value, error) in [
+        ("2.0001", "must have at most 3 decimals, not 2.0001"),
+        ("1e-4", "must have at most 3 decimals, not 1e-4"),
+        ("1000.001", "must be 0 to 1000, not 1000.001"),
+        ("1001", "must be 0 to 1000, not 1001"),
+        ("1e400", "must be 0 to 1000, not 1e400"),
+        ("-0.001", "must be 0 to 1000, not -0.001"),
+        ("null", "must be a number, not null"),
+        ("\"2\"", "must be a number, not the text \"2\""),
+        ("{}", "must be a number, not an object"),
+    ] {
+        let error = format!(r#"field "pool.overlap_credit": {error}"#);
+        check_header(&[(&header(value), &error)]);
+    }
+    check_header(&[(
+        &header(r#"1,"overlap_credit":1"#),
+        r#"field "pool.overlap_credit": given twice"#,
+    )]);
+    for (value, thousandths) in [
+        ("0", 0),
+        ("0.001", 1),
+        ("1.5", 1500),
+        ("2.0000", 2000),
+        ("0.0005e3", 500),
+        ("1e3", 1_000_000),
+        ("1000.000000", 1_000_000),
+    ] {
+        let (start, _) = JournalReader::open(header(value).as_bytes()).unwrap();
+        let JournalStart::Fresh(config) = start else { panic!("a pool starts it") };
+        assert_eq!(config.overlap_credit.thousandths(), thousandths, "{value}");
+    }
+    let (start, _) = JournalReader::open(HEADER.as_bytes()).unwrap();
+    let JournalStart::Fresh(config) = start else { panic!("a pool starts it") };
+    assert_eq!(config.overlap_credit.thousandths(), 2000);
+}
+
+#[test]
+fn machines() {
+    let header = |value: &str| HEADER.replace(r#""pool""#, &format!(r#""machine":{value},"pool""#));
+    for (value, found) in [
+        ("-1", "-1"),
+        ("null", "null"),
+        ("3.0", "3.0"),
+        ("\"3\"", "the text \"3\""),
+        ("[3]", "a list"),
+        ("true", "true"),
+    ] {
+        let error = format!(r#"field "machine": must be an integer of 0 or more, not {found}"#);
+        check_header(&[(&header(value), &error)]);
+    }
+    check_header(&[(&header(r#"3,"machine":3"#), r#"field "machine": given twice"#)]);
+}
+
+#[test]
 fn limits_of_a_class() {
     for limit in ["requests", "input_tokens", "cached_tokens"] {
         for (value, found) in [
@@ -586,6 +792,12 @@ fn limits_of_a_class() {
                 (
                     &format!(r#"{{"share":{{{}}}}}"#, class("weight")),
                     &format!("field \"policy.share.classes[0].{error}"),
+                ),
+                (
+                    &format!(
+                        r#"{{"bands":{{"by":"class","classes":[{{"name":"a","{field}":{value}}}]}}}}"#
+                    ),
+                    &format!("field \"policy.bands.classes[0].{error}"),
                 ),
             ]);
         }
@@ -723,12 +935,12 @@ fn clocks() {
     // It says nothing about events: theirs may be earlier than its own.
     let clock = r#""clock":{"at":18446744073709551615,"unix_us":18446744073709551615},"pool""#;
     let journal = format!("{}\n", HEADER.replace(r#""pool""#, clock));
-    let (_, mut reader) = Reader::open(journal.as_bytes()).unwrap();
-    let clock = Clock { at: Micros(u64::MAX), unix_us: u64::MAX };
+    let (_, mut reader) = JournalReader::open(journal.as_bytes()).unwrap();
+    let clock = JournalClock { at: Micros(u64::MAX), unix_us: u64::MAX };
     assert_eq!(reader.clock(), Some(clock));
     assert_eq!(reader.next_event().unwrap(), None);
     read(format!("{journal}{{\"at\":0,\"event\":\"tick\"}}\n").as_bytes()).unwrap();
-    assert_eq!(Reader::open(HEADER.as_bytes()).unwrap().1.clock(), None);
+    assert_eq!(JournalReader::open(HEADER.as_bytes()).unwrap().1.clock(), None);
 }
 
 #[test]
@@ -751,7 +963,7 @@ fn headers() {
         (r#"{"fairgate_journal":1,"pool":null}"#, r#"field "pool": must be an object, not null"#),
         (
             r#"{"fairgate_journal":1,"pol":{}}"#,
-            r#"field "pol": unknown; known here: fairgate_journal, clock, pool, snapshot"#,
+            r#"field "pol": unknown; known here: fairgate_journal, clock, machine, pool, snapshot"#,
         ),
         (
             r#"{"fairgate_journal":1,"pool":{"policy":{"share":{"by":"tenant"}}}}"#,
@@ -790,7 +1002,7 @@ fn headers() {
         ),
         (
             &with(r#","queue_timeout_ms":5"#),
-            r#"field "pool.queue_timeout_ms": unknown; known here: capacity, policy, max_queue, queue_timeout_us, brownout_wait_us, workers, busy_tokens, busy_fraction"#,
+            r#"field "pool.queue_timeout_ms": unknown; known here: capacity, policy, max_queue, queue_timeout_us, brownout_wait_us, workers, busy_tokens, busy_fraction, overlap_credit"#,
         ),
     ]);
     let empty = read(io::empty()).unwrap_err().to_string();
@@ -830,7 +1042,7 @@ fn invalid_utf8() {
 #[test]
 fn a_reader_is_finished_after_an_error() {
     let journal = format!("{HEADER}\n{{\"at\":0}}\n{{\"at\":0,\"event\":\"tick\"}}\n");
-    let (_, mut reader) = Reader::open(journal.as_bytes()).unwrap();
+    let (_, mut reader) = JournalReader::open(journal.as_bytes()).unwrap();
     reader.next_event().unwrap_err();
     assert_eq!(reader.line(), 2);
     assert_eq!(reader.next_event().unwrap(), None);
@@ -857,6 +1069,7 @@ fn trees_of_64_nodes_are_read_and_no_deeper_ones() {
         (r#"{"share":{"by":"tenant","inside":"#, "}}"),
         (r#"{"drr":{"by":"class","classes":[{"name":"a","quantum":1,"inside":"#, "}]}}"),
         (r#"{"share":{"by":"class","classes":[{"name":"a","weight":1,"inside":"#, "}]}}"),
+        (r#"{"bands":{"by":"class","classes":[{"name":"a","inside":"#, "}]}}"),
     ];
     for (open, close) in ways {
         let deep = |n: usize| {
@@ -910,8 +1123,8 @@ fn a_policy_stands_alone_in_a_pool_or_in_a_header() {
     assert_eq!(parse_policy(&pool).unwrap(), policy);
     let header = format!("{{\"fairgate_journal\":1,\"pool\":{pool}}}");
     assert_eq!(parse_policy(&header).unwrap(), policy);
-    let (start, _) = Reader::open(header.replace('\n', " ").as_bytes()).unwrap();
-    let Start::Fresh(config) = start else { panic!("a pool starts it") };
+    let (start, _) = JournalReader::open(header.replace('\n', " ").as_bytes()).unwrap();
+    let JournalStart::Fresh(config) = start else { panic!("a pool starts it") };
     assert_eq!(config.policy, policy);
 }
 

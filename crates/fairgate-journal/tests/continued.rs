@@ -8,9 +8,9 @@ use fairgate_core::Pool;
 use fairgate_core::decision::Decision;
 use fairgate_core::event::Event;
 use fairgate_core::units::Micros;
-use fairgate_journal::{Reader, Writer, write_fairness, write_whereabouts};
+use fairgate_journal::{JournalReader, JournalWriter, write_fairness, write_request_location};
 use fairgate_testkit::seeds::for_each_seed;
-use fairgate_testkit::workload::{Events, Shape, generate, generate_answered};
+use fairgate_testkit::workload::{Events, WorkloadShape, generate, generate_answered};
 use serde_json::Value;
 
 use crate::seeds::journals;
@@ -25,14 +25,14 @@ fn apply(pool: &mut Pool, (at, event): &(Micros, Event)) -> Decisions {
 
 /// A pool's state, as it is written.
 fn state(pool: &Pool) -> Vec<u8> {
-    let mut writer = Writer::new(Vec::new());
+    let mut writer = JournalWriter::new(Vec::new());
     writer.write_snapshot(&pool.snapshot()).unwrap();
     writer.into_inner()
 }
 
 /// The pool that is read from its written state.
 fn restored(state: &[u8]) -> Pool {
-    let (start, mut reader) = Reader::open(state).unwrap();
+    let (start, mut reader) = JournalReader::open(state).unwrap();
     assert!(reader.next_event().unwrap().is_none());
     start.into_pool().unwrap_or_else(|error| panic!("{error}\n{}", String::from_utf8_lossy(state)))
 }
@@ -79,11 +79,11 @@ impl Said {
     fn by(pool: &Pool) -> Self {
         let requests = pool.snapshot().requests;
         let some = requests.first().into_iter().chain(requests.last());
-        let whereabouts = some.filter_map(|request| pool.whereabouts(&request.id));
+        let whereabouts = some.filter_map(|request| pool.request_location(&request.id));
         Self {
             next_change: pool.next_change(),
             fairness: write_fairness(&pool.fairness()),
-            whereabouts: whereabouts.map(|it| write_whereabouts(&it)).collect(),
+            whereabouts: whereabouts.map(|it| write_request_location(&it)).collect(),
         }
     }
 
@@ -107,7 +107,7 @@ struct Uncut {
 }
 
 impl Uncut {
-    fn new(shape: &Shape, seed: u64) -> Self {
+    fn new(shape: &WorkloadShape, seed: u64) -> Self {
         let (config, events) = match seed % 4 {
             0 => generate(shape, seed),
             _ => generate_answered(shape, seed),
@@ -145,7 +145,7 @@ impl Uncut {
 }
 
 /// Cuts a journal before every `step`-th event so that it then goes on to the end; and once before each event.
-fn check(name: &str, shape: &Shape, seed: u64, step: usize) {
+fn check(name: &str, shape: &WorkloadShape, seed: u64, step: usize) {
     let uncut = Uncut::new(shape, seed);
     let events = uncut.events.len();
     for cut in (0..=events).step_by(step) {
@@ -171,8 +171,8 @@ fn check(name: &str, shape: &Shape, seed: u64, step: usize) {
 }
 
 /// Journals of a shape: most are short and cut before each event, some are long and cut now and then.
-fn check_all(name: &str, shape: &Shape) {
-    let short = Shape { events: shape.events.min(90), ..shape.clone() };
+fn check_all(name: &str, shape: &WorkloadShape) {
+    let short = WorkloadShape { events: shape.events.min(90), ..shape.clone() };
     for_each_seed(name, journals(8), |seed| match seed % 8 {
         0 => check(name, shape, seed, 1 + shape.events / 12),
         _ => check(name, &short, seed, 1),
@@ -184,13 +184,13 @@ macro_rules! shapes {
         $(
             #[test]
             fn $name() {
-                check_all(stringify!($name), &Shape::$name());
+                check_all(stringify!($name), &WorkloadShape::$name());
             }
         )*
 
         #[test]
         fn every_quick_shape_is_tried() {
-            let quick: Vec<_> = Shape::quick().into_iter().map(|(name, _)| name).collect();
+            let quick: Vec<_> = WorkloadShape::quick().into_iter().map(|(name, _)| name).collect();
             assert_eq!(quick, [$(stringify!($name)),*]);
         }
     };
@@ -198,18 +198,20 @@ macro_rules! shapes {
 
 shapes! {
     small drr share hierarchical load tree workers restless jammed copies rates paused wild
+    bands deadlines ties pinned pinned_inside
 }
 
 /// Trees deeper than the other shapes have.
 #[test]
 fn deep() {
-    let shape = Shape { depth: 6..=12, flows: 1..=3, controls: 30, ..Shape::wild() };
+    let shape =
+        WorkloadShape { depth: 6..=12, flows: 1..=3, controls: 30, ..WorkloadShape::wild() };
     check_all("deep", &shape);
 }
 
 /// Many flows.
 #[test]
 fn crowded() {
-    let shape = Shape { events: 1000, ..Shape::crowded() };
+    let shape = WorkloadShape { events: 1000, ..WorkloadShape::crowded() };
     for_each_seed("crowded", journals(2), |seed| check("crowded", &shape, seed, 211));
 }

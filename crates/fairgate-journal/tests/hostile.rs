@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 use fairgate_core::Pool;
 use fairgate_core::event::{Event, Submit};
 use fairgate_core::units::Micros;
-use fairgate_journal::{JournalError, Reader, Start, Writer, format_policy, parse_policy};
+use fairgate_journal::{
+    JournalError, JournalReader, JournalStart, JournalWriter, format_policy, parse_policy,
+};
 
 const HEADER: &str =
     r#"{"fairgate_journal":1,"pool":{"capacity":2,"policy":{"share":{"by":"tenant"}}}}"#;
 
 /// Reads a journal to its end: its events, or its first error.
 fn read(journal: &[u8]) -> Result<Vec<(Micros, Event)>, JournalError> {
-    let (_, mut reader) = Reader::open(journal)?;
+    let (_, mut reader) = JournalReader::open(journal)?;
     let mut events = Vec::new();
     while let Some(event) = reader.next_event()? {
         events.push(event);
@@ -85,7 +87,7 @@ fn a_torn_last_line_is_refused_and_the_lines_before_it_are_read() {
     let whole = format!("{HEADER}\n{line}\n{line}");
     let second = HEADER.len() + 1 + line.len() + 1;
     for end in second + 1..whole.len() {
-        let (_, mut reader) = Reader::open(&whole.as_bytes()[..end]).unwrap();
+        let (_, mut reader) = JournalReader::open(&whole.as_bytes()[..end]).unwrap();
         reader.next_event().unwrap().unwrap();
         let error = reader.next_event().unwrap_err();
         assert_eq!(error.line(), 3, "{error}");
@@ -356,7 +358,7 @@ fn wide_objects_take_no_time() {
 fn messages_stay_on_one_line_and_short() {
     let names = ["\n", "\u{1b}[2J", "\u{202e}", "\"", "\\", "\u{0}"];
     for name in names {
-        let mut writer = Writer::new(Vec::new());
+        let mut writer = JournalWriter::new(Vec::new());
         writer.write_event(Micros(0), &Event::Submit(Box::new(Submit::new(name)))).unwrap();
         let line = String::from_utf8(writer.into_inner()).unwrap();
         let id = line.split(r#""id":"#).nth(1).unwrap().trim_end_matches("}\n");
@@ -414,8 +416,8 @@ fn events_come_as_soon_as_their_lines_do() {
     }
     let parts = [HEADER.as_bytes(), b"\n{\"at\":1,\"ev", b"ent\":\"tick\"}", b"\n"];
     let pipe = BufReader::new(Pipe(parts.into_iter().rev().collect()));
-    let (start, mut reader) = Reader::open(pipe).unwrap();
-    assert!(matches!(start, Start::Fresh(_)));
+    let (start, mut reader) = JournalReader::open(pipe).unwrap();
+    assert!(matches!(start, JournalStart::Fresh(_)));
     assert_eq!(reader.next_event().unwrap(), Some((Micros(1), Event::Tick)));
 }
 
@@ -433,7 +435,7 @@ fn the_end_of_time() {
 {{"at":{end},"event":"tick"}}
 "#
     );
-    let (start, mut reader) = Reader::open(journal.as_bytes()).unwrap();
+    let (start, mut reader) = JournalReader::open(journal.as_bytes()).unwrap();
     let mut pool = start.into_pool().unwrap();
     while let Some((at, event)) = reader.next_event().unwrap() {
         pool.apply(at, event, &mut Vec::new()).unwrap();

@@ -4,39 +4,40 @@
 use std::io::{self, Write};
 
 use fairgate_core::Pool;
+use fairgate_core::decision::Decision;
 use fairgate_core::event::{Event, PoolConfig, Submit, WorkerChange};
-use fairgate_core::snapshot::Snapshot;
-use fairgate_core::units::Micros;
-use fairgate_journal::{Reader, Start, Writer, parse_policy};
+use fairgate_core::snapshot::{NodeCounters, Snapshot};
+use fairgate_core::units::{Micros, OverlapCredit};
+use fairgate_journal::{JournalReader, JournalStart, JournalWriter, parse_policy};
 use serde_json::Value;
 
 /// A journal that leads to a pool of which there is everything to say.
-const JOURNAL: &str = r#"{"fairgate_journal":1,"pool":{"capacity":2,"policy":{"drr":{"by":"class","classes":[{"name":"cached","quantum":2048,"queue":"wspt"},{"name":"batch","quantum":512,"inside":{"share":{"by":"tenant","weights":{"chat":500},"caps":{"api":3},"inside":{"load":{"by":"agent","auto_tune":true}}}}}]}},"max_queue":20,"queue_timeout_us":10000,"brownout_wait_us":7500,"workers":[{"name":"w0","requests_per_minute":600,"tokens_per_minute":1000,"burst_seconds":2},{"name":"w1","ranks":2,"slots":8,"taints":["zone-a"],"batch_tokens":8192,"tier":1,"tokens_per_minute":60000,"pause_until":1}],"busy_tokens":5000,"busy_fraction":1.5}}
+const JOURNAL: &str = r#"{"fairgate_journal":1,"pool":{"capacity":2,"policy":{"drr":{"by":"class","classes":[{"name":"cached","quantum":2048,"queue":"wspt"},{"name":"batch","quantum":512,"inside":{"share":{"by":"tenant","weights":{"chat":500},"caps":{"api":3},"inside":{"load":{"by":"agent","auto_tune":true}}}}}]}},"max_queue":20,"queue_timeout_us":10000,"brownout_wait_us":7500,"workers":[{"name":"w0","requests_per_minute":600,"tokens_per_minute":1000,"burst_seconds":2},{"name":"w1","ranks":2,"slots":8,"taints":["zone-a"],"batch_tokens":8192,"tier":1,"tokens_per_minute":60000,"pause_until":1}],"busy_tokens":5000,"busy_fraction":1.5,"overlap_credit":0.5}}
 {"at":1,"event":"submit","id":"r1","class":"batch","tenant":"chat","cost":700}
 {"at":1,"event":"cap","by":"tenant","flow":"chat","slots":4}
 {"at":1,"event":"cap","by":"group","flow":"prod"}
 {"at":1,"event":"hold","by":"tenant","flow":"api"}
 {"at":1,"event":"weight","by":"tenant","flow":"api","weight":700}
 {"at":2,"event":"submit","id":"r2","class":"cached","input":3000,"cached":{"w0":512,"w1":2048},"pin":{"worker":"w1","rank":1},"allow":["w0","w1"],"requires":["zone-a"]}
-{"at":3,"event":"submit","id":"r3","class":"batch","tenant":"api","agent":"a","cost":7,"priority":-1,"weight":1.25,"quota":8}
+{"at":3,"event":"submit","id":"r3","class":"batch","tenant":"api","agent":"a","cost":7,"priority":-1,"weight":1.25,"quota":8,"timeout_us":9000}
 {"at":4,"event":"submit","id":"r4","class":"batch","tenant":"chat","cost":9}
 {"at":5,"event":"release","id":"r1","tokens":812}
 {"at":6,"event":"submit","id":"r5","cost":18446744073709551615}
 "#;
 
 /// The state of that pool: every field that a snapshot can have.
-const FULL: &str = r#"{"fairgate_journal":1,"snapshot":{"now_us":6,"ticks":1,"next_seq":5,"grants":3,"capacity":2,"policy":{"drr":{"by":"class","classes":[{"name":"cached","quantum":2048,"queue":"wspt"},{"name":"batch","quantum":512,"inside":{"share":{"by":"tenant","weights":{"chat":500},"caps":{"api":3},"inside":{"load":{"by":"agent","auto_tune":true}}}}}]}},"max_queue":20,"queue_timeout_us":10000,"brownout_wait_us":7500,"busy_tokens":5000,"busy_fraction":1.5,"holds":[{"by":"tenant","flow":"api"}],"weights":[{"by":"tenant","flow":"api","weight":700}],"caps":[{"by":"tenant","flow":"chat","slots":4,"cap_use":{"used_slot_us":"1","allowed_slot_us":"4"}},{"by":"group","flow":"prod","cap_use":{"used_slot_us":"0","allowed_slot_us":"0"}}],"workers":{"next_number":2,"list":[{"number":0,"name":"w0","state":"up","ranks":1,"taints":[],"tier":0,"requests_per_minute":600,"tokens_per_minute":1000,"burst_seconds":2,"pause_until":0,"requests_level":{"units":"1140003000","epoch":1},"tokens_level":{"units":"-46719995000","epoch":2},"epochs":2},{"number":1,"name":"w1","state":"up","ranks":2,"slots":8,"taints":["zone-a"],"batch_tokens":8192,"tier":1,"requests_per_minute":null,"tokens_per_minute":60000,"burst_seconds":10,"pause_until":1,"tokens_level":{"units":"542340240000","epoch":1},"epochs":1}]},"requests":[{"handle":1,"id":"r2","seq":1,"at":2,"tick":0,"cost":952,"input":3000,"cached_best_tokens":2048,"quota":952,"priority":0,"weight":1.0,"class":"cached","cached":{"w0":512,"w1":2048},"pin":{"worker":"w1","rank":1},"allow":["w0","w1"],"requires":["zone-a"],"flight":{"granted_at_us":2,"number":1,"prefill_tokens":952,"generations":[0],"place":{"worker_number":1,"rank":1},"taken":{"epoch":1,"units":"57120000000"}}},{"handle":2,"id":"r3","seq":2,"at":3,"tick":0,"cost":7,"input":7,"cached_best_tokens":0,"quota":8,"priority":-1,"weight":1.25,"class":"batch","tenant":"api","agent":"a"},{"handle":3,"id":"r4","seq":3,"at":4,"tick":0,"cost":9,"input":9,"cached_best_tokens":0,"quota":9,"priority":0,"weight":1.0,"class":"batch","tenant":"chat","flight":{"granted_at_us":5,"number":2,"prefill_tokens":9,"generations":[0,0,0],"place":{"worker_number":1,"rank":0},"taken":{"epoch":1,"units":"540000000"}}},{"handle":0,"id":"r5","seq":4,"at":6,"tick":1,"cost":18446744073709551615,"input":18446744073709551615,"cached_best_tokens":0,"quota":18446744073709551615,"priority":0,"weight":1.0}],"root":{"drr":{"cursor":1,"stayed":true,"classes":[{"deficit_tokens":"0","reached_tokens":"2047","meter":{"due":"4088808865792","floor":"4088808865792","got_tokens":"952","rise_tokens":"3000","fall_tokens":"0","worst_tokens":"3000"}},{"deficit_tokens":"503","reached_tokens":"511","meter":{"due":"3526168150016","floor":"3526168150016","got_tokens":"821","rise_tokens":"521","fall_tokens":"0","worst_tokens":"1324"}}],"meter":{"volume":"8883535872","carried":"0","widest":"11106516992"},"flows":{"batch":{"inside":{"share":{"virtual_time":"6975026888","rises":1,"moments":4,"meter":{"volume":"7052336299","carried":"0","widest":"6975026888"},"flows":{"api":{"share":{"base":"0","served_tokens":"0","pending_tokens":"0","generation":0,"moment":3,"new":true,"bound":{"fallen":"0","rise":0,"ended":"0"},"meter":{"due":"0","floor":"0","got_tokens":"0","rise_tokens":"0","fall_tokens":"0","worst_tokens":"0"},"cap_use":{"used_slot_us":"0","allowed_slot_us":"9"},"stopped":"0"},"inside":{"load":{"alpha":0.25,"history":["1250"],"flows":{"a":{"load":{"got_tokens":"0"}}}}}},"chat":{"share":{"base":"0","served_tokens":"812","pending_tokens":"9","generation":0,"moment":4,"new":false,"bound":{"fallen":"0","rise":1,"ended":"0"},"meter":{"due":"3526168149500","floor":"3526168149500","got_tokens":"821","rise_tokens":"9","fall_tokens":"0","worst_tokens":"812"},"cap_use":{"used_slot_us":"0","allowed_slot_us":"0"}},"inside":{"load":{"alpha":0.25,"history":["1000"],"flows":{"default":{"load":{"got_tokens":"821"}}}}}}}}}},"cached":{}}}}}}"#;
+const FULL: &str = r#"{"fairgate_journal":1,"snapshot":{"now_us":6,"ticks":1,"next_seq":5,"grants":3,"capacity":2,"policy":{"drr":{"by":"class","classes":[{"name":"cached","quantum":2048,"queue":"wspt"},{"name":"batch","quantum":512,"inside":{"share":{"by":"tenant","weights":{"chat":500},"caps":{"api":3},"inside":{"load":{"by":"agent","auto_tune":true}}}}}]}},"max_queue":20,"queue_timeout_us":10000,"brownout_wait_us":7500,"busy_tokens":5000,"busy_fraction":1.5,"overlap_credit":0.5,"holds":[{"by":"tenant","flow":"api"}],"weights":[{"by":"tenant","flow":"api","weight":700}],"caps":[{"by":"tenant","flow":"chat","slots":4,"cap_use":{"used_slot_us":"1","allowed_slot_us":"4"}},{"by":"group","flow":"prod","cap_use":{"used_slot_us":"0","allowed_slot_us":"0"}}],"workers":{"next_number":2,"list":[{"number":0,"name":"w0","state":"up","ranks":1,"taints":[],"tier":0,"requests_per_minute":600,"tokens_per_minute":1000,"burst_seconds":2,"pause_until":0,"requests_level":{"units":"1140003000","epoch":1},"tokens_level":{"units":"-46719995000","epoch":2},"epochs":2,"last_grants":[1]},{"number":1,"name":"w1","state":"up","ranks":2,"slots":8,"taints":["zone-a"],"batch_tokens":8192,"tier":1,"requests_per_minute":null,"tokens_per_minute":60000,"burst_seconds":10,"pause_until":1,"tokens_level":{"units":"542340240000","epoch":1},"epochs":1,"last_grants":[3,2]}]},"requests":[{"handle":1,"id":"r2","seq":1,"at":2,"tick":0,"cost":952,"input":3000,"cached_best_tokens":2048,"quota":952,"priority":0,"weight":1.0,"class":"cached","cached":{"w0":512,"w1":2048},"pin":{"worker":"w1","rank":1},"allow":["w0","w1"],"requires":["zone-a"],"timeout_us":10000,"flight":{"granted_at_us":2,"number":1,"prefill_tokens":952,"generations":[0],"place":{"worker_number":1,"rank":1},"taken":{"epoch":1,"units":"57120000000"}}},{"handle":2,"id":"r3","seq":2,"at":3,"tick":0,"cost":7,"input":7,"cached_best_tokens":0,"quota":8,"priority":-1,"weight":1.25,"class":"batch","tenant":"api","agent":"a","timeout_us":9000},{"handle":3,"id":"r4","seq":3,"at":4,"tick":0,"cost":9,"input":9,"cached_best_tokens":0,"quota":9,"priority":0,"weight":1.0,"class":"batch","tenant":"chat","timeout_us":10000,"flight":{"granted_at_us":5,"number":2,"prefill_tokens":9,"generations":[0,0,0],"place":{"worker_number":1,"rank":0},"taken":{"epoch":1,"units":"540000000"}}},{"handle":0,"id":"r5","seq":4,"at":6,"tick":1,"cost":18446744073709551615,"input":18446744073709551615,"cached_best_tokens":0,"quota":18446744073709551615,"priority":0,"weight":1.0,"timeout_us":10000}],"root":{"drr":{"cursor":1,"stayed":true,"classes":[{"deficit_tokens":"0","reached_tokens":"2047","meter":{"due":"4088808865792","floor":"4088808865792","got_tokens":"952","rise_tokens":"3000","fall_tokens":"0","worst_tokens":"3000"}},{"deficit_tokens":"503","reached_tokens":"511","meter":{"due":"3526168150016","floor":"3526168150016","got_tokens":"821","rise_tokens":"521","fall_tokens":"0","worst_tokens":"1324"}}],"meter":{"volume":"8883535872","carried":"0","widest":"11106516992"},"flows":{"batch":{"inside":{"share":{"virtual_time":"6975026888","rises":1,"moments":4,"meter":{"volume":"7052336299","carried":"0","widest":"6975026888"},"flows":{"api":{"share":{"base":"0","served_tokens":"0","pending_tokens":"0","generation":0,"moment":3,"new":true,"bound":{"fallen":"0","rise":0,"ended":"0"},"meter":{"due":"0","floor":"0","got_tokens":"0","rise_tokens":"0","fall_tokens":"0","worst_tokens":"0"},"cap_use":{"used_slot_us":"0","allowed_slot_us":"9"},"stopped":"0"},"inside":{"load":{"alpha":0.25,"history":["1250"],"flows":{"a":{"load":{"got_tokens":"0"}}}}}},"chat":{"share":{"base":"0","served_tokens":"812","pending_tokens":"9","generation":0,"moment":4,"new":false,"bound":{"fallen":"0","rise":1,"ended":"0"},"meter":{"due":"3526168149500","floor":"3526168149500","got_tokens":"821","rise_tokens":"9","fall_tokens":"0","worst_tokens":"812"},"cap_use":{"used_slot_us":"0","allowed_slot_us":"0"}},"inside":{"load":{"alpha":0.25,"history":["1000"],"flows":{"default":{"load":{"got_tokens":"821"}}}}}}}}}},"cached":{}}}}}}"#;
 
 /// Reads a first line, as far as a pool.
 fn pool_of(line: &str) -> Result<Pool, fairgate_journal::JournalError> {
-    let (start, _) = Reader::open(line.as_bytes())?;
+    let (start, _) = JournalReader::open(line.as_bytes())?;
     start.into_pool()
 }
 
 fn snapshot_of(line: &str) -> Snapshot {
-    match Reader::open(line.as_bytes()).unwrap().0 {
-        Start::Snapshot(snapshot) => *snapshot,
-        Start::Fresh(_) => panic!("a snapshot starts it"),
+    match JournalReader::open(line.as_bytes()).unwrap().0 {
+        JournalStart::Snapshot(snapshot) => *snapshot,
+        JournalStart::Fresh(_) => panic!("a snapshot starts it"),
     }
 }
 
@@ -53,14 +54,14 @@ fn check(cases: &[(&str, &str, &str)]) {
 
 /// The first line that starts a journal from this pool.
 fn written(pool: &Pool) -> String {
-    let mut writer = Writer::new(Vec::new());
+    let mut writer = JournalWriter::new(Vec::new());
     writer.write_snapshot(&pool.snapshot()).unwrap();
     String::from_utf8(writer.into_inner()).unwrap()
 }
 
 #[test]
 fn a_pool_comes_to_it() {
-    let (start, mut reader) = Reader::open(JOURNAL.as_bytes()).unwrap();
+    let (start, mut reader) = JournalReader::open(JOURNAL.as_bytes()).unwrap();
     let mut pool = start.into_pool().unwrap();
     while let Some((at, event)) = reader.next_event().unwrap() {
         pool.apply(at, event, &mut Vec::new()).unwrap();
@@ -72,7 +73,7 @@ fn a_pool_comes_to_it() {
 #[test]
 fn the_written_form() {
     let snapshot = snapshot_of(FULL);
-    let mut writer = Writer::new(Vec::new());
+    let mut writer = JournalWriter::new(Vec::new());
     writer.write_snapshot(&snapshot).unwrap();
     assert_eq!(String::from_utf8(writer.into_inner()).unwrap(), format!("{FULL}\n"));
     assert_eq!(pool_of(FULL).unwrap().snapshot(), snapshot);
@@ -103,7 +104,7 @@ fn unknown_and_missing_fields() {
         (
             r#""now_us":6,"#,
             r#""now_us":6,"then":5,"#,
-            r#"snapshot.then": unknown; known here: now_us, ticks, next_seq, grants, capacity, policy, holds, weights, caps, requests, root, max_queue, queue_timeout_us, brownout_wait_us, busy_tokens, busy_fraction, workers"#,
+            r#"snapshot.then": unknown; known here: now_us, ticks, next_seq, grants, capacity, policy, holds, weights, caps, requests, root, max_queue, queue_timeout_us, brownout_wait_us, busy_tokens, busy_fraction, overlap_credit, workers"#,
         ),
         (r#""now_us":6,"#, "", r#"snapshot.now_us": is missing"#),
         (r#""grants":3,"#, "", r#"snapshot.grants": is missing"#),
@@ -165,7 +166,7 @@ fn unknown_and_missing_fields() {
         (
             r#""cached":{}"#,
             r#""cached":{"fcfs":1}"#,
-            r#"snapshot.root.drr.flows.cached.fcfs": unknown; known here: share, load, inside"#,
+            r#"snapshot.root.drr.flows.cached.fcfs": unknown; known here: share, load, bands, inside"#,
         ),
         (
             r#""flows":{"a":{"load":{"got_tokens":"0"}}}"#,
@@ -189,6 +190,139 @@ fn states_of_the_first_edition_are_refused() {
     }
 }
 
+/// The pool's state as the second edition wrote it: without deadlines, last grants and overlap credit.
+const SECOND_EDITION: &str = r#"{"fairgate_journal":1,"snapshot":{"now_us":6,"ticks":1,"next_seq":5,"grants":3,"capacity":2,"policy":{"drr":{"by":"class","classes":[{"name":"cached","quantum":2048,"queue":"wspt"},{"name":"batch","quantum":512,"inside":{"share":{"by":"tenant","weights":{"chat":500},"caps":{"api":3},"inside":{"load":{"by":"agent","auto_tune":true}}}}}]}},"max_queue":20,"queue_timeout_us":10000,"brownout_wait_us":7500,"busy_tokens":5000,"busy_fraction":1.5,"holds":[{"by":"tenant","flow":"api"}],"weights":[{"by":"tenant","flow":"api","weight":700}],"caps":[{"by":"tenant","flow":"chat","slots":4,"cap_use":{"used_slot_us":"1","allowed_slot_us":"4"}},{"by":"group","flow":"prod","cap_use":{"used_slot_us":"0","allowed_slot_us":"0"}}],"workers":{"next_number":2,"list":[{"number":0,"name":"w0","state":"up","ranks":1,"taints":[],"tier":0,"requests_per_minute":600,"tokens_per_minute":1000,"burst_seconds":2,"pause_until":0,"requests_level":{"units":"1140003000","epoch":1},"tokens_level":{"units":"-46719995000","epoch":2},"epochs":2},{"number":1,"name":"w1","state":"up","ranks":2,"slots":8,"taints":["zone-a"],"batch_tokens":8192,"tier":1,"requests_per_minute":null,"tokens_per_minute":60000,"burst_seconds":10,"pause_until":1,"tokens_level":{"units":"542340240000","epoch":1},"epochs":1}]},"requests":[{"handle":1,"id":"r2","seq":1,"at":2,"tick":0,"cost":952,"input":3000,"cached_best_tokens":2048,"quota":952,"priority":0,"weight":1.0,"class":"cached","cached":{"w0":512,"w1":2048},"pin":{"worker":"w1","rank":1},"allow":["w0","w1"],"requires":["zone-a"],"flight":{"granted_at_us":2,"number":1,"prefill_tokens":952,"generations":[0],"place":{"worker_number":1,"rank":1},"taken":{"epoch":1,"units":"57120000000"}}},{"handle":2,"id":"r3","seq":2,"at":3,"tick":0,"cost":7,"input":7,"cached_best_tokens":0,"quota":8,"priority":-1,"weight":1.25,"class":"batch","tenant":"api","agent":"a"},{"handle":3,"id":"r4","seq":3,"at":4,"tick":0,"cost":9,"input":9,"cached_best_tokens":0,"quota":9,"priority":0,"weight":1.0,"class":"batch","tenant":"chat","flight":{"granted_at_us":5,"number":2,"prefill_tokens":9,"generations":[0,0,0],"place":{"worker_number":1,"rank":0},"taken":{"epoch":1,"units":"540000000"}}},{"handle":0,"id":"r5","seq":4,"at":6,"tick":1,"cost":18446744073709551615,"input":18446744073709551615,"cached_best_tokens":0,"quota":18446744073709551615,"priority":0,"weight":1.0}],"root":{"drr":{"cursor":1,"stayed":true,"classes":[{"deficit_tokens":"0","reached_tokens":"2047","meter":{"due":"4088808865792","floor":"4088808865792","got_tokens":"952","rise_tokens":"3000","fall_tokens":"0","worst_tokens":"3000"}},{"deficit_tokens":"503","reached_tokens":"511","meter":{"due":"3526168150016","floor":"3526168150016","got_tokens":"821","rise_tokens":"521","fall_tokens":"0","worst_tokens":"1324"}}],"meter":{"volume":"8883535872","carried":"0","widest":"11106516992"},"flows":{"batch":{"inside":{"share":{"virtual_time":"6975026888","rises":1,"moments":4,"meter":{"volume":"7052336299","carried":"0","widest":"6975026888"},"flows":{"api":{"share":{"base":"0","served_tokens":"0","pending_tokens":"0","generation":0,"moment":3,"new":true,"bound":{"fallen":"0","rise":0,"ended":"0"},"meter":{"due":"0","floor":"0","got_tokens":"0","rise_tokens":"0","fall_tokens":"0","worst_tokens":"0"},"cap_use":{"used_slot_us":"0","allowed_slot_us":"9"},"stopped":"0"},"inside":{"load":{"alpha":0.25,"history":["1250"],"flows":{"a":{"load":{"got_tokens":"0"}}}}}},"chat":{"share":{"base":"0","served_tokens":"812","pending_tokens":"9","generation":0,"moment":4,"new":false,"bound":{"fallen":"0","rise":1,"ended":"0"},"meter":{"due":"3526168149500","floor":"3526168149500","got_tokens":"821","rise_tokens":"9","fall_tokens":"0","worst_tokens":"812"},"cap_use":{"used_slot_us":"0","allowed_slot_us":"0"}},"inside":{"load":{"alpha":0.25,"history":["1000"],"flows":{"default":{"load":{"got_tokens":"821"}}}}}}}}}},"cached":{}}}}}}"#;
+
+/// The state files of the second edition go on: the pool's timeout is every request's, no place was ever granted, and
+/// the overlap credit is the default.
+#[test]
+fn states_of_the_second_edition_are_taken_over() {
+    let snapshot = snapshot_of(SECOND_EDITION);
+    assert_eq!(snapshot.overlap_credit, OverlapCredit::DEFAULT);
+    assert!(snapshot.requests.iter().all(|request| request.timeout.is_none()));
+    assert!(snapshot.workers.iter().flat_map(|w| &w.list).all(|w| w.last_grants.is_empty()));
+    let again = pool_of(SECOND_EDITION).unwrap().snapshot();
+    assert!(again.requests.iter().all(|request| request.timeout == Some(Micros(10_000))));
+    assert!(again.workers.iter().flat_map(|w| &w.list).all(|w| w.last_grants.is_empty()));
+    // Who waits expires as it would have: r3 came at 3, r5 at 6.
+    let mut pool = pool_of(SECOND_EDITION).unwrap();
+    let mut expired = |at| {
+        let mut decisions = Vec::new();
+        pool.apply(Micros(at), Event::Tick, &mut decisions).unwrap();
+        let id = |decision: &Decision| match decision {
+            Decision::Expire { id, .. } => Some(id.to_string()),
+            _ => None,
+        };
+        decisions.iter().filter_map(id).collect::<Vec<_>>()
+    };
+    assert_eq!(expired(10_002), Vec::<String>::new());
+    assert_eq!(expired(10_003), ["r3"]);
+    assert_eq!(expired(10_006), ["r5"]);
+    // In a pool without a timeout they wait for ever.
+    let patient = SECOND_EDITION.replace(r#""queue_timeout_us":10000,"#, "");
+    let again = pool_of(&patient).unwrap().snapshot();
+    assert!(again.requests.iter().all(|request| request.timeout.is_none()));
+}
+
+/// What is refused of the fields that came with the third edition.
+#[test]
+fn deadlines_and_last_grants() {
+    check(&[
+        (
+            r#""timeout_us":9000"#,
+            r#""timeout_us":null"#,
+            r#"snapshot.requests[1].timeout_us": must be an integer of 0 or more, not null"#,
+        ),
+        (
+            r#""timeout_us":9000"#,
+            r#""timeout_us":-1"#,
+            r#"snapshot.requests[1].timeout_us": must be an integer of 0 or more, not -1"#,
+        ),
+        (
+            r#""overlap_credit":0.5"#,
+            r#""overlap_credit":0.0005"#,
+            r#"snapshot.overlap_credit": must have at most 3 decimals, not 0.0005"#,
+        ),
+        (
+            r#""overlap_credit":0.5"#,
+            r#""overlap_credit":1000.5"#,
+            r#"snapshot.overlap_credit": must be 0 to 1000, not 1000.5"#,
+        ),
+        (
+            r#""last_grants":[3,2]"#,
+            r#""last_grants":[3,-2]"#,
+            r#"snapshot.workers.list[1].last_grants[1]": must be an integer of 0 or more, not -2"#,
+        ),
+        (
+            r#""last_grants":[3,2]"#,
+            r#""last_grants":7"#,
+            r#"snapshot.workers.list[1].last_grants": must be a list, not 7"#,
+        ),
+        (
+            r#""last_grants":[3,2]"#,
+            r#""last_grants":[3,4]"#,
+            r#"snapshot.workers.list[1]": last_grants: must not be above grants"#,
+        ),
+        (
+            r#""last_grants":[3,2]"#,
+            r#""last_grants":[3,0]"#,
+            r#"snapshot.workers.list[1]": last_grants: must end with a rank that had one"#,
+        ),
+    ]);
+    let many = format!(r#""last_grants":[{}1]"#, "0,".repeat(65_536));
+    check(&[(
+        r#""last_grants":[3,2]"#,
+        &many,
+        r#"snapshot.workers.list[1]": last_grants: too many ranks"#,
+    )]);
+    pool_of(&FULL.replace(r#""last_grants":[3,2]"#, r#""last_grants":[0,0,0,3]"#)).unwrap();
+}
+
+/// The counters of a bands node, and what is refused of them.
+#[test]
+fn bands_have_meters() {
+    let pool = r#"{"bands":{"by":"class","classes":[{"name":"a","cap":2},{"name":"b"}]}}"#;
+    let band = |got: &str, used: &str| {
+        let cap_use = format!(r#"{{"used_slot_us":"{used}","allowed_slot_us":"9"}}"#);
+        format!(r#""bands":{{"got_tokens":"{got}","cap_use":{cap_use}}}"#)
+    };
+    let with =
+        |flow: &str| line(pool, "", &format!(r#"{{"bands":{{"flows":{{"a":{{{flow}}}}}}}}}"#));
+    let good = with(&band("-5", "3"));
+    let snapshot = snapshot_of(&good);
+    assert_eq!(snapshot.root.state, NodeCounters::Bands);
+    assert_eq!(snapshot.root.flows[0].band.map(|band| band.got), Some(-5));
+    assert_eq!(written(&pool_of(&good).unwrap()), format!("{good}\n"));
+    let field = "root.bands.flows";
+    let far = (1u128 << 120).to_string();
+    for (flow, error) in [
+        (
+            r#""load":{"got_tokens":"0"}"#.into(),
+            "a\": its counters are of another kind than its node",
+        ),
+        (String::new(), "a\": its counters are of another kind than its node"),
+        (band(&far, "0"), "a\": got: must be within 2^120"),
+        (r#""bands":{}"#.into(), "a.bands.got_tokens\": is missing"),
+        (r#""bands":{"got_tokens":"1"}"#.into(), "a.bands.cap_use\": is missing"),
+        (
+            r#""bands":{"weight":1}"#.into(),
+            "a.bands.weight\": unknown; known here: got_tokens, cap_use",
+        ),
+    ] {
+        refused(&with(&flow), &format!("{field}.{error}"));
+    }
+    let other =
+        line(pool, "", &format!(r#"{{"bands":{{"flows":{{"c":{{{}}}}}}}}}"#, band("0", "0")));
+    refused(&other, &format!("{field}.c\": no class is called so"));
+    let load = line(pool, "", r#"{"load":{"alpha":0.25,"history":[],"flows":{}}}"#);
+    refused(&load, "root\": its counters are of another kind than its policy");
+    refused(
+        &line(pool, "", r#"{"bands":{"flows":{},"cursor":0}}"#),
+        "root.bands.cursor\": unknown; known here: flows",
+    );
+    refused(&line(pool, "", r#"{"bands":{}}"#), "root.bands.flows\": is missing");
+}
+
 /// A policy that an earlier version had with `settle` says what to do about it.
 #[test]
 fn policies_with_settle_are_refused() {
@@ -206,12 +340,14 @@ const OPTIONAL: &[&str] = &[
     "snapshot.brownout_wait_us",
     "snapshot.busy_tokens",
     "snapshot.busy_fraction",
+    "snapshot.overlap_credit",
     "snapshot.workers",
     "caps.slots",
     "list.slots",
     "list.batch_tokens",
     "list.requests_level",
     "list.tokens_level",
+    "list.last_grants",
     "requests.class",
     "requests.tenant",
     "requests.agent",
@@ -219,6 +355,7 @@ const OPTIONAL: &[&str] = &[
     "requests.pin",
     "requests.allow",
     "requests.requires",
+    "requests.timeout_us",
     "requests.flight",
     "pin.rank",
     "flight.generations",
@@ -250,7 +387,7 @@ fn visit(value: &Value, path: &str, within: &str, each: &mut impl FnMut(&str, &s
 fn every_field_is_needed_and_no_other() {
     let full: Value = serde_json::from_str(FULL).unwrap();
     let error_of = |value: &Value| {
-        let read = Reader::open(value.to_string().as_bytes()).map(drop);
+        let read = JournalReader::open(value.to_string().as_bytes()).map(drop);
         read.err().map(|error| error.to_string())
     };
     assert_eq!(error_of(&full), None);
@@ -323,12 +460,12 @@ fn fields_given_twice() {
         (
             r#""inside":{"load":{"alpha":0.25,"history":["1000"]"#,
             r#""inside":{"drr":{"cursor":0,"stayed":true,"classes":[],"meter":{"volume":"0","carried":"0","widest":"0"},"flows":{}},"load":{"alpha":0.25,"history":["1000"]"#,
-            r#"snapshot.root.drr.flows.batch.inside.share.flows.chat.inside.load": a node is only one of drr, share, load"#,
+            r#"snapshot.root.drr.flows.batch.inside.share.flows.chat.inside.load": a node is only one of drr, share, load, bands"#,
         ),
         (
             r#""inside":{"load":{"alpha":0.25,"history":["1000"],"flows":{"default":{"load":{"got_tokens":"821"}}}}}"#,
             r#""inside":{}"#,
-            r#"snapshot.root.drr.flows.batch.inside.share.flows.chat.inside": a node must be one of drr, share, load"#,
+            r#"snapshot.root.drr.flows.batch.inside.share.flows.chat.inside": a node must be one of drr, share, load, bands"#,
         ),
     ]);
 }
@@ -767,7 +904,7 @@ fn workers_have_come_before_their_requests() {
 fn events_do_not_come_before_the_snapshot() {
     let event = |at: u64| {
         let journal = format!("{FULL}\n{{\"at\":{at},\"event\":\"tick\"}}\n");
-        let (_, mut reader) = Reader::open(journal.as_bytes()).unwrap();
+        let (_, mut reader) = JournalReader::open(journal.as_bytes()).unwrap();
         reader.next_event().map_err(|error| error.to_string())
     };
     assert_eq!(event(6).unwrap(), Some((Micros(6), Event::Tick)));
@@ -820,7 +957,7 @@ fn it_is_passed_on_in_parts() {
         }
     }
     let snapshot = crowded(5000).snapshot();
-    let mut writer = Writer::new(Parts::default());
+    let mut writer = JournalWriter::new(Parts::default());
     writer.write_snapshot(&snapshot).unwrap();
     let Parts(parts) = writer.into_inner();
     assert!(parts.len() > 10);
@@ -845,7 +982,7 @@ fn a_full_disk_is_an_error_and_the_next_line_is_whole() {
             Ok(())
         }
     }
-    let mut writer = Writer::new(Full(Vec::new(), 0));
+    let mut writer = JournalWriter::new(Full(Vec::new(), 0));
     let error = writer.write_snapshot(&crowded(5000).snapshot()).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
     writer.write_event(Micros(1), &Event::Tick).unwrap();
@@ -856,7 +993,7 @@ fn a_full_disk_is_an_error_and_the_next_line_is_whole() {
 #[test]
 fn workers_state_all_they_are() {
     let mut snapshot = snapshot_of(FULL);
-    let stated = snapshot.workers.as_ref().unwrap().list[1].said.clone();
+    let stated = snapshot.workers.as_ref().unwrap().list[1].settings.clone();
     let less: [fn(&mut WorkerChange); 10] = [
         |worker| worker.state = None,
         |worker| worker.ranks = None,
@@ -871,10 +1008,10 @@ fn workers_state_all_they_are() {
         |worker| worker.tokens_remaining = Some(1),
     ];
     for change in less {
-        let said = &mut snapshot.workers.as_mut().unwrap().list[1].said;
+        let said = &mut snapshot.workers.as_mut().unwrap().list[1].settings;
         *said = stated.clone();
         change(said);
-        let mut writer = Writer::new(Vec::new());
+        let mut writer = JournalWriter::new(Vec::new());
         let error = writer.write_snapshot(&snapshot).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert_eq!(error.to_string(), r#"worker "w1" of a snapshot must state all it is"#);

@@ -12,9 +12,9 @@ use std::time::Duration;
 use fairgate_core::Pool;
 use fairgate_core::event::Event;
 use fairgate_core::units::Micros;
-use fairgate_journal::{Reader, Writer};
+use fairgate_journal::{JournalReader, JournalWriter};
 use fairgate_testkit::seeds::for_each_seed;
-use fairgate_testkit::workload::{Rng, Shape, generate_answered};
+use fairgate_testkit::workload::{Rng, WorkloadShape, generate_answered};
 
 use crate::seeds::journals;
 
@@ -127,7 +127,7 @@ fn tampered(text: &str, pieces: &Pieces, rng: &mut Rng) -> String {
 
 /// Lets a pool live on, to the end of time, and asks it all it may be asked. Gives whether the snapshot was accepted.
 fn live_on(line: &str, events: &[(Micros, Event)]) -> bool {
-    let Ok((start, _)) = Reader::open(line.as_bytes()) else { return false };
+    let Ok((start, _)) = JournalReader::open(line.as_bytes()) else { return false };
     let Ok(mut pool) = start.into_pool() else { return false };
     ask(&pool);
     for (at, event) in events {
@@ -147,7 +147,7 @@ fn ask(pool: &Pool) {
     pool.next_change();
     let snapshot = pool.snapshot();
     for request in snapshot.requests.iter().take(2) {
-        pool.whereabouts(&request.id).unwrap();
+        pool.request_location(&request.id).unwrap();
     }
     // One that began at the edge may have gone over it.
     let _ = Pool::restore(snapshot);
@@ -173,7 +173,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const TRIES: usize = 12;
 
 /// How often snapshots of this shape were accepted, of all that were tried.
-fn tamper(name: &str, shape: &Shape, seed: u64) -> (usize, usize) {
+fn tamper(name: &str, shape: &WorkloadShape, seed: u64) -> (usize, usize) {
     let (config, events) = generate_answered(shape, seed);
     let mut rng = Rng::new(seed);
     let (first, rest) = events.split_at(rng.index(events.len() - 20));
@@ -181,7 +181,7 @@ fn tamper(name: &str, shape: &Shape, seed: u64) -> (usize, usize) {
     for (at, event) in first {
         pool.apply(*at, event.clone(), &mut Vec::new()).unwrap();
     }
-    let mut writer = Writer::new(Vec::new());
+    let mut writer = JournalWriter::new(Vec::new());
     writer.write_snapshot(&pool.snapshot()).unwrap();
     let text = String::from_utf8(writer.into_inner()).unwrap();
     let pieces = Pieces::of(&text);
@@ -202,7 +202,7 @@ fn tamper(name: &str, shape: &Shape, seed: u64) -> (usize, usize) {
 #[test]
 fn tampered_snapshots_never_panic() {
     let (accepted, tried) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    for (name, shape) in Shape::quick() {
+    for (name, shape) in WorkloadShape::quick() {
         for_each_seed(name, journals(20), |seed| {
             let (yes, all) = tamper(name, &shape, seed);
             accepted.fetch_add(yes, Ordering::Relaxed);
@@ -217,7 +217,7 @@ fn tampered_snapshots_never_panic() {
 /// What restoring checks holds in every pool, after every event.
 #[test]
 fn untouched_snapshots_are_accepted() {
-    for (name, shape) in Shape::quick() {
+    for (name, shape) in WorkloadShape::quick() {
         for_each_seed(name, journals(20), |seed| {
             let (config, events) = generate_answered(&shape, seed);
             let mut pool = Pool::new(config);

@@ -10,7 +10,7 @@ use fairgate_core::Pool;
 use fairgate_core::decision::Decision;
 use fairgate_core::event::Event;
 use fairgate_core::units::Micros;
-use fairgate_journal::{Reader, Start, Writer};
+use fairgate_journal::{JournalReader, JournalStart, JournalWriter};
 use serde_json::Value;
 
 /// The journals of the vectors, found beside the repository or where `FAIRGATE_SHARED` says.
@@ -30,8 +30,8 @@ fn journals() -> Vec<PathBuf> {
 }
 
 /// Reads a whole journal; gives also how many lines and bytes it had.
-fn read(journal: impl BufRead) -> (Start, Vec<(Micros, Event)>, (u64, u64)) {
-    let (start, mut reader) = Reader::open(journal).unwrap();
+fn read(journal: impl BufRead) -> (JournalStart, Vec<(Micros, Event)>, (u64, u64)) {
+    let (start, mut reader) = JournalReader::open(journal).unwrap();
     let mut events = Vec::new();
     while let Some(event) = reader.next_event().unwrap() {
         events.push(event);
@@ -54,8 +54,8 @@ fn every_journal_is_read_to_its_end() {
 fn every_journal_reads_the_same_once_written_again() {
     for path in journals() {
         let (start, events, _) = read(BufReader::new(File::open(&path).unwrap()));
-        let mut writer = Writer::new(Vec::new());
-        let Start::Fresh(config) = &start else { panic!("a pool starts it") };
+        let mut writer = JournalWriter::new(Vec::new());
+        let JournalStart::Fresh(config) = &start else { panic!("a pool starts it") };
         writer.write_header(config).unwrap();
         for (at, event) in &events {
             writer.write_event(*at, event).unwrap();
@@ -74,7 +74,7 @@ fn compared(line: &[u8]) -> Vec<Value> {
 }
 
 fn state(pool: &Pool) -> Vec<u8> {
-    let mut writer = Writer::new(Vec::new());
+    let mut writer = JournalWriter::new(Vec::new());
     writer.write_snapshot(&pool.snapshot()).unwrap();
     writer.into_inner()
 }
@@ -90,13 +90,13 @@ fn every_journal_gives_its_decisions_from_its_own_states() {
             if i % 3 == 0 {
                 let cut = state(&pool);
                 assert!(cut == state(&uncut), "{}: before event {i}", path.display());
-                pool = Reader::open(&cut[..]).unwrap().0.into_pool().unwrap();
+                pool = JournalReader::open(&cut[..]).unwrap().0.into_pool().unwrap();
             }
             let mut decisions: Vec<Decision> = Vec::new();
             uncut.apply(at, event.clone(), &mut Vec::new()).unwrap();
             pool.apply(at, event, &mut decisions).unwrap();
             for decision in decisions {
-                let mut writer = Writer::new(Vec::new());
+                let mut writer = JournalWriter::new(Vec::new());
                 writer.write_decision(at, &decision).unwrap();
                 given.push(compared(&writer.into_inner()));
             }

@@ -1,4 +1,4 @@
-//! Amounts of money and how people write them.
+//! Amounts of money, and their decimal text form.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 /// Micro-units in one unit of a currency.
 const UNIT: u64 = 1_000_000;
-/// How many places after the point an amount may have.
+/// The greatest number of decimal places in an amount.
 const PLACES: usize = 6;
 
-/// An amount of money: millionths of the currency's unit. 1 250 000 is 1.25 dollars where the currency is USD.
+/// An amount of money, in millionths of the currency unit. 1 250 000 is 1.25 dollars if the currency is USD.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -18,10 +18,11 @@ const PLACES: usize = 6;
 pub struct MicroUnits(pub u64);
 
 impl MicroUnits {
-    /// Nothing.
+    /// An amount of zero.
     pub const ZERO: Self = Self(0);
 
-    /// Reads a decimal of at most six places, such as `50`, `2.50` or `0.000001`: no sign, no exponent, nothing rounded.
+    /// Parses a decimal of at most six places, such as `50`, `2.50` or `0.000001`. Returns `None` for a sign, an
+    /// exponent, more than six places, or an amount above `u64::MAX` micro-units; never rounds.
     pub fn parse(text: &str) -> Option<Self> {
         let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
         if decimals.is_empty() || decimals.len() > PLACES {
@@ -31,14 +32,14 @@ impl MicroUnits {
         digits(whole)?.checked_mul(UNIT)?.checked_add(digits(&padded)?).map(Self)
     }
 
-    /// The sum; the largest amount where it would be larger.
+    /// Returns the sum, or the largest amount on overflow.
     #[must_use]
     pub fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 }
 
-/// With two to six places: `50.00`, `2.50`, `0.000001`.
+/// Prints two to six decimal places: `50.00`, `2.50`, `0.000001`.
 impl fmt::Display for MicroUnits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = format!("{}.{:06}", self.0 / UNIT, self.0 % UNIT);
@@ -61,7 +62,7 @@ fn digits(text: &str) -> Option<u64> {
     plain.then(|| text.parse().ok()).flatten()
 }
 
-/// A price of tokens: micro-units for a million of them. 2 500 000 is 2.50 dollars for a million tokens.
+/// A price of tokens, in micro-units per million tokens. 2 500 000 is 2.50 dollars per million tokens.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -69,13 +70,13 @@ fn digits(text: &str) -> Option<u64> {
 pub struct PerMillion(pub u64);
 
 impl PerMillion {
-    /// Reads a decimal of at most six places, in units of the currency: see [`MicroUnits::parse`].
+    /// Parses a decimal of at most six places, in units of the currency. See [`MicroUnits::parse`] for the format.
     pub fn parse(text: &str) -> Option<Self> {
         MicroUnits::parse(text).map(|amount| Self(amount.0))
     }
 }
 
-/// As [`MicroUnits`] are written.
+/// Prints the price with two to six decimal places, as an amount of [`MicroUnits`] is printed.
 impl fmt::Display for PerMillion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         MicroUnits(self.0).fmt(f)
@@ -88,15 +89,15 @@ impl fmt::Display for PerMillion {
 pub struct Currency([u8; 3]);
 
 impl Currency {
-    /// Reads a code such as `USD`. Whether there is such a currency is not asked.
+    /// Parses a code such as `USD`. Does not check that ISO 4217 lists it.
     pub fn parse(text: &str) -> Option<Self> {
         let code: [u8; 3] = text.as_bytes().try_into().ok()?;
         code.iter().all(u8::is_ascii_uppercase).then_some(Self(code))
     }
 
-    /// Its code.
+    /// Returns the three-letter code, such as `USD`.
     pub fn code(&self) -> &str {
-        // Capital letters are text.
+        // Always valid UTF-8: the bytes are ASCII capitals.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }

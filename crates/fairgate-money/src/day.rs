@@ -1,11 +1,11 @@
-//! Days and months in UTC, from nothing but a count of microseconds.
+//! Days and months in UTC, computed from a count of microseconds.
 //!
-//! A year is taken to begin in March: then February, the one month whose length varies, is the last, and the lengths of the
-//! others follow the fixed pattern 31, 30, 31, 30, 31. The pattern of leap years repeats every 400 years.
+//! A year is counted from March. February, the only month whose length varies, is then the last one, and the lengths of
+//! the others follow the fixed pattern 31, 30, 31, 30, 31. The pattern of leap years repeats every 400 years.
 
 use serde::{Deserialize, Serialize};
 
-/// Microseconds since 1970, UTC.
+/// Microseconds since 1970-01-01 00:00 UTC; negative before that.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -15,23 +15,23 @@ pub struct UnixMicros(pub i64);
 /// Microseconds in a day.
 pub const DAY_US: i64 = 86_400_000_000;
 
-/// Days in 400 years: 97 of them are leap years.
+/// Number of days in 400 years, of which 97 are leap years.
 const ERA_DAYS: i64 = 400 * 365 + 97;
-/// From 0000-03-01 to 1970-01-01.
+/// Days from 0000-03-01 to 1970-01-01.
 const EPOCH_SHIFT: i64 = 719_468;
 
 /// A day, as the number of days since 1970-01-01.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Day(pub i64);
+pub struct UtcDay(pub i64);
 
-impl Day {
-    /// The day that a moment lies in.
+impl UtcDay {
+    /// Returns the UTC day that contains a moment.
     pub fn of(at: UnixMicros) -> Self {
         Self(at.0.div_euclid(DAY_US))
     }
 
-    /// Reads `2026-11-15`: years from 0000 to 9999, and only days that there are.
+    /// Parses a date such as `2026-11-15`. Years go from 0000 to 9999; a date that does not exist gives `None`.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let number = |range: std::ops::Range<usize>| -> Option<i64> {
@@ -51,19 +51,19 @@ impl Day {
         (found.civil() == (year, month, day)).then_some(found)
     }
 
-    /// Its midnight; the last moment that can be told, where that is too far away.
+    /// Returns the day's first moment, saturated to the range of `i64` microseconds.
     pub fn midnight(self) -> UnixMicros {
         UnixMicros(self.0.saturating_mul(DAY_US))
     }
 
-    /// The first day of its month.
+    /// Returns the first day of this day's month.
     #[must_use]
     pub fn month_start(self) -> Self {
         let (year, month, _) = self.civil();
         Self::first_of(year, month)
     }
 
-    /// The first day of the month after its own.
+    /// Returns the first day of the next month.
     #[must_use]
     pub fn next_month(self) -> Self {
         match self.civil() {
@@ -72,15 +72,16 @@ impl Day {
         }
     }
 
-    /// Year, month (1 to 12) and day of the month (from 1).
+    /// Returns the year, the month (1 to 12) and the day of the month (from 1).
     fn civil(self) -> (i64, i64, i64) {
         let days = self.0 + EPOCH_SHIFT;
         let era = days.div_euclid(ERA_DAYS);
         let of_era = days.rem_euclid(ERA_DAYS);
-        // Every 4 years have a leap day, but not every 100, though every 400: taking those days out leaves years of 365.
+        // Every 4th year has a leap day, except every 100th, but again every 400th. Subtracting those days leaves years
+        // of 365.
         let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
         let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        // 153 days are the five months 31, 30, 31, 30, 31.
+        // 153 is the sum of the five month lengths 31, 30, 31, 30, 31.
         let month_from_march = (5 * of_year + 2) / 153;
         let day = of_year - (153 * month_from_march + 2) / 5 + 1;
         let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
@@ -88,7 +89,7 @@ impl Day {
         (year, month, day)
     }
 
-    /// The first day of a month.
+    /// Returns the first day of a month (1 to 12).
     fn first_of(year: i64, month: i64) -> Self {
         let (year, month_from_march) =
             if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
@@ -98,7 +99,7 @@ impl Day {
         Self(year.div_euclid(400) * ERA_DAYS + of_era - EPOCH_SHIFT)
     }
 
-    /// As `2026-11-15`.
+    /// Formats the day as `2026-11-15`.
     pub fn name(self) -> String {
         let (year, month, day) = self.civil();
         format!("{year:04}-{month:02}-{day:02}")
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     /// The same by counting: slow, and nothing in it to get wrong.
-    fn every_day() -> impl Iterator<Item = (Day, (i64, i64, i64))> {
+    fn every_day() -> impl Iterator<Item = (UtcDay, (i64, i64, i64))> {
         let leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
         let days = move |year: i64, month: i64| match month {
             2 => 28 + i64::from(leap(year)),
@@ -121,39 +122,39 @@ mod tests {
             (1..=12)
                 .flat_map(move |month| (1..=days(year, month)).map(move |day| (year, month, day)))
         });
-        (0..).map(Day).zip(dates)
+        (0..).map(UtcDay).zip(dates)
     }
 
     #[test]
     fn dates_are_those_that_counting_gives() {
-        let mut first = Day(0);
+        let mut first = UtcDay(0);
         for (day, date) in every_day() {
             if date.2 == 1 {
-                assert_eq!(first.next_month(), if day.0 == 0 { Day(31) } else { day });
+                assert_eq!(first.next_month(), if day.0 == 0 { UtcDay(31) } else { day });
                 first = day;
             }
             assert_eq!(day.civil(), date);
             assert_eq!(day.month_start(), first);
-            assert_eq!(Day::parse(&day.name()), Some(day));
+            assert_eq!(UtcDay::parse(&day.name()), Some(day));
         }
     }
 
     #[test]
     fn names() {
-        assert_eq!(Day::of(UnixMicros(0)).name(), "1970-01-01");
-        assert_eq!(Day::of(UnixMicros(-1)).name(), "1969-12-31");
-        assert_eq!(Day::of(UnixMicros(1_794_729_600_000_000)).name(), "2026-11-15");
+        assert_eq!(UtcDay::of(UnixMicros(0)).name(), "1970-01-01");
+        assert_eq!(UtcDay::of(UnixMicros(-1)).name(), "1969-12-31");
+        assert_eq!(UtcDay::of(UnixMicros(1_794_729_600_000_000)).name(), "2026-11-15");
         let wrong = ["", "2026-11", "2026-11-1", "2026-13-01", "2026-00-10", "2026-02-29"];
         for text in wrong.into_iter().chain(["2026/11/15", "2026-11-00", "+026-11-15", "20261115"])
         {
-            assert_eq!(Day::parse(text), None, "{text}");
+            assert_eq!(UtcDay::parse(text), None, "{text}");
         }
     }
 
     #[test]
     fn the_ends_of_time_are_dates_too() {
         for at in [UnixMicros(i64::MIN), UnixMicros(i64::MAX)] {
-            let day = Day::of(at);
+            let day = UtcDay::of(at);
             let _ = (day.month_start(), day.next_month(), day.name(), day.midnight());
         }
     }

@@ -1,17 +1,17 @@
-//! Money without floats: amounts in micro-units of one currency, prices of models, and what a request costs. Does no I/O and
-//! reads no clock: moments come in as [`UnixMicros`].
+//! Money without floats: amounts in micro-units of one currency, prices of models, and the cost of a request. Does no
+//! I/O and reads no clock: callers pass moments as [`UnixMicros`].
 //!
 //! ```
-//! use fairgate_money::{Currency, MicroUnits, PerMillion, Price, Prices, Rates, TokenCounts, UnixMicros};
+//! use fairgate_money::{Currency, MicroUnits, PerMillion, Price, ModelPrices, PriceRates, TokenCounts, UnixMicros};
 //!
 //! let usd = Currency::parse("USD").unwrap();
-//! let rates = Rates {
+//! let rates = PriceRates {
 //!     input: PerMillion::parse("2.50").unwrap(),
 //!     cached_input: PerMillion::parse("1.25").unwrap(),
 //!     output: PerMillion::parse("10").unwrap(),
 //!     request: MicroUnits(0),
 //! };
-//! let prices = Prices::new(vec![Price::new("gpt-4o", None, usd, rates, None)]);
+//! let prices = ModelPrices::new(vec![Price::new("gpt-4o", None, usd, rates, None)]);
 //! let price = prices.price("gpt-4o", "openai", UnixMicros(0)).unwrap();
 //! let cost = price.cost(TokenCounts { input: 1_000, cached: 200, output: 500 });
 //! assert_eq!(cost.to_string(), "0.00725");
@@ -23,6 +23,6 @@ mod price;
 mod prices;
 
 pub use amount::{Currency, MicroUnits, PerMillion};
-pub use day::{DAY_US, Day, UnixMicros};
-pub use price::{Price, Rates, TokenCounts};
-pub use prices::Prices;
+pub use day::{DAY_US, UnixMicros, UtcDay};
+pub use price::{Price, PriceRates, TokenCounts};
+pub use prices::ModelPrices;

@@ -1,70 +1,71 @@
-//! One price, and what a request costs at it.
+//! One price of a model, and the cost of a request at that price.
 //!
 //! ```text
 //! cost = ((input − cached) · p_input + cached · p_cached + output · p_output) ÷ 10⁶, rounded half up once,
 //!        + the price of a request
 //! ```
 //!
-//! Prices are micro-units for a million tokens, so the sum is in millionths of a micro-unit: one division gives micro-units.
+//! Prices are micro-units per million tokens, so the sum is in millionths of a micro-unit: one division gives
+//! micro-units.
 
 use serde::{Deserialize, Serialize};
 
 use crate::amount::{Currency, MicroUnits, PerMillion};
-use crate::day::{Day, UnixMicros};
+use crate::day::{UnixMicros, UtcDay};
 
 const MILLION: u128 = 1_000_000;
 
-/// The tokens of one answer, as a provider counts them.
+/// Tokens of one response, as the provider counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenCounts {
     /// Input tokens, cached ones included.
     pub input: u64,
-    /// How many of the input tokens were cached; what exceeds `input` is not counted.
+    /// Input tokens that were cached. The part above `input` is ignored.
     pub cached: u64,
-    /// Output tokens.
+    /// Output tokens of the response.
     pub output: u64,
 }
 
-/// What tokens and requests cost.
+/// Rates of one price: per token of each kind, and per request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rates {
-    /// An input token that was not cached, in micro-units for a million.
+pub struct PriceRates {
+    /// Price of uncached input tokens, in micro-units per million.
     pub input: PerMillion,
-    /// An input token that was cached, in micro-units for a million.
+    /// Price of cached input tokens, in micro-units per million.
     pub cached_input: PerMillion,
-    /// An output token, in micro-units for a million.
+    /// Price of output tokens, in micro-units per million.
     pub output: PerMillion,
-    /// A request, in micro-units.
+    /// Fixed price of each request, in micro-units.
     pub request: MicroUnits,
 }
 
-/// A price of a model. It never changes: another number is another price with another id.
+/// A price of a model. A price is immutable, because its id depends on all other fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Price {
-    /// `price-` and 16 hexadecimal digits that follow from everything else in it, so that every process gives a price the
-    /// same id.
+    /// Id of the price: `price-` and 16 hexadecimal digits. The digits are a hash of all other fields, so every process
+    /// gives the same price the same id.
     pub id: String,
-    /// The model, as clients name it.
+    /// Name of the model, as clients send it.
     pub model: String,
-    /// The upstream that it is for; every upstream where absent.
+    /// Name of the upstream that the price applies to; `None` applies to every upstream.
     pub upstream: Option<String>,
-    /// The currency of its numbers.
+    /// The currency of all `rates`.
     pub currency: Currency,
-    /// Its numbers.
+    /// Rates per token and per request, in `currency`.
     #[serde(flatten)]
-    pub rates: Rates,
-    /// The first day (UTC) that it is for; always where absent.
-    pub from: Option<Day>,
+    pub rates: PriceRates,
+    /// The first day (UTC) on which the price applies; `None` applies always.
+    pub from: Option<UtcDay>,
 }
 
 impl Price {
-    /// A price; its id follows from the rest.
+    /// Creates a price and computes its id from the arguments.
     pub fn new(
         model: &str,
         upstream: Option<&str>,
         currency: Currency,
-        rates: Rates,
-        from: Option<Day>,
+        rates: PriceRates,
+        from: Option<UtcDay>,
     ) -> Self {
         let mut price = Self {
             id: String::new(),
@@ -78,13 +79,13 @@ impl Price {
         price
     }
 
-    /// A text that no other price has, hashed.
+    /// Returns the id of the price, which is a hash of a text that differs for different prices.
     fn fingerprint(&self) -> String {
-        let Rates { input, cached_input, output, request } = self.rates;
+        let PriceRates { input, cached_input, output, request } = self.rates;
         let numbers =
             [input.0, cached_input.0, output.0, request.0].map(|number| number.to_string());
         let from = self.from.map_or("always".to_owned(), |day| day.0.to_string());
-        // Lengths before texts, so that nothing in a name can look like the next field.
+        // Each text is prefixed with its length, so that no name can imitate the next field.
         let text = |text: &str| format!("{}:{text}", text.len());
         let upstream = self.upstream.as_deref().map_or("any".to_owned(), text);
         let whole =
@@ -93,15 +94,16 @@ impl Price {
         format!("price-{}", &hash[..16])
     }
 
-    /// Whether it is for a moment.
+    /// Returns true if the price applies at a moment, which is from the midnight (UTC) of `from` on, or always if
+    /// `from` is absent.
     pub fn is_valid(&self, at: UnixMicros) -> bool {
         self.from.is_none_or(|from| from.midnight() <= at)
     }
 
-    /// What a request costs. An amount that would be larger than can be told is the largest.
+    /// Returns the cost of a request with these tokens, saturated to the largest amount.
     pub fn cost(&self, tokens: TokenCounts) -> MicroUnits {
         let cached = tokens.cached.min(tokens.input);
-        let Rates { input, cached_input, output, request } = self.rates;
+        let PriceRates { input, cached_input, output, request } = self.rates;
         let tokens = product(tokens.input - cached, input)
             .saturating_add(product(cached, cached_input))
             .saturating_add(product(tokens.output, output));
@@ -110,8 +112,8 @@ impl Price {
         rounded.saturating_add(request)
     }
 
-    /// The most that a request of so many tokens can cost, however many of its input tokens turn out to be cached.
-    pub fn most(&self, tokens: TokenCounts) -> MicroUnits {
+    /// Returns the highest possible cost of a request with these tokens, for any number of cached input tokens.
+    pub fn max_cost(&self, tokens: TokenCounts) -> MicroUnits {
         let cached = |cached| self.cost(TokenCounts { cached, ..tokens });
         cached(0).max(cached(tokens.input))
     }
@@ -126,7 +128,7 @@ mod tests {
     use super::*;
 
     fn price(input: &str, cached: &str, output: &str, request: &str) -> Price {
-        let rates = Rates {
+        let rates = PriceRates {
             input: PerMillion::parse(input).unwrap(),
             cached_input: PerMillion::parse(cached).unwrap(),
             output: PerMillion::parse(output).unwrap(),
@@ -185,7 +187,7 @@ mod tests {
                 let costs = (0..=input.min(50))
                     .chain([input])
                     .map(|cached| price.cost(TokenCounts { cached, ..asked }));
-                assert!(costs.max() <= Some(price.most(asked)));
+                assert!(costs.max() <= Some(price.max_cost(asked)));
             }
         }
     }
@@ -194,14 +196,14 @@ mod tests {
     fn ids_follow_from_everything_in_a_price() {
         let usd = Currency::parse("USD").unwrap();
         let eur = Currency::parse("EUR").unwrap();
-        let (some, other) = (Rates::default(), price("1", "1", "1", "0").rates);
+        let (some, other) = (PriceRates::default(), price("1", "1", "1", "0").rates);
         let all = [
             Price::new("a", None, usd, some, None),
             Price::new("b", None, usd, some, None),
             Price::new("a", Some("any"), usd, some, None),
             Price::new("a", None, eur, some, None),
             Price::new("a", None, usd, other, None),
-            Price::new("a", None, usd, some, Some(Day(0))),
+            Price::new("a", None, usd, some, Some(UtcDay(0))),
         ];
         let ids: std::collections::BTreeSet<_> = all.iter().map(|price| price.id.clone()).collect();
         assert_eq!(ids.len(), all.len());

@@ -1,4 +1,4 @@
-//! All prices of an installation.
+//! The price list of an installation.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,17 @@ use crate::amount::{Currency, MicroUnits};
 use crate::day::UnixMicros;
 use crate::price::{Price, TokenCounts};
 
-/// The prices of all models. A model without one costs nothing and has no price in its rows.
+/// The prices of all models. A model without a price costs nothing, and its ledger rows name no price.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Prices {
-    /// By model; those for one upstream first, then the latest `from` first.
+pub struct ModelPrices {
+    /// Prices of each model. Prices for one upstream come before those for every upstream, and later `from` before
+    /// earlier.
     by_model: BTreeMap<String, Vec<Price>>,
 }
 
-impl Prices {
-    /// These prices. They must be in one currency, and no two for the same model, upstream and day.
+impl ModelPrices {
+    /// Builds the list. The caller ensures that all prices have one currency, and that no two have the same model,
+    /// upstream and day.
     pub fn new(prices: Vec<Price>) -> Self {
         let mut by_model: BTreeMap<String, Vec<Price>> = BTreeMap::new();
         for price in prices {
@@ -29,16 +31,16 @@ impl Prices {
         Self { by_model }
     }
 
-    /// The price of a model on an upstream at a moment: one for this upstream before one for every upstream; of several, the
-    /// one with the latest `from` that is not after `at`.
+    /// Returns the price of a model on an upstream at a moment. A price for this upstream wins over a price for every
+    /// upstream; among several, the latest `from` that is not after `at` wins.
     pub fn price(&self, model: &str, upstream: &str, at: UnixMicros) -> Option<&Price> {
         let is_for = |price: &&Price| price.upstream.as_deref().is_none_or(|name| name == upstream);
         self.by_model.get(model)?.iter().filter(is_for).find(|price| price.is_valid(at))
     }
 
-    /// The most that a request can cost on whichever of these upstreams it gets to. For `tokens` give the most that it may use;
-    /// nothing where no upstream has a price.
-    pub fn most<'a>(
+    /// Returns the highest possible cost of a request on any of these upstreams. `tokens` is the most that the request
+    /// may use. Returns zero if no upstream has a price.
+    pub fn max_cost<'a>(
         &self,
         model: &str,
         upstreams: impl IntoIterator<Item = &'a str>,
@@ -46,20 +48,20 @@ impl Prices {
         tokens: TokenCounts,
     ) -> MicroUnits {
         let prices = upstreams.into_iter().filter_map(|name| self.price(model, name, at));
-        prices.map(|price| price.most(tokens)).max().unwrap_or_default()
+        prices.map(|price| price.max_cost(tokens)).max().unwrap_or_default()
     }
 
-    /// All of them, by model.
+    /// Iterates over all prices, ordered by model.
     pub fn all(&self) -> impl Iterator<Item = &Price> {
         self.by_model.values().flatten()
     }
 
-    /// Their currency; none where there is no price.
+    /// Returns the currency of all prices; `None` if there are no prices.
     pub fn currency(&self) -> Option<Currency> {
         self.all().next().map(|price| price.currency)
     }
 
-    /// Whether there is none.
+    /// Returns true if no model has a price.
     pub fn is_empty(&self) -> bool {
         self.by_model.is_empty()
     }
@@ -69,22 +71,22 @@ impl Prices {
 mod tests {
     use super::*;
     use crate::amount::PerMillion;
-    use crate::day::Day;
-    use crate::price::Rates;
+    use crate::day::UtcDay;
+    use crate::price::PriceRates;
 
     fn price(upstream: Option<&str>, from: Option<&str>, request: u64) -> Price {
-        let rates = Rates { request: MicroUnits(request), ..Rates::default() };
-        let from = from.map(|day| Day::parse(day).unwrap());
+        let rates = PriceRates { request: MicroUnits(request), ..PriceRates::default() };
+        let from = from.map(|day| UtcDay::parse(day).unwrap());
         Price::new("m", upstream, Currency::parse("USD").unwrap(), rates, from)
     }
 
     fn on(day: &str) -> UnixMicros {
-        Day::parse(day).unwrap().midnight()
+        UtcDay::parse(day).unwrap().midnight()
     }
 
     #[test]
     fn the_most_specific_then_the_latest_price_applies() {
-        let prices = Prices::new(vec![
+        let prices = ModelPrices::new(vec![
             price(None, None, 1),
             price(None, Some("2026-11-01"), 2),
             price(Some("openai"), Some("2026-12-01"), 3),
@@ -106,22 +108,24 @@ mod tests {
 
     #[test]
     fn a_price_that_is_not_valid_yet_does_not_apply() {
-        let prices = Prices::new(vec![price(None, Some("2026-11-01"), 2)]);
+        let prices = ModelPrices::new(vec![price(None, Some("2026-11-01"), 2)]);
         assert_eq!(prices.price("m", "x", on("2026-10-31")), None);
         assert_eq!(prices.currency(), Currency::parse("USD"));
     }
 
     #[test]
     fn the_most_is_that_of_the_dearest_upstream() {
-        let rates = Rates { output: PerMillion::parse("10").unwrap(), ..Rates::default() };
+        let rates =
+            PriceRates { output: PerMillion::parse("10").unwrap(), ..PriceRates::default() };
         let usd = Currency::parse("USD").unwrap();
-        let prices = Prices::new(vec![
-            Price::new("m", Some("cheap"), usd, Rates::default(), None),
+        let prices = ModelPrices::new(vec![
+            Price::new("m", Some("cheap"), usd, PriceRates::default(), None),
             Price::new("m", Some("dear"), usd, rates, None),
         ]);
         let tokens = TokenCounts { output: 500, ..TokenCounts::default() };
-        let most =
-            |upstreams: &[&str]| prices.most("m", upstreams.iter().copied(), UnixMicros(0), tokens);
+        let most = |upstreams: &[&str]| {
+            prices.max_cost("m", upstreams.iter().copied(), UnixMicros(0), tokens)
+        };
         assert_eq!(most(&["cheap", "dear", "unpriced"]), MicroUnits(5_000));
         assert_eq!(most(&["cheap", "unpriced"]), MicroUnits::ZERO);
         assert_eq!(most(&[]), MicroUnits::ZERO);

@@ -1,30 +1,31 @@
 //! A prompt as a chain of block hashes.
 //!
-//! The hash of a block covers everything before it, the model's name included, so equal hashes mean equal prefixes. This is how
-//! vLLM names its cache blocks (parent hash, tokens of the block, extra keys such as adapter and salt); SGLang's radix tree
-//! shares the same prefixes.
+//! The hash of a block covers everything before it, including the model's name, so equal hashes mean equal prefixes.
+//! vLLM names its cache blocks the same way (parent hash, tokens of the block, extra keys such as adapter and salt);
+//! SGLang's radix tree shares the same prefixes.
 //!
 //! Blocks have a fixed number of *bytes*. A fixed number of tokens would need a tokenizer for every model, and a number
-//! of bytes that follows a learned rate would move the boundaries of old prompts whenever the rate moves, so that nothing would match.
-//! Bytes become tokens only at the end, by the tokens of the whole prompt: exact where a tokenizer counted them.
+//! of bytes that follows a learned rate would move the boundaries of old prompts whenever the rate moves, so that
+//! nothing would match. Bytes are converted to tokens only at the end, in proportion to the tokens of the whole prompt,
+//! which are exact if a tokenizer counted them.
 
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-/// Bytes of prompt text in one block: about 64 tokens of English.
+/// Number of bytes of prompt text in one block, which is about 64 tokens of English.
 ///
-/// Engines use blocks of 16 tokens and more. A smaller block here would follow them more closely at the price of memory and time: an
-/// overlap is half a block short on average, 32 tokens.
+/// Engines use blocks of 16 tokens and more. An overlap in blocks of this size is half a block, about 32 tokens, too
+/// short on average. Smaller blocks would be closer, but would cost more memory and time.
 pub const BLOCK_BYTES: usize = 256;
 
-/// What the hashes are keyed with. Make one from random bytes when the process starts, and show it to nobody: who knows it
-/// can make prompts that are taken for other prompts.
+/// The secret key of all hashes. Create one from random bytes when the process starts, and keep it secret, because a
+/// client that knows the key can construct prompts that are mistaken for other prompts.
 #[derive(Clone, Copy)]
 pub struct SecretKey([u8; 16]);
 
 impl SecretKey {
-    /// A key of these bytes.
+    /// Creates a key from these bytes, which must be random.
     pub const fn new(random: [u8; 16]) -> Self {
         Self(random)
     }
@@ -40,55 +41,56 @@ impl std::fmt::Debug for SecretKey {
     }
 }
 
-/// What separates the caches of an engine before a prompt begins. Prompts that differ in any of these share nothing.
+/// The properties of a request, besides its prompt, by which an engine separates its caches. Prompts that differ in any
+/// of these share no blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Identity<'a> {
-    /// The model's name, as it is sent upstream.
+pub struct CacheIdentity<'a> {
+    /// Name of the model, as it is sent upstream.
     pub model: &'a str,
-    /// The adapter (LoRA), where it is not part of the model's name; empty for none.
+    /// The adapter (LoRA), if it is not part of the model's name; empty for none.
     pub adapter: &'a str,
-    /// The cache salt that the engine gets; empty where all share one cache. For the scope `tenant`, something that differs
-    /// between tenants.
+    /// The cache salt that the engine gets; empty if all requests share one cache. For the cache scope `tenant`, a text
+    /// that differs between tenants.
     pub salt: &'a str,
 }
 
-/// The hashes of a prompt's whole blocks, in order, and how many tokens it has. 8 bytes a block.
+/// The hashes of a prompt's whole blocks, in order, and the prompt's number of tokens. Takes 8 bytes per block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chain {
+pub struct PromptChain {
     blocks: Box<[u64]>,
     bytes: u64,
     input_tokens: u64,
 }
 
-impl Chain {
-    /// The hash of the prefix that ends with each block.
+impl PromptChain {
+    /// Returns the hashes of the chain; each covers the prefix that ends with its block.
     pub(crate) fn blocks(&self) -> &[u64] {
         &self.blocks
     }
 
-    /// How many whole blocks the prompt has. What follows the last one is in no index.
+    /// Number of whole blocks of the prompt. Bytes after the last whole block are in no index.
     pub fn len(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Whether the prompt is shorter than a block.
+    /// Returns true if the prompt is shorter than a block.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// The tokens of the whole prompt, as given when the chain was finished.
+    /// Returns the number of tokens of the whole prompt, as given to [`PromptChainBuilder::finish`].
     pub fn input_tokens(&self) -> u64 {
         self.input_tokens
     }
 
-    /// The tokens of the first blocks, at most those of the prompt.
+    /// Returns the number of tokens in the first `blocks` blocks, at most the tokens of the whole prompt.
     pub(crate) fn tokens(&self, blocks: usize) -> u64 {
         let bytes = blocks as u128 * BLOCK_BYTES as u128;
         let tokens = bytes * u128::from(self.input_tokens) / u128::from(self.bytes.max(1));
         u64::try_from(tokens).unwrap_or(u64::MAX).min(self.input_tokens)
     }
 
-    /// The whole blocks that `cached` tokens of `input` cover.
+    /// Returns the number of whole blocks that are covered if `cached` of the prompt's `input` tokens are cached.
     pub(crate) fn blocks_of(&self, cached: u64, input: u64) -> usize {
         let bytes = u128::from(self.bytes) * u128::from(cached.min(input));
         let blocks = bytes / u128::from(input.max(1)) / BLOCK_BYTES as u128;
@@ -96,12 +98,12 @@ impl Chain {
     }
 }
 
-/// Makes a [`Chain`] of a prompt's canonical bytes, in the order in which the engine reads them. One pass, 1 block of memory
-/// beside the chain.
+/// Builds a [`PromptChain`] from a prompt's canonical bytes, in the order in which the engine reads them. Building
+/// takes one pass, and the memory of one block besides the chain.
 #[derive(Clone)]
-pub struct ChainBuilder {
+pub struct PromptChainBuilder {
     key: SecretKey,
-    /// The hash of everything before the block that is being filled.
+    /// The hash of all bytes before the block that is being filled.
     before: u64,
     block: [u8; BLOCK_BYTES],
     filled: usize,
@@ -109,9 +111,9 @@ pub struct ChainBuilder {
     bytes: u64,
 }
 
-impl ChainBuilder {
-    /// The chain of a prompt of this identity, before its first byte.
-    pub fn new(key: SecretKey, identity: Identity<'_>) -> Self {
+impl PromptChainBuilder {
+    /// Starts the chain of a prompt with this identity, before the prompt's first byte.
+    pub fn new(key: SecretKey, identity: CacheIdentity<'_>) -> Self {
         let mut hasher = key.hasher();
         for text in [identity.model, identity.adapter, identity.salt] {
             hasher.write_u64(text.len() as u64);
@@ -127,7 +129,7 @@ impl ChainBuilder {
         }
     }
 
-    /// Prompt text. How it is cut into calls does not matter.
+    /// Appends prompt text. A text may be split over several calls in any way.
     pub fn text(&mut self, mut bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         while !bytes.is_empty() {
@@ -142,12 +144,12 @@ impl ChainBuilder {
         }
     }
 
-    /// An image, a sound or a document: every byte of it counts for what it is, and `counted_bytes` for how long it is, since
-    /// a model does not read it as text.
+    /// Appends an image, a sound or a document. All its bytes enter the hash, but it counts as `counted_bytes` long,
+    /// because a model does not read it as text.
     pub fn file(&mut self, bytes: &[u8], counted_bytes: usize) {
         let mut hasher = self.key.hasher();
         hasher.write_u64(self.before);
-        // Where in the block it stands. No block of text is hashed with a number here.
+        // The position in the block. No block of text is hashed with a number here.
         hasher.write_u64(self.filled as u64);
         hasher.write(bytes);
         self.before = hasher.finish();
@@ -160,9 +162,10 @@ impl ChainBuilder {
         }
     }
 
-    /// The chain of all that was given, which has `input_tokens` tokens: exact where a tokenizer counted them, else the estimate.
-    pub fn finish(self, input_tokens: u64) -> Chain {
-        Chain { blocks: self.blocks.into_boxed_slice(), bytes: self.bytes, input_tokens }
+    /// Returns the chain of all appended bytes. `input_tokens` is the number of their tokens, which is exact if a
+    /// tokenizer counted them and otherwise an estimate.
+    pub fn finish(self, input_tokens: u64) -> PromptChain {
+        PromptChain { blocks: self.blocks.into_boxed_slice(), bytes: self.bytes, input_tokens }
     }
 
     fn seal(&mut self) {
@@ -175,8 +178,8 @@ impl ChainBuilder {
     }
 }
 
-impl std::fmt::Debug for ChainBuilder {
-    /// Shows no byte of the prompt.
+impl std::fmt::Debug for PromptChainBuilder {
+    /// Prints the number of bytes, but no byte of the prompt.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ChainBuilder").field("bytes", &self.bytes).finish_non_exhaustive()
     }
@@ -188,11 +191,11 @@ mod tests {
 
     const KEY: SecretKey = SecretKey::new([1; 16]);
 
-    fn builder(model: &str) -> ChainBuilder {
-        ChainBuilder::new(KEY, Identity { model, ..Identity::default() })
+    fn builder(model: &str) -> PromptChainBuilder {
+        PromptChainBuilder::new(KEY, CacheIdentity { model, ..CacheIdentity::default() })
     }
 
-    fn chain(text: &str) -> Chain {
+    fn chain(text: &str) -> PromptChain {
         let mut builder = builder("m");
         builder.text(text.as_bytes());
         builder.finish(text.len() as u64 / 4)
@@ -218,14 +221,14 @@ mod tests {
 
     #[test]
     fn model_adapter_salt_and_key_start_other_chains() {
-        let base = Identity { model: "ab", adapter: "c", salt: "" };
+        let base = CacheIdentity { model: "ab", adapter: "c", salt: "" };
         let others = [
-            Identity { model: "a", adapter: "bc", ..base },
-            Identity { adapter: "", salt: "c", ..base },
-            Identity { salt: "tenant", ..base },
+            CacheIdentity { model: "a", adapter: "bc", ..base },
+            CacheIdentity { adapter: "", salt: "c", ..base },
+            CacheIdentity { salt: "tenant", ..base },
         ];
         let first = |key, identity| {
-            let mut builder = ChainBuilder::new(key, identity);
+            let mut builder = PromptChainBuilder::new(key, identity);
             builder.text(&[7; BLOCK_BYTES]);
             builder.finish(64).blocks()[0]
         };

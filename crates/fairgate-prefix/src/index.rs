@@ -1,87 +1,109 @@
-//! Who holds what, over all workers.
+//! The index of the prefixes that workers hold, over all workers.
 
 use hashbrown::HashTable;
 
-use crate::chain::{BLOCK_BYTES, Chain};
-use crate::holdings::{BLOCKS_MAX, Change, Holdings, Use};
-use crate::overlap::Overlap;
-use crate::route::Route;
+use crate::cache_expectation::PrefixRoute;
+use crate::cache_size::CacheSize;
+use crate::chain::{BLOCK_BYTES, PromptChain};
+use crate::held_blocks::{BLOCKS_MAX, ChainUse, HeldBlocks, HeldBlocksChange};
+use crate::overlap::PrefixOverlap;
 
-/// Workers whose holdings stand in one word.
+/// Number of workers that share one word of bits in a [`HolderGroup`].
 const GROUP: usize = u64::BITS as usize;
 
-/// A worker of an [`Index`], from [`Index::add`] until [`Index::remove`]. After that it stands for nobody, also where its place
-/// has gone to another worker.
+/// A worker of a [`PrefixIndex`], from [`PrefixIndex::add`] until [`PrefixIndex::remove`]. After that the value is
+/// invalid, even if another worker has got the index that this one had.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Worker {
+pub struct PrefixWorker {
     pub(crate) place: u32,
     generation: u32,
 }
 
-/// Which worker holds which prefix. See the [crate's page](crate) for the order of calls.
-pub struct Index {
+/// The index that says which worker holds which prefix. See the [crate's page](crate) for the order of calls.
+pub struct PrefixIndex {
     blocks_max: usize,
-    places: Vec<Place>,
-    groups: Vec<Group>,
-    /// Counts the calls that use a chain, from 1.
+    places: Vec<PrefixPlace>,
+    groups: Vec<HolderGroup>,
+    /// Number of calls that have used a chain; this is the clock of the index.
     time: u64,
 }
 
-struct Place {
+struct PrefixPlace {
     generation: u32,
-    worker: Option<State>,
+    worker: Option<PrefixWorkerState>,
 }
 
-struct State {
-    holdings: Holdings,
-    /// The size of its cache, in blocks, as the caller states it.
-    stated: usize,
+struct PrefixWorkerState {
+    holdings: HeldBlocks,
+    /// Size of the worker's cache in tokens, as the caller states it.
+    stated_tokens: u64,
+    size: CacheSize,
     epoch: u64,
 }
 
-/// The blocks of up to 64 workers, and who of them holds each: one look-up a block for all of them.
+/// The report of an answer about the cache of the worker that gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheReport {
+    /// Number of tokens of the prompt, as the engine counts them.
+    pub input_tokens: u64,
+    /// Number of the prompt's tokens that were cached when the request arrived.
+    pub cached_tokens: u64,
+    /// A number for the tenant of the request that no tenant can choose, such as a hash with a secret key. The number
+    /// prevents a single tenant from deciding the assumed size of a cache. Use the same number for all requests if
+    /// there are no tenants.
+    pub origin: u64,
+}
+
+/// The blocks that up to 64 workers hold, each with its holders, so that one look-up per block serves all of these
+/// workers.
 #[derive(Default)]
-struct Group {
-    holders: HashTable<Held>,
+struct HolderGroup {
+    holders: HashTable<BlockHolders>,
     present: u64,
 }
 
 #[derive(Clone, Copy)]
-struct Held {
+struct BlockHolders {
     block: u64,
-    /// One bit for each worker of the group; never 0.
+    /// One bit for each worker of the group, set if the worker holds the block; never 0.
     workers: u64,
 }
 
-impl Index {
-    /// An index of at most so many blocks over all workers: about 80 bytes each at most. The bound is divided among the workers in proportion to
-    /// the sizes of their caches, where those are more than it allows.
+impl PrefixIndex {
+    /// Creates an index of at most `blocks_max` blocks over all workers. A block takes at most about 80 bytes. If the
+    /// workers' caches are larger than that in sum, the bound is divided among the workers in proportion to their
+    /// caches.
     pub fn new(blocks_max: usize) -> Self {
         Self { blocks_max, places: Vec::new(), groups: Vec::new(), time: 0 }
     }
 
-    /// A worker with an empty cache of this many tokens, at 4 bytes a token.
-    pub fn add(&mut self, cache_tokens: u64) -> Worker {
+    /// Adds a worker whose cache is empty and has room for this many tokens, counted at 4 bytes per token.
+    pub fn add(&mut self, cache_tokens: u64) -> PrefixWorker {
         let place = match self.places.iter().position(|place| place.worker.is_none()) {
             Some(place) => place,
             None => {
-                self.places.push(Place { generation: 0, worker: None });
+                self.places.push(PrefixPlace { generation: 0, worker: None });
                 self.places.len() - 1
             }
         };
         if place / GROUP >= self.groups.len() {
-            self.groups.push(Group::default());
+            self.groups.push(HolderGroup::default());
         }
         self.groups[place / GROUP].present |= bit(place);
-        let (stated, holdings) = (blocks_of_cache(cache_tokens), Holdings::new(0));
-        self.places[place].worker = Some(State { holdings, stated, epoch: 0 });
+        let size = CacheSize::new(blocks_of_cache(cache_tokens));
+        self.places[place].worker = Some(PrefixWorkerState {
+            holdings: HeldBlocks::new(0),
+            stated_tokens: cache_tokens,
+            size,
+            epoch: 0,
+        });
         self.divide();
         let generation = self.places[place].generation;
-        Worker { place: u32::try_from(place).unwrap_or(u32::MAX), generation }
+        PrefixWorker { place: u32::try_from(place).unwrap_or(u32::MAX), generation }
     }
 
-    /// The worker is gone, and what it held is forgotten. What was routed to it before is ignored from now on.
-    pub fn remove(&mut self, worker: Worker) {
+    /// Removes a worker and the blocks that it holds. Routes to the worker are ignored from now on.
+    pub fn remove(&mut self, worker: PrefixWorker) {
         self.forget(worker);
         let Some(place) = self.present(worker) else { return };
         self.places[place].worker = None;
@@ -90,8 +112,9 @@ impl Index {
         self.divide();
     }
 
-    /// The worker restarted: its cache is empty. Answers to what was routed before are ignored.
-    pub fn forget(&mut self, worker: Worker) {
+    /// Empties a worker's cache, because the worker restarted. The learned size of the cache is kept. Answers to
+    /// earlier routes are ignored.
+    pub fn forget(&mut self, worker: PrefixWorker) {
         let Some(place) = self.present(worker) else { return };
         let group = &mut self.groups[place / GROUP];
         let Some(state) = self.places[place].worker.as_mut() else { return };
@@ -99,47 +122,66 @@ impl Index {
             group.release(block, bit(place));
         }
         group.shrink();
-        state.holdings = Holdings::new(state.holdings.capacity());
+        state.holdings = HeldBlocks::new(state.holdings.capacity());
         state.epoch += 1;
     }
 
-    /// The worker's cache has this many tokens, as its metrics say.
-    pub fn resize(&mut self, worker: Worker, cache_tokens: u64) {
+    /// Sets the size of a worker's cache in tokens, as the worker's metrics state it. If this differs from the last
+    /// stated size, the learned size is forgotten.
+    pub fn resize(&mut self, worker: PrefixWorker, cache_tokens: u64) {
         let Some(place) = self.present(worker) else { return };
         let Some(state) = self.places[place].worker.as_mut() else { return };
-        state.stated = blocks_of_cache(cache_tokens);
-        self.divide();
+        state.stated_tokens = cache_tokens;
+        let stated = blocks_of_cache(cache_tokens);
+        if state.size.stated() != stated {
+            state.size = CacheSize::new(stated);
+            self.divide();
+        }
     }
 
-    /// How much of this prompt each worker holds. One look-up for each block and 64 workers, up to the first block that nobody holds.
-    pub fn overlap<'a>(&self, chain: &'a Chain) -> Overlap<'a> {
+    /// Returns the size of a worker's cache in tokens, as last stated by [`PrefixIndex::add`] or
+    /// [`PrefixIndex::resize`]; `None` if the worker was removed.
+    pub fn stated_cache_tokens(&self, worker: PrefixWorker) -> Option<u64> {
+        self.state(worker).map(|state| state.stated_tokens)
+    }
+
+    /// Returns the size of a worker's cache in tokens that was learned from its answers, counted at 4 bytes per token;
+    /// `None` if they have not shown that the cache is smaller than stated, or if the worker was removed.
+    pub fn learned_cache_tokens(&self, worker: PrefixWorker) -> Option<u64> {
+        self.state(worker)?.size.learned().map(tokens_of_blocks)
+    }
+
+    /// Returns the part of this prompt that each worker holds. Costs one look-up per block for each group of 64
+    /// workers, up to the first block that no worker of the group holds.
+    pub fn overlap<'a>(&self, chain: &'a PromptChain) -> PrefixOverlap<'a> {
         let mut held = Vec::new();
         for (number, group) in self.groups.iter().enumerate() {
             group.overlap(chain.blocks(), |bit, blocks| {
                 let place = number * GROUP + bit;
                 let generation = self.places[place].generation;
                 let place = u32::try_from(place).unwrap_or(u32::MAX);
-                held.push((Worker { place, generation }, blocks));
+                held.push((PrefixWorker { place, generation }, blocks));
             });
         }
         held.sort_unstable_by_key(|(worker, _)| worker.place);
-        Overlap { chain, held }
+        PrefixOverlap { chain, held }
     }
 
-    /// A request with this prompt was sent to a worker, which from now on is expected to hold it. `None` where the worker is not
-    /// there any more.
-    pub fn routed(&mut self, worker: Worker, chain: &Chain) -> Option<Route> {
+    /// Records that a request with this prompt was sent to a worker, which is expected to hold the prompt from now on.
+    /// Returns `None` if the worker was removed.
+    pub fn routed(&mut self, worker: PrefixWorker, chain: &PromptChain) -> Option<PrefixRoute> {
         let place = self.present(worker)?;
         let state = self.places[place].worker.as_ref()?;
-        let (epoch, evidence) = (state.epoch, state.holdings.evidence(chain.blocks()));
-        let held = self.touch(place, chain, Use::Sent);
-        Some(Route { worker, epoch, sent: self.time, held, evidence })
+        let (epoch, holdings) = (state.epoch, &state.holdings);
+        let (full, evidence) = (holdings.len_if_full(), holdings.evidence(chain.blocks()));
+        let held = self.touch(place, chain, ChainUse::Sent);
+        Some(PrefixRoute { worker, epoch, sent: self.time, held, full, evidence })
     }
 
-    /// The worker did not work on the request, so its cache does not hold the prompt. What it was believed to hold before stays, and
-    /// so does what another request has used since. Who could make the index believe in a prompt that no engine read would have
-    /// long prompts taken for cached ones.
-    pub fn refused(&mut self, route: &Route, chain: &Chain) {
+    /// Records that the worker did not work on the request, so that its cache does not hold the prompt. Blocks that the
+    /// worker was expected to hold before the request stay, and so do blocks that another request has used since.
+    /// Without this method, a client could register a long prompt that no engine read, and have it counted as cached.
+    pub fn refused(&mut self, route: &PrefixRoute, chain: &PromptChain) {
         let Some(place) = self.present(route.worker) else { return };
         let Some(state) = self.places[place].worker.as_mut() else { return };
         if state.epoch != route.epoch {
@@ -150,45 +192,49 @@ impl Index {
         state.holdings.take_back(added, route.sent, &mut |change| group.apply(change, bit(place)));
     }
 
-    /// The answer came and says that `cached_tokens` of `input_tokens` had been cached when the request arrived. Call it only where the
-    /// answer says so.
+    /// Records an answer that reports how much of the prompt was cached when the request arrived. Do not call this for
+    /// an answer without such a report.
     ///
-    /// By now the engine holds the whole prompt, and so does the index. Where less had been cached than earlier answers
-    /// showed, the engine has evicted those blocks, and with them everything that was used less recently: that is
-    /// forgotten.
-    pub fn observed(
-        &mut self,
-        route: &Route,
-        chain: &Chain,
-        input_tokens: u64,
-        cached_tokens: u64,
-    ) {
+    /// By now the engine holds the whole prompt, and so does the index. If less was cached than earlier answers showed,
+    /// the engine has evicted those blocks, and with them everything that was used less recently. The index forgets
+    /// these blocks, unless reports on other tenants' requests have just shown that such blocks are cached. If an
+    /// engine evicts blocks too early repeatedly, its cache is smaller than stated, and the index learns the smaller
+    /// size.
+    pub fn observed(&mut self, route: &PrefixRoute, chain: &PromptChain, report: CacheReport) {
         let Some(place) = self.present(route.worker) else { return };
         let Some(state) = self.places[place].worker.as_mut() else { return };
         if state.epoch != route.epoch {
             return;
         }
-        let cached = chain.blocks_of(cached_tokens, input_tokens);
-        if let Some(time) = route.contradicted(cached) {
+        let cached = chain.blocks_of(report.cached_tokens, report.input_tokens);
+        let sighting = route.sighting(cached);
+        let is_disputed = |miss| state.size.is_disputed(report.origin, miss);
+        if let Some(time) = route.contradicted(cached)
+            && !sighting.miss.is_some_and(is_disputed)
+        {
             let group = &mut self.groups[place / GROUP];
             state.holdings.forget_until(time, &mut |change| group.apply(change, bit(place)));
         }
-        self.touch(place, chain, Use::Answered);
+        let before = state.size.blocks();
+        state.size.learn(report.origin, sighting);
+        if state.size.blocks() != before {
+            self.divide();
+        }
+        self.touch(place, chain, ChainUse::Answered);
     }
 
-    /// How many blocks this worker is believed to hold.
-    pub fn held_blocks(&self, worker: Worker) -> usize {
-        let state = self.present(worker).and_then(|place| self.places[place].worker.as_ref());
-        state.map_or(0, |state| state.holdings.len())
+    /// Number of blocks that a worker is expected to hold; 0 if the worker was removed.
+    pub fn held_blocks(&self, worker: PrefixWorker) -> usize {
+        self.state(worker).map_or(0, |state| state.holdings.len())
     }
 
-    /// How many blocks are remembered over all workers; never more than the bound.
+    /// Number of blocks that all workers together are expected to hold; never more than the bound of the index.
     pub fn blocks(&self) -> usize {
         self.states().map(|state| state.holdings.len()).sum()
     }
 
-    /// Says how many blocks of the chain were held before.
-    fn touch(&mut self, place: usize, chain: &Chain, how: Use) -> usize {
+    /// Marks a chain as used now. Returns the number of the chain's blocks that were held before.
+    fn touch(&mut self, place: usize, chain: &PromptChain, how: ChainUse) -> usize {
         self.time += 1;
         let Some(state) = self.places[place].worker.as_mut() else { return 0 };
         let group = &mut self.groups[place / GROUP];
@@ -196,38 +242,43 @@ impl Index {
         state.holdings.touch(chain.blocks(), self.time, how, changed)
     }
 
-    /// Divides the bound among the workers: what each states, or its part where that is more in all than the bound.
+    /// Divides the bound of the index among the workers. Each worker gets the size of its cache, or its proportional
+    /// part if the sum of the sizes exceeds the bound.
     fn divide(&mut self) {
-        let stated: u128 = self.states().map(|state| state.stated as u128).sum();
+        let wanted: u128 = self.states().map(|state| state.size.blocks() as u128).sum();
         let bound = self.blocks_max as u128;
         for (place, worker) in self.places.iter_mut().enumerate() {
             let Some(state) = worker.worker.as_mut() else { continue };
-            let part = match stated > bound {
-                true => {
-                    usize::try_from(state.stated as u128 * bound / stated).unwrap_or(usize::MAX)
-                }
-                false => state.stated,
+            let own = state.size.blocks();
+            let part = match wanted > bound {
+                true => usize::try_from(own as u128 * bound / wanted).unwrap_or(usize::MAX),
+                false => own,
             };
             let group = &mut self.groups[place / GROUP];
             state.holdings.resize(part, &mut |change| group.apply(change, bit(place)));
         }
-        self.groups.iter_mut().for_each(Group::shrink);
+        self.groups.iter_mut().for_each(HolderGroup::shrink);
     }
 
-    fn states(&self) -> impl Iterator<Item = &State> {
+    fn states(&self) -> impl Iterator<Item = &PrefixWorkerState> {
         self.places.iter().filter_map(|place| place.worker.as_ref())
     }
 
-    /// The place of a worker that is there.
-    fn present(&self, worker: Worker) -> Option<usize> {
+    fn state(&self, worker: PrefixWorker) -> Option<&PrefixWorkerState> {
+        self.present(worker).and_then(|place| self.places[place].worker.as_ref())
+    }
+
+    /// Returns the index of a worker in the list of workers; `None` if the worker was removed.
+    fn present(&self, worker: PrefixWorker) -> Option<usize> {
         let place = self.places.get(worker.place as usize)?;
         let there = place.generation == worker.generation && place.worker.is_some();
         there.then_some(worker.place as usize)
     }
 }
 
-impl Group {
-    /// Says for each worker of the group that holds at least one block how many it holds.
+impl HolderGroup {
+    /// Calls `each` with every worker of the group that holds at least the first block, and the number of leading
+    /// blocks that it holds.
     fn overlap(&self, blocks: &[u64], mut each: impl FnMut(usize, usize)) {
         let mut all = self.present;
         let mut left = |workers: u64, blocks: usize| {
@@ -252,10 +303,10 @@ impl Group {
         self.holders.find(block, |held| held.block == block).map_or(0, |held| held.workers)
     }
 
-    fn apply(&mut self, change: Change, bit: u64) {
+    fn apply(&mut self, change: HeldBlocksChange, bit: u64) {
         match change {
-            Change::Came(block) => self.take(block, bit),
-            Change::Left(block) => self.release(block, bit),
+            HeldBlocksChange::Added(block) => self.take(block, bit),
+            HeldBlocksChange::Removed(block) => self.release(block, bit),
         }
     }
 
@@ -263,7 +314,7 @@ impl Group {
         match self.holders.find_mut(block, |held| held.block == block) {
             Some(held) => held.workers |= bit,
             None => {
-                let held = Held { block, workers: bit };
+                let held = BlockHolders { block, workers: bit };
                 self.holders.insert_unique(block, held, |held| held.block);
             }
         }
@@ -279,7 +330,7 @@ impl Group {
         }
     }
 
-    /// Gives memory back after many have left.
+    /// Frees memory after many blocks were removed.
     fn shrink(&mut self) {
         if self.holders.len() < self.holders.capacity() / 4 {
             self.holders.shrink_to_fit(|held| held.block);
@@ -291,14 +342,19 @@ fn bit(place: usize) -> u64 {
     1 << (place % GROUP)
 }
 
-/// The blocks of a cache of this many tokens, at the 4 bytes a token of English text.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// Returns the number of blocks in a cache of this many tokens, at 4 bytes per token as in English text.
 fn blocks_of_cache(tokens: u64) -> usize {
-    const BYTES_PER_TOKEN: u64 = 4;
     let blocks = tokens.saturating_mul(BYTES_PER_TOKEN) / BLOCK_BYTES as u64;
     usize::try_from(blocks).unwrap_or(usize::MAX).min(BLOCKS_MAX)
 }
 
-impl std::fmt::Debug for Index {
+fn tokens_of_blocks(blocks: usize) -> u64 {
+    (blocks as u64).saturating_mul(BLOCK_BYTES as u64 / BYTES_PER_TOKEN)
+}
+
+impl std::fmt::Debug for PrefixIndex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let workers = self.states().count();
         f.debug_struct("Index")

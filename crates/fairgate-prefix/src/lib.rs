@@ -1,12 +1,14 @@
 #![doc = include_str!("../README.md")]
 
+mod cache_expectation;
+mod cache_size;
 mod chain;
-mod holdings;
+mod held_blocks;
 mod index;
 mod overlap;
-mod route;
+mod recency;
 
-pub use chain::{BLOCK_BYTES, Chain, ChainBuilder, Identity, SecretKey};
-pub use index::{Index, Worker};
-pub use overlap::Overlap;
-pub use route::Route;
+pub use cache_expectation::PrefixRoute;
+pub use chain::{BLOCK_BYTES, CacheIdentity, PromptChain, PromptChainBuilder, SecretKey};
+pub use index::{CacheReport, PrefixIndex, PrefixWorker};
+pub use overlap::PrefixOverlap;

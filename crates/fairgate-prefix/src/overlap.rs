@@ -1,19 +1,20 @@
-//! How much of a prompt each worker holds.
+//! The part of a prompt's beginning that each worker holds.
 
-use crate::chain::Chain;
-use crate::index::Worker;
+use crate::chain::PromptChain;
+use crate::index::PrefixWorker;
 
-/// How much of one prompt's beginning each worker is believed to hold, in whole blocks.
+/// The part of one prompt's beginning that each worker is expected to hold, in whole blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Overlap<'a> {
-    pub(crate) chain: &'a Chain,
-    /// Only workers that hold at least a block, in the order of their places.
-    pub(crate) held: Vec<(Worker, usize)>,
+pub struct PrefixOverlap<'a> {
+    pub(crate) chain: &'a PromptChain,
+    /// The workers that hold at least one block, with the number of blocks, in the order of the workers' indexes.
+    pub(crate) held: Vec<(PrefixWorker, usize)>,
 }
 
-impl Overlap<'_> {
-    /// The cached tokens of this worker; 0 where it holds nothing of the prompt, or is not there.
-    pub fn tokens(&self, worker: Worker) -> u64 {
+impl PrefixOverlap<'_> {
+    /// Returns the number of the prompt's tokens that this worker has cached; 0 if the worker holds no block of the
+    /// prompt or was removed.
+    pub fn tokens(&self, worker: PrefixWorker) -> u64 {
         let place = self.held.binary_search_by_key(&worker.place, |(held, _)| held.place);
         let found = place.ok().map(|place| self.held[place]);
         match found {
@@ -22,12 +23,13 @@ impl Overlap<'_> {
         }
     }
 
-    /// All workers that hold something of the prompt, with their cached tokens, in the order in which the places were taken.
-    pub fn iter(&self) -> impl Iterator<Item = (Worker, u64)> + '_ {
+    /// Returns all workers that hold a part of the prompt, with the number of cached tokens, in the order of the
+    /// workers' indexes.
+    pub fn iter(&self) -> impl Iterator<Item = (PrefixWorker, u64)> + '_ {
         self.held.iter().map(|&(worker, blocks)| (worker, self.chain.tokens(blocks)))
     }
 
-    /// The most cached tokens of any worker.
+    /// Returns the greatest number of the prompt's tokens that any worker has cached; 0 if none has.
     pub fn most(&self) -> u64 {
         let blocks = self.held.iter().map(|&(_, blocks)| blocks).max().unwrap_or_default();
         self.chain.tokens(blocks)

@@ -1,5 +1,5 @@
-//! A client: it asks, reads the answer, and asks again, on a connection of its own that it keeps. It counts what it sees
-//! itself; nothing here knows how the gateway reads answers.
+//! A client that keeps one connection, sends a request, reads the answer and repeats. The client
+//! counts its results itself, without any code of the gateway.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -20,66 +20,70 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use fairgate_sim::Fault;
+use fairgate_sim::SimFault;
 
-use crate::answer::{Reading, Stream, whole};
-use crate::evidence::{Seen, Sighting};
-use crate::scenario::{Ask, Manner};
+use crate::answer_parser::{StreamParser, StreamProgress, parse_whole};
+use crate::evidence::{AnswerEnd, ClientResult};
+use crate::judge::DEADLINE_PASSED;
+use crate::scenario::{ClientBehaviour, RequestPattern};
 
-/// The models that clients ask for, one for each pool.
+/// Models that clients request. The first pool serves the first model, and the second pool the
+/// second.
 pub(crate) const MODELS: [&str; 2] = ["sim", "second"];
 
-/// The longest that one request may take, from the first byte sent to the last one read.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Time limit of one request, from the first byte sent to the last byte read.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What the clients of a tenant have seen so far, for whoever watches.
+/// Progress counters of one tenant's clients, read by the experiment while it runs.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
-    /// Clients that have their connection and are ready to ask.
+pub(crate) struct ClientProgress {
+    /// Number of clients that are connected and ready to send.
     pub(crate) ready: AtomicU64,
-    /// Requests that ended, however they did.
+    /// Number of requests that ended, with any result.
     pub(crate) ended: AtomicU64,
-    /// Tokens of completed answers.
+    /// Sum of input and output tokens of completed answers.
     pub(crate) tokens: AtomicU64,
 }
 
-/// One client.
-pub(crate) struct Client {
+/// One client of a tenant.
+pub(crate) struct ProveClient {
     pub(crate) gateway: SocketAddr,
     pub(crate) tenant: usize,
-    /// What it asks for.
+    /// Model that the client requests, which selects the pool.
     pub(crate) model: &'static str,
-    /// Its number among the clients of its tenant.
+    /// Number of this client among the clients of its tenant, from 0.
     pub(crate) number: usize,
-    /// `Bearer` and its key.
+    /// Value of the `Authorization` header: `Bearer` and the key.
     pub(crate) credential: String,
-    pub(crate) ask: Ask,
-    /// Whether it is the first to ask for its prompt of several topics: it does so before anybody else asks.
+    pub(crate) ask: RequestPattern,
+    /// True if this client sends one request before all other clients start, so that the prompt of
+    /// its topic is cached.
     pub(crate) warms_up: bool,
-    pub(crate) tally: Arc<Tally>,
+    pub(crate) tally: Arc<ClientProgress>,
 }
 
-/// An open connection; closed when it is dropped.
-struct Connection {
-    sender: Sender,
+/// An open connection to the gateway, which is closed on drop.
+struct ClientConnection {
+    sender: RequestSender,
     driver: JoinHandle<()>,
 }
 
-enum Sender {
+enum RequestSender {
     Http1(http1::SendRequest<Full<Bytes>>),
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-impl Drop for Connection {
+impl Drop for ClientConnection {
     fn drop(&mut self) {
         self.driver.abort();
     }
 }
 
-/// The window of those who do not read: as narrow as HTTP/2 allows.
+/// Initial HTTP/2 stream window of clients that do not read, in bytes. 1 is the smallest window
+/// that lets an answer begin.
 const NARROW_BYTES: u32 = 1;
 
-impl Connection {
+impl ClientConnection {
     async fn open(gateway: SocketAddr, narrow: bool) -> Result<Self, String> {
         Self::try_open(gateway, narrow).await.map_err(|error| error.to_string())
     }
@@ -91,33 +95,33 @@ impl Connection {
         let stream = TcpStream::connect(gateway).await?;
         stream.set_nodelay(true)?;
         let stream = TokioIo::new(stream);
-        // The end of a connection shows in what is sent or read.
+        // A closed connection shows up as an error of the next send or read.
         if narrow {
             let mut builder = http2::Builder::new(TokioExecutor::new());
             builder.initial_stream_window_size(NARROW_BYTES);
             let (sender, connection) = builder.handshake(stream).await?;
             let driver = tokio::spawn(async { drop(connection.await) });
-            return Ok(Self { sender: Sender::Http2(sender), driver });
+            return Ok(Self { sender: RequestSender::Http2(sender), driver });
         }
         let (sender, connection) = http1::handshake(stream).await?;
         let driver = tokio::spawn(async { drop(connection.await) });
-        Ok(Self { sender: Sender::Http1(sender), driver })
+        Ok(Self { sender: RequestSender::Http1(sender), driver })
     }
 
     fn is_closed(&self) -> bool {
         match &self.sender {
-            Sender::Http1(sender) => sender.is_closed(),
-            Sender::Http2(sender) => sender.is_closed(),
+            RequestSender::Http1(sender) => sender.is_closed(),
+            RequestSender::Http2(sender) => sender.is_closed(),
         }
     }
 
     async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
         match &mut self.sender {
-            Sender::Http1(sender) => {
+            RequestSender::Http1(sender) => {
                 sender.ready().await?;
                 sender.send_request(request).await
             }
-            Sender::Http2(sender) => {
+            RequestSender::Http2(sender) => {
                 sender.ready().await?;
                 sender.send_request(request).await
             }
@@ -125,48 +129,53 @@ impl Connection {
     }
 }
 
-impl Client {
-    /// Connects, and asks from `start` until `stop`; then finishes what it is at. Returns all that it saw.
+impl ProveClient {
+    /// Connects, sends requests from the signal `start` until the signal `stop`, and finishes the
+    /// last request. Returns the result of each request.
     pub(crate) async fn run(
         self,
         mut start: watch::Receiver<bool>,
         mut stop: watch::Receiver<bool>,
-    ) -> Vec<Sighting> {
-        // Where it cannot connect, its first request says so.
-        let mut connection = Connection::open(self.gateway, self.is_narrow()).await.ok();
+    ) -> Vec<ClientResult> {
+        // A failed connection is reported by the first request.
+        let mut connection = ClientConnection::open(self.gateway, self.is_narrow()).await.ok();
         let mut sightings = Vec::new();
         if self.warms_up {
             let (request, end) = self.request(&mut connection, 0).await;
-            sightings.push(Sighting { tenant: self.tenant, request, end });
+            sightings.push(ClientResult { tenant: self.tenant, request, end });
         }
         self.tally.ready.fetch_add(1, Ordering::Relaxed);
-        // Nobody is left to say so: then there is nothing to do.
+        // An error means that the experiment was dropped; there is nothing to wait for then.
         let _ = start.wait_for(|started| *started).await;
         while !*stop.borrow_and_update() {
             let (request, end) = self.request(&mut connection, sightings.len() as u64).await;
             self.tally.ended.fetch_add(1, Ordering::Relaxed);
-            if let Seen::Completed { input, output } = end {
+            if let AnswerEnd::Completed { input, output } = end {
                 self.tally.tokens.fetch_add(input + output, Ordering::Relaxed);
             }
-            let hopeless = matches!(end, Seen::Failed { .. }) && !self.ask.expects(&end);
-            sightings.push(Sighting { tenant: self.tenant, request, end });
+            let hopeless = matches!(end, AnswerEnd::Failed { .. }) && !self.ask.expects(&end);
+            sightings.push(ClientResult { tenant: self.tenant, request, end });
             if hopeless {
-                // The bar has failed; a storm of failures would tell no more.
+                // The bar has failed already; slow down, more failures would add nothing.
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
         sightings
     }
 
-    /// One request and what became of it.
-    async fn request(&self, kept: &mut Option<Connection>, number: u64) -> (Option<String>, Seen) {
+    /// Sends one request and returns the request's id and result.
+    async fn request(
+        &self,
+        kept: &mut Option<ClientConnection>,
+        number: u64,
+    ) -> (Option<String>, AnswerEnd) {
         let mut id = None;
-        let seen = match timeout(PATIENCE, self.exchange(kept, number, &mut id)).await {
+        let seen = match timeout(REQUEST_TIMEOUT, self.exchange(kept, number, &mut id)).await {
             Ok(seen) => seen,
-            Err(_) => Seen::Broken { how: format!("no end within {PATIENCE:?}") },
+            Err(_) => AnswerEnd::Broken { how: format!("no end within {REQUEST_TIMEOUT:?}") },
         };
-        // Who tries to make trouble keeps its connection for that too, where an answer came to its end on it.
-        if !matches!(seen, Seen::Completed { .. }) && !self.ask.expects(&seen) {
+        // An expected failure keeps the connection, because the answer was read to its end.
+        if !matches!(seen, AnswerEnd::Completed { .. }) && !self.ask.expects(&seen) {
             *kept = None;
         }
         (id, seen)
@@ -174,21 +183,21 @@ impl Client {
 
     async fn exchange(
         &self,
-        kept: &mut Option<Connection>,
+        kept: &mut Option<ClientConnection>,
         number: u64,
         id: &mut Option<String>,
-    ) -> Seen {
-        let failed = |how: String| Seen::Failed { status: None, how };
+    ) -> AnswerEnd {
+        let failed = |how: String| AnswerEnd::Failed { status: None, how };
         let open = kept.take().filter(|connection| !connection.is_closed());
         let connection = match open {
             Some(connection) => connection,
-            None => match Connection::open(self.gateway, self.is_narrow()).await {
+            None => match ClientConnection::open(self.gateway, self.is_narrow()).await {
                 Ok(connection) => connection,
                 Err(error) => return failed(error),
             },
         };
         let connection = kept.insert(connection);
-        let stream = self.streams();
+        let stream = self.is_streaming();
         let request = match self.build(number, stream) {
             Ok(request) => request,
             Err(error) => return failed(error.to_string()),
@@ -199,9 +208,9 @@ impl Client {
         };
         *id = request_id(&response);
         match (response.status(), self.ask.manner) {
-            (StatusCode::OK, Manner::ReadsNothing { until }) => {
+            (StatusCode::OK, ClientBehaviour::ReadsNothing { until }) => {
                 tokio::time::sleep(until).await;
-                Seen::Left
+                AnswerEnd::Left
             }
             (StatusCode::OK, manner) if stream => read_stream(response, manner).await,
             (StatusCode::OK, _) => read_whole(response).await,
@@ -210,16 +219,19 @@ impl Client {
     }
 
     fn is_narrow(&self) -> bool {
-        matches!(self.ask.manner, Manner::ReadsNothing { .. })
+        matches!(self.ask.manner, ClientBehaviour::ReadsNothing { .. })
     }
 
-    /// Half of the clients stream, and all who leave.
-    fn streams(&self) -> bool {
+    /// Returns whether this client requests streams. All clients that leave early or do not read
+    /// do; of the others, every second one.
+    fn is_streaming(&self) -> bool {
         match self.ask.manner {
-            Manner::Honest | Manner::Fails { .. } => self.number % 2 == 1,
-            Manner::LeavesAfter(_)
-            | Manner::LeavesAtFinish { .. }
-            | Manner::ReadsNothing { .. } => true,
+            ClientBehaviour::Honest
+            | ClientBehaviour::HasDeadlines { .. }
+            | ClientBehaviour::Fails { .. } => self.number % 2 == 1,
+            ClientBehaviour::LeavesAfter(_)
+            | ClientBehaviour::LeavesAtFinish { .. }
+            | ClientBehaviour::ReadsNothing { .. } => true,
         }
     }
 
@@ -233,17 +245,23 @@ impl Client {
             body["stream"] = Value::Bool(true);
             body["stream_options"] = json!({"include_usage": true});
         }
-        // HTTP/2 wants to know the whole of it.
+        // HTTP/2 needs the absolute URI.
         let origin =
             if self.is_narrow() { format!("http://{}", self.gateway) } else { String::new() };
-        Request::post(origin + "/v1/chat/completions")
+        let mut request = Request::post(origin + "/v1/chat/completions");
+        if let Some(millis) = self.ask.deadline_ms(self.number) {
+            request = request.header("x-fairgate-deadline", format!("{millis}ms"));
+        }
+        request
             .header(HOST, self.gateway.to_string())
             .header(AUTHORIZATION, &self.credential)
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body.to_string())))
     }
 
-    /// A prompt of its own for each request, or one of a few topics, as long as asked for, with the answer's length in it.
+    /// Builds a prompt of the required length that tells the simulated model how long its answer
+    /// must be. Without topics each request has its own prompt; with topics all requests of a topic
+    /// have the same.
     fn prompt(&self, number: u64) -> String {
         let (least, most) = self.ask.output_tokens;
         let turn = number * 7 + self.number as u64 * 3;
@@ -275,33 +293,41 @@ impl Client {
     }
 }
 
-impl Manner {
-    /// What it asks of the simulated model.
-    fn fault(self) -> Option<Fault> {
+impl ClientBehaviour {
+    /// Returns the fault that the client's prompts ask of the simulated model, if any.
+    fn fault(self) -> Option<SimFault> {
         match self {
-            Self::Honest | Self::LeavesAfter(_) | Self::ReadsNothing { .. } => None,
-            Self::LeavesAtFinish { hidden } => Some(Fault::HiddenTokens { tokens: hidden }),
+            Self::Honest
+            | Self::LeavesAfter(_)
+            | Self::HasDeadlines { .. }
+            | Self::ReadsNothing { .. } => None,
+            Self::LeavesAtFinish { hidden } => Some(SimFault::HiddenTokens { tokens: hidden }),
             Self::Fails { status: code, after } if after.is_zero() => {
-                Some(Fault::Status { code, retry_after_seconds: None })
+                Some(SimFault::Status { code, retry_after_seconds: None })
             }
-            Self::Fails { status: code, after } => Some(Fault::SlowStatus { code, after }),
+            Self::Fails { status: code, after } => Some(SimFault::SlowStatus { code, after }),
         }
     }
 }
 
-impl Ask {
-    /// Whether this is the failure that it asked for.
-    pub(crate) fn expects(&self, seen: &Seen) -> bool {
+impl RequestPattern {
+    /// Returns whether this result is the failure that the client's prompts provoke.
+    pub(crate) fn expects(&self, seen: &AnswerEnd) -> bool {
         match (self.manner, seen) {
-            (Manner::Fails { status, .. }, Seen::Failed { status: Some(met), .. }) => {
-                status == *met
-            }
+            (
+                ClientBehaviour::Fails { status, .. },
+                AnswerEnd::Failed { status: Some(met), .. },
+            ) => status == *met,
+            (
+                ClientBehaviour::HasDeadlines { .. },
+                AnswerEnd::Failed { status: Some(504), how },
+            ) => how == DEADLINE_PASSED,
             _ => false,
         }
     }
 }
 
-/// The simulated models' default.
+/// Bytes per token by which the simulated models count, their default.
 const BYTES_PER_TOKEN: usize = 4;
 
 fn request_id(response: &Response<Incoming>) -> Option<String> {
@@ -309,9 +335,9 @@ fn request_id(response: &Response<Incoming>) -> Option<String> {
     id.to_str().ok().map(str::to_owned)
 }
 
-async fn read_stream(response: Response<Incoming>, manner: Manner) -> Seen {
+async fn read_stream(response: Response<Incoming>, manner: ClientBehaviour) -> AnswerEnd {
     let mut body = response.into_body();
-    let mut stream = Stream::default();
+    let mut stream = StreamParser::default();
     loop {
         match body.frame().await {
             Some(Ok(frame)) => {
@@ -319,31 +345,35 @@ async fn read_stream(response: Response<Incoming>, manner: Manner) -> Seen {
                     stream.read(&data);
                 }
             }
-            Some(Err(error)) => return Seen::Broken { how: error.to_string() },
+            Some(Err(error)) => return AnswerEnd::Broken { how: error.to_string() },
             None => return stream.end(),
         }
         match (stream.reading(), manner) {
-            (Reading::Broken(how), _) => return Seen::Broken { how: how.clone() },
-            (Reading::Tokens(tokens), Manner::LeavesAfter(most)) if *tokens >= most => {
-                return Seen::Left;
+            (StreamProgress::Broken(how), _) => return AnswerEnd::Broken { how: how.clone() },
+            (StreamProgress::Tokens(tokens), ClientBehaviour::LeavesAfter(most))
+                if *tokens >= most =>
+            {
+                return AnswerEnd::Left;
             }
-            (_, Manner::LeavesAtFinish { .. }) if stream.has_finished() => return Seen::Left,
+            (_, ClientBehaviour::LeavesAtFinish { .. }) if stream.has_finished() => {
+                return AnswerEnd::Left;
+            }
             _ => {}
         }
     }
 }
 
-async fn read_whole(response: Response<Incoming>) -> Seen {
+async fn read_whole(response: Response<Incoming>) -> AnswerEnd {
     match response.into_body().collect().await {
-        Ok(body) => whole(&body.to_bytes()),
-        Err(error) => Seen::Broken { how: error.to_string() },
+        Ok(body) => parse_whole(&body.to_bytes()),
+        Err(error) => AnswerEnd::Broken { how: error.to_string() },
     }
 }
 
-async fn read_error(response: Response<Incoming>) -> Seen {
+async fn read_error(response: Response<Incoming>) -> AnswerEnd {
     let status = Some(response.status().as_u16());
     let body = response.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
     let code = serde_json::from_slice::<Value>(&body).ok();
     let code = code.as_ref().and_then(|value| value["error"]["code"].as_str());
-    Seen::Failed { status, how: code.unwrap_or("an answer without a code").to_owned() }
+    AnswerEnd::Failed { status, how: code.unwrap_or("an answer without a code").to_owned() }
 }

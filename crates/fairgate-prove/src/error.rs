@@ -1,4 +1,5 @@
-//! Why an experiment could not be carried out. A bar that fails is no error: the report says so.
+//! Errors that prevent the result of an experiment. A failed bar is not an error, because the
+//! report contains it.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,79 +7,79 @@ use std::time::Duration;
 
 use fairgate_store::StoreError;
 
-/// Why there is nothing to judge.
+/// Reason why an experiment has no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProveError {
-    /// A file or folder.
+    /// A file or folder could not be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// A simulated backend.
+    /// A simulated backend did not start.
     #[error("the simulated backend {worker:?} did not start: {source}")]
     Backend {
-        /// Its name.
+        /// Name of the worker that the backend simulates.
         worker: &'static str,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The gateway.
+    /// The gateway did not start, run or stop as expected.
     #[error("the gateway {doing}: {message}")]
     Gateway {
-        /// What it did not do.
+        /// Failed operation, as the end of a sentence that begins with "the gateway".
         doing: &'static str,
-        /// Why.
+        /// Description of the cause of the failure.
         message: String,
     },
-    /// The database.
+    /// The database could not be opened, read or changed.
     #[error("the ledger: {0}")]
     Store(#[from] StoreError),
-    /// There was no tokio runtime to be had.
+    /// The tokio runtime could not be built.
     #[error("no threads to run on: {0}")]
     Runtime(io::Error),
-    /// A client was lost.
+    /// A client task panicked.
     #[error("a client of {tenant} ended in a panic: {message}")]
     Client {
-        /// Whose.
+        /// Name of the client's tenant.
         tenant: &'static str,
-        /// What it said.
+        /// Message of the panic.
         message: String,
     },
-    /// The first tenant could not fill the pool.
+    /// The first tenant did not fill the pool in time.
     #[error(
         "{scenario}: after {after:?} {in_flight} requests were in flight and {waiting} waited, where {capacity} fill the pool: \
          is the machine busy?"
     )]
     NotSaturated {
-        /// In which scenario.
+        /// Name of the scenario.
         scenario: &'static str,
-        /// When it was given up.
+        /// Time for which the experiment waited.
         after: Duration,
-        /// How many were in flight.
+        /// Requests in flight when the experiment gave up.
         in_flight: u64,
-        /// How many waited.
+        /// Requests that were queued when the experiment gave up.
         waiting: u64,
-        /// How many may be in flight.
+        /// Requests in flight that would have filled the pool.
         capacity: u64,
     },
-    /// It took too long.
+    /// A tenant got too few answers in the allowed time.
     #[error(
         "{scenario}: after {after:?} {tenant} had {ended} answers, where {needed} are needed: is the machine busy?"
     )]
     TooSlow {
-        /// In which scenario.
+        /// Name of the scenario.
         scenario: &'static str,
-        /// When it was given up.
+        /// Time for which the experiment waited.
         after: Duration,
-        /// Who was behind.
+        /// Name of the tenant with the fewest answers.
         tenant: &'static str,
-        /// How many it had.
+        /// Answers that this tenant got.
         ended: u64,
-        /// How many it should have had.
+        /// Answers that this tenant should have got.
         needed: u64,
     },
 }

@@ -1,105 +1,109 @@
-//! What an experiment leaves behind: three accounts of the same requests, kept by three parties.
+//! Evidence of an experiment. The journal, the ledger and the clients each keep an account of the
+//! same requests.
 
 use fairgate_core::snapshot::Snapshot;
 use fairgate_sim::AccountCounts;
-use fairgate_store::{Attempt, BudgetLeft, UsageRow};
+use fairgate_store::{AttemptRow, BudgetBalance, UsageRow};
 
-/// Everything that is judged. Plain data: whoever doubts a bar can doctor it and see the bar fail.
+/// All input of the judge. It is plain data, so that a test can falsify it and check that the judge
+/// notices.
 #[derive(Clone, Debug, Default)]
-pub struct Evidence {
-    /// The journal's files, oldest first.
+pub struct ExperimentEvidence {
+    /// Files of the journal, oldest first.
     pub journal: Vec<JournalFile>,
-    /// The gateway's own pool when all was over.
-    pub last: Option<Snapshot>,
-    /// What the database has.
-    pub ledger: Ledger,
-    /// What the clients saw, one for each request that they sent.
-    pub sightings: Vec<Sighting>,
-    /// How things stood in the end.
-    pub aftermath: Aftermath,
-    /// What the provider has let through and refused, where there is one.
-    pub provider: Option<Provider>,
-    /// All that concerns the second pool, where there is one; its provider is told of above.
-    pub second: Option<Box<Evidence>>,
+    /// Snapshot of the gateway's pool after the last request.
+    pub last_snapshot: Option<Snapshot>,
+    /// Rows, sums and budgets from the gateway's database.
+    pub ledger: LedgerEvidence,
+    /// Results that the clients saw, one for each request sent.
+    pub results: Vec<ClientResult>,
+    /// Counters of the gateway after the last request.
+    pub final_counters: FinalCounters,
+    /// Counters that the simulated provider kept, if the scenario has one.
+    pub provider: Option<ProviderCounts>,
+    /// Evidence of the second pool, if the scenario has one. Both pools share one provider, whose
+    /// counters are only in the first pool's evidence.
+    pub second: Option<Box<ExperimentEvidence>>,
 }
 
-/// What a provider has counted by itself.
+/// Counters of requests that a simulated provider kept itself.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Provider {
-    /// Until all tenants were there.
+pub struct ProviderCounts {
+    /// Counts from the beginning up to the join, the moment at which all tenants send requests.
     pub at_join: AccountCounts,
-    /// In all.
+    /// Counts of the whole experiment.
     pub in_all: AccountCounts,
 }
 
 /// One file of the journal.
 #[derive(Clone, Debug)]
 pub struct JournalFile {
-    /// Its name.
+    /// Name of the file. Files in the order of their names are in the order of their age.
     pub name: String,
-    /// Its bytes.
+    /// Contents of the file.
     pub bytes: Vec<u8>,
 }
 
-/// What the database has.
+/// Rows, sums and budgets that the database has after the experiment.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
-    /// Every row.
-    pub rows: Vec<Attempt>,
-    /// The sums of the rows of each tenant, by outcome, as the store itself adds them up.
+pub struct LedgerEvidence {
+    /// All rows of the scenario's tenants. Attempts that were followed by a retry have rows too.
+    pub rows: Vec<AttemptRow>,
+    /// Usage of each tenant by outcome, in the store's own sums.
     pub sums: Vec<(String, Vec<UsageRow>)>,
-    /// How the tenants' budgets stand.
-    pub budgets: Vec<(String, Vec<BudgetLeft>)>,
-    /// How many reservations were found when the database was opened again.
+    /// Budgets of each tenant, with their balances.
+    pub budgets: Vec<(String, Vec<BudgetBalance>)>,
+    /// Number of reservations that were still open when the database was opened again after the
+    /// experiment.
     pub reservations_left: u64,
 }
 
-/// What a client saw of one request.
+/// Result of one request, as its client saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sighting {
-    /// Its tenant's place in the scenario.
+pub struct ClientResult {
+    /// Index of the tenant in the scenario.
     pub tenant: usize,
-    /// The request's id, where the answer had one.
+    /// Id of the request; `None` if no response with an id arrived.
     pub request: Option<String>,
-    /// How it ended.
-    pub end: Seen,
+    /// Result of the request.
+    pub end: AnswerEnd,
 }
 
-/// How a request ended, as its client sees it.
+/// End of a request, as its client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
-    /// The whole answer came, with its usage.
+pub enum AnswerEnd {
+    /// The whole answer arrived, including the usage.
     Completed {
-        /// Input tokens.
+        /// Input tokens, as the answer's usage states them.
         input: u64,
-        /// Output tokens.
+        /// Output tokens, as the answer's usage states them.
         output: u64,
     },
-    /// The client left on purpose, in the middle of the answer.
+    /// The client left on purpose before the end of the answer.
     Left,
-    /// The answer had begun and broke off.
+    /// The answer began but broke off before its end.
     Broken {
-        /// How that showed.
+        /// Description of the failure.
         how: String,
     },
-    /// There was no answer, or it was an error.
+    /// No answer arrived, or the response was an error.
     Failed {
-        /// The status, where there was one.
+        /// HTTP status, if a response arrived.
         status: Option<u16>,
-        /// What was said.
+        /// Error code of the response, or a description of the failure.
         how: String,
     },
 }
 
-/// How things stood when all clients had finished.
+/// Counters of the gateway after all clients had finished. All should be 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Aftermath {
-    /// How many requests were in flight.
+pub struct FinalCounters {
+    /// Requests that were still in flight.
     pub in_flight: u64,
-    /// How many waited.
+    /// Requests that were still queued.
     pub waiting: u64,
-    /// How many permits had not ended when the gateway was drained.
+    /// Permits that had not been given back when the gateway was drained.
     pub still_in_flight: u64,
-    /// How many events are in no journal.
+    /// Events that could not be written to the journal.
     pub events_lost: u64,
 }

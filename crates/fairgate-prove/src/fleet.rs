@@ -1,10 +1,10 @@
-//! The fleet, proven: projects with weights, agents that call the gateway with their task keys, one that dies and one that
-//! lies about its tokens. What the agents counted themselves is one account, the ledger another, the fleet's own view the
-//! third.
+//! The fleet experiment: projects with weights, and agents that call the gateway with their task
+//! keys. One agent dies and one lies about its tokens. Three accounts are compared: the agents' own
+//! counts, the ledger and the fleet's view.
 
 mod agent;
 mod api;
-mod judged;
+mod judge;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,64 +14,66 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::error::ProveError;
-use crate::evidence::Ledger;
-use crate::folder::Folder;
-use crate::report::{Point, Report};
-use crate::scenario::{Fleet, Scenario};
-use crate::world::World;
-use agent::{Agent, Manner, Work};
-use api::Api;
+use crate::evidence::LedgerEvidence;
+use crate::folder::ExperimentFolder;
+use crate::report::{ProveReport, TokensPoint};
+use crate::scenario::{FleetPlan, Scenario};
+use crate::servers::ExperimentServers;
+use agent::{AgentBehaviour, AgentWork, ProveAgent};
+use api::GatewayApiClient;
 
-/// How often it is looked at.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which the progress of the agents is sampled.
+const FLEET_SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What all agents share: how far they are, by project.
+/// Progress of all agents together, and the signal for them to stop.
 #[derive(Debug, Default)]
-struct Tally {
+struct FleetProgress {
     completed: AtomicU64,
     tokens: [AtomicU64; 2],
     stop: AtomicBool,
 }
 
-/// Everything that is left of a fleet's day.
-struct Evidence {
-    work: Vec<Work>,
-    /// The zombie's last call: what it was answered.
-    zombie: Option<String>,
+/// All input of the fleet's judge.
+struct FleetEvidence {
+    work: Vec<AgentWork>,
+    /// Status and code of the response to a request with the dead agent's task key; `None` if no
+    /// agent died.
+    lost_key_response: Option<String>,
     tasks: Vec<serde_json::Value>,
     view: serde_json::Value,
     workspaces_held: u64,
-    rounds: Rounds,
-    points: Vec<Point>,
-    ledger: Ledger,
+    rounds: ReplayedRounds,
+    points: Vec<TokensPoint>,
+    ledger: LedgerEvidence,
 }
 
-/// The journal of rounds, decided again.
+/// Number of rounds in the fleet's journal, and number of those that gave the same decision when
+/// computed again.
 #[derive(Debug, Default)]
-struct Rounds {
+struct ReplayedRounds {
     all: u64,
     same: u64,
 }
 
-/// Runs a fleet's day and judges it.
+/// Runs the fleet scenario and judges the evidence.
 pub(crate) async fn run(
     scenario: &Scenario,
-    plan: &Fleet,
-    folder: &Folder,
-) -> Result<Report, ProveError> {
-    let world = World::start(scenario, folder.path()).await?;
-    let api = Api::new(world.address(), world.admin_token().to_owned());
+    plan: &FleetPlan,
+    folder: &ExperimentFolder,
+) -> Result<ProveReport, ProveError> {
+    let world = ExperimentServers::start(scenario, folder.path()).await?;
+    let api = GatewayApiClient::new(world.address(), world.admin_token().to_owned());
     prepare(&api, scenario, plan).await?;
-    let tally = Arc::new(Tally::default());
+    let tally = Arc::new(FleetProgress::default());
     let projects: Vec<&'static str> = scenario.tenants.iter().map(|it| it.name).collect();
     let mut agents = JoinSet::new();
-    let mut manners = vec![Manner::Honest; plan.agents];
-    manners.extend([Manner::Lies, Manner::Dies { after: plan.completed_min / 4 }]);
+    let mut manners = vec![AgentBehaviour::Honest; plan.agents];
+    manners.extend([AgentBehaviour::Lies, AgentBehaviour::Dies { after: plan.completed_min / 4 }]);
     for (number, manner) in manners.into_iter().enumerate() {
         let id = format!("agent-{number}");
         let made = api.admin_post("/api/v1/agents", &serde_json::json!({"id": id})).await?;
         let token = made["token"].as_str().unwrap_or_default().to_owned();
-        let agent = Agent {
+        let agent = ProveAgent {
             api: api.clone(),
             id,
             token,
@@ -88,7 +90,7 @@ pub(crate) async fn run(
     while let Some(done) = agents.join_next().await {
         work.push(done.map_err(|error| failed(&error.to_string()))??);
     }
-    let zombie = zombie(&api, &work).await?;
+    let zombie = call_with_lost_key(&api, &work).await?;
     let tasks = tasks(&api).await?;
     let view = api.admin_get("/api/v1/fleet").await?;
     let held = api.admin_get("/api/v1/workspaces").await?;
@@ -97,12 +99,25 @@ pub(crate) async fn run(
     });
     let ledger = world.finish_fleet().await?;
     let rounds = rounds(folder)?;
-    let evidence = Evidence { work, zombie, tasks, view, workspaces_held, rounds, points, ledger };
-    Ok(judged::judge(scenario, plan, &evidence))
+    let evidence = FleetEvidence {
+        work,
+        lost_key_response: zombie,
+        tasks,
+        view,
+        workspaces_held,
+        rounds,
+        points,
+        ledger,
+    };
+    Ok(judge::judge(scenario, plan, &evidence))
 }
 
-/// Projects and their tasks.
-async fn prepare(api: &Api, scenario: &Scenario, plan: &Fleet) -> Result<(), ProveError> {
+/// Creates the scenario's projects, with their tasks, through the admin API.
+async fn prepare(
+    api: &GatewayApiClient,
+    scenario: &Scenario,
+    plan: &FleetPlan,
+) -> Result<(), ProveError> {
     for project in &scenario.tenants {
         let made = serde_json::json!({
             "id": project.name,
@@ -124,8 +139,12 @@ async fn prepare(api: &Api, scenario: &Scenario, plan: &Fleet) -> Result<(), Pro
     Ok(())
 }
 
-/// Looks on until enough is done.
-async fn watch(scenario: &Scenario, plan: &Fleet, tally: &Tally) -> Result<Vec<Point>, ProveError> {
+/// Samples the progress until enough tasks are completed, or fails after the plan's time limit.
+async fn watch(
+    scenario: &Scenario,
+    plan: &FleetPlan,
+    tally: &FleetProgress,
+) -> Result<Vec<TokensPoint>, ProveError> {
     let began = Instant::now();
     let mut points = Vec::new();
     loop {
@@ -136,7 +155,7 @@ async fn watch(scenario: &Scenario, plan: &Fleet, tally: &Tally) -> Result<Vec<P
         #[allow(clippy::cast_precision_loss, reason = "for drawing")]
         let ideal = |weight: u64| sum as f64 * weight as f64 / weights as f64;
         let ideals = scenario.tenants.iter().map(|it| ideal(it.weight)).collect();
-        points.push(Point {
+        points.push(TokensPoint {
             at_ms: began.elapsed().as_secs_f64() * 1e3,
             tokens,
             ideal_tokens: Some(ideals),
@@ -156,20 +175,24 @@ async fn watch(scenario: &Scenario, plan: &Fleet, tally: &Tally) -> Result<Vec<P
                 needed: plan.completed_min,
             });
         }
-        sleep(LOOK).await;
+        sleep(FLEET_SAMPLE_INTERVAL).await;
     }
 }
 
-/// The agent that died tries to spend with the key of the task that it lost.
-async fn zombie(api: &Api, work: &[Work]) -> Result<Option<String>, ProveError> {
+/// Sends a request with the key of the task that the dead agent lost, and returns the status and
+/// code of the response. `None` if no agent died.
+async fn call_with_lost_key(
+    api: &GatewayApiClient,
+    work: &[AgentWork],
+) -> Result<Option<String>, ProveError> {
     let Some(key) = work.iter().find_map(|work| work.left_with.clone()) else { return Ok(None) };
     let (status, answer) = api.chat(&key, "[sim:tokens=4] am I still there?", 8).await?;
     let code = answer["error"]["code"].as_str().unwrap_or_default();
     Ok(Some(format!("{status} {code}")))
 }
 
-/// All tasks with their history.
-async fn tasks(api: &Api) -> Result<Vec<serde_json::Value>, ProveError> {
+/// Lists all tasks of the fleet with their history.
+async fn tasks(api: &GatewayApiClient) -> Result<Vec<serde_json::Value>, ProveError> {
     let mut all = Vec::new();
     let mut after = String::new();
     loop {
@@ -185,16 +208,17 @@ async fn tasks(api: &Api) -> Result<Vec<serde_json::Value>, ProveError> {
     }
 }
 
-/// Decides every journaled call again.
-fn rounds(folder: &Folder) -> Result<Rounds, ProveError> {
+/// Computes every round in the fleet's journal again, and counts the rounds that give the same
+/// decision.
+fn rounds(folder: &ExperimentFolder) -> Result<ReplayedRounds, ProveError> {
     let place = folder.path().join("fleet");
     let bad = |source| ProveError::File { path: place.clone(), source };
-    let mut rounds = Rounds::default();
+    let mut rounds = ReplayedRounds::default();
     for entry in std::fs::read_dir(&place).map_err(bad)? {
         let text = std::fs::read_to_string(entry.map_err(bad)?.path()).map_err(bad)?;
         for line in text.lines() {
             rounds.all += 1;
-            rounds.same += u64::from(judged::is_reproduced(line));
+            rounds.same += u64::from(judge::is_reproduced(line));
         }
     }
     Ok(rounds)

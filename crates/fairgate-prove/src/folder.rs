@@ -1,4 +1,4 @@
-//! A folder for one experiment.
+//! The data folder of one experiment.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,15 +6,17 @@ use std::{env, fs, process};
 
 use crate::error::ProveError;
 
-/// Where the gateway of one experiment keeps its data. Gone with this, unless it was asked for by name.
+/// Folder in which the gateway of one experiment keeps its data. A temporary folder is removed on
+/// drop; one that the user chose is kept.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct ExperimentFolder {
     path: PathBuf,
     keep: bool,
 }
 
-impl Folder {
-    /// A folder named after the scenario in `kept`, or a new one among the system's temporary files.
+impl ExperimentFolder {
+    /// Creates a folder that is named after the scenario inside `kept`. If `kept` is `None`,
+    /// creates a temporary folder.
     pub(crate) fn make(kept: Option<&Path>, scenario: &str) -> Result<Self, ProveError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let path = match kept {
@@ -28,7 +30,8 @@ impl Folder {
             fs::create_dir_all(parent)
                 .map_err(|source| ProveError::File { path: parent.to_owned(), source })?;
         }
-        // What is there already is of another experiment, and would be taken for this one's.
+        // Fails if the folder exists: its data belongs to another experiment and would be judged as
+        // part of this one.
         fs::create_dir(&path).map_err(|source| ProveError::File { path: path.clone(), source })?;
         Ok(Self { path, keep: kept.is_some() })
     }
@@ -38,10 +41,10 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for ExperimentFolder {
     fn drop(&mut self) {
         if !self.keep {
-            // What cannot be removed is left to the system, which clears such files.
+            // A folder that cannot be removed is left to the system, which clears temporary files.
             let _ = fs::remove_dir_all(&self.path);
         }
     }
@@ -53,12 +56,12 @@ mod tests {
 
     #[test]
     fn what_was_not_asked_for_is_removed_and_what_was_is_kept() {
-        let temporary = Folder::make(None, "a").unwrap();
+        let temporary = ExperimentFolder::make(None, "a").unwrap();
         let path = temporary.path().to_owned();
         assert!(path.is_dir());
-        let kept = Folder::make(Some(&path), "a").unwrap().path().to_owned();
+        let kept = ExperimentFolder::make(Some(&path), "a").unwrap().path().to_owned();
         assert!(kept.is_dir(), "it was asked for");
-        let again = Folder::make(Some(&path), "a").unwrap_err();
+        let again = ExperimentFolder::make(Some(&path), "a").unwrap_err();
         assert!(again.to_string().starts_with(&kept.display().to_string()), "{again}");
         drop(temporary);
         assert!(!path.exists());

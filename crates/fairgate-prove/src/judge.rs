@@ -1,70 +1,84 @@
-//! The judge: one function a bar. Each compares accounts that different parties kept, and says by how much they differ.
+//! The judge, with one function per bar. Each function compares accounts that were kept
+//! independently of each other, and reports the difference.
 
-mod books;
 mod classes;
+mod deadlines;
 mod fairness;
 mod harm;
-mod late;
+mod ledger;
 mod order;
 mod quota;
+mod strict_priority;
+mod wait_ticks;
 
 use fairgate_core::units::Micros;
 
-use crate::evidence::{Evidence, Seen, Sighting};
-use crate::replay::{Replay, replay};
-use crate::report::{Bar, Course, Point, Report, TenantReport};
-use crate::scenario::{Harm, Policy, Scenario};
-use crate::service::{self, Service};
-use crate::slots::{self, Slots};
+pub(crate) use self::deadlines::DEADLINE_PASSED;
 
-/// How far from its ideal a tenant may be in the end, in percent of the ideal.
+use crate::evidence::{AnswerEnd, ClientResult, ExperimentEvidence};
+use crate::replay::{ReplayedJournal, replay};
+use crate::report::{ProveBar, ProveReport, TenantReport, TokensOverTime, TokensPoint};
+use crate::scenario::{AttackComparison, Scenario, ScenarioPolicy};
+use crate::service::{self, MeasuredService};
+use crate::slots::{self, SlotMeasurement};
+
+/// Greatest difference between the tokens that a tenant got and its ideal, in percent of the ideal,
+/// at the end of the measured window.
 pub const SHARE_PERCENT: u32 = 3;
 
-/// Everything that a bar may look at.
-pub(crate) struct Case<'a> {
+/// Evidence of one pool, with the replay and the measurements that the bars are computed from.
+pub(crate) struct JudgedCase<'a> {
     scenario: &'a Scenario,
-    evidence: &'a Evidence,
-    replay: Replay,
-    service: Service,
-    slots: Option<Slots>,
+    evidence: &'a ExperimentEvidence,
+    replay: ReplayedJournal,
+    service: MeasuredService,
+    slots: Option<SlotMeasurement>,
 }
 
-impl<'a> Case<'a> {
-    fn new(scenario: &'a Scenario, evidence: &'a Evidence) -> Self {
-        let replay =
-            replay(&evidence.journal, evidence.last.as_ref(), |name| scenario.tenant(name));
+impl<'a> JudgedCase<'a> {
+    fn new(scenario: &'a Scenario, evidence: &'a ExperimentEvidence) -> Self {
+        let replay = replay(&evidence.journal, evidence.last_snapshot.as_ref(), |name| {
+            scenario.tenant(name)
+        });
         let service = service::measure(scenario, &replay);
-        let slots = scenario.policy.is_partition().then(|| slots::measure(scenario, &service));
+        let slots = slots::due(scenario).map(|due| slots::measure(scenario, &service, due));
         Self { scenario, evidence, replay, service, slots }
     }
 }
 
-/// Judges what an experiment left behind.
-pub fn judge(scenario: &Scenario, evidence: &Evidence) -> Report {
-    let second = evidence.second.as_ref().map(|second| Case::new(scenario, second));
-    report(&Case::new(scenario, evidence), second.as_ref(), None)
+/// Judges the evidence of an experiment and returns the report.
+pub fn judge(scenario: &Scenario, evidence: &ExperimentEvidence) -> ProveReport {
+    let second = evidence.second.as_ref().map(|second| JudgedCase::new(scenario, second));
+    report(&JudgedCase::new(scenario, evidence), second.as_ref(), None)
 }
 
-/// Judges an attack beside the same experiment without it.
+/// Judges an experiment with an attack by comparing its evidence with that of the run without the
+/// attack, `honest`.
 pub fn judge_harm(
     scenario: &Scenario,
-    harm: &Harm,
-    evidence: &Evidence,
-    honest: &Evidence,
-) -> Report {
-    let honest = Case::new(&harm.honest, honest);
-    report(&Case::new(scenario, evidence), None, Some((harm, &honest)))
+    harm: &AttackComparison,
+    evidence: &ExperimentEvidence,
+    honest: &ExperimentEvidence,
+) -> ProveReport {
+    let honest = JudgedCase::new(&harm.honest, honest);
+    report(&JudgedCase::new(scenario, evidence), None, Some((harm, &honest)))
 }
 
-/// `second`: the case of the second pool. The table and the picture are of the first.
-fn report(case: &Case<'_>, second: Option<&Case<'_>>, harm: Option<(&Harm, &Case<'_>)>) -> Report {
+/// Builds the report. `second` is the second pool, if there is one; its bars are merged into those
+/// of the first, but the table and the picture show only the first pool.
+fn report(
+    case: &JudgedCase<'_>,
+    second: Option<&JudgedCase<'_>>,
+    harm: Option<(&AttackComparison, &JudgedCase<'_>)>,
+) -> ProveReport {
     let scenario = case.scenario;
     let overlap = case.service.window.map_or(0, |(from, until)| until.0 - from.0);
-    Report {
+    ProveReport {
         scenario: scenario.name,
         title: scenario.title,
         capacity: scenario.capacity,
         partition: scenario.policy.is_partition(),
+        by_slots: case.slots.is_some(),
         overlap_ms: millis(Micros(overlap)),
         journal_events: case.replay.events,
         journal_files: case.evidence.journal.len(),
@@ -74,7 +88,11 @@ fn report(case: &Case<'_>, second: Option<&Case<'_>>, harm: Option<(&Harm, &Case
     }
 }
 
-fn bars(case: &Case<'_>, second: Option<&Case<'_>>, harm: Option<(&Harm, &Case<'_>)>) -> Vec<Bar> {
+fn bars(
+    case: &JudgedCase<'_>,
+    second: Option<&JudgedCase<'_>>,
+    harm: Option<(&AttackComparison, &JudgedCase<'_>)>,
+) -> Vec<ProveBar> {
     let mut bars = of_both(service_bars, case, second);
     if let Some((harm, honest)) = harm {
         bars.push(order::no_errors(honest).renamed("no errors without it"));
@@ -90,12 +108,13 @@ fn bars(case: &Case<'_>, second: Option<&Case<'_>>, harm: Option<(&Harm, &Case<'
     bars
 }
 
-/// The same bars of one pool or of two, each named once.
+/// Computes bars for the first pool and for the second, if there is one, and merges bars of the
+/// same name.
 fn of_both(
-    bars: impl Fn(&Case<'_>) -> Vec<Bar>,
-    case: &Case<'_>,
-    second: Option<&Case<'_>>,
-) -> Vec<Bar> {
+    bars: impl Fn(&JudgedCase<'_>) -> Vec<ProveBar>,
+    case: &JudgedCase<'_>,
+    second: Option<&JudgedCase<'_>>,
+) -> Vec<ProveBar> {
     let first = bars(case);
     match second.map(bars) {
         None => first,
@@ -105,15 +124,27 @@ fn of_both(
     }
 }
 
-/// How a pool served its tenants.
-fn service_bars(case: &Case<'_>) -> Vec<Bar> {
+/// Returns the bars about the service that a pool gave its tenants.
+fn service_bars(case: &JudgedCase<'_>) -> Vec<ProveBar> {
+    if case.scenario.policy == ScenarioPolicy::Edf {
+        return vec![order::replayed(case), deadlines::kept(case), deadlines::earliest_first(case)];
+    }
     let mut bars = vec![order::replayed(case), fairness::backlogged(case)];
     match (&case.slots, case.scenario.policy) {
-        (Some(slots), _) => bars.push(fairness::slots_held(case, slots)),
-        (None, Policy::Load { ticks_max }) => bars.push(late::late_first(case, ticks_max)),
-        (None, Policy::Drr) => {}
-        (None, Policy::Share { .. } | Policy::ShareClasses) => bars.extend(by_score(case)),
-        (None, Policy::Classes { .. }) => {
+        (Some(slots), policy) => {
+            if let ScenarioPolicy::Bands { caps } = policy {
+                bars.extend([strict_priority::in_order(case, caps), classes::own_class(case)]);
+            }
+            bars.push(fairness::slots_held(case, slots));
+        }
+        (None, ScenarioPolicy::Load { ticks_max }) => {
+            bars.push(wait_ticks::late_first(case, ticks_max))
+        }
+        (None, ScenarioPolicy::Drr | ScenarioPolicy::Bands { .. } | ScenarioPolicy::Edf) => {}
+        (None, ScenarioPolicy::Share { .. } | ScenarioPolicy::ShareClasses) => {
+            bars.extend(by_score(case))
+        }
+        (None, ScenarioPolicy::Classes { .. }) => {
             bars.extend(by_score(case));
             bars.extend([classes::by_quanta(case), classes::own_class(case)]);
         }
@@ -121,22 +152,22 @@ fn service_bars(case: &Case<'_>) -> Vec<Bar> {
     bars
 }
 
-/// What the share score promises.
-fn by_score(case: &Case<'_>) -> [Bar; 3] {
+/// Returns the bars for the guarantees of the share node's score.
+fn by_score(case: &JudgedCase<'_>) -> [ProveBar; 3] {
     [fairness::within_bound(case), fairness::within_share(case), fairness::no_long_gap(case)]
 }
 
-/// What was written down about it, and what is left of it.
-fn account_bars(case: &Case<'_>) -> Vec<Bar> {
+/// Returns the bars about the ledger, about errors, and about requests left over at the end.
+fn account_bars(case: &JudgedCase<'_>) -> Vec<ProveBar> {
     vec![
-        books::rows_match(case),
-        books::tokens_match(case),
+        ledger::rows_match(case),
+        ledger::tokens_match(case),
         order::no_errors(case),
         order::nothing_left(case),
     ]
 }
 
-fn tenant(case: &Case<'_>, i: usize) -> TenantReport {
+fn tenant(case: &JudgedCase<'_>, i: usize) -> TenantReport {
     let tenant = &case.scenario.tenants[i];
     let flow = &case.service.flows[i];
     let weights = case.scenario.weights() as f64;
@@ -153,8 +184,8 @@ fn tenant(case: &Case<'_>, i: usize) -> TenantReport {
             (percent(tenant.weight as f64, weights), percent(flow.got as f64, all as f64))
         }
     };
-    let sightings = || case.sightings(i);
-    let count = |kind: fn(&Seen) -> bool| sightings().filter(|s| kind(&s.end)).count() as u64;
+    let sightings = || case.client_results(i);
+    let count = |kind: fn(&AnswerEnd) -> bool| sightings().filter(|s| kind(&s.end)).count() as u64;
     let by_score = case.slots.is_none() && case.scenario.policy.shares_tokens();
     TenantReport {
         name: tenant.name,
@@ -175,21 +206,21 @@ fn tenant(case: &Case<'_>, i: usize) -> TenantReport {
         wait_p99_ms: quantile(&flow.waits, 99),
         grants: flow.grants,
         requests: sightings().count() as u64,
-        completed: count(|seen| matches!(seen, Seen::Completed { .. })),
-        left: count(|seen| matches!(seen, Seen::Left)),
-        failed: count(|seen| matches!(seen, Seen::Broken { .. } | Seen::Failed { .. })),
+        completed: count(|seen| matches!(seen, AnswerEnd::Completed { .. })),
+        left: count(|seen| matches!(seen, AnswerEnd::Left)),
+        failed: count(|seen| matches!(seen, AnswerEnd::Broken { .. } | AnswerEnd::Failed { .. })),
         rows: case.final_rows(i).count() as u64,
     }
 }
 
-impl Case<'_> {
-    /// What the clients of a tenant saw.
-    fn sightings(&self, tenant: usize) -> impl Iterator<Item = &Sighting> {
-        self.evidence.sightings.iter().filter(move |sighting| sighting.tenant == tenant)
+impl JudgedCase<'_> {
+    /// Iterates over the results that the clients of a tenant saw.
+    fn client_results(&self, tenant: usize) -> impl Iterator<Item = &ClientResult> {
+        self.evidence.results.iter().filter(move |sighting| sighting.tenant == tenant)
     }
 
-    /// The final rows of a tenant.
-    fn final_rows(&self, tenant: usize) -> impl Iterator<Item = &fairgate_store::Attempt> {
+    /// Iterates over the final rows of a tenant.
+    fn final_rows(&self, tenant: usize) -> impl Iterator<Item = &fairgate_store::AttemptRow> {
         let name = self.scenario.tenants[tenant].name;
         self.evidence.ledger.rows.iter().filter(move |row| row.last && row.tenant == name)
     }
@@ -199,13 +230,14 @@ impl Case<'_> {
     }
 }
 
-/// At most this many points are drawn.
+/// Greatest number of points per curve in the picture.
 const POINTS_MAX: u64 = 480;
 
-/// The last moment of each of many equal spans.
-fn course(service: &Service) -> Course {
+/// Thins out the course of the measured service. Divides the time into [`POINTS_MAX`] equal spans
+/// and keeps the last moment of each.
+fn course(service: &MeasuredService) -> TokensOverTime {
     let (Some(first), Some(last)) = (service.course.first(), service.course.last()) else {
-        return Course::default();
+        return TokensOverTime::default();
     };
     let start = first.at.0;
     let since = |at: Micros| millis(Micros(at.0.saturating_sub(start)));
@@ -213,7 +245,7 @@ fn course(service: &Service) -> Course {
     let (join, end) = service.window.unwrap_or((last.at, last.at));
     let at_join = service.course.iter().rfind(|moment| moment.at <= join).unwrap_or(first);
     let weights = service.weights as f64;
-    let mut points: Vec<(u64, Point)> = Vec::new();
+    let mut points: Vec<(u64, TokensPoint)> = Vec::new();
     for moment in &service.course {
         let bucket = (moment.at.0 - start) / span;
         if points.last().is_some_and(|(last, _)| *last == bucket) {
@@ -226,7 +258,7 @@ fn course(service: &Service) -> Course {
         let bound = moment.bound_times_weights.as_ref();
         points.push((
             bucket,
-            Point {
+            TokensPoint {
                 at_ms: since(moment.at),
                 tokens: moment.used.iter().map(|u| u64::try_from(*u).unwrap_or_default()).collect(),
                 ideal_tokens: ideal,
@@ -236,10 +268,11 @@ fn course(service: &Service) -> Course {
         ));
     }
     let points = points.into_iter().map(|(_, point)| point).collect();
-    Course { join_ms: since(join), end_ms: since(end), points }
+    TokensOverTime { join_ms: since(join), end_ms: since(end), points }
 }
 
-/// The wait that so many in a hundred did not exceed, in milliseconds.
+/// Returns the wait that `percent` percent of the grants did not exceed, in milliseconds; 0 without
+/// grants.
 fn quantile(waits: &[Micros], percent: usize) -> f64 {
     let mut sorted = waits.to_vec();
     sorted.sort_unstable();

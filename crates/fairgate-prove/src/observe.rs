@@ -1,116 +1,126 @@
-//! Who watches while an experiment runs.
+//! Observers of a running experiment: a silent one, one that writes lines, and one that shows a
+//! progress bar.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::report::Report;
-use crate::scenario::{Joins, Scenario};
+use crate::report::ProveReport;
+use crate::scenario::{JoinTime, Scenario};
 
-/// Is told how an experiment goes on.
-pub trait Observer {
-    /// It has got to another part of it.
-    fn phase(&mut self, scenario: &Scenario, phase: Phase, sample: &Sample);
+/// Receives the progress of an experiment.
+pub trait ExperimentObserver {
+    /// Called when the experiment enters another phase.
+    fn phase(&mut self, scenario: &Scenario, phase: ExperimentPhase, sample: &ProgressSample);
 
-    /// How it stands, some times a second.
-    fn sampled(&mut self, scenario: &Scenario, sample: &Sample);
+    /// Called with the current counters, several times a second.
+    fn sampled(&mut self, scenario: &Scenario, sample: &ProgressSample);
 
-    /// It was judged.
-    fn judged(&mut self, report: &Report);
+    /// Called once with the finished report.
+    fn judged(&mut self, report: &ProveReport);
 }
 
-/// A part of an experiment.
+/// One phase of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// The first tenant floods.
+pub enum ExperimentPhase {
+    /// The first tenant floods the pool alone.
     Alone,
-    /// The others are there too.
+    /// The other tenants have joined.
     Overlap,
     /// A worker has died.
     WorkerDied,
-    /// It is back.
+    /// The worker is back.
     WorkerBack,
-    /// Nobody asks any more; what waits and what is in flight is finished.
+    /// No client sends any more; queued requests and those in flight are finished.
     Finish,
 }
 
-/// How an experiment stands.
+/// Counters of a running experiment.
 #[derive(Clone, Debug, Default)]
-pub struct Sample {
-    /// Since the first request.
+pub struct ProgressSample {
+    /// Time since the first request.
     pub elapsed: Duration,
-    /// How much of it is done, in thousandths.
+    /// Progress of the current phase, in thousandths of its planned length.
     pub done_milli: u64,
-    /// How many requests are in flight.
+    /// Requests in flight, over all pools.
     pub in_flight: u64,
-    /// How many wait.
+    /// Requests that are queued, over all pools.
     pub waiting: u64,
-    /// Answers so far, by tenant.
+    /// Number of answers received so far, by tenant.
     pub ended: Vec<u64>,
 }
 
-/// Nobody watches.
+/// Observer that prints nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Nobody;
+pub struct SilentObserver;
 
-impl Observer for Nobody {
-    fn phase(&mut self, _: &Scenario, _: Phase, _: &Sample) {}
-    fn sampled(&mut self, _: &Scenario, _: &Sample) {}
-    fn judged(&mut self, _: &Report) {}
+impl ExperimentObserver for SilentObserver {
+    fn phase(&mut self, _: &Scenario, _: ExperimentPhase, _: &ProgressSample) {}
+    fn sampled(&mut self, _: &Scenario, _: &ProgressSample) {}
+    fn judged(&mut self, _: &ProveReport) {}
 }
 
-/// A line for each phase, for where there is no terminal.
+/// Observer that writes one line for each phase, for output that is not a terminal.
 #[derive(Debug)]
-pub struct Lines<W>(pub W);
+pub struct LineObserver<W>(pub W);
 
-impl<W: Write> Observer for Lines<W> {
-    fn phase(&mut self, scenario: &Scenario, phase: Phase, sample: &Sample) {
-        // Where nobody listens any more, the experiment still goes on.
+impl<W: Write> ExperimentObserver for LineObserver<W> {
+    fn phase(&mut self, scenario: &Scenario, phase: ExperimentPhase, sample: &ProgressSample) {
+        // The experiment continues even if its output is closed.
         let _ = writeln!(
             self.0,
             "{}: {:.2} s: {}",
             scenario.name,
             sample.elapsed.as_secs_f64(),
-            told(scenario, phase, sample)
+            describe_phase(scenario, phase, sample)
         );
     }
 
-    fn sampled(&mut self, _: &Scenario, _: &Sample) {}
+    fn sampled(&mut self, _: &Scenario, _: &ProgressSample) {}
 
-    fn judged(&mut self, report: &Report) {
+    fn judged(&mut self, report: &ProveReport) {
         let verdict = if report.passed() { "passed" } else { "FAILED" };
         let _ = writeln!(self.0, "{}: {verdict}", report.scenario);
     }
 }
 
-fn told(scenario: &Scenario, phase: Phase, sample: &Sample) -> String {
+fn describe_phase(scenario: &Scenario, phase: ExperimentPhase, sample: &ProgressSample) -> String {
     let who = |joins| {
         let names = scenario.tenants.iter().filter(|tenant| tenant.joins == joins);
         names.map(|tenant| tenant.name).collect::<Vec<_>>().join(" and ")
     };
     let worker = scenario.outage.map_or("no worker", |outage| outage.worker);
-    let Sample { in_flight, waiting, .. } = sample;
+    let ProgressSample { in_flight, waiting, .. } = sample;
     match phase {
-        Phase::Alone => format!("{} floods", who(Joins::First)),
-        Phase::Overlap => {
-            format!("{in_flight} in flight, {waiting} waiting; enter {}", who(Joins::AtSaturation))
+        ExperimentPhase::Alone => format!("{} floods", who(JoinTime::First)),
+        ExperimentPhase::Overlap => {
+            format!(
+                "{in_flight} in flight, {waiting} waiting; enter {}",
+                who(JoinTime::AtSaturation)
+            )
         }
-        Phase::WorkerDied => format!("{worker} dies with {in_flight} in flight, {waiting} waiting"),
-        Phase::WorkerBack => format!("{worker} is back; {in_flight} in flight, {waiting} waiting"),
-        Phase::Finish => format!("nobody asks any more; {in_flight} in flight, {waiting} waiting"),
+        ExperimentPhase::WorkerDied => {
+            format!("{worker} dies with {in_flight} in flight, {waiting} waiting")
+        }
+        ExperimentPhase::WorkerBack => {
+            format!("{worker} is back; {in_flight} in flight, {waiting} waiting")
+        }
+        ExperimentPhase::Finish => {
+            format!("nobody asks any more; {in_flight} in flight, {waiting} waiting")
+        }
     }
 }
 
-/// A bar on standard error that moves, for terminals.
+/// Observer that shows a moving progress bar on standard error, for terminals.
 #[derive(Debug)]
-pub struct LiveBar {
+pub struct ProgressBarObserver {
     bar: ProgressBar,
     phase: String,
 }
 
-impl LiveBar {
-    /// A bar for one experiment after the other.
+impl ProgressBarObserver {
+    /// Creates an observer with one progress bar, which is used for all experiments in turn.
     pub fn stderr() -> Self {
         let style = ProgressStyle::with_template("{prefix:23} {bar:16} {wide_msg}");
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -119,23 +129,23 @@ impl LiveBar {
     }
 }
 
-impl Drop for LiveBar {
+impl Drop for ProgressBarObserver {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
 }
 
-impl Observer for LiveBar {
-    fn phase(&mut self, scenario: &Scenario, phase: Phase, sample: &Sample) {
+impl ExperimentObserver for ProgressBarObserver {
+    fn phase(&mut self, scenario: &Scenario, phase: ExperimentPhase, sample: &ProgressSample) {
         self.bar.set_prefix(scenario.name);
-        self.phase = told(scenario, phase, sample);
+        self.phase = describe_phase(scenario, phase, sample);
         self.sampled(scenario, sample);
     }
 
-    fn sampled(&mut self, scenario: &Scenario, sample: &Sample) {
+    fn sampled(&mut self, scenario: &Scenario, sample: &ProgressSample) {
         let ended = scenario.tenants.iter().zip(&sample.ended);
         let ended: Vec<String> = ended.map(|(tenant, n)| format!("{} {n}", tenant.name)).collect();
-        let Sample { in_flight, waiting, .. } = sample;
+        let ProgressSample { in_flight, waiting, .. } = sample;
         let seconds = sample.elapsed.as_secs_f64();
         self.bar.set_position(sample.done_milli);
         self.bar.set_message(format!(
@@ -145,16 +155,16 @@ impl Observer for LiveBar {
         ));
     }
 
-    fn judged(&mut self, _: &Report) {
+    fn judged(&mut self, _: &ProveReport) {
         self.bar.set_position(0);
         self.bar.set_message("");
     }
 }
 
-/// The observer for standard error: a bar that moves where it is a terminal, lines where it is not.
-pub fn for_stderr(is_terminal: bool) -> Box<dyn Observer> {
+/// Returns the observer for standard error: a progress bar on a terminal, else lines.
+pub fn for_stderr(is_terminal: bool) -> Box<dyn ExperimentObserver> {
     match is_terminal {
-        true => Box::new(LiveBar::stderr()),
-        false => Box::new(Lines(io::stderr())),
+        true => Box::new(ProgressBarObserver::stderr()),
+        false => Box::new(LineObserver(io::stderr())),
     }
 }

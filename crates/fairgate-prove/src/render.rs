@@ -1,4 +1,4 @@
-//! Reports for people: a table, a plot and the bars as text; a picture as SVG.
+//! Reports for people: as text with a table, a plot and the bars, or as an SVG picture.
 
 mod axis;
 mod canvas;
@@ -8,4 +8,4 @@ mod table;
 mod text;
 
 pub use svg::svg;
-pub use text::{Style, text};
+pub use text::{TextStyle, text};

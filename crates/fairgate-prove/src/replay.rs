@@ -1,7 +1,9 @@
-//! The journal, replayed: what each request asked for, when it was granted and what it used.
+//! Replay of the journal, which gives the submit, grant and usage of each request.
 //!
-//! Nothing of what the gateway says about itself is used here. The core is run again on the journal's events, and each
-//! file must end in the very state with which the next one begins; the last, in the state that the gateway's pool was in.
+//! Decisions that the gateway reports are not used here; instead, the core runs again on the
+//! journal's events. At the end of each journal file, the replayed state must equal the snapshot
+//! with which the next file begins. At the end of the last file, it must equal the final snapshot
+//! of the gateway's pool.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,122 +14,135 @@ use fairgate_core::decision::{Decision, Grant};
 use fairgate_core::event::{Event, Submit};
 use fairgate_core::snapshot::Snapshot;
 use fairgate_core::units::Micros;
-use fairgate_journal::{JournalError, Reader, Start};
+use fairgate_journal::{JournalError, JournalReader, JournalStart};
 
 use crate::evidence::JournalFile;
 
-/// What a journal says.
+/// Requests, steps and differences that the replay of a journal found.
 #[derive(Debug, Default)]
-pub(crate) struct Replay {
-    /// What happened to flows, in order.
-    pub(crate) steps: Vec<Step>,
-    /// Every request that was submitted, each time that it was.
-    pub(crate) requests: Vec<Request>,
-    /// How many events there were.
+pub(crate) struct ReplayedJournal {
+    /// Changes of requests, in the order of the events.
+    pub(crate) steps: Vec<FlowStep>,
+    /// All submitted requests; a retried request has one entry for each submit.
+    pub(crate) requests: Vec<ReplayedRequest>,
+    /// Number of events replayed.
     pub(crate) events: u64,
-    /// Who was refused or waited too long: one sentence each.
-    pub(crate) turned_away: Vec<String>,
-    /// Where the replay and production part ways: one sentence each.
+    /// Descriptions of the core's rejections, one sentence each.
+    pub(crate) rejected: Vec<String>,
+    /// Differences between the replay and the gateway's own state, one sentence each.
     pub(crate) differences: Vec<String>,
 }
 
-/// The place of a request in [`Replay::requests`].
-pub(crate) type Index = usize;
+/// Index of a request in [`ReplayedJournal::requests`].
+pub(crate) type RequestIndex = usize;
 
-/// Something that happened to a flow.
+/// One change of a request, which changes its flow too.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step {
+pub(crate) struct FlowStep {
     pub(crate) at: Micros,
-    /// The number of the event that brought it about.
+    /// Number of the event that caused the change.
     pub(crate) event: u64,
-    pub(crate) request: Index,
-    pub(crate) what: What,
+    pub(crate) request: RequestIndex,
+    pub(crate) what: FlowChange,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
-    /// It begins to wait.
+pub(crate) enum FlowChange {
+    /// The request is queued.
     Waits,
-    /// It waits no more, and was not granted.
+    /// The request left the queue without a grant.
     Gone,
-    /// It has a slot.
+    /// The request was granted a slot.
     Granted,
-    /// It has given its slot back.
+    /// The request gave its slot back.
     Ended,
 }
 
-/// One request, as far as the journal tells.
+/// One submitted request, as the journal records it.
 #[derive(Clone, Debug)]
-pub(crate) struct Request {
+pub(crate) struct ReplayedRequest {
     pub(crate) id: Arc<str>,
-    /// Its tenant's place in the scenario; `None` where it is nobody's.
+    /// Index of the request's tenant in the scenario; `None` if the scenario has no such tenant.
     pub(crate) tenant: Option<usize>,
     pub(crate) class: Option<Box<str>>,
-    /// Whether it was submitted before and is tried again, on another worker.
-    pub(crate) again: bool,
-    pub(crate) grant: Option<Granted>,
-    /// When it ended, and the tokens that it was charged in the end.
+    /// True if the request's id was submitted before, so that this is a retry on another worker.
+    pub(crate) is_retry: bool,
+    /// Time until which the request may wait; `None` if its submit has no timeout.
+    pub(crate) deadline: Option<Micros>,
+    /// True if the request waited until its deadline and expired.
+    pub(crate) expired: bool,
+    pub(crate) grant: Option<ReplayedGrant>,
+    /// Time at which the request ended, and the tokens that its flow was charged then; `None` if it
+    /// did not end after a grant.
     pub(crate) ended: Option<(Micros, u64)>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Granted {
+pub(crate) struct ReplayedGrant {
     pub(crate) cost: u64,
     pub(crate) waited: Micros,
     pub(crate) worker: Option<Box<str>>,
 }
 
-impl Request {
-    /// What it costs while it is in flight; 0 where it never was.
+impl ReplayedRequest {
+    /// Returns the tokens that the request's flow is charged while the request is in flight; 0 if
+    /// it was never granted.
     pub(crate) fn cost(&self) -> u64 {
         self.grant.as_ref().map_or(0, |grant| grant.cost)
     }
 
-    /// What it used: its cost where its end is not told.
+    /// Returns the tokens that the request used. If the journal has no usage of the request,
+    /// returns its cost.
     pub(crate) fn used(&self) -> u64 {
         self.ended.map_or(self.cost(), |(_, used)| used)
     }
 
-    /// What its end counts in its flow's share: what it used, and at least one token.
+    /// Returns the tokens that the request's end adds to its flow's service: its usage, but at
+    /// least 1.
     pub(crate) fn counted(&self) -> u64 {
         self.used().max(1)
     }
 }
 
-/// Replays the files of a journal. `tenant` finds a tenant's place by its name; `last` is the pool as production left it.
+/// Replays the files of a journal. `tenant` maps a tenant's name to its index in the scenario;
+/// `last` is the final snapshot of the gateway's pool.
 pub(crate) fn replay(
     files: &[JournalFile],
     last: Option<&Snapshot>,
     tenant: impl Fn(&str) -> Option<usize>,
-) -> Replay {
-    let mut player =
-        Player { told: Replay::default(), live: HashMap::new(), met: HashSet::new(), tenant };
+) -> ReplayedJournal {
+    let mut player = JournalReplayer {
+        replayed: ReplayedJournal::default(),
+        live: HashMap::new(),
+        known_ids: HashSet::new(),
+        tenant,
+    };
     if let Err(error) = player.play(files, last) {
-        player.told.differences.push(error);
+        player.replayed.differences.push(error);
     }
-    player.told
+    player.replayed
 }
 
-struct Player<F> {
-    told: Replay,
-    /// What waits or is in flight.
-    live: HashMap<Arc<str>, Index>,
-    /// Every id so far.
-    met: HashSet<Arc<str>>,
+struct JournalReplayer<F> {
+    replayed: ReplayedJournal,
+    /// Index of each request that is queued or in flight, by id.
+    live: HashMap<Arc<str>, RequestIndex>,
+    /// Ids of all requests submitted so far.
+    known_ids: HashSet<Arc<str>>,
     tenant: F,
 }
 
-impl<F: Fn(&str) -> Option<usize>> Player<F> {
+impl<F: Fn(&str) -> Option<usize>> JournalReplayer<F> {
     fn play(&mut self, files: &[JournalFile], last: Option<&Snapshot>) -> Result<(), String> {
         let mut before: Option<Snapshot> = None;
         for file in files {
             let bad = |error: JournalError| format!("{}: {error}", file.name);
-            let (start, mut reader) = Reader::open(&file.bytes[..]).map_err(bad)?;
-            if let (Some(ours), Start::Snapshot(theirs)) = (&before, &start)
+            let (start, mut reader) = JournalReader::open(&file.bytes[..]).map_err(bad)?;
+            if let (Some(ours), JournalStart::Snapshot(theirs)) = (&before, &start)
                 && ours != theirs.as_ref()
             {
                 let what = difference(ours, theirs);
-                self.differ(format!(
+                self.add_difference(format!(
                     "{} begins in another state than the replay: {what}",
                     file.name
                 ));
@@ -150,7 +165,7 @@ impl<F: Fn(&str) -> Option<usize>> Player<F> {
     }
 
     fn apply(&mut self, pool: &mut Pool, at: Micros, event: Event) -> Result<(), String> {
-        self.told.events += 1;
+        self.replayed.events += 1;
         match &event {
             Event::Submit(submit) => self.submitted(at, submit),
             Event::Release { id, tokens, .. } => self.ended(at, id, tokens.map(|tokens| tokens.0)),
@@ -164,11 +179,13 @@ impl<F: Fn(&str) -> Option<usize>> Player<F> {
                 Decision::Grant(grant) => self.granted(at, grant),
                 Decision::Reject(reject) => {
                     let reason = reject.reason.code();
-                    self.told.turned_away.push(format!("{} was refused: {reason}", reject.id));
+                    self.replayed.rejected.push(format!("{} was refused: {reason}", reject.id));
                     self.gone(at, &reject.id);
                 }
                 Decision::Expire { id, .. } => {
-                    self.told.turned_away.push(format!("{id} waited too long"));
+                    if let Some(request) = self.live.get(&id) {
+                        self.replayed.requests[*request].expired = true;
+                    }
                     self.gone(at, &id);
                 }
             }
@@ -179,60 +196,63 @@ impl<F: Fn(&str) -> Option<usize>> Player<F> {
     fn submitted(&mut self, at: Micros, submit: &Submit) {
         let tenant = submit.attributes.get(Attribute::Tenant).and_then(&self.tenant);
         if tenant.is_none() {
-            self.differ(format!("{} belongs to no tenant of the scenario", submit.id));
+            self.add_difference(format!("{} belongs to no tenant of the scenario", submit.id));
         }
-        let request = self.told.requests.len();
-        self.told.requests.push(Request {
+        let request = self.replayed.requests.len();
+        self.replayed.requests.push(ReplayedRequest {
             id: submit.id.clone(),
             tenant,
             class: submit.attributes.get(Attribute::Class).map(Into::into),
-            again: !self.met.insert(submit.id.clone()),
+            is_retry: !self.known_ids.insert(submit.id.clone()),
+            deadline: submit.timeout.map(|timeout| Micros(at.0.saturating_add(timeout.0))),
+            expired: false,
             grant: None,
             ended: None,
         });
         self.live.insert(submit.id.clone(), request);
-        self.step(at, request, What::Waits);
+        self.step(at, request, FlowChange::Waits);
     }
 
     fn granted(&mut self, at: Micros, grant: Grant) {
         let Some(request) = self.live.get(&grant.id).copied() else {
-            return self.differ(format!("{} was granted and never submitted", grant.id));
+            return self.add_difference(format!("{} was granted and never submitted", grant.id));
         };
-        self.told.requests[request].grant = Some(Granted {
+        self.replayed.requests[request].grant = Some(ReplayedGrant {
             cost: grant.cost.0,
             waited: grant.waited,
             worker: grant.place.map(|place| place.worker.as_ref().into()),
         });
-        self.step(at, request, What::Granted);
+        self.step(at, request, FlowChange::Granted);
     }
 
-    /// What is not told was used as it cost.
+    /// Ends a request. If `tokens` is `None`, its usage equals its cost.
     fn ended(&mut self, at: Micros, id: &str, tokens: Option<u64>) {
         let Some(index) = self.live.remove(id) else {
-            return self.differ(format!("{id} ended, and neither waited nor was in flight"));
+            return self
+                .add_difference(format!("{id} ended, and neither waited nor was in flight"));
         };
-        let request = &mut self.told.requests[index];
-        let Some(grant) = &request.grant else { return self.step(at, index, What::Gone) };
+        let request = &mut self.replayed.requests[index];
+        let Some(grant) = &request.grant else { return self.step(at, index, FlowChange::Gone) };
         request.ended = Some((at, tokens.unwrap_or(grant.cost)));
-        self.step(at, index, What::Ended);
+        self.step(at, index, FlowChange::Ended);
     }
 
     fn gone(&mut self, at: Micros, id: &str) {
         if let Some(request) = self.live.remove(id) {
-            self.step(at, request, What::Gone);
+            self.step(at, request, FlowChange::Gone);
         }
     }
 
-    fn step(&mut self, at: Micros, request: Index, what: What) {
-        self.told.steps.push(Step { at, event: self.told.events, request, what });
+    fn step(&mut self, at: Micros, request: RequestIndex, what: FlowChange) {
+        self.replayed.steps.push(FlowStep { at, event: self.replayed.events, request, what });
     }
 
-    fn differ(&mut self, difference: String) {
-        self.told.differences.push(difference);
+    fn add_difference(&mut self, difference: String) {
+        self.replayed.differences.push(difference);
     }
 }
 
-/// The first thing in which two states differ.
+/// Describes the first difference between the replayed state, `ours`, and the gateway's, `theirs`.
 fn difference(ours: &Snapshot, theirs: &Snapshot) -> String {
     let pair = |what: &str, ours: u64, theirs: u64| {
         (ours != theirs).then(|| format!("{what} {ours}, there {theirs}"))

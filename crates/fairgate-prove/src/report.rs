@@ -1,56 +1,60 @@
-//! What came out.
+//! The report of an experiment: its bars, and the results of each tenant.
 
 use serde::Serialize;
 
-/// One experiment, judged.
+/// Result of one experiment.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    /// The scenario's name.
+pub struct ProveReport {
+    /// Name of the scenario.
     pub scenario: &'static str,
-    /// What happened in it.
+    /// Description of the scenario, in one line.
     pub title: &'static str,
-    /// How many requests could be in flight at once.
+    /// Requests that may be in flight at once in a pool.
     pub capacity: u64,
-    /// Whether capacity was divided into slots first.
+    /// True if the policy divides the pool's capacity into slots for each tenant.
     pub partition: bool,
-    /// How long everybody was there and waited, in milliseconds.
+    /// True if slots are judged instead of tokens, because the policy divides the capacity into
+    /// slots or is a strict order of classes with caps.
+    pub by_slots: bool,
+    /// Length of the measured window, in which all tenants had requests queued, in milliseconds.
     pub overlap_ms: f64,
-    /// How many events the journal has.
+    /// Number of events in the journal.
     pub journal_events: u64,
-    /// In how many files.
+    /// Number of files of the journal.
     pub journal_files: usize,
-    /// By tenant.
+    /// Results of each tenant, in the scenario's order.
     pub tenants: Vec<TenantReport>,
-    /// What had to hold.
-    pub bars: Vec<Bar>,
-    /// Tokens over time.
-    pub course: Course,
+    /// All bars of the experiment, passed or failed.
+    pub bars: Vec<ProveBar>,
+    /// Tokens of each tenant over time.
+    pub course: TokensOverTime,
 }
 
-impl Report {
-    /// Whether every bar held.
+impl ProveReport {
+    /// Returns whether every bar passed.
     pub fn passed(&self) -> bool {
         self.bars.iter().all(|bar| bar.passed)
     }
 }
 
-/// Something that had to hold.
+/// One bar: a check of the experiment and its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Bar {
-    /// Its name, always the same.
+pub struct ProveBar {
+    /// Name of the bar. It never changes, so that programs can rely on it.
     pub name: &'static str,
-    /// Whether it held.
+    /// True if the bar passed.
     pub passed: bool,
-    /// What was measured against what, in words with numbers; where it failed, who and by how much.
+    /// Measured value and limit, in words with numbers. If the bar failed, names the tenant and the
+    /// difference.
     pub says: String,
 }
 
-impl Bar {
+impl ProveBar {
     pub(crate) fn new(name: &'static str, passed: bool, says: impl Into<String>) -> Self {
         Self { name, passed, says: says.into() }
     }
 
-    /// The same bar in the second pool must hold too.
+    /// Merges the second pool's bar of the same name into this one. Both must pass.
     pub(crate) fn and(self, second: Self) -> Self {
         let says = format!("{}; second pool: {}", self.says, second.says);
         Self { name: self.name, passed: self.passed && second.passed, says }
@@ -61,77 +65,87 @@ impl Bar {
     }
 }
 
-/// One tenant's part.
+/// Results of one tenant.
 #[derive(Clone, Debug, Serialize)]
 pub struct TenantReport {
-    /// Its name.
+    /// Name of the tenant, as in the scenario.
     pub name: &'static str,
-    /// Its weight.
+    /// Weight of the tenant, or of its group if each tenant has its own group.
     pub weight: u64,
-    /// Its slots, in a partitioned pool.
+    /// Slots that the tenant is due; `None` if slots are not judged.
     pub slots: Option<u64>,
-    /// The part that it should get, in percent: by weight, or by slots in a partitioned pool.
+    /// Share that the tenant is due, in percent of all tenants' shares: by weight, or by slots if
+    /// slots are judged.
     pub ideal_percent: f64,
-    /// The part that it got, in percent: of tokens, or of slot time in a partitioned pool.
+    /// Share that the tenant got, in percent: of all tokens, or of all slot time if slots are
+    /// judged.
     pub got_percent: f64,
-    /// How far that is from the ideal, in percent of the ideal.
+    /// Difference between the share that the tenant got and the share that it is due, in percent of
+    /// the latter.
     pub deviation_percent: f64,
-    /// Tokens used by its requests that ended since the join, while all waited.
+    /// Tokens used by the tenant's requests that ended within the measured window.
     pub got_tokens: u64,
-    /// Its ideal then, in tokens; none in a partitioned pool, where slots are shared.
+    /// Tokens that the tenant's requests should ideally have used within the measured window.
+    /// `None` if slots are judged, or if the policy promises no shares of tokens.
     pub ideal_tokens: Option<f64>,
-    /// The proven bound on their difference at the moment when it was closest, in tokens.
+    /// Proven bound on the difference between the tenant's tokens and its ideal, in tokens. The
+    /// value is that of the moment at which the difference came closest to the bound.
     pub bound_tokens: Option<f64>,
-    /// Their difference at that moment, in tokens.
+    /// Difference between the tenant's tokens and its ideal at the moment at which it came closest
+    /// to the bound, in tokens.
     pub off_tokens: Option<f64>,
-    /// The most that others were charged between two of its grants, in tokens.
+    /// Most tokens that other tenants were charged between two grants of this tenant.
     pub gap_tokens: u64,
-    /// What others were charged in the gap that came closest to its bound, in tokens.
+    /// Tokens that other tenants were charged between two grants of this tenant, in the gap that
+    /// came closest to its bound.
     pub gap_closest_tokens: Option<f64>,
-    /// The bound of that gap, in tokens.
+    /// Proven bound of the gap that came closest to its bound, in tokens.
     pub gap_bound_tokens: Option<f64>,
-    /// The median wait of its grants, in milliseconds.
+    /// Median wait of the tenant's granted requests, in milliseconds.
     pub wait_p50_ms: f64,
-    /// The wait that 95 in 100 did not exceed, in milliseconds.
+    /// Wait that 95 % of the tenant's granted requests did not exceed, in milliseconds.
     pub wait_p95_ms: f64,
-    /// The wait that 99 in 100 did not exceed, in milliseconds.
+    /// Wait that 99 % of the tenant's granted requests did not exceed, in milliseconds.
     pub wait_p99_ms: f64,
-    /// Its grants while all waited.
+    /// Grants that the tenant got within the measured window.
     pub grants: u64,
-    /// Requests that its clients sent in all.
+    /// Requests that the tenant's clients sent during the whole experiment.
     pub requests: u64,
-    /// Of these, completed.
+    /// Requests whose clients got the whole answer.
     pub completed: u64,
-    /// Of these, left by the client.
+    /// Requests that the client ended early on purpose.
     pub left: u64,
-    /// Of these, broken off or failed.
+    /// Requests that broke off or failed, as the clients saw it.
     pub failed: u64,
-    /// Final rows of it in the ledger.
+    /// Final rows of this tenant in the ledger.
     pub rows: u64,
 }
 
-/// Tokens over time, thinned out for drawing.
+/// Tokens of all tenants over time, thinned out for drawing.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Course {
-    /// When the others joined, in milliseconds since the first request.
+pub struct TokensOverTime {
+    /// Time at which the other tenants joined the first, in milliseconds since the first request.
     pub join_ms: f64,
-    /// When one of them no longer waited.
+    /// End of the measured window, after which some tenant had nothing queued, in milliseconds
+    /// since the first request.
     pub end_ms: f64,
-    /// The moments, in order.
-    pub points: Vec<Point>,
+    /// Counters at the moments that are drawn, in order of time.
+    pub points: Vec<TokensPoint>,
 }
 
-/// All tenants at one moment.
+/// Counters of all tenants at one moment.
 #[derive(Clone, Debug, Serialize)]
-pub struct Point {
-    /// In milliseconds since the first request.
+pub struct TokensPoint {
+    /// Time in milliseconds since the first request.
     pub at_ms: f64,
-    /// Tokens used by the requests of each tenant that have ended.
+    /// Tokens used so far by each tenant's ended requests.
     pub tokens: Vec<u64>,
-    /// Each tenant's ideal since the join, on top of what it had then; while all wait.
+    /// Ideal tokens of each tenant: the tokens that it had at the join, plus its ideal share since.
+    /// `None` outside the measured window.
     pub ideal_tokens: Option<Vec<f64>>,
-    /// How far it may be from that.
+    /// Proven bound on the difference between each tenant's tokens and its ideal, in tokens; `None`
+    /// outside the measured window.
     pub bound_tokens: Option<Vec<f64>>,
-    /// Requests in flight of each tenant.
+    /// Number of requests in flight of each tenant.
     pub in_flight: Vec<u64>,
 }

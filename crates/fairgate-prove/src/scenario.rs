@@ -1,308 +1,357 @@
-//! The experiments, as values: who asks for what, of which backends, and what is looked at.
+//! The experiments as values: their tenants, requests, backends and policies.
 
 mod attack;
+mod bands;
 mod classes;
+mod deadlines;
 mod fleet;
 mod quota;
 
 use std::time::Duration;
 
-use fairgate_sim::Fault;
+use fairgate_sim::SimFault;
 
-pub use fleet::Fleet;
+pub use fleet::FleetPlan;
 
-/// One experiment.
+/// One experiment, with everything that describes its servers and clients.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// By what it is asked for.
+    /// Name of the experiment on the command line and in reports.
     pub name: &'static str,
-    /// What happens in it, in one line.
+    /// Description of the experiment in one line.
     pub title: &'static str,
-    /// How many requests may be in flight at once.
+    /// Requests that may be in flight at once in a pool.
     pub capacity: u64,
-    /// How it is shared.
-    pub policy: Policy,
-    /// Among whom.
-    pub level: Level,
-    /// Who asks.
-    pub tenants: Vec<Tenant>,
-    /// Who answers.
-    pub backend: Backend,
-    /// A worker that dies on the way.
-    pub outage: Option<Outage>,
-    /// The limits of the provider behind the workers, where there is one.
-    pub quota: Option<Quota>,
-    /// The one worker of a second pool with a model of its own, where there is one. Every other client asks for that model.
+    /// Policy of the gateway's pool.
+    pub policy: ScenarioPolicy,
+    /// Node of the policy at which the tenants compete.
+    pub level: ScenarioLevel,
+    /// Tenants and their clients.
+    pub tenants: Vec<ScenarioTenant>,
+    /// Simulated workers and their speed.
+    pub backend: ScenarioBackend,
+    /// Planned death of a worker during the experiment, if any.
+    pub outage: Option<WorkerOutage>,
+    /// Limits of the provider behind the workers; `None` if the scenario has no provider.
+    pub quota: Option<ScenarioQuota>,
+    /// Name of the worker in a second pool, which serves another model; `None` for a single pool.
+    /// Half of the clients request that model.
     pub second_pool: Option<&'static str>,
-    /// Whether the tenants have token budgets, larger than they can use. A budget is read before each request is submitted,
-    /// in turn with what the ledger writes; so a join takes some milliseconds longer.
+    /// True if the tenants have token budgets, which are larger than they can use. The gateway
+    /// reads a budget before it submits a request, and must wait for the ledger's writes to do so;
+    /// therefore the join takes a few milliseconds longer.
     pub budgets: bool,
-    /// Two tenants of equal weight of which one tries to get more than the other.
-    pub gain: Option<Gain>,
-    /// An attack, and who must not suffer from it.
-    pub harm: Option<Harm>,
-    /// Agents that work on tasks, in place of clients. The tenants are projects then.
-    pub fleet: Option<Fleet>,
-    /// How long it goes on.
-    pub length: Length,
+    /// Two tenants of equal weight, one of which tries to get more than the other; `None` if no
+    /// tenant does.
+    pub gain: Option<GainAttempt>,
+    /// Attack and its victim, with the scenario to compare with; `None` if the scenario has no
+    /// attack.
+    pub harm: Option<AttackComparison>,
+    /// Agents that work on tasks and replace the clients; `None` if the scenario has no fleet. With
+    /// a fleet, the tenants are projects.
+    pub fleet: Option<FleetPlan>,
+    /// Durations of the experiment's phases, and the grants that it needs.
+    pub length: PhaseDurations,
 }
 
-/// The policy of the pool.
+/// Policy of the gateway's pool in a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// The gateway's own: share by group, inside it by tenant, inside that by key.
+pub enum ScenarioPolicy {
+    /// The gateway's default: share by group, within each group by tenant, and within each tenant
+    /// by key.
     Share {
-        /// Whether capacity is divided into slots by weight first.
+        /// True if the capacity is divided into slots by weight.
         partition: bool,
     },
-    /// Share by class; each tenant has a class of its own, of equal weight.
+    /// Share by class. Each tenant has its own class, with the tenant's weight.
     ShareClasses,
-    /// The load function by tenant. Who has waited for so many ends of other requests goes first.
+    /// The load function by tenant. A request that has waited while `ticks_max` other requests
+    /// ended goes first.
     Load {
-        /// `max_wait_ticks`.
+        /// Value of `max_wait_ticks` in the policy.
         ticks_max: u64,
     },
-    /// Deficit round robin by class; each tenant has a class of its own, with an equal quantum.
+    /// Deficit round robin by class. Each tenant has its own class, with a quantum in proportion to
+    /// the tenant's weight.
     Drr,
-    /// The classes of a policy file. A tenant's requests are of the family that its group is named after.
+    /// Share by group, with one queue in each group that dispatches the earliest deadline first.
+    Edf,
+    /// The classes of a policy file. A tenant's requests belong to the policy family with the name
+    /// of the tenant's group.
     Classes {
-        /// The file.
+        /// Contents of the policy file, in YAML.
         file: &'static str,
-        /// Whether the pool has an index of prefixes; cached input then costs half.
+        /// True if the pool has a prefix index; cached input then costs half.
         index: bool,
+    },
+    /// Strict priority by class. Each tenant has its own class, in the order of the tenants; the
+    /// last class is the default.
+    Bands {
+        /// Caps of all classes except the last, in slots.
+        caps: &'static [u64],
     },
 }
 
-impl Policy {
-    /// Whether capacity is divided into slots first.
+impl ScenarioPolicy {
+    /// Returns whether the policy divides the capacity into slots.
     pub fn is_partition(self) -> bool {
         self == Self::Share { partition: true }
     }
 
-    /// Whether it promises each its part of the tokens.
+    /// Returns whether the policy guarantees each flow its share of the tokens.
     pub fn shares_tokens(self) -> bool {
         matches!(self, Self::Share { .. } | Self::ShareClasses | Self::Classes { .. })
     }
 }
 
-/// At which node of the policy the tenants meet.
+/// Node of the policy at which the tenants compete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// Each tenant has a group of its own, and the weights are the groups'.
+pub enum ScenarioLevel {
+    /// Each tenant has its own group, and the scenario's weights are the weights of the groups.
     Groups,
-    /// All are in one group, and the weights are their own.
+    /// All tenants are in one group, and the scenario's weights are the weights of the tenants.
     Tenants,
 }
 
-/// One tenant and its clients.
+/// One tenant of a scenario and its clients.
 #[derive(Clone, Debug)]
-pub struct Tenant {
-    /// Its name.
+pub struct ScenarioTenant {
+    /// Name of the tenant; unique within a scenario.
     pub name: &'static str,
-    /// The group it is in.
+    /// Name of the tenant's group.
     pub group: &'static str,
-    /// Its weight among those it meets.
+    /// Weight of the tenant or of its group, depending on the [`ScenarioLevel`].
     pub weight: u64,
-    /// Over how many keys its clients are spread.
+    /// Number of the tenant's keys, which its clients use in turn.
     pub keys: usize,
-    /// How many clients it has. Each sends its next request when it has the answer to the last, on a connection of its
-    /// own.
+    /// Number of the tenant's clients. Each has one connection, and sends its next request when it
+    /// has the last answer.
     pub clients: usize,
-    /// When it starts.
-    pub joins: Joins,
-    /// What its clients send.
-    pub ask: Ask,
-    /// The class of a policy file that its requests get.
+    /// Time at which the tenant's clients start.
+    pub joins: JoinTime,
+    /// Pattern of the requests that the tenant's clients send.
+    pub ask: RequestPattern,
+    /// Class that the tenant's requests must get, for the bar about classes; `None` if that bar
+    /// does not apply.
     pub class: Option<&'static str>,
 }
 
-/// When a tenant starts.
+/// Time at which a tenant's clients start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Joins {
-    /// At once: it floods the pool while it is alone.
+pub enum JoinTime {
+    /// At the beginning, to flood the pool alone.
     First,
-    /// When the pool is full, requests wait, and the flood has lasted for [`Length::alone`].
+    /// After the pool is full, requests are queued, and the flood has lasted for
+    /// [`PhaseDurations::alone`].
     AtSaturation,
 }
 
-/// What a client sends.
+/// Pattern of the requests that a tenant's clients send.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
-    /// Tokens of its prompt.
+pub struct RequestPattern {
+    /// Length of an ordinary prompt, in tokens.
     pub prompt_tokens: u64,
-    /// Its prompts are so many times as long, in turn.
+    /// Factors by which `prompt_tokens` is multiplied; requests use them in turn.
     pub prompt_times: &'static [u64],
-    /// How many different prompts all its clients send, where they send them again and again.
+    /// Number of different prompts, which all clients of the tenant repeat. If `None`, every prompt
+    /// is unique.
     pub topics: Option<u64>,
-    /// The answer's length in tokens: any from the first to the second, by the number of the request.
+    /// Least and greatest length of an answer, in tokens. The length varies from request to request
+    /// between them.
     pub output_tokens: (u64, u64),
-    /// What it allows, in tokens.
+    /// Value of `max_tokens` in the request.
     pub max_tokens: u64,
-    /// How it goes about it.
-    pub manner: Manner,
+    /// Behaviour of the tenant's clients.
+    pub manner: ClientBehaviour,
 }
 
-impl Ask {
-    /// After how many tokens of the answer the client leaves, where it does in mid-stream.
+impl RequestPattern {
+    /// Returns the deadline of the requests of the tenant's client with that number, in
+    /// milliseconds; `None` if its requests have none.
+    pub fn deadline_ms(&self, client: usize) -> Option<u64> {
+        match self.manner {
+            ClientBehaviour::HasDeadlines { deadlines_ms } => {
+                Some(deadlines_ms[client % deadlines_ms.len()])
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the number of tokens after which the client leaves in the middle of a stream; `None`
+    /// if it does not leave this way.
     pub fn leaves_after(&self) -> Option<u64> {
         match self.manner {
-            Manner::LeavesAfter(tokens) => Some(tokens),
+            ClientBehaviour::LeavesAfter(tokens) => Some(tokens),
             _ => None,
         }
     }
 }
 
-/// How a client goes about its request.
+/// Behaviour of a tenant's clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
-    /// It reads the whole answer.
+pub enum ClientBehaviour {
+    /// Reads the whole of each answer.
     Honest,
-    /// It leaves after so many tokens of the answer.
+    /// Leaves after that many tokens of the answer.
     LeavesAfter(u64),
-    /// It has the model think for so many tokens that nobody sees, and leaves at `finish_reason`, before the usage comes.
+    /// Makes the model produce hidden tokens, and leaves at `finish_reason`, before the usage
+    /// arrives.
     LeavesAtFinish {
-        /// Tokens that nobody sees.
+        /// Number of tokens that the client never sees.
         hidden: u64,
     },
-    /// It asks over HTTP/2 with a window of one byte, takes nothing of the answer for so long, and leaves.
+    /// Uses HTTP/2 with a window of one byte, reads nothing of the answer for a while, and leaves.
     ReadsNothing {
-        /// How long.
+        /// Time from the beginning of the request until the client leaves.
         until: Duration,
     },
-    /// It sends what makes the model fail.
+    /// Sends a deadline with each request.
+    HasDeadlines {
+        /// Deadlines in milliseconds, which the tenant's clients use in turn.
+        deadlines_ms: &'static [u64],
+    },
+    /// Sends prompts that make the model fail.
     Fails {
-        /// With which status.
+        /// HTTP status of the failure.
         status: u16,
-        /// After how long in its slot; zero fails at once, and takes none.
+        /// Time for which the request holds its slot before it fails. If it is 0, the request fails at
+        /// once and takes no slot.
         after: Duration,
     },
 }
 
-/// The simulated models.
+/// The simulated models behind the gateway.
 #[derive(Clone, Debug)]
-pub struct Backend {
-    /// The workers, and how many requests each takes at once.
+pub struct ScenarioBackend {
+    /// Name and number of slots of each worker.
     pub workers: Vec<(&'static str, u64)>,
     /// Time to the first token of an empty prompt.
     pub prefill_base: Duration,
-    /// What each input token adds to it.
+    /// Time that each input token adds to the time to the first token.
     pub prefill_per_token: Duration,
-    /// Time from one token to the next.
+    /// Time from one output token to the next.
     pub decode_per_token: Duration,
-    /// What goes wrong with every request.
-    pub fault: Option<Fault>,
-    /// How many blocks of a prompt each worker keeps in its cache; 0 for no cache.
+    /// Fault of the simulated model in every request, if any.
+    pub fault: Option<SimFault>,
+    /// Blocks of prompts that each worker keeps in its prefix cache; 0 if workers have no cache.
     pub prefix_cache_blocks: usize,
 }
 
-/// What a provider lets through.
+/// Limits of a simulated provider, and the gateway's settings for it.
 #[derive(Clone, Copy, Debug)]
-pub struct Quota {
-    /// Requests a minute.
+pub struct ScenarioQuota {
+    /// Requests that the provider allows per minute.
     pub requests_per_minute: u64,
-    /// Tokens a minute, input and output together.
+    /// Tokens that the provider allows per minute, input and output together.
     pub tokens_per_minute: u64,
-    /// How long these may be saved up.
+    /// Time for which the provider lets unused quota accumulate.
     pub burst: Duration,
-    /// What its answers say about them.
-    pub states: States,
-    /// For how many seconds of them the gateway saves up.
+    /// Rate limit headers that the provider sends in its answers.
+    pub states: StatedLimits,
+    /// Value of `burst_seconds` in the gateway's configuration: seconds for which the gateway lets
+    /// unused quota accumulate.
     pub burst_seconds: u64,
-    /// The one worker that is hosted, where the others are not. It is used only when no other has room.
+    /// Name of the provider's only worker, if the other workers are the operator's own. The gateway
+    /// uses that worker only when no other has a free slot. If `None`, all workers belong to the
+    /// provider.
     pub only: Option<&'static str>,
 }
 
-impl Quota {
-    /// Whether a worker is the provider's.
+impl ScenarioQuota {
+    /// Returns whether a worker belongs to the provider.
     pub fn concerns(&self, worker: &str) -> bool {
         self.only.is_none_or(|only| only == worker)
     }
 }
 
-/// What a provider's answers say about its limits.
+/// Rate limit headers in a provider's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum States {
-    /// Headers as OpenAI's.
+pub enum StatedLimits {
+    /// Headers in OpenAI's format.
     OpenAi,
-    /// Nothing.
+    /// No rate limit headers.
     Nothing,
 }
 
-/// A worker that dies and comes back. When, is told by the progress of the tenant with the fewest grants.
+/// A worker that dies and comes back. Both happen when the tenant with the fewest answers has
+/// reached the given progress.
 #[derive(Clone, Copy, Debug)]
-pub struct Outage {
-    /// Which worker.
+pub struct WorkerOutage {
+    /// Name of the worker.
     pub worker: &'static str,
-    /// It dies when each tenant has so many hundredths of [`Length::grants_min`].
+    /// Progress at which the worker dies, in percent of [`PhaseDurations::grants_min`].
     pub dies_percent: u64,
-    /// And is back when each has so many.
+    /// Progress at which the worker is back, in percent of [`PhaseDurations::grants_min`].
     pub back_percent: u64,
 }
 
-/// Who tries to gain, and against whom.
+/// A tenant that tries to get more than its share, and the tenant that it is compared with.
 #[derive(Clone, Copy, Debug)]
-pub struct Gain {
-    /// The tenant that tries.
+pub struct GainAttempt {
+    /// Name of the tenant that tries to gain.
     pub cheat: &'static str,
-    /// The honest one.
+    /// Name of the honest tenant, which has the same weight.
     pub honest: &'static str,
 }
 
-/// An attack, and who must not suffer from it.
+/// An attack on a tenant, and the scenario without the attack.
 #[derive(Clone, Debug)]
-pub struct Harm {
-    /// The tenant that is attacked.
+pub struct AttackComparison {
+    /// Name of the tenant that must not suffer from the attack.
     pub victim: &'static str,
-    /// The same without the attack: an honest tenant of equal weight in the attacker's place.
+    /// The scenario without the attack, in which an honest tenant of equal weight replaces the
+    /// attacker.
     pub honest: Box<Scenario>,
 }
 
-/// How long an experiment goes on.
+/// Durations of an experiment's phases, and the grants that it needs.
 #[derive(Clone, Copy, Debug)]
-pub struct Length {
-    /// How long the first tenant is alone, at least.
+pub struct PhaseDurations {
+    /// Least time for which the first tenant is alone.
     pub alone: Duration,
-    /// How long all are there, at least.
+    /// Least time for which all tenants send requests.
     pub overlap: Duration,
-    /// How many grants each tenant must have had meanwhile: the overlap goes on until then.
+    /// Grants that each tenant must get while all tenants send requests. That phase lasts until
+    /// each has them.
     pub grants_min: u64,
-    /// When it is given up.
+    /// Time after which the phase with all tenants is given up as failed.
     pub overlap_max: Duration,
 }
 
-/// How much of it.
+/// Speed and length of the experiments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// For tests: as short as the bars allow.
+pub enum ExperimentLength {
+    /// As short as the bars allow, for tests.
     Quick,
-    /// Some seconds a scenario.
+    /// A few seconds for each scenario.
     Normal,
-    /// The published experiment's own numbers: 20 ms to the first token, 5 ms a token, max_tokens 150, 10 s alone,
-    /// 60 s of overlap.
+    /// As in the published experiment: 20 ms to the first token, 5 ms per token, max_tokens 150, 10
+    /// s with the first tenant alone, 60 s with all tenants.
     Long,
 }
 
-/// The numbers in which the paces differ.
-struct Scale {
+/// Numbers that depend on the [`ExperimentLength`].
+struct ExperimentScale {
     clients: usize,
-    backend: Backend,
-    ask: Ask,
-    /// How many times as long as another request a huge prompt is.
+    backend: ScenarioBackend,
+    ask: RequestPattern,
+    /// Factor by which a huge prompt is longer than an ordinary prompt.
     huge: u64,
-    length: Length,
+    length: PhaseDurations,
 }
 
 const CAPACITY: u64 = 8;
-/// Clients of a tenant, as published.
+/// Number of clients per tenant in the published experiment.
 const CLIENTS: usize = 32;
-/// Clients where everything is fifty times as fast or so. A moment in which the machine or its disk stands still must not
-/// be long enough for a tenant's queue to run empty, or there would be nothing to prove.
+/// Number of clients per tenant if everything is about fifty times as fast. With this many, no
+/// tenant's queue becomes empty while the machine or its disk pauses; with an empty queue there
+/// would be nothing to prove.
 const CLIENTS_WHEN_FAST: usize = 96;
 
-impl Pace {
-    fn scale(self) -> Scale {
+impl ExperimentLength {
+    fn scale(self) -> ExperimentScale {
         let workers = vec![("sim", CAPACITY)];
-        let fast = Backend {
+        let fast = ScenarioBackend {
             workers: workers.clone(),
             prefill_base: Duration::from_millis(4),
             prefill_per_token: Duration::from_micros(10),
@@ -310,15 +359,15 @@ impl Pace {
             fault: None,
             prefix_cache_blocks: 0,
         };
-        let short = Ask {
+        let short = RequestPattern {
             prompt_tokens: 24,
             prompt_times: &[1],
             topics: None,
             output_tokens: (4, 12),
             max_tokens: 16,
-            manner: Manner::Honest,
+            manner: ClientBehaviour::Honest,
         };
-        let length = |alone, overlap, grants_min| Length {
+        let length = |alone, overlap, grants_min| PhaseDurations {
             alone: Duration::from_millis(alone),
             overlap: Duration::from_millis(overlap),
             grants_min,
@@ -326,23 +375,23 @@ impl Pace {
         };
         let clients = CLIENTS_WHEN_FAST;
         match self {
-            Self::Quick => Scale {
+            Self::Quick => ExperimentScale {
                 clients,
                 backend: fast,
                 ask: short,
                 huge: 12,
                 length: length(200, 500, 140),
             },
-            Self::Normal => Scale {
+            Self::Normal => ExperimentScale {
                 clients,
                 backend: fast,
                 ask: short,
                 huge: 12,
                 length: length(1000, 4000, 200),
             },
-            Self::Long => Scale {
+            Self::Long => ExperimentScale {
                 clients: CLIENTS,
-                backend: Backend {
+                backend: ScenarioBackend {
                     workers,
                     prefill_base: Duration::from_millis(20),
                     prefill_per_token: Duration::ZERO,
@@ -350,16 +399,16 @@ impl Pace {
                     fault: None,
                     prefix_cache_blocks: 0,
                 },
-                ask: Ask {
+                ask: RequestPattern {
                     prompt_tokens: 24,
                     prompt_times: &[1],
                     topics: None,
                     output_tokens: (150, 150),
                     max_tokens: 150,
-                    manner: Manner::Honest,
+                    manner: ClientBehaviour::Honest,
                 },
                 huge: 4,
-                length: Length {
+                length: PhaseDurations {
                     overlap_max: Duration::from_secs(600),
                     ..length(10_000, 60_000, 60)
                 },
@@ -368,32 +417,34 @@ impl Pace {
     }
 }
 
-/// All experiments at this pace, in the order in which they are run.
-pub fn scenarios(pace: Pace) -> Vec<Scenario> {
+/// Returns all experiments of this length, in the order in which they run.
+pub fn scenarios(pace: ExperimentLength) -> Vec<Scenario> {
     let mut all = published(pace);
     all.extend(attack::attacks(pace));
     all.extend(quota::quotas(pace));
     all.extend(classes::classes(pace));
+    all.extend(bands::bands(pace));
+    all.extend(deadlines::deadlines(pace));
     all.extend(fleet::fleets(pace));
     all
 }
 
-/// The published experiment and its variants, in which everybody reads what it asked for.
-pub fn published(pace: Pace) -> Vec<Scenario> {
+/// Returns the published experiment and its variants.
+pub fn published(pace: ExperimentLength) -> Vec<Scenario> {
     let scale = pace.scale();
     vec![
         two_tenants(&scale),
         Scenario {
             name: "two-tenants-partitioned",
             title: "weights 500 and 50 over 8 slots: 7 and 1",
-            policy: Policy::Share { partition: true },
+            policy: ScenarioPolicy::Share { partition: true },
             ..two_tenants(&scale)
         },
         three_tiers(&scale),
         Scenario {
             name: "three-tiers-partitioned",
             title: "weights 500, 100 and 50 over 8 slots: 6, 1 and 1",
-            policy: Policy::Share { partition: true },
+            policy: ScenarioPolicy::Share { partition: true },
             ..three_tiers(&scale)
         },
         fifty_keys(&scale),
@@ -404,14 +455,19 @@ pub fn published(pace: Pace) -> Vec<Scenario> {
     ]
 }
 
-impl Scale {
-    fn scenario(&self, name: &'static str, title: &'static str, tenants: Vec<Tenant>) -> Scenario {
+impl ExperimentScale {
+    fn scenario(
+        &self,
+        name: &'static str,
+        title: &'static str,
+        tenants: Vec<ScenarioTenant>,
+    ) -> Scenario {
         Scenario {
             name,
             title,
             capacity: CAPACITY,
-            policy: Policy::Share { partition: false },
-            level: Level::Groups,
+            policy: ScenarioPolicy::Share { partition: false },
+            level: ScenarioLevel::Groups,
             tenants,
             backend: self.backend.clone(),
             outage: None,
@@ -425,8 +481,14 @@ impl Scale {
         }
     }
 
-    fn tenant(&self, name: &'static str, group: &'static str, weight: u64, joins: Joins) -> Tenant {
-        Tenant {
+    fn tenant(
+        &self,
+        name: &'static str,
+        group: &'static str,
+        weight: u64,
+        joins: JoinTime,
+    ) -> ScenarioTenant {
+        ScenarioTenant {
             name,
             group,
             weight,
@@ -438,44 +500,49 @@ impl Scale {
         }
     }
 
-    /// Two tenants of one group and equal weight.
-    fn equals(&self, cheat: &'static str, honest: &'static str) -> (Tenant, Tenant) {
+    /// Returns two tenants of equal weight in one group. `cheat` starts first, and `honest` joins
+    /// it.
+    fn equals(
+        &self,
+        cheat: &'static str,
+        honest: &'static str,
+    ) -> (ScenarioTenant, ScenarioTenant) {
         let tenant = |name, joins| self.tenant(name, "all", 1, joins);
-        (tenant(cheat, Joins::First), tenant(honest, Joins::AtSaturation))
+        (tenant(cheat, JoinTime::First), tenant(honest, JoinTime::AtSaturation))
     }
 }
 
-fn two_tenants(scale: &Scale) -> Scenario {
+fn two_tenants(scale: &ExperimentScale) -> Scenario {
     scale.scenario(
         "two-tenants",
         "weights 500 and 50: the small one floods, the big one joins",
         vec![
-            scale.tenant("chatbot", "chatbot", 500, Joins::AtSaturation),
-            scale.tenant("api-batch", "api", 50, Joins::First),
+            scale.tenant("chatbot", "chatbot", 500, JoinTime::AtSaturation),
+            scale.tenant("api-batch", "api", 50, JoinTime::First),
         ],
     )
 }
 
-fn three_tiers(scale: &Scale) -> Scenario {
+fn three_tiers(scale: &ExperimentScale) -> Scenario {
     scale.scenario(
         "three-tiers",
         "weights 500, 100 and 50: the smallest floods, the others join",
         vec![
-            scale.tenant("gold", "gold", 500, Joins::AtSaturation),
-            scale.tenant("silver", "silver", 100, Joins::AtSaturation),
-            scale.tenant("bronze", "bronze", 50, Joins::First),
+            scale.tenant("gold", "gold", 500, JoinTime::AtSaturation),
+            scale.tenant("silver", "silver", 100, JoinTime::AtSaturation),
+            scale.tenant("bronze", "bronze", 50, JoinTime::First),
         ],
     )
 }
 
-fn fifty_keys(scale: &Scale) -> Scenario {
+fn fifty_keys(scale: &ExperimentScale) -> Scenario {
     let (cheat, honest) = scale.equals("fifty-keys", "one-key");
-    // As many clients as keys, and then some.
-    let cheat = Tenant { keys: 50, clients: cheat.clients.max(50), ..cheat };
+    // At least as many clients as keys.
+    let cheat = ScenarioTenant { keys: 50, clients: cheat.clients.max(50), ..cheat };
     Scenario {
-        level: Level::Tenants,
+        level: ScenarioLevel::Tenants,
         budgets: true,
-        gain: Some(Gain { cheat: "fifty-keys", honest: "one-key" }),
+        gain: Some(GainAttempt { cheat: "fifty-keys", honest: "one-key" }),
         ..scale.scenario(
             "fifty-keys",
             "equal weights: one tenant spreads its requests over 50 keys",
@@ -484,13 +551,13 @@ fn fifty_keys(scale: &Scale) -> Scenario {
     }
 }
 
-fn inflated_max_tokens(scale: &Scale) -> Scenario {
+fn inflated_max_tokens(scale: &ExperimentScale) -> Scenario {
     let (mut cheat, honest) = scale.equals("inflated", "honest");
     cheat.ask.max_tokens *= 100;
     Scenario {
-        level: Level::Tenants,
+        level: ScenarioLevel::Tenants,
         budgets: true,
-        gain: Some(Gain { cheat: "inflated", honest: "honest" }),
+        gain: Some(GainAttempt { cheat: "inflated", honest: "honest" }),
         ..scale.scenario(
             "inflated-max-tokens",
             "equal weights: one tenant asks for a hundred times the tokens that it will use",
@@ -499,11 +566,11 @@ fn inflated_max_tokens(scale: &Scale) -> Scenario {
     }
 }
 
-fn huge_prompts(scale: &Scale) -> Scenario {
+fn huge_prompts(scale: &ExperimentScale) -> Scenario {
     let (mut huge, small) = scale.equals("huge-prompts", "small-prompts");
     huge.ask.prompt_tokens = scale.huge * (small.ask.prompt_tokens + small.ask.output_tokens.1);
     Scenario {
-        level: Level::Tenants,
+        level: ScenarioLevel::Tenants,
         budgets: true,
         ..scale.scenario(
             "huge-prompts",
@@ -513,18 +580,19 @@ fn huge_prompts(scale: &Scale) -> Scenario {
     }
 }
 
-fn clients_leave(scale: &Scale) -> Scenario {
+fn clients_leave(scale: &ExperimentScale) -> Scenario {
     let (mut leaving, staying) = scale.equals("leaving", "staying");
-    // Long enough that nobody could mistake who ended it. What leaves early was expected to use more, so estimates in
-    // flight are large against what is used, and it takes more requests until they do not matter.
+    // The answers are long enough that only the client can have ended them. A request that leaves
+    // early was expected to use more, so estimates in flight are large compared with usage, and it
+    // takes more requests until they do not matter.
     leaving.ask.output_tokens = (96, 96);
     leaving.ask.max_tokens = 96;
-    leaving.ask.manner = Manner::LeavesAfter(24);
+    leaving.ask.manner = ClientBehaviour::LeavesAfter(24);
     let grants_min = 3 * scale.length.grants_min;
     Scenario {
-        level: Level::Tenants,
+        level: ScenarioLevel::Tenants,
         budgets: true,
-        length: Length { grants_min, ..scale.length },
+        length: PhaseDurations { grants_min, ..scale.length },
         ..scale.scenario(
             "clients-leave",
             "equal weights: one tenant's clients leave in mid-stream",
@@ -533,33 +601,33 @@ fn clients_leave(scale: &Scale) -> Scenario {
     }
 }
 
-fn worker_dies(scale: &Scale) -> Scenario {
+fn worker_dies(scale: &ExperimentScale) -> Scenario {
     let mut scenario = scale.scenario(
         "worker-dies",
         "weights 300 and 100 over two workers: one dies under load and comes back",
         vec![
-            scale.tenant("chatbot", "chatbot", 300, Joins::AtSaturation),
-            scale.tenant("api-batch", "api", 100, Joins::First),
+            scale.tenant("chatbot", "chatbot", 300, JoinTime::AtSaturation),
+            scale.tenant("api-batch", "api", 100, JoinTime::First),
         ],
     );
     scenario.backend.workers = vec![("east", CAPACITY / 2), ("west", CAPACITY / 2)];
     scenario.budgets = true;
-    scenario.outage = Some(Outage { worker: "west", dies_percent: 30, back_percent: 60 });
+    scenario.outage = Some(WorkerOutage { worker: "west", dies_percent: 30, back_percent: 60 });
     scenario
 }
 
 impl Scenario {
-    /// The sum of all weights.
+    /// Returns the sum of all tenants' weights.
     pub fn weights(&self) -> u64 {
         self.tenants.iter().map(|tenant| tenant.weight).sum()
     }
 
-    /// How many pools there are.
+    /// Returns the number of pools, which is 1 or 2.
     pub fn pools(&self) -> usize {
         1 + usize::from(self.second_pool.is_some())
     }
 
-    /// The place of a tenant in [`tenants`](Self::tenants).
+    /// Returns the index of the tenant with this name in [`tenants`](Self::tenants).
     pub fn tenant(&self, name: &str) -> Option<usize> {
         self.tenants.iter().position(|tenant| tenant.name == name)
     }
@@ -571,14 +639,14 @@ mod tests {
 
     #[test]
     fn the_table_is_sound() {
-        for pace in [Pace::Quick, Pace::Normal, Pace::Long] {
+        for pace in [ExperimentLength::Quick, ExperimentLength::Normal, ExperimentLength::Long] {
             let table = scenarios(pace);
             for (i, scenario) in table.iter().enumerate() {
                 let name = scenario.name;
                 assert!(table[..i].iter().all(|other| other.name != name), "{name} is there twice");
                 let slots: u64 = scenario.backend.workers.iter().map(|(_, slots)| slots).sum();
                 assert!(slots >= scenario.capacity, "{name}: a full pool still has open workers");
-                let first = scenario.tenants.iter().filter(|t| t.joins == Joins::First);
+                let first = scenario.tenants.iter().filter(|t| t.joins == JoinTime::First);
                 // A fleet has agents in place of clients.
                 let floods = if scenario.fleet.is_some() { scenario.tenants.len() } else { 1 };
                 assert_eq!(first.count(), floods, "{name}: one tenant floods first");
@@ -586,10 +654,11 @@ mod tests {
                     assert!(tenant.clients >= 3 * 8, "{name}: {} stays backlogged", tenant.name);
                     assert!(tenant.keys <= tenant.clients);
                     assert!(tenant.ask.output_tokens.1 <= tenant.ask.max_tokens);
-                    let alone = tenant.group == tenant.name || scenario.level == Level::Groups;
-                    assert_eq!(alone, scenario.level == Level::Groups);
+                    let alone =
+                        tenant.group == tenant.name || scenario.level == ScenarioLevel::Groups;
+                    assert_eq!(alone, scenario.level == ScenarioLevel::Groups);
                 }
-                if scenario.quota.is_some_and(|quota| quota.states == States::Nothing) {
+                if scenario.quota.is_some_and(|quota| quota.states == StatedLimits::Nothing) {
                     let alone = scenario.length.alone;
                     assert!(alone >= Duration::from_secs(60), "{name}: judged after a minute");
                 }
@@ -598,7 +667,7 @@ mod tests {
                     assert!(workers.iter().any(|(worker, _)| *worker == second), "{name}");
                     assert!(!scenario.budgets, "{name}: budgets would count both pools");
                 }
-                if let Some(Gain { cheat, honest }) = scenario.gain {
+                if let Some(GainAttempt { cheat, honest }) = scenario.gain {
                     let weight = |name| scenario.tenants[scenario.tenant(name).unwrap()].weight;
                     assert_eq!(weight(cheat), weight(honest), "{name}: only equals compare");
                 }

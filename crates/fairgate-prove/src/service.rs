@@ -1,133 +1,162 @@
-//! Service, measured: who got how many tokens while all of them waited, how far that is from each one's ideal, and how
-//! long each had to watch the others.
+//! Measurement of service: the tokens that each tenant got while all tenants had requests queued,
+//! the difference between these tokens and the tenant's ideal, and the tokens that other tenants
+//! got between two of its grants.
 //!
 //! # What is measured
-//! Flows 1…n of one share node, with weights wᵢ and W = Σw. From the join on, when all of them wait, until one of them no
-//! longer does (the longest such time; see below for moments in which one does not). ΔUᵢ is what flow *i*'s requests that
-//! ended since the join really used, in tokens. Its ideal is its part of what all of them used: Iᵢ = wᵢ/W · ΣⱼΔUⱼ.
+//! The flows 1…n of one share node have the weights wᵢ, and W = Σw. The measured window begins at
+//! the join, when all flows wait, and ends when one of them no longer does. It is the longest such
+//! time; a flow may stop waiting for a short moment (see below). ΔUᵢ is the number of tokens really
+//! used by those requests of flow *i* that ended since the join. The ideal of the flow is its share
+//! of the tokens that all flows used: Iᵢ = wᵢ/W · ΣⱼΔUⱼ.
 //!
 //! # The bound on service
-//! The share node keeps a virtual time V and picks the lowest score (`fairgate_core::share`). With sᵢ = settledᵢ, tokens
-//! per weight that ended, and Pᵢ the costs of what *i* has in flight, scoreᵢ = sᵢ + Pᵢ/wᵢ. Let Rᵢ be what those in flight
-//! will really use; P̂ᵢ and R̂ᵢ are the largest that both have been so far. At each grant V rises to the lesser of two: the
-//! highest settled of the ready flows, and the lowest score of those ready flows that are not new. A flow is *fresh* where
-//! it has had no grant since it last began to wait; only a fresh flow can be new.
+//! The share node keeps a virtual time V and picks the flow with the lowest score
+//! (`fairgate_core::share`). Let sᵢ be the settled score of *i*, which counts the tokens per weight
+//! of its ended requests, and let Pᵢ be the sum of the costs of its requests in flight; then
+//! scoreᵢ = sᵢ + Pᵢ/wᵢ. Let Rᵢ be the tokens that its requests in flight will really use. P̂ᵢ and R̂ᵢ
+//! are the largest values of Pᵢ and Rᵢ so far. At each grant V rises to the lesser of two values,
+//! unless V is already higher: the highest settled score of the ready flows, and the lowest score
+//! of those ready flows that are not new. A flow is *fresh* if it has had no grant since it last
+//! began to wait; only a fresh flow can be new.
 //!
-//! *Ahead*: at *i*'s last grant V rose to sᵢ at least, for sᵢ is no more than the highest settled, and scoreᵢ is the lowest
-//! of all. Since then only what was in flight then has ended, so sᵢ ≤ V + R̂ᵢ/wᵢ.
+//! *Ahead*: after the last grant to *i*, V was at least sᵢ, because sᵢ is at most the highest
+//! settled score, and scoreᵢ was the lowest of all. Since then only requests that were in flight
+//! after that grant have ended, so sᵢ ≤ V + R̂ᵢ/wᵢ.
 //!
-//! *Behind*: where *i* was not new when V last rose, V ≤ scoreᵢ then, and since then sᵢ did not fall, so sᵢ ≥ V − P̂ᵢ/wᵢ.
-//! Where it was new, V may have passed scoreᵢ: at a grant to another new flow, while all others stood higher. It went no
-//! further than the settled height of some k. If k's last grant was before *i* began to wait, sₖ ≤ V then + R̂ₖ/wₖ, and
-//! V ≤ scoreᵢ; if after, k was picked with a score of at most scoreᵢ. Either way V ≤ scoreᵢ + R̂ₖ/wₖ. So with
-//! Fᵢ = wᵢ · maxₖ R̂ₖ/wₖ, where a fresh flow was granted while *i* was fresh too, and else 0: sᵢ ≥ V − (P̂ᵢ + Fᵢ)/wᵢ.
+//! *Behind*: if *i* was not new when V last rose, V ≤ scoreᵢ at that time, and sᵢ has not fallen
+//! since, so sᵢ ≥ V − P̂ᵢ/wᵢ. If *i* was new, V may have risen above scoreᵢ at a grant to another
+//! new flow, while the scores of all flows that were not new were higher. But V rose at most to the
+//! settled score of some flow k. If the last grant to k was before *i* began to wait, sₖ is at most
+//! the V of that grant plus R̂ₖ/wₖ, and the V of that grant is at most scoreᵢ. If it was after, k
+//! was picked with a score of at most scoreᵢ. In both cases V ≤ scoreᵢ + R̂ₖ/wₖ. Let
+//! Fᵢ = wᵢ · maxₖ R̂ₖ/wₖ if a fresh flow was granted while *i* was fresh too, and else 0. Then
+//! sᵢ ≥ V − (P̂ᵢ + Fᵢ)/wᵢ.
 //!
-//! Taken at the join and now, with ΔUᵢ = wᵢ·Δsᵢ but for what was in flight when *i* began to wait anew (Lᵢ: the smaller of
-//! cost and usage of those that still were at the join; they may count in U and not in s), for any two flows
+//! Both inequalities hold at the join and now. ΔUᵢ equals wᵢ·Δsᵢ, except for requests that were in
+//! flight when *i* began to wait again, because these may count in U and not in s. Let Lᵢ be the
+//! smaller of cost and usage, summed over those of them that were still in flight at the join. Then
+//! for any two flows
 //!
 //! ```text
 //!     | ΔUᵢ/wᵢ − ΔUⱼ/wⱼ | ≤ Bᵢ/wᵢ + Bⱼ/wⱼ            B = R̂ + P̂ + L + F
 //! ```
 //!
-//! ΔUᵢ − Iᵢ = wᵢ/W · Σⱼ wⱼ·(ΔUᵢ/wᵢ − ΔUⱼ/wⱼ), and so, in tokens,
+//! ΔUᵢ − Iᵢ = wᵢ/W · Σⱼ wⱼ·(ΔUᵢ/wᵢ − ΔUⱼ/wⱼ), and therefore, in tokens,
 //!
 //! ```text
 //!     | ΔUᵢ − Iᵢ | ≤ (1 − wᵢ/W)·Bᵢ + wᵢ/W · Σ_{j≠i} Bⱼ                                  (service)
 //! ```
 //!
 //! # The bound on waiting
-//! Let Eᵢ = Uᵢ + Pᵢ, which is wᵢ·scoreᵢ but for a constant. Let *i* be granted at g, and j at a later τ with none to *i*
-//! between. *i* was picked at g and j at τ, so scoreᵢ(g) ≤ scoreⱼ(g) and scoreⱼ(τ) ≤ scoreᵢ(τ), both before they are
-//! charged: what j was charged meanwhile, per weight, is no more than what *i* was. That is at most Mᵢ, the larger of
-//! cost and usage of the request granted at g, and what *i*'s older ones in flight use beyond their costs. Then comes j's
-//! grant at τ, of at most its largest cost ĉⱼ, and what j's requests in flight use beyond their costs, Ôⱼ at most:
+//! Let Eᵢ = Uᵢ + Pᵢ, which differs from wᵢ·scoreᵢ only by a constant. Let *i* be granted at the
+//! time g, and j at a later time τ, without a grant to *i* in between. Because *i* was picked at g
+//! and j at τ, scoreᵢ(g) ≤ scoreⱼ(g) and scoreⱼ(τ) ≤ scoreᵢ(τ), both before the grants are charged.
+//! So the tokens per weight that j was charged between g and τ are at most those that *i* was
+//! charged. The tokens that *i* was charged are at most Mᵢ: the larger of cost and usage of the
+//! request granted at g, plus the tokens that the older requests of *i* in flight use beyond their
+//! costs. In addition, j is charged for its grant at τ, at most its largest cost ĉⱼ, and for the
+//! tokens that its requests in flight use beyond their costs, at most Ôⱼ:
 //!
 //! ```text
 //!     Σ_{j≠i} (Eⱼ − Eⱼ(g)) ≤ Mᵢ·(W − wᵢ)/wᵢ + Σ_{j≠i} (ĉⱼ + Ôⱼ)                          (gap)
 //! ```
 //!
-//! From the join to *i*'s first grant there is no g. Then scoreᵢ ≤ V + (R̂ᵢ + Pᵢ + Oᵢ)/wᵢ and scoreⱼ ≥ V − (P̂ⱼ + F̂ⱼ)/wⱼ
-//! at the join, so Mᵢ = R̂ᵢ + Pᵢ + Oᵢ, and P̂ⱼ + F̂ⱼ join ĉⱼ + Ôⱼ.
+//! From the join to the first grant to *i* there is no such g. At the join,
+//! scoreᵢ ≤ V + (R̂ᵢ + Pᵢ + Oᵢ)/wᵢ and scoreⱼ ≥ V − (P̂ⱼ + F̂ⱼ)/wⱼ. So Mᵢ = R̂ᵢ + Pᵢ + Oᵢ, and
+//! P̂ⱼ + F̂ⱼ are added to ĉⱼ + Ôⱼ.
 //!
 //! # Where a flow is hindered
-//! Two things keep a flow from going although the pool has room. A request that failed on a worker that died is submitted
-//! again, may go to the other workers only, and stands at the head of its flow until one of them has room. And a flow does
-//! not wait at all for a moment, where its clients did not get to send the next requests (at the join, or when the machine
-//! stands still); such a time is at most 50 ms here, or the measured time ends with it.
+//! Two things keep a flow from being granted although the pool has a free slot. First, a request
+//! that failed on a worker that died is submitted again and may go only to the other workers. It
+//! stays at the head of its flow until one of them has a free slot. Second, a flow may have nothing
+//! queued for a moment, because its clients have not sent their next requests yet (at the join, or
+//! when the machine pauses). Such a moment lasts at most 50 ms here; if it is longer, the measured
+//! window ends.
 //!
-//! V may rise meanwhile. When it is over, sᵢ is raised without tokens: where *i* was blocked, by no more than V has risen;
-//! where nothing waited in it, up to V. The blocked lose nothing, the idle bank nothing. V rises to the settled height of
-//! some k, by no more than (R̂ₖ + ΔUₖ)/wₖ over that time. So for each such time Hᵢ = wᵢ · maxₖ (R̂ₖ + ΔUₖ)/wₖ joins Bᵢ in
-//! *service* and Mᵢ in *gap*; where *i* begins to wait anew, the Fᵢ of before joins Hᵢ, and what is in flight then joins
-//! Lᵢ. What others are charged meanwhile is not counted in *i*'s gap. And where j is hindered when *i* is granted,
-//! scoreᵢ(g) ≤ scoreⱼ(g) need not hold: both are known against V only, as at the join.
+//! V may rise during such a hindrance. At its end sᵢ is raised without tokens: by at most the rise
+//! of V if *i* was blocked, or up to V if *i* had nothing queued. So a blocked flow loses nothing,
+//! and an idle flow saves up nothing. V rises to the settled score of some flow k, and thus by at
+//! most (R̂ₖ + ΔUₖ)/wₖ during the hindrance. So for each hindrance, Hᵢ = wᵢ · maxₖ (R̂ₖ + ΔUₖ)/wₖ
+//! is added to Bᵢ in *service* and to Mᵢ in *gap*. If *i* began to wait again, its earlier Fᵢ is
+//! added to Hᵢ, and its requests in flight at that time are added to Lᵢ. Tokens that others are
+//! charged during the hindrance are not counted in the gap of *i*. If j is hindered when *i* is
+//! granted, scoreᵢ(g) ≤ scoreⱼ(g) need not hold; then both scores are known only relative to V, as
+//! at the join.
 //!
-//! A request that ends counts what it used, at least one token: so also one that was given back unused.
+//! A request that ends counts with the tokens that it used, but with at least one token, even if
+//! its slot was given back unused.
 //!
-//! All of it is checked in whole numbers, both sides times W or wᵢ, after every step of the journal. (Scores are rounded
-//! down to 2⁻³² tokens per weight. Times weights of some hundreds that is far below 1, and the sides are whole.)
+//! Both bounds are checked after every step of the journal in whole numbers, with both sides
+//! multiplied by W or wᵢ. (Scores are rounded down to 2⁻³² tokens per weight. Multiplied by weights
+//! of some hundreds, the error is far below 1, and both sides are whole numbers.)
 
 mod meter;
 mod window;
 
 use fairgate_core::units::Micros;
 
-use self::meter::Meter;
-use self::window::Window;
-use crate::replay::Replay;
+use self::meter::ServiceMeter;
+use self::window::ServiceWindow;
+use crate::replay::ReplayedJournal;
 use crate::scenario::Scenario;
 
-/// What was measured.
+/// Measured service of all tenants. The letters in these comments are those of the module's
+/// documentation.
 #[derive(Clone, Debug)]
-pub(crate) struct Service {
-    /// From the join to the last moment at which all waited; none where they never all did.
+pub(crate) struct MeasuredService {
+    /// Beginning (the join) and end of the measured window, in which all tenants had requests
+    /// queued; `None` if there is no such window.
     pub(crate) window: Option<(Micros, Micros)>,
-    /// How often somebody did not wait for a moment in between, and for how long in all.
+    /// Number and total length of the lapses within the window, which are short times in which a
+    /// tenant had nothing queued.
     pub(crate) lapses: (usize, Micros),
-    /// By tenant.
+    /// Service of each tenant, in the order of the scenario.
     pub(crate) flows: Vec<FlowService>,
-    /// W.
+    /// Sum of all tenants' weights, W.
     pub(crate) weights: i128,
-    /// What it was after each step that changed it, the time alone included.
-    pub(crate) course: Vec<Moment>,
+    /// Counters after each event that changed them, from the start of the experiment.
+    pub(crate) course: Vec<ServiceMoment>,
 }
 
-/// The service of one tenant in the window.
+/// Service of one tenant within the window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FlowService {
-    /// ΔU, in tokens.
+    /// Tokens that the tenant's requests that ended since the join have used, ΔU.
     pub(crate) got: i128,
-    /// W·I, in tokens.
+    /// Ideal tokens of the tenant times the sum of weights, W·I.
     pub(crate) ideal_times_weights: i128,
-    /// The moment at which |ΔU − I| came nearest to its bound.
-    pub(crate) off: Worst,
-    /// The gap that came nearest to its bound, and the largest, in tokens.
-    pub(crate) gap: Worst,
+    /// Moment at which |ΔU − I| came closest to its proven bound.
+    pub(crate) off: ClosestToBound,
+    /// Gap between two grants that came closest to its proven bound; `gap_max` is the largest gap,
+    /// in tokens.
+    pub(crate) gap: ClosestToBound,
     pub(crate) gap_max: i128,
-    /// How many grants it had.
+    /// Number of the tenant's grants within the window.
     pub(crate) grants: u64,
-    /// How long they had waited.
+    /// Wait of each request that was granted within the window.
     pub(crate) waits: Vec<Micros>,
 }
 
-/// The moment at which something came nearest to its bound: both in tokens, times `scale`.
+/// Moment at which a measured value came closest to its bound. The measured value and the bound are
+/// in tokens, multiplied by `scale`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Worst {
+pub(crate) struct ClosestToBound {
     pub(crate) measured: i128,
     pub(crate) bound: i128,
     pub(crate) scale: i128,
     pub(crate) at: Micros,
 }
 
-impl Default for Worst {
+impl Default for ClosestToBound {
     fn default() -> Self {
         Self { measured: 0, bound: 0, scale: 1, at: Micros(0) }
     }
 }
 
-impl Worst {
-    /// Keeps the nearer to its bound: measured/bound, compared crosswise.
-    fn meet(&mut self, other: Self) {
+impl ClosestToBound {
+    /// Replaces this value by `other` if the ratio measured/bound of `other` is higher. The ratios
+    /// are compared by cross-multiplication.
+    fn keep_closer(&mut self, other: Self) {
         let (ours, theirs) = (self.measured * other.bound, other.measured * self.bound);
         if self.bound == 0 || theirs > ours || (theirs == ours && other.bound > self.bound) {
             *self = other;
@@ -147,28 +176,28 @@ impl Worst {
     }
 }
 
-/// All tenants at one moment, in tokens.
+/// Counters of all tenants at one moment, in tokens.
 #[derive(Clone, Debug)]
-pub(crate) struct Moment {
+pub(crate) struct ServiceMoment {
     pub(crate) at: Micros,
-    /// The number of the event after which it was so.
+    /// Number of the journal's event after which the counters had these values.
     pub(crate) event: u64,
-    /// What each has used since the start.
+    /// Tokens that each tenant's ended requests have used since the start.
     pub(crate) used: Vec<i128>,
-    /// W · (ideal since the join), where all wait.
+    /// Ideal tokens of each tenant since the join, times W; `None` outside of the window.
     pub(crate) ideal_times_weights: Option<Vec<i128>>,
-    /// W · (the bound on service).
+    /// Bound of each tenant on service, times W; `None` outside of the window.
     pub(crate) bound_times_weights: Option<Vec<i128>>,
-    /// How many are in flight.
+    /// Number of requests in flight of each tenant.
     pub(crate) in_flight: Vec<u64>,
-    /// Whether all wait.
+    /// True if all tenants have requests queued.
     pub(crate) all_wait: bool,
 }
 
-/// Measures a replay.
-pub(crate) fn measure(scenario: &Scenario, replay: &Replay) -> Service {
-    let window = Window::find(replay, scenario.tenants.len());
-    let mut meter = Meter::new(scenario, &replay.requests);
+/// Measures the service of each tenant in a replayed journal.
+pub(crate) fn measure(scenario: &Scenario, replay: &ReplayedJournal) -> MeasuredService {
+    let window = ServiceWindow::find(replay, scenario.tenants.len());
+    let mut meter = ServiceMeter::new(scenario, &replay.requests);
     for (number, step) in replay.steps.iter().enumerate() {
         let request = &replay.requests[step.request];
         if let Some(flow) = request.tenant {
@@ -177,5 +206,5 @@ pub(crate) fn measure(scenario: &Scenario, replay: &Replay) -> Service {
             meter.note(step);
         }
     }
-    Service { lapses: window.lapses, ..meter.service }
+    MeasuredService { lapses: window.lapses, ..meter.service }
 }

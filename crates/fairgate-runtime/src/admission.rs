@@ -7,31 +7,31 @@ use std::task::{Context, Poll};
 
 use fairgate_core::event::Submit;
 
-use crate::handoff::{Left, Taker, handoff};
-use crate::mailbox::{Ended, Mailbox};
-use crate::message::{Answer, Message, Name, Ticket};
+use crate::admit_error::{AdmitError, GateClosedError};
+use crate::handoff::{HandoffLeft, HandoffReceiver, handoff};
+use crate::mailbox::{TaskEnd, TaskMailbox};
+use crate::message::{AdmissionAnswer, AdmissionTicket, PoolMessage, SubmittedRequest};
 use crate::permit::Permit;
-use crate::refused::{Closed, Refused};
 
-/// A submitted request that waits for its answer, as a future. Dropped before it is ready it takes the request back:
-/// a waiting one is cancelled; a granted one, whose owner never had it, is released with 0 tokens, since nobody
-/// should be charged for what never ran.
+/// A submitted request that waits for its answer, as a future. Dropping the future before it is ready withdraws the
+/// request: a queued request is cancelled; a granted one, which its caller never received, is released with 0 tokens,
+/// because a request that never ran is not charged.
 pub(crate) struct Admission {
-    mailbox: Arc<Mailbox<Message>>,
-    name: Name,
-    taker: Option<Taker<Answer>>,
+    mailbox: Arc<TaskMailbox<PoolMessage>>,
+    name: SubmittedRequest,
+    taker: Option<HandoffReceiver<AdmissionAnswer>>,
 }
 
 impl Admission {
-    /// Submits a request.
+    /// Submits a request. The request is refused at once if the gate's task has ended.
     pub(crate) fn submit(
-        mailbox: &Arc<Mailbox<Message>>,
+        mailbox: &Arc<TaskMailbox<PoolMessage>>,
         submit: Submit,
-        ticket: Ticket,
-    ) -> Result<Self, Refused> {
-        let name = Name { id: submit.id.clone(), ticket, request: None };
+        ticket: AdmissionTicket,
+    ) -> Result<Self, AdmitError> {
+        let name = SubmittedRequest { id: submit.id.clone(), ticket, request: None };
         let (giver, taker) = handoff();
-        let message = Message::Submit { name: name.clone(), submit: Box::new(submit), giver };
+        let message = PoolMessage::Submit { name: name.clone(), submit: Box::new(submit), giver };
         if mailbox.send(message).is_err() {
             return Err(refused(mailbox));
         }
@@ -39,32 +39,32 @@ impl Admission {
     }
 }
 
-/// How a gate whose task has ended refuses.
-pub(crate) fn refused<M>(mailbox: &Mailbox<M>) -> Refused {
+/// Returns the refusal of a gate whose task has ended.
+pub(crate) fn refused<M>(mailbox: &TaskMailbox<M>) -> AdmitError {
     match closed(mailbox) {
-        Closed::Drained => Refused::Draining,
-        Closed::Gone => Refused::Gone,
+        GateClosedError::Drained => AdmitError::Draining,
+        GateClosedError::Gone => AdmitError::Gone,
     }
 }
 
-/// How a task that does not answer has ended.
-pub(crate) fn closed<M>(mailbox: &Mailbox<M>) -> Closed {
+/// Returns the error for a task that does not answer.
+pub(crate) fn closed<M>(mailbox: &TaskMailbox<M>) -> GateClosedError {
     match mailbox.ended() {
-        Some(Ended::Drained) => Closed::Drained,
-        Some(Ended::Died) | None => Closed::Gone,
+        Some(TaskEnd::Drained) => GateClosedError::Drained,
+        Some(TaskEnd::Died) | None => GateClosedError::Gone,
     }
 }
 
 impl Future for Admission {
-    type Output = Result<Permit, Refused>;
+    type Output = Result<Permit, AdmitError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(taker) = &mut self.taker else { return Poll::Ready(Err(Refused::Gone)) };
+        let Some(taker) = &mut self.taker else { return Poll::Ready(Err(AdmitError::Gone)) };
         let Poll::Ready(answer) = Pin::new(taker).poll(cx) else { return Poll::Pending };
         self.taker = None;
         Poll::Ready(match answer {
             Some(Ok(grant)) => {
-                let name = Name { request: Some(grant.request), ..self.name.clone() };
+                let name = SubmittedRequest { request: Some(grant.request), ..self.name.clone() };
                 Ok(Permit::new(self.mailbox.clone(), name, grant))
             }
             Some(Err(refused)) => Err(refused),
@@ -77,10 +77,10 @@ impl Drop for Admission {
     fn drop(&mut self) {
         let Some(taker) = self.taker.take() else { return };
         match taker.leave() {
-            Left::Early | Left::With(Ok(_)) => {
-                let _ = self.mailbox.send(Message::Left(self.name.clone()));
+            HandoffLeft::BeforeValue | HandoffLeft::WithValue(Ok(_)) => {
+                let _ = self.mailbox.send(PoolMessage::Abandoned(self.name.clone()));
             }
-            Left::With(Err(_)) | Left::Late => {}
+            HandoffLeft::WithValue(Err(_)) | HandoffLeft::AfterEnd => {}
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fairgate_core::Pool;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::event::{Event, Submit, WorkerChange};
-use fairgate_core::explain::Whereabouts;
+use fairgate_core::explain::RequestLocation;
 use fairgate_core::fairness::NodeFairness;
 use fairgate_core::policy::Policy;
 use fairgate_core::snapshot::Snapshot;
@@ -17,50 +17,53 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use crate::admission::{Admission, closed, refused};
-use crate::check;
-use crate::desk::Desk;
+use crate::admit_error::{AdmitError, GateChangeError, GateClosedError};
+use crate::expected_wait::FlowGrants;
+use crate::gate_status::{DEADLINE_MAX, DrainResult, GateStatus};
 use crate::handoff::handoff;
-use crate::live::{Drained, FOR_EVER, Live};
-use crate::mailbox::Mailbox;
-use crate::message::{Message, Ticket};
+use crate::mailbox::TaskMailbox;
+use crate::message::{AdmissionTicket, PoolMessage};
 use crate::permit::Permit;
-use crate::refused::{ChangeError, Closed, Refused};
+use crate::pool_task::PoolTask;
+use crate::validate;
 
-/// The way into one pool. Cheap to clone; the pool's task ends when the last clone is gone and nothing is in flight.
+/// Handle to one pool. Cheap to clone. After the last clone is dropped, queued requests are refused, and the pool's
+/// task ends once nothing is in flight.
 #[derive(Clone)]
 pub struct Gate {
-    handle: Arc<Handle>,
+    handle: Arc<GateHandle>,
 }
 
-/// What the gates and the task have in common.
-pub(crate) struct Shared {
-    pub(crate) mailbox: Arc<Mailbox<Message>>,
-    /// How many more letters may be sent that are not the end of something.
+/// State that all gates of a pool share with its task.
+pub(crate) struct GateShared {
+    pub(crate) mailbox: Arc<TaskMailbox<PoolMessage>>,
+    /// Bounds the number of unread submits and operator calls. The task returns a permit of this semaphore when it
+    /// reads such a message.
     pub(crate) turns: Semaphore,
     tickets: AtomicU64,
-    /// Asking where a request is copies the pool: one copy at a time.
+    /// Allows one copy of the pool at a time for [`Gate::whereabouts`].
     copies: Semaphore,
-    /// Has no permits, and is closed when the task is over.
+    /// Semaphore without permits. It is closed when the task has ended, which wakes all callers that wait for the end.
     pub(crate) over: Semaphore,
-    /// How it ended, where it was drained.
-    pub(crate) outcome: OnceLock<Drained>,
+    /// Result of the drain; set only if the task was drained.
+    pub(crate) outcome: OnceLock<DrainResult>,
 }
 
-/// When it goes, so does the last gate.
-struct Handle {
-    shared: Arc<Shared>,
+/// Shared by all clones of a gate. Its `Drop` runs when the last clone is gone.
+struct GateHandle {
+    shared: Arc<GateShared>,
 }
 
-impl Drop for Handle {
+impl Drop for GateHandle {
     fn drop(&mut self) {
-        let _ = self.shared.mailbox.send(Message::Drain { until: None });
+        let _ = self.shared.mailbox.send(PoolMessage::Drain { until: None });
     }
 }
 
-impl Shared {
+impl GateShared {
     pub(crate) fn new(turns: usize) -> Self {
         Self {
-            mailbox: Arc::new(Mailbox::new()),
+            mailbox: Arc::new(TaskMailbox::new()),
             turns: Semaphore::new(turns.clamp(1, Semaphore::MAX_PERMITS)),
             tickets: AtomicU64::new(0),
             copies: Semaphore::new(1),
@@ -69,8 +72,8 @@ impl Shared {
         }
     }
 
-    /// Waits for a turn to send a letter. The task gives it back when it has read the letter.
-    async fn turn(&self) -> Result<(), Closed> {
+    /// Waits for a free turn to send a message. The task frees the turn when it has read the message.
+    async fn wait_turn(&self) -> Result<(), GateClosedError> {
         let turn = self.turns.acquire().await.map_err(|_| closed(&self.mailbox))?;
         turn.forget();
         Ok(())
@@ -78,172 +81,189 @@ impl Shared {
 }
 
 impl Gate {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { handle: Arc::new(Handle { shared }) }
+    pub(crate) fn new(shared: Arc<GateShared>) -> Self {
+        Self { handle: Arc::new(GateHandle { shared }) }
     }
 
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &GateShared {
         &self.handle.shared
     }
 
-    /// Asks for a slot, and waits for it as long as the pool lets requests wait.
+    /// Requests a slot, and waits for it at most as long as the submit's `timeout` and the pool's `queue_timeout`
+    /// allow; after that the request is refused as [`AdmitError::Expired`].
     ///
-    /// The future may be dropped at any time, so a deadline of one's own is `tokio::time::timeout_at` around it.
-    /// Where it is dropped the request leaves the queue, uncharged. Where the grant was on its way just then, the
-    /// slot is given back with 0 tokens: nobody is charged for what never ran. (A cancel of a granted request, in
-    /// the words of the journal, is charged its cost: that is for requests that may have run.)
-    pub async fn admit(&self, submit: Submit) -> Result<Permit, Refused> {
-        check::submit(&submit)?;
+    /// The future may be dropped at any time; the request then leaves the queue, uncharged. If the grant was already on
+    /// its way, the slot is given back with 0 tokens, because a request that never ran is not charged. (A cancel event
+    /// for a granted request does charge the request's cost, because such a request may have run.)
+    pub async fn admit(&self, submit: Submit) -> Result<Permit, AdmitError> {
+        validate::submit(&submit)?;
         let shared = self.shared();
-        shared.turn().await.map_err(|_| refused(&shared.mailbox))?;
-        let ticket = Ticket(shared.tickets.fetch_add(1, Ordering::Relaxed));
+        shared.wait_turn().await.map_err(|_| refused(&shared.mailbox))?;
+        let ticket = AdmissionTicket(shared.tickets.fetch_add(1, Ordering::Relaxed));
         Admission::submit(&shared.mailbox, submit, ticket)?.await
     }
 
-    /// Stops a flow from dispatching.
-    pub async fn hold(&self, by: Attribute, flow: &str) -> Result<(), ChangeError> {
+    /// Holds a flow, so that none of its requests are granted until [`Gate::resume`].
+    pub async fn hold(&self, by: Attribute, flow: &str) -> Result<(), GateChangeError> {
         self.change(Event::Hold { by, flow: flow.into() }).await
     }
 
-    /// Lets a held flow go on.
-    pub async fn resume(&self, by: Attribute, flow: &str) -> Result<(), ChangeError> {
+    /// Resumes a held flow, so that its requests are granted again.
+    pub async fn resume(&self, by: Attribute, flow: &str) -> Result<(), GateChangeError> {
         self.change(Event::Resume { by, flow: flow.into() }).await
     }
 
-    /// Changes a flow's weight, or its class's quantum.
-    pub async fn weight(
+    /// Sets the weight of a flow, or in a `drr` node the quantum of its class.
+    pub async fn set_weight(
         &self,
         by: Attribute,
         flow: &str,
         weight: Weight,
-    ) -> Result<(), ChangeError> {
+    ) -> Result<(), GateChangeError> {
         self.change(Event::Weight { by, flow: flow.into(), weight }).await
     }
 
-    /// Changes how many requests of a flow may be in flight; any number where `slots` is absent.
-    pub async fn cap(
+    /// Sets how many requests of a flow may be in flight; `None` removes the cap.
+    pub async fn set_cap(
         &self,
         by: Attribute,
         flow: &str,
         slots: Option<u64>,
-    ) -> Result<(), ChangeError> {
+    ) -> Result<(), GateChangeError> {
         self.change(Event::Cap { by, flow: flow.into(), slots }).await
     }
 
-    /// Changes how many requests may be in flight.
-    pub async fn capacity(&self, slots: u64) -> Result<(), ChangeError> {
+    /// Sets how many requests of the pool may be in flight.
+    pub async fn set_capacity(&self, slots: u64) -> Result<(), GateChangeError> {
         self.change(Event::Capacity { slots }).await
     }
 
-    /// Puts another policy in place.
-    pub async fn policy(&self, policy: Policy) -> Result<(), ChangeError> {
+    /// Replaces the pool's policy. The weights and caps that events have set are dropped.
+    pub async fn set_policy(&self, policy: Policy) -> Result<(), GateChangeError> {
         self.change(Event::Policy(policy)).await
     }
 
-    /// Adds, changes or forgets a worker.
-    pub async fn worker(&self, change: WorkerChange) -> Result<(), ChangeError> {
-        check::worker(&change)?;
+    /// Adds, changes or removes a worker.
+    pub async fn change_worker(&self, change: WorkerChange) -> Result<(), GateChangeError> {
+        validate::worker(&change)?;
         self.change(Event::Worker(change)).await
     }
 
-    /// Changes a worker, which takes nothing until then. What waits for it goes on waiting.
+    /// Changes a worker and pauses it until `until`. Requests that wait for the worker stay queued.
     pub async fn pause_worker(
         &self,
         mut change: WorkerChange,
         until: Instant,
-    ) -> Result<(), ChangeError> {
-        check::worker(&change)?;
-        let work = move |desk: &mut Desk, at: Micros| {
-            let left = until.saturating_duration_since(Instant::now()).min(FOR_EVER);
+    ) -> Result<(), GateChangeError> {
+        validate::worker(&change)?;
+        let work = move |pool_task: &mut PoolTask, at: Micros| {
+            let left = until.saturating_duration_since(Instant::now()).min(DEADLINE_MAX);
             let left = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
             change.pause_until = Some(Micros(at.0.saturating_add(left)));
-            desk.apply(at, Event::Worker(change));
+            pool_task.apply(at, Event::Worker(change));
         };
-        Ok(self.errand(work).await?)
+        Ok(self.run_on_pool(work).await?)
     }
 
-    /// Where a request is and what it waits for; `None` where no request of that id waits or is in flight.
+    /// Returns where a request is and what it waits for; `None` if no request with that id is queued or in flight.
     ///
-    /// For a waiting request a copy of the pool is made, and asked on a thread for blocking work. One copy exists at
-    /// a time, however many ask.
-    pub async fn whereabouts(&self, id: &str) -> Result<Option<Whereabouts>, Closed> {
+    /// For a queued request the pool is copied, and the answer is computed on a thread for blocking work. Only one
+    /// copy exists at a time, however many callers there are.
+    pub async fn whereabouts(&self, id: &str) -> Result<Option<RequestLocation>, GateClosedError> {
         let one_copy = self.shared().copies.acquire().await;
         let id: Box<str> = id.into();
         let asked = id.clone();
-        let found = match self.errand(move |desk, _| look_for(desk, &asked)).await? {
-            Sight::Seen(whereabouts) => whereabouts,
-            Sight::Waits(copy) => {
-                spawn_blocking(move || copy.whereabouts(&id)).await.map_err(|_| Closed::Gone)?
-            }
-        };
+        let found =
+            match self.run_on_pool(move |pool_task, _| look_up_request(pool_task, &asked)).await? {
+                RequestLookup::Seen(whereabouts) => whereabouts,
+                RequestLookup::Waits(copy) => spawn_blocking(move || copy.request_location(&id))
+                    .await
+                    .map_err(|_| GateClosedError::Gone)?,
+            };
         drop(one_copy);
         Ok(found)
     }
 
-    /// How far every backlogged flow is from its share, and how far it could be.
-    pub async fn fairness(&self) -> Result<Vec<NodeFairness>, Closed> {
-        self.errand(|desk, _| desk.pool().fairness()).await
+    /// Returns, for every active node, the tokens that each flow was served and was due, the bound on their difference,
+    /// and the flow's lag.
+    pub async fn fairness(&self) -> Result<Vec<NodeFairness>, GateClosedError> {
+        self.run_on_pool(|pool_task, _| pool_task.pool().fairness()).await
     }
 
-    /// The gate at this moment.
-    pub async fn live(&self) -> Result<Live, Closed> {
-        self.errand(|desk, _| desk.live()).await
+    /// Returns the grants of the last minute for each flow that has queued requests or had grants in that minute. The
+    /// entry with an empty path counts the whole pool.
+    pub async fn recent_grants(&self) -> Result<Vec<FlowGrants>, GateClosedError> {
+        self.run_on_pool(|pool_task, now| pool_task.recent_grants(now)).await
     }
 
-    /// The pool's whole state.
-    pub async fn snapshot(&self) -> Result<Snapshot, Closed> {
-        self.errand(|desk, _| desk.pool().snapshot()).await
+    /// Returns the expected wait of the last queued request in the flow of request `id`: requests queued in the flow ÷
+    /// the flow's grants per second in the last minute. `None` if the flow had no grants, or if no request with that id
+    /// is queued.
+    pub async fn expected_wait(&self, id: &str) -> Result<Option<Duration>, GateClosedError> {
+        let id: Box<str> = id.into();
+        self.run_on_pool(move |pool_task, now| pool_task.expected_wait(&id, now)).await
     }
 
-    /// Closes the gate: what waits and what is new is refused as [`Refused::Draining`], what is in flight may finish within
-    /// `grace`; then the journal and the state file are brought to an end and the task is over. Says how many
-    /// permits had not ended.
+    /// Returns the counts and the health of the gate at this moment.
+    pub async fn status(&self) -> Result<GateStatus, GateClosedError> {
+        self.run_on_pool(|pool_task, _| pool_task.status()).await
+    }
+
+    /// Returns the complete state of the pool.
+    pub async fn snapshot(&self) -> Result<Snapshot, GateClosedError> {
+        self.run_on_pool(|pool_task, _| pool_task.pool().snapshot()).await
+    }
+
+    /// Closes the gate. Queued and new requests are refused as [`AdmitError::Draining`]; requests in flight may finish
+    /// within `grace`. Then the journal and the state file are finished and the task ends. Reports how many permits
+    /// had not ended.
     ///
-    /// Called again it changes nothing, except that the earliest deadline counts.
-    pub async fn drain(&self, grace: Duration) -> Result<Drained, Closed> {
+    /// A further call changes nothing, except that the earliest of all deadlines counts.
+    pub async fn drain(&self, grace: Duration) -> Result<DrainResult, GateClosedError> {
         let shared = self.shared();
-        let until = Some(Instant::now() + grace.min(FOR_EVER));
-        // Returned where the task has ended, or is about to.
-        let _ = shared.mailbox.send(Message::Drain { until });
+        let until = Some(Instant::now() + grace.min(DEADLINE_MAX));
+        // The send fails if the task has ended or is about to.
+        let _ = shared.mailbox.send(PoolMessage::Drain { until });
         let _ = shared.over.acquire().await;
-        shared.outcome.get().cloned().ok_or(Closed::Gone)
+        shared.outcome.get().cloned().ok_or(GateClosedError::Gone)
     }
 
-    /// Applies an event; once this returns, it has happened.
-    async fn change(&self, event: Event) -> Result<(), ChangeError> {
-        Ok(self.errand(|desk, at| desk.apply(at, event)).await?)
+    /// Applies an event. The event has been applied when this returns `Ok`.
+    async fn change(&self, event: Event) -> Result<(), GateChangeError> {
+        Ok(self.run_on_pool(|pool_task, at| pool_task.apply(at, event)).await?)
     }
 
-    /// Has something done at the desk. Once it was asked for it is done, also where nobody waits for the answer.
-    async fn errand<T: Send + 'static>(
+    /// Runs `work` on the state of the task and returns its result. Once the message is sent, `work` runs even if the
+    /// caller stops waiting.
+    async fn run_on_pool<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Desk, Micros) -> T + Send + 'static,
-    ) -> Result<T, Closed> {
+        work: impl FnOnce(&mut PoolTask, Micros) -> T + Send + 'static,
+    ) -> Result<T, GateClosedError> {
         let shared = self.shared();
-        shared.turn().await?;
+        shared.wait_turn().await?;
         let (giver, taker) = handoff();
-        let errand = move |desk: &mut Desk, at: Micros| {
-            let _ = giver.give(work(desk, at));
+        let run = move |pool_task: &mut PoolTask, at: Micros| {
+            let _ = giver.send(work(pool_task, at));
         };
-        let sent = shared.mailbox.send(Message::Errand(Box::new(errand))).is_ok();
+        let sent = shared.mailbox.send(PoolMessage::Run(Box::new(run))).is_ok();
         let answer = if sent { taker.await } else { None };
         answer.ok_or_else(|| closed(&shared.mailbox))
     }
 }
 
-/// What the task can say about a request without working it out.
-enum Sight {
-    /// All of it.
-    Seen(Option<Whereabouts>),
-    /// It waits: ask this copy.
+/// Answer of the task about a request, before anything expensive is computed.
+enum RequestLookup {
+    /// The complete answer; `None` if the request is unknown.
+    Seen(Option<RequestLocation>),
+    /// The request is queued, and the answer is computed from this copy of the pool.
     Waits(Box<Pool>),
 }
 
-fn look_for(desk: &Desk, id: &str) -> Sight {
-    match desk.pool().is_in_flight(id) {
-        Some(false) => Sight::Waits(Box::new(desk.pool().clone())),
-        Some(true) => Sight::Seen(desk.pool().whereabouts(id)),
-        None => Sight::Seen(None),
+fn look_up_request(pool_task: &PoolTask, id: &str) -> RequestLookup {
+    match pool_task.pool().is_in_flight(id) {
+        Some(false) => RequestLookup::Waits(Box::new(pool_task.pool().clone())),
+        Some(true) => RequestLookup::Seen(pool_task.pool().request_location(id)),
+        None => RequestLookup::Seen(None),
     }
 }
 

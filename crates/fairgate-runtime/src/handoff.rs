@@ -1,8 +1,8 @@
-//! One value from the task to whoever waits for it, once.
+//! Passes one value, once, from the task to the caller that waits for it.
 //!
-//! The race that matters: the giver gives while the taker leaves. One lock decides it, and both sides learn how:
-//! either [`Giver::give`] returns the value, or [`Taker::leave`] says that something was given. Never both, never
-//! neither; whoever learns it gives the slot back.
+//! The sender may send while the receiver leaves. One lock decides that race, and exactly one side gets the value back:
+//! either [`HandoffSender::send`] returns it, or [`HandoffReceiver::leave`] does. The side that gets the value gives
+//! the slot back.
 
 use std::future::Future;
 use std::mem;
@@ -12,51 +12,51 @@ use std::task::{Context, Poll, Waker};
 
 use crate::sync::{Mutex, lock};
 
-/// The two ends of a new hand-off.
-pub(crate) fn handoff<T>() -> (Giver<T>, Taker<T>) {
-    let cell = Arc::new(Mutex::new(State::Open(None)));
-    (Giver { cell: cell.clone() }, Taker { cell })
+/// Returns the two ends of a new hand-off.
+pub(crate) fn handoff<T>() -> (HandoffSender<T>, HandoffReceiver<T>) {
+    let cell = Arc::new(Mutex::new(HandoffState::Open(None)));
+    (HandoffSender { cell: cell.clone() }, HandoffReceiver { cell })
 }
 
-enum State<T> {
-    /// Nothing was given yet; whom to wake when it is.
+enum HandoffState<T> {
+    /// Nothing was sent yet; holds the waker of the receiver, if the receiver has been polled.
     Open(Option<Waker>),
-    /// It was given and not taken yet.
+    /// The value was sent and not taken yet.
     Given(T),
-    /// It was taken, or the taker has left.
+    /// The value was taken, or the receiver has left.
     Over,
-    /// The giver is gone without a word.
-    Deserted,
+    /// The sender was dropped without sending a value.
+    SenderGone,
 }
 
-/// The side that gives. Where it is dropped, the taker is told that nothing will come.
-pub(crate) struct Giver<T> {
-    cell: Arc<Mutex<State<T>>>,
+/// The sending end. If it is dropped without sending, the receiver gets `None`.
+pub(crate) struct HandoffSender<T> {
+    cell: Arc<Mutex<HandoffState<T>>>,
 }
 
-/// The side that waits, as a future: what was given, or `None` where the giver is gone.
-pub(crate) struct Taker<T> {
-    cell: Arc<Mutex<State<T>>>,
+/// The receiving end, a future that resolves to the value, or to `None` if the sender is gone.
+pub(crate) struct HandoffReceiver<T> {
+    cell: Arc<Mutex<HandoffState<T>>>,
 }
 
-impl<T> Giver<T> {
-    /// Gives the value, or returns it where nobody waits for it any more.
-    pub(crate) fn give(self, value: T) -> Result<(), T> {
-        self.replace_open(State::Given(value)).map_err(|state| match state {
-            State::Given(value) => value,
+impl<T> HandoffSender<T> {
+    /// Sends the value, or returns it if the receiver has left.
+    pub(crate) fn send(self, value: T) -> Result<(), T> {
+        self.replace_open(HandoffState::Given(value)).map_err(|state| match state {
+            HandoffState::Given(value) => value,
             _ => unreachable!("what was put in comes back"),
         })
     }
 
-    /// Whether somebody still waits.
-    pub(crate) fn is_wanted(&self) -> bool {
-        matches!(*lock(&self.cell), State::Open(_))
+    /// Returns true if the receiver still waits.
+    pub(crate) fn is_awaited(&self) -> bool {
+        matches!(*lock(&self.cell), HandoffState::Open(_))
     }
 
-    /// Puts a state in the place of an open one and wakes the taker; gives it back where it is not open.
-    fn replace_open(&self, next: State<T>) -> Result<(), State<T>> {
+    /// Replaces an open state and wakes the receiver; returns `next` if the state is not open.
+    fn replace_open(&self, next: HandoffState<T>) -> Result<(), HandoffState<T>> {
         let mut state = lock(&self.cell);
-        let State::Open(waker) = &mut *state else { return Err(next) };
+        let HandoffState::Open(waker) = &mut *state else { return Err(next) };
         let waker = waker.take();
         *state = next;
         drop(state);
@@ -67,46 +67,46 @@ impl<T> Giver<T> {
     }
 }
 
-impl<T> Drop for Giver<T> {
+impl<T> Drop for HandoffSender<T> {
     fn drop(&mut self) {
-        // After a gift the state is no longer open, and stays.
-        let _ = self.replace_open(State::Deserted);
+        // Does nothing after a value was given: the state is no longer open.
+        let _ = self.replace_open(HandoffState::SenderGone);
     }
 }
 
-impl<T> Taker<T> {
-    /// Stops waiting, and says what was there.
-    pub(crate) fn leave(&self) -> Left<T> {
-        match mem::replace(&mut *lock(&self.cell), State::Over) {
-            State::Open(_) => Left::Early,
-            State::Given(value) => Left::With(value),
-            State::Over | State::Deserted => Left::Late,
+impl<T> HandoffReceiver<T> {
+    /// Stops waiting, and returns the value if one was sent but not taken.
+    pub(crate) fn leave(&self) -> HandoffLeft<T> {
+        match mem::replace(&mut *lock(&self.cell), HandoffState::Over) {
+            HandoffState::Open(_) => HandoffLeft::BeforeValue,
+            HandoffState::Given(value) => HandoffLeft::WithValue(value),
+            HandoffState::Over | HandoffState::SenderGone => HandoffLeft::AfterEnd,
         }
     }
 }
 
-/// What was there when a taker left.
+/// Result of leaving a hand-off.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Left<T> {
-    /// Nothing yet.
-    Early,
-    /// This had been given.
-    With(T),
-    /// Nothing, and nothing would have come.
-    Late,
+pub(crate) enum HandoffLeft<T> {
+    /// No value was sent yet; a later one is returned to the sender.
+    BeforeValue,
+    /// This value had been sent and was not taken.
+    WithValue(T),
+    /// The value was already taken, or the sender was gone.
+    AfterEnd,
 }
 
-impl<T> Future for Taker<T> {
+impl<T> Future for HandoffReceiver<T> {
     type Output = Option<T>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = lock(&self.cell);
-        if let State::Open(waker) = &mut *state {
+        if let HandoffState::Open(waker) = &mut *state {
             *waker = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        match mem::replace(&mut *state, State::Over) {
-            State::Given(value) => Poll::Ready(Some(value)),
+        match mem::replace(&mut *state, HandoffState::Over) {
+            HandoffState::Given(value) => Poll::Ready(Some(value)),
             _ => Poll::Ready(None),
         }
     }

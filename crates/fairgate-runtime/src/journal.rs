@@ -1,15 +1,15 @@
-//! The journal of everything that a gate decides on: events, in files that each begin with a snapshot.
+//! The journal of a gate, with all events that its pool decides on, in files that each begin with a snapshot.
 //!
-//! The task writes lines into memory and passes them on after each batch of letters; a thread of its own writes
-//! them to files. Between them is a buffer of bounded size. Where it is full the task waits for the disk, and so do
-//! all who want something of it; but not for longer than [`JournalOptions::stall_max`]. Then, or where the disk gives
-//! an error, the journal stops: what happens from there on is in no file, [`live`](crate::Gate::live) says why and how
-//! much, and the gate goes on. After [`JournalOptions::retry`] a new file is begun, with a snapshot, and with a name
-//! that says that events before it are lost. A gap is never inside a file.
+//! The task writes lines into memory and passes them on after each batch of messages; a separate thread writes them to
+//! files. Between the task and the thread is a buffer of bounded size. If the buffer is full, the task waits for the
+//! disk, and so do all its callers, but not longer than [`JournalOptions::stall_max`]. After that, or if the disk
+//! reports an error, the journal stops: later events are in no file, [`status`](crate::Gate::status) reports why and
+//! how many, and the gate continues. After [`JournalOptions::retry`] a new file is begun, with a snapshot, and with a
+//! name that says that events before it are lost. A gap is never inside a file.
 
 mod buffer;
 mod disk;
-mod names;
+mod file_name;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -22,36 +22,36 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use fairgate_core::units::Micros;
-use fairgate_journal::{Reader, Start};
+use fairgate_journal::{JournalReader, JournalStart};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
-use self::buffer::{Buffer, Failure};
-use self::disk::{Disk, Folder};
-use self::names::Kind;
-use self::writer::FileWriter;
-use crate::desk::Desk;
-use crate::live::JournalStatus;
+use self::buffer::{JournalBuffer, JournalFailure};
+use self::disk::{JournalDisk, JournalFolder};
+use self::file_name::GateJournalFileKind;
+use self::writer::GateJournalWriter;
+use crate::gate_status::JournalStatus;
+use crate::pool_task::PoolTask;
 
-/// How a journal is kept.
+/// Options of a gate's journal.
 #[derive(Clone, Debug)]
 pub struct JournalOptions {
-    /// The folder of its files, `00000000-start.jsonl` and so on; made where it is not there. One gate, one folder.
+    /// Folder of the files, `00000000-start.jsonl` and so on; created if missing. Each gate needs its own folder.
     pub folder: PathBuf,
-    /// A file ends when its events have this many bytes; its snapshot comes on top. Default: 64 MiB.
+    /// Event bytes after which a new file is begun; the snapshot is not counted. Default: 64 MiB.
     pub file_bytes_max: u64,
-    /// How many files are kept, the one being written included; the oldest are deleted. Default: 16.
+    /// Files that are kept, including the one being written; the oldest are deleted. Default: 16.
     pub files_max: usize,
-    /// How many bytes may wait for the disk. Default: 8 MiB.
+    /// Bytes that may wait for the disk. Default: 8 MiB.
     pub buffer_bytes_max: usize,
-    /// How long the gate stands still for a slow disk before the journal stops. Default: 1 s.
+    /// Longest time that the gate waits for a slow disk before the journal stops. Default: 1 s.
     pub stall_max: Duration,
-    /// When to try again after it stopped. Default: 10 s.
+    /// Time after a stop until the journal is tried again. Default: 10 s.
     pub retry: Duration,
 }
 
 impl JournalOptions {
-    /// A journal in this folder, with the defaults.
+    /// Returns options for this folder, with the defaults.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self {
             folder: folder.into(),
@@ -64,142 +64,149 @@ impl JournalOptions {
     }
 }
 
-/// How long a drain waits for the disk in the end, on the machine's clock.
+/// Longest time that a drain waits for the disk at the end, in real time.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// The task's side of a journal.
-pub(crate) struct Journal {
-    buffer: Arc<Buffer>,
+/// The journal as the pool's task uses it. The writer's thread is on the other side of the buffer.
+pub(crate) struct GateJournal {
+    buffer: Arc<JournalBuffer>,
     options: JournalOptions,
     file_bytes: u64,
-    /// When to try again, where it has stopped.
+    /// Time of the next try; set while the journal is stopped.
     stopped_until: Option<Instant>,
 }
 
-impl Journal {
-    /// Begins a journal with the pool as it is at this time, which is now.
-    pub(crate) fn open(options: JournalOptions, desk: &mut Desk, now: Micros) -> io::Result<Self> {
-        let folder = Folder::open(options.folder.clone())?;
-        Self::on_disk(Box::new(folder), options, desk, now)
+impl GateJournal {
+    /// Begins a journal with a snapshot of the pool; `now` is the pool's current time.
+    pub(crate) fn open(
+        options: JournalOptions,
+        pool_task: &mut PoolTask,
+        now: Micros,
+    ) -> io::Result<Self> {
+        let folder = JournalFolder::open(options.folder.clone())?;
+        Self::on_disk(Box::new(folder), options, pool_task, now)
     }
 
     fn on_disk(
-        disk: Box<dyn Disk>,
+        disk: Box<dyn JournalDisk>,
         options: JournalOptions,
-        desk: &mut Desk,
+        pool_task: &mut PoolTask,
         now: Micros,
     ) -> io::Result<Self> {
         let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let unix_us = u64::try_from(unix.as_micros()).unwrap_or(u64::MAX);
-        let clock = fairgate_journal::Clock { at: now, unix_us };
-        let mut writer = FileWriter::new(disk, options.files_max)?.with_clock(clock);
-        writer.begin(&desk.pool().snapshot(), Kind::Start)?;
-        let buffer = Arc::new(Buffer::new(options.buffer_bytes_max));
+        let clock = fairgate_journal::JournalClock { at: now, unix_us };
+        let mut writer = GateJournalWriter::new(disk, options.files_max)?.with_clock(clock);
+        writer.begin(&pool_task.pool().snapshot(), GateJournalFileKind::Start)?;
+        let buffer = Arc::new(JournalBuffer::new(options.buffer_bytes_max));
         let shared = buffer.clone();
         thread::Builder::new()
             .name("fairgate-journal".into())
             .spawn(move || writer.run(&shared))?;
-        desk.tape.run();
-        desk.journal_health.status = JournalStatus::Writing;
+        pool_task.journal_lines.start();
+        pool_task.journal_health.status = JournalStatus::Writing;
         Ok(Self { buffer, options, file_bytes: 0, stopped_until: None })
     }
 
-    /// When something is to be done, whether or not anything happens.
+    /// Returns the time at which a stopped journal is tried again.
     pub(crate) fn next_try(&self) -> Option<Instant> {
         self.stopped_until
     }
 
-    /// Notices where the disk has failed.
-    pub(crate) fn look(&mut self, desk: &mut Desk) {
-        if let Some(Failure { error, events_lost }) = self.buffer.take_failure() {
-            self.stop(error, events_lost, desk);
+    /// Stops the journal if the writer has reported an error.
+    pub(crate) fn check_failure(&mut self, pool_task: &mut PoolTask) {
+        if let Some(JournalFailure { error, events_lost }) = self.buffer.take_failure() {
+            self.stop(error, events_lost, pool_task);
         }
     }
 
-    /// Passes on what is on the tape.
-    pub(crate) async fn pass_on(&mut self, desk: &mut Desk) {
-        self.look(desk);
+    /// Passes the pending lines to the writer, and begins a new file if the current one is full. A stopped journal
+    /// drops the lines and counts their events as lost.
+    pub(crate) async fn pass_on(&mut self, pool_task: &mut PoolTask) {
+        self.check_failure(pool_task);
         if let Some(until) = self.stopped_until {
-            desk.journal_health.events_lost += desk.tape.take().events;
+            pool_task.journal_health.events_lost += pool_task.journal_lines.take().events;
             if until <= Instant::now() {
-                self.try_again(desk);
+                self.try_again(pool_task);
             }
             return;
         }
-        if desk.tape.is_empty() {
+        if pool_task.journal_lines.is_empty() {
             return;
         }
-        let mut page = desk.tape.take();
+        let mut page = pool_task.journal_lines.take();
         let bytes = page.bytes.len() as u64;
         let patience = Instant::now() + self.options.stall_max;
         while let Err(back) = self.buffer.offer(page) {
             page = back;
             let left = patience.saturating_duration_since(Instant::now());
-            if left.is_zero() || timeout(left, self.buffer.emptied()).await.is_err() {
+            if left.is_zero() || timeout(left, self.buffer.wait_emptied()).await.is_err() {
                 let stalled = format!("the disk took nothing for {:?}", self.options.stall_max);
-                self.stop(stalled, page.events, desk);
+                self.stop(stalled, page.events, pool_task);
                 return;
             }
         }
         self.file_bytes += bytes;
-        if self.file_bytes >= self.options.file_bytes_max && self.buffer.takes_a_beginning() {
-            self.begin(Kind::Next, desk);
+        if self.file_bytes >= self.options.file_bytes_max && self.buffer.has_room_for_snapshot() {
+            self.begin(GateJournalFileKind::Next, pool_task);
         }
     }
 
-    /// Ends the journal with everything that was passed on, as far as the disk takes it within a few seconds.
-    pub(crate) async fn finish(mut self, desk: &mut Desk) {
+    /// Ends the journal once everything that was passed on is written, if the disk accepts it within a few seconds.
+    pub(crate) async fn finish(mut self, pool_task: &mut PoolTask) {
         self.buffer.close();
         let buffer = self.buffer.clone();
         let over = spawn_blocking(move || buffer.wait_until_over(LAST_WAIT)).await;
-        self.look(desk);
+        self.check_failure(pool_task);
         if !over.unwrap_or(false) {
-            self.stop(format!("the disk did not take the rest in {LAST_WAIT:?}"), 0, desk);
+            self.stop(format!("the disk did not take the rest in {LAST_WAIT:?}"), 0, pool_task);
         }
     }
 
-    /// The task is dying: what is on the tape shows of what, if the disk still takes it.
-    pub(crate) fn abandon(&mut self, desk: &mut Desk) {
+    /// Passes on the last lines while the task panics. They show the event that caused the panic, if the disk still
+    /// accepts them.
+    pub(crate) fn abandon(&mut self, pool_task: &mut PoolTask) {
         if self.stopped_until.is_none() {
-            let _ = self.buffer.offer(desk.tape.take());
+            let _ = self.buffer.offer(pool_task.journal_lines.take());
         }
         self.buffer.close();
     }
 
-    fn begin(&mut self, kind: Kind, desk: &Desk) {
+    fn begin(&mut self, kind: GateJournalFileKind, pool_task: &PoolTask) {
         self.file_bytes = 0;
-        self.buffer.begin(Box::new(desk.pool().snapshot()), kind);
+        self.buffer.begin(Box::new(pool_task.pool().snapshot()), kind);
     }
 
-    fn stop(&mut self, error: String, events_lost: u64, desk: &mut Desk) {
-        let health = &mut desk.journal_health;
+    fn stop(&mut self, error: String, events_lost: u64, pool_task: &mut PoolTask) {
+        let health = &mut pool_task.journal_health;
         health.gaps += u64::from(self.stopped_until.is_none());
         health.events_lost += events_lost;
         health.status = JournalStatus::Stopped { error };
         self.stopped_until = Some(Instant::now() + self.options.retry);
     }
 
-    /// Begins a new file, unless the disk has not even taken what it had before.
-    fn try_again(&mut self, desk: &mut Desk) {
+    /// Begins a new file, unless the writer is still busy with the earlier lines.
+    fn try_again(&mut self, pool_task: &mut PoolTask) {
         if !self.buffer.is_idle() {
             self.stopped_until = Some(Instant::now() + self.options.retry);
             return;
         }
         self.stopped_until = None;
-        desk.journal_health.status = JournalStatus::Writing;
-        self.begin(Kind::Gap, desk);
+        pool_task.journal_health.status = JournalStatus::Writing;
+        self.begin(GateJournalFileKind::Gap, pool_task);
     }
 }
 
-impl Drop for Journal {
+impl Drop for GateJournal {
     fn drop(&mut self) {
         self.buffer.close();
     }
 }
 
-/// The latest time in the journals of this folder, as far as it can be read: the clock goes on from there.
+/// Returns the latest time in the journals of this folder, from which the pool's clock continues; 0 if none is
+/// readable.
 pub(crate) fn latest_time(folder: &Path) -> Micros {
-    let newest = Folder::open(folder.into()).and_then(|disk| writer::names(&disk));
+    let newest = JournalFolder::open(folder.into()).and_then(|disk| writer::names(&disk));
     let Some(newest) = newest.ok().and_then(|names| names.last().copied()) else {
         return Micros(0);
     };
@@ -208,15 +215,15 @@ pub(crate) fn latest_time(folder: &Path) -> Micros {
     first.into_iter().chain(last.ok().flatten()).max().unwrap_or_default()
 }
 
-/// The time of the snapshot that a journal begins with.
+/// Returns the time of the snapshot that a journal begins with.
 fn first_time(path: &Path) -> Option<Micros> {
-    match Reader::open(BufReader::new(File::open(path).ok()?)).ok()?.0 {
-        Start::Snapshot(snapshot) => Some(snapshot.now),
-        Start::Fresh(_) => None,
+    match JournalReader::open(BufReader::new(File::open(path).ok()?)).ok()?.0 {
+        JournalStart::Snapshot(snapshot) => Some(snapshot.now),
+        JournalStart::Fresh(_) => None,
     }
 }
 
-/// The time of a journal's last whole line, if that is an event's.
+/// Returns the time of a journal's last whole line, if that line is an event.
 fn last_time(path: &Path) -> io::Result<Option<Micros>> {
     const TAIL: u64 = 1 << 20;
     let mut file = File::open(path)?;

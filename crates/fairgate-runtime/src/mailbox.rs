@@ -1,8 +1,8 @@
-//! What the task has still to read.
+//! Queue of messages that the task has not read yet.
 //!
-//! Sending never waits, so that a permit can say from its `Drop` that it has ended. Nothing here bounds the number
-//! of letters; who may send does, see the crate's documentation. Closing is final and atomic: a letter is either
-//! read, or handed back to its sender, or given to whoever closes; none stays behind unread.
+//! Sending never waits, so that a permit can report its end from its `Drop`. The mailbox itself has no bound; the turns
+//! of the callers provide one, see the crate's documentation. Closing is final and atomic: every message is either
+//! read, returned to its sender, or handed to the caller of `close`. None stays behind unread.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -11,40 +11,40 @@ use std::task::{Poll, Waker};
 
 use crate::sync::{Mutex, lock};
 
-/// How a task ended.
+/// Reason why a task ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// It was drained.
+pub(crate) enum TaskEnd {
+    /// The gate was drained.
     Drained,
-    /// It died: of a bug, or with the runtime that it ran on.
+    /// The task panicked, or its runtime was shut down.
     Died,
 }
 
-/// Letters to a task.
-pub(crate) struct Mailbox<M> {
-    state: Mutex<State<M>>,
+/// Unbounded queue of messages to one task.
+pub(crate) struct TaskMailbox<M> {
+    state: Mutex<TaskMailboxState<M>>,
 }
 
-struct State<M> {
-    letters: VecDeque<M>,
+struct TaskMailboxState<M> {
+    messages: VecDeque<M>,
     reader: Option<Waker>,
-    ended: Option<Ended>,
+    ended: Option<TaskEnd>,
 }
 
-impl<M> Mailbox<M> {
-    /// An open mailbox.
+impl<M> TaskMailbox<M> {
+    /// Returns an open mailbox without messages.
     pub(crate) fn new() -> Self {
-        let state = State { letters: VecDeque::new(), reader: None, ended: None };
+        let state = TaskMailboxState { messages: VecDeque::new(), reader: None, ended: None };
         Self { state: Mutex::new(state) }
     }
 
-    /// Posts a letter, or returns it where the task has ended.
+    /// Queues a message, or returns it if the task has ended.
     pub(crate) fn send(&self, letter: M) -> Result<(), M> {
         let mut state = lock(&self.state);
         if state.ended.is_some() {
             return Err(letter);
         }
-        state.letters.push_back(letter);
+        state.messages.push_back(letter);
         let reader = state.reader.take();
         drop(state);
         if let Some(reader) = reader {
@@ -53,18 +53,18 @@ impl<M> Mailbox<M> {
         Ok(())
     }
 
-    /// Moves everything that was sent into `batch`, which must be empty: true where that was anything.
+    /// Moves all queued messages into `batch`, which must be empty. Returns true if there was at least one.
     pub(crate) fn take(&self, batch: &mut VecDeque<M>) -> bool {
         let mut state = lock(&self.state);
-        mem::swap(&mut state.letters, batch);
+        mem::swap(&mut state.messages, batch);
         !batch.is_empty()
     }
 
-    /// Waits until there is something to take.
-    pub(crate) async fn filled(&self) {
+    /// Waits until a message is queued or the mailbox is closed.
+    pub(crate) async fn wait_filled(&self) {
         poll_fn(|cx| {
             let mut state = lock(&self.state);
-            if !state.letters.is_empty() || state.ended.is_some() {
+            if !state.messages.is_empty() || state.ended.is_some() {
                 return Poll::Ready(());
             }
             state.reader = Some(cx.waker().clone());
@@ -73,17 +73,17 @@ impl<M> Mailbox<M> {
         .await;
     }
 
-    /// Closes the mailbox for good and takes out what was not read. Once drained, it never died.
-    pub(crate) fn close(&self, ended: Ended) -> VecDeque<M> {
+    /// Closes the mailbox for good and returns the unread messages. `Drained` is kept if `Died` comes after it.
+    pub(crate) fn close(&self, ended: TaskEnd) -> VecDeque<M> {
         let mut state = lock(&self.state);
-        if state.ended.is_none() || ended != Ended::Died {
+        if state.ended.is_none() || ended != TaskEnd::Died {
             state.ended = Some(ended);
         }
-        mem::take(&mut state.letters)
+        mem::take(&mut state.messages)
     }
 
-    /// How the task ended, where it has.
-    pub(crate) fn ended(&self) -> Option<Ended> {
+    /// Returns the reason why the task ended; `None` while it runs.
+    pub(crate) fn ended(&self) -> Option<TaskEnd> {
         lock(&self.state).ended
     }
 }

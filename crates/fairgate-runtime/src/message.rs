@@ -1,81 +1,81 @@
-//! What reaches the task.
+//! Messages to the pool's task.
 
 use std::sync::Arc;
 
-use fairgate_core::Handle;
+use fairgate_core::RequestHandle;
 use fairgate_core::decision::Grant;
 use fairgate_core::event::Submit;
 use fairgate_core::units::{Micros, Tokens};
 use tokio::time::Instant;
 
-use crate::desk::Desk;
-use crate::handoff::Giver;
-use crate::refused::Refused;
+use crate::admit_error::AdmitError;
+use crate::handoff::HandoffSender;
+use crate::pool_task::PoolTask;
 
-/// One admission: ids may be used again, tickets never.
+/// Number of one admission. Request ids may be reused; tickets never are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket(pub(crate) u64);
+pub(crate) struct AdmissionTicket(pub(crate) u64);
 
-/// What becomes of a request that was submitted.
-pub(crate) type Answer = Result<Grant, Refused>;
+/// Answer to a submitted request: a grant, or the refusal.
+pub(crate) type AdmissionAnswer = Result<Grant, AdmitError>;
 
-/// Which request a letter is about.
+/// Identifies the request that a message is about.
 #[derive(Clone, Debug)]
-pub(crate) struct Name {
+pub(crate) struct SubmittedRequest {
     pub(crate) id: Arc<str>,
-    pub(crate) ticket: Ticket,
-    /// Its handle, once it was granted.
-    pub(crate) request: Option<Handle>,
+    pub(crate) ticket: AdmissionTicket,
+    /// Handle of the request in the pool; set once the request was granted.
+    pub(crate) request: Option<RequestHandle>,
 }
 
-/// Work that the task does at the desk, with the time at which it comes to it.
-pub(crate) type Errand = Box<dyn FnOnce(&mut Desk, Micros) + Send>;
+/// Closure that the task runs on its state. The second argument is the pool's time when it runs.
+pub(crate) type PoolOperation = Box<dyn FnOnce(&mut PoolTask, Micros) + Send>;
 
-/// A letter to the task.
-pub(crate) enum Message {
-    /// A request asks for a slot.
-    Submit { name: Name, submit: Box<Submit>, giver: Giver<Answer> },
-    /// Its owner left before it had its answer.
-    Left(Name),
-    /// A permit has ended.
-    Ended { name: Name, end: End },
-    /// A permit's request has given its first token.
-    FirstToken(Name),
-    /// An operator or an observer wants something.
-    Errand(Errand),
-    /// The state file was written, or could not be.
+/// Message to the pool's task.
+pub(crate) enum PoolMessage {
+    /// Submits a request for a slot.
+    Submit { name: SubmittedRequest, submit: Box<Submit>, giver: HandoffSender<AdmissionAnswer> },
+    /// Reports that the caller left before the request got its answer.
+    Abandoned(SubmittedRequest),
+    /// Reports that a permit has ended.
+    Ended { name: SubmittedRequest, end: PermitEnd },
+    /// Reports the first token of a permit's request.
+    FirstToken(SubmittedRequest),
+    /// Runs a closure on the task's state, for an operator or an observer.
+    Run(PoolOperation),
+    /// Reports the result of writing the state file.
     Saved(Result<(), String>),
-    /// The gate is to close.
+    /// Closes the gate once nothing is in flight, or at `until`, whichever is first.
     Drain { until: Option<Instant> },
 }
 
-/// How a permit ended.
+/// End of a permit, as its holder reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct End {
-    /// What was used; unknown where absent.
+pub(crate) struct PermitEnd {
+    /// Tokens used; `None` if unknown, and then the request's cost is charged.
     pub(crate) tokens: Option<Tokens>,
-    /// What its provider counted; its tokens where absent.
+    /// Tokens that the provider counted; `None` if the provider counted the same number as `tokens`.
     pub(crate) quota: Option<Tokens>,
-    /// Whether the holder said that it was done.
-    pub(crate) how: How,
+    /// Call that ended the permit.
+    pub(crate) how: PermitOutcome,
 }
 
-/// What the holder of a permit said at its end.
+/// Call by which a permit ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
-    /// It is complete.
+pub(crate) enum PermitOutcome {
+    /// The request completed ([`Permit::settle`](crate::permit::Permit::settle)).
     Settled,
-    /// It failed.
+    /// The request failed ([`Permit::fail`](crate::permit::Permit::fail)).
     Failed,
-    /// It never ran.
+    /// The request never ran ([`Permit::give_back`](crate::permit::Permit::give_back)).
     GivenBack,
-    /// Nothing: the permit was dropped.
+    /// The permit was dropped without any call.
     Dropped,
 }
 
-impl Message {
-    /// Whether it took one of the turns that bound the mailbox.
+impl PoolMessage {
+    /// Returns true if sending the message took one of the turns that bound the unread messages.
     pub(crate) fn has_turn(&self) -> bool {
-        matches!(self, Self::Submit { .. } | Self::Errand(_))
+        matches!(self, Self::Submit { .. } | Self::Run(_))
     }
 }

@@ -1,4 +1,4 @@
-//! A granted slot, given back exactly once.
+//! A granted slot, which is given back exactly once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,22 +7,23 @@ use std::time::Duration;
 use fairgate_core::decision::{Grant, GrantedPlace};
 use fairgate_core::units::Tokens;
 
-use crate::mailbox::Mailbox;
-use crate::message::{End, How, Message, Name};
+use crate::mailbox::TaskMailbox;
+use crate::message::{PermitEnd, PermitOutcome, PoolMessage, SubmittedRequest};
 
 /// A slot of the pool. It is given back exactly once: by [`settle`](Self::settle), [`fail`](Self::fail) or
-/// [`give_back`](Self::give_back), and where none of them is called (a panic, an early return, a client that left
-/// and whose future was dropped) by its `Drop`.
+/// [`give_back`](Self::give_back). If none of them is called (a panic, an early return, a future that was dropped
+/// because its client left), dropping the permit gives the slot back.
 ///
-/// Dropped, it is charged what [`note_used`](Self::note_used) said last. Where nothing was noted, what it used is
-/// unknown, and its cost is charged: were it free, leaving before the end would be a way to more than one's share.
+/// A dropped permit is charged the last value of [`note_used`](Self::note_used). If nothing was noted, the usage is
+/// unknown and the request's cost is charged, because otherwise clients could leave before the end to get more than
+/// their share.
 ///
-/// Giving back never waits and never fails. Where the gate's task has ended there is nothing left to give back to:
-/// the state that the task saved counts the request as in flight, and the next start resolves it.
+/// Giving back never waits and never fails. If the gate's task has ended, nothing takes the slot back: the state that
+/// the task saved counts the request as in flight, and the next start resolves it.
 #[must_use = "a permit that is dropped gives its slot back"]
 pub struct Permit {
-    mailbox: Arc<Mailbox<Message>>,
-    name: Name,
+    mailbox: Arc<TaskMailbox<PoolMessage>>,
+    name: SubmittedRequest,
     grant: Grant,
     used: Option<Tokens>,
     quota: Option<Tokens>,
@@ -31,81 +32,86 @@ pub struct Permit {
 }
 
 impl Permit {
-    pub(crate) fn new(mailbox: Arc<Mailbox<Message>>, name: Name, grant: Grant) -> Self {
+    pub(crate) fn new(
+        mailbox: Arc<TaskMailbox<PoolMessage>>,
+        name: SubmittedRequest,
+        grant: Grant,
+    ) -> Self {
         Self { mailbox, name, grant, used: None, quota: None, first_token_seen: false, over: false }
     }
 
-    /// The request's id.
+    /// Returns the id of the request.
     pub fn id(&self) -> &str {
         &self.name.id
     }
 
-    /// The worker and rank that the request goes to, where the pool has workers.
+    /// Returns the worker and rank that the request goes to; `None` if the pool has no workers.
     pub fn place(&self) -> Option<&GrantedPlace> {
         self.grant.place.as_ref()
     }
 
-    /// Whether it waited longer than the pool's brownout wait, where the pool has one.
+    /// Returns true if the request waited longer than the pool's brownout wait; `None` if the pool has no brownout
+    /// wait.
     pub fn brownout(&self) -> Option<bool> {
         self.grant.brownout
     }
 
-    /// How long it waited.
+    /// Returns the time that the request was queued.
     pub fn waited(&self) -> Duration {
         Duration::from_micros(self.grant.waited.0)
     }
 
-    /// Says that the first token has come: the worker's prefill is done. Only the first call counts.
+    /// Reports the first token, which shows that the worker's prefill is done. Only the first call has an effect.
     pub fn first_token(&mut self) {
         if !self.first_token_seen {
             self.first_token_seen = true;
-            let _ = self.mailbox.send(Message::FirstToken(self.name.clone()));
+            let _ = self.mailbox.send(PoolMessage::FirstToken(self.name.clone()));
         }
     }
 
-    /// Notes how many tokens were used so far, in all: what is charged if the permit is dropped. The last note counts.
+    /// Sets the total tokens used so far; they are charged if the permit is dropped. The last call counts.
     pub fn note_used(&mut self, so_far: Tokens) {
         self.used = Some(so_far);
     }
 
-    /// Notes how many tokens the provider counts for this request, where that is not what the scheduler charges: what
-    /// is taken from the worker's token rate at the end. The last note counts.
+    /// Sets the tokens that the provider counts for this request, if that differs from what the scheduler charges.
+    /// They are taken from the worker's token rate at the end. The last call counts.
     pub fn note_quota(&mut self, quota: Tokens) {
         self.quota = Some(quota);
     }
 
-    /// The request is complete and used this many tokens.
+    /// Ends the permit of a request that completed and used this many tokens.
     pub fn settle(mut self, tokens: Tokens) {
-        self.end(Some(tokens), How::Settled);
+        self.end(Some(tokens), PermitOutcome::Settled);
     }
 
-    /// The request failed, having used this many tokens.
+    /// Ends the permit of a request that failed after it used this many tokens.
     pub fn fail(mut self, tokens_so_far: Tokens) {
-        self.end(Some(tokens_so_far), How::Failed);
+        self.end(Some(tokens_so_far), PermitOutcome::Failed);
     }
 
-    /// The request never ran: the slot goes back, with 0 tokens used.
+    /// Ends the permit of a request that never ran. The slot is free again, with 0 tokens used.
     ///
-    /// A `share` node counts 1 token for it, the least for a request that was granted, and so does the meter of what its
-    /// flows got. A `drr` class has paid the cost at the grant and does not get it back. A worker's token rate gets back
-    /// what the grant took, or all but what [`note_quota`](Self::note_quota) said; its request rate gets nothing back.
+    /// A `share` node charges 1 token, the minimum for a granted request, and the flow's service meter also counts 1. A
+    /// `drr` class paid the cost at the grant and does not get it back. A worker's token rate gets back what the grant
+    /// took, or all but the value of [`note_quota`](Self::note_quota); its request rate gets nothing back.
     pub fn give_back(mut self) {
-        self.end(Some(Tokens(0)), How::GivenBack);
+        self.end(Some(Tokens(0)), PermitOutcome::GivenBack);
     }
 
-    fn end(&mut self, tokens: Option<Tokens>, how: How) {
+    fn end(&mut self, tokens: Option<Tokens>, how: PermitOutcome) {
         if std::mem::replace(&mut self.over, true) {
             return;
         }
-        let end = End { tokens, quota: self.quota, how };
-        // Returned where the task has ended: then there is nothing left to give back to.
-        let _ = self.mailbox.send(Message::Ended { name: self.name.clone(), end });
+        let end = PermitEnd { tokens, quota: self.quota, how };
+        // The send fails if the task has ended: then there is nothing to give back to.
+        let _ = self.mailbox.send(PoolMessage::Ended { name: self.name.clone(), end });
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.end(self.used, How::Dropped);
+        self.end(self.used, PermitOutcome::Dropped);
     }
 }
 

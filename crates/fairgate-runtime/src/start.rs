@@ -1,4 +1,4 @@
-//! How a gate starts: fresh, or from the state that it had.
+//! Starts a gate, with a new pool or from its state file.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,50 +12,51 @@ use fairgate_core::snapshot::Snapshot;
 use fairgate_core::units::Micros;
 use tokio::runtime::Handle;
 
-use crate::carrier::Carrier;
-use crate::check;
-use crate::clock::Clock;
-use crate::desk::{Desk, Watch};
-use crate::gate::{Gate, Shared};
-use crate::journal::{self, Journal, JournalOptions};
-use crate::refused::ChangeError;
-use crate::state::{self, Keeper, StateError, StateOptions};
+use crate::admit_error::GateChangeError;
+use crate::clock::PoolClock;
+use crate::gate::{Gate, GateShared};
+use crate::journal::{self, GateJournal, JournalOptions};
+use crate::pool_task::{DecisionObserver, PoolTask};
+use crate::state_file::{self, StateFileError, StateFileOptions, StateFileWriter};
+use crate::task_loop::PoolTaskLoop;
+use crate::validate;
 
-/// What a gate is besides its pool.
-pub struct Options {
-    /// How many submits and operators' wishes may wait to be read; who comes then waits outside. Default: 1024.
+/// Options of a gate, apart from its pool's configuration.
+pub struct GateOptions {
+    /// Number of submits and operator calls that may be unread at once; further callers wait in their own futures.
+    /// Default: 1024.
     pub turns: usize,
-    /// The latest that a refused caller is told to come back. Default: 60 s.
+    /// Upper bound of the `retry_after` in refusals. Default: 60 s.
     pub retry_after_max: Duration,
-    /// The journal, where one is kept.
+    /// Options of the journal; `None` keeps no journal.
     pub journal: Option<JournalOptions>,
-    /// The state file, where one is kept.
-    pub state: Option<StateOptions>,
-    /// Who hears every decision. See [`Options::watched_by`].
-    pub watch: Option<Watch>,
+    /// Options of the state file; `None` keeps no state file.
+    pub state: Option<StateFileOptions>,
+    /// Observer that is called with every decision. See [`GateOptions::with_observer`].
+    pub observer: Option<DecisionObserver>,
 }
 
-impl Default for Options {
+impl Default for GateOptions {
     fn default() -> Self {
         Self {
             turns: 1024,
             retry_after_max: Duration::from_secs(60),
             journal: None,
             state: None,
-            watch: None,
+            observer: None,
         }
     }
 }
 
-impl Options {
-    /// Lets somebody hear every decision, in order, with its time. It is called in the task and must not block.
-    pub fn watched_by(mut self, watch: impl FnMut(Micros, &Decision) + Send + 'static) -> Self {
-        self.watch = Some(Box::new(watch));
+impl GateOptions {
+    /// Calls `watch` with every decision and its time, in order. `watch` runs inside the task and must not block.
+    pub fn with_observer(mut self, watch: impl FnMut(Micros, &Decision) + Send + 'static) -> Self {
+        self.observer = Some(Box::new(watch));
         self
     }
 }
 
-impl std::fmt::Debug for Options {
+impl std::fmt::Debug for GateOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Options")
             .field("turns", &self.turns)
@@ -66,100 +67,113 @@ impl std::fmt::Debug for Options {
     }
 }
 
-/// Why a gate did not start. Nothing was changed.
+/// Reason why a gate could not start. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum GateStartError {
     /// The pool has no `max_queue`, so clients could fill the memory.
     #[error("a pool behind a gate must have a max_queue")]
     NoQueueLimit,
-    /// A worker of the pool's cannot be as it says.
+    /// The configuration of a worker is invalid.
     #[error("worker {worker:?}: {source}")]
     Worker {
-        /// Its name.
+        /// Name of the worker.
         worker: Box<str>,
-        /// What is wrong with it.
-        source: ChangeError,
+        /// Reason why the worker's configuration is invalid.
+        source: GateChangeError,
     },
-    /// There is a state file, and it cannot be used.
+    /// The state file exists and cannot be used.
     #[error(transparent)]
-    State(#[from] StateError),
-    /// No journal can be written there.
+    State(#[from] StateFileError),
+    /// The journal's folder or first file could not be created.
     #[error("journal {}: {source}", folder.display())]
     Journal {
-        /// Its folder.
+        /// Folder of the journal.
         folder: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// There is no tokio runtime here to run on.
+    /// The caller is not inside a tokio runtime.
     #[error("a gate starts inside a tokio runtime")]
     NoRuntime,
 }
 
-/// Starts a pool's task on this tokio runtime. Reads the state file, and begins the journal, before it returns.
+/// Starts a pool's task on the current tokio runtime. Reads the state file, and begins the journal, before it
+/// returns.
 ///
-/// Where there is a state file, the pool goes on with the scores in it. What waited or was in flight in the process that wrote
-/// it is resolved first: what waited is cancelled; what was in flight is released without tokens, so charged its cost, since
-/// nobody knows what it used. Capacity, policy, limits and workers are those of `config`: scores of another policy
-/// than that in the file are lost with it. All of these are events in the new journal, after the snapshot it begins
-/// with.
-pub fn start(config: PoolConfig, options: Options) -> Result<Gate, StartError> {
-    let runtime = Handle::try_current().map_err(|_| StartError::NoRuntime)?;
+/// If there is a state file, the pool continues with its scores. Requests that the previous process left behind are
+/// resolved first: queued ones are cancelled; those in flight are released without tokens, so they are charged their
+/// cost, because their usage is unknown. Capacity, policy, limits and workers come from `config`; if the policy differs
+/// from the one in the file, the scores are lost. All of these changes are events in the new journal, after its first
+/// snapshot.
+pub fn start(config: PoolConfig, options: GateOptions) -> Result<Gate, GateStartError> {
+    let runtime = Handle::try_current().map_err(|_| GateStartError::NoRuntime)?;
     check_config(&config)?;
-    let saved = options.state.as_ref().map(|state| state::load(&state.file)).transpose()?.flatten();
+    let saved =
+        options.state.as_ref().map(|state| state_file::load(&state.file)).transpose()?.flatten();
     let journalled =
         options.journal.as_ref().map_or(Micros(0), |journal| journal::latest_time(&journal.folder));
-    let timeout = Duration::from_micros(config.queue_timeout.unwrap_or_default().0);
+    let timeout = config.queue_timeout;
     let (pool, events) = match saved {
         Some(saved) => resumed(*saved, config, options.state.as_ref())?,
         None => (Pool::new(config), Vec::new()),
     };
-    let clock = Clock::starting_at(pool.now().max(journalled));
-    let mut desk = Desk::new(pool, timeout, options.retry_after_max);
-    desk.set_watch(options.watch);
-    let journal =
-        options.journal.map(|journal| open_journal(journal, &mut desk, clock.now())).transpose()?;
+    let clock = PoolClock::starting_at(pool.now().max(journalled));
+    let mut pool_task = PoolTask::new(pool, timeout, options.retry_after_max);
+    pool_task.set_observer(options.observer);
+    let journal = options
+        .journal
+        .map(|journal| open_journal(journal, &mut pool_task, clock.now()))
+        .transpose()?;
     for event in events {
-        desk.apply(clock.now(), event);
+        pool_task.apply(clock.now(), event);
     }
-    let shared = Arc::new(Shared::new(options.turns));
-    let keeper = options.state.map(|state| Keeper::new(state, shared.mailbox.clone()));
-    let carrier = Carrier { desk, shared: shared.clone(), clock, journal, keeper, drain: None };
+    let shared = Arc::new(GateShared::new(options.turns));
+    let keeper = options.state.map(|state| StateFileWriter::new(state, shared.mailbox.clone()));
+    let carrier = PoolTaskLoop {
+        task: pool_task,
+        shared: shared.clone(),
+        clock,
+        journal,
+        state_file: keeper,
+        drain: None,
+    };
     runtime.spawn(carrier.run());
     Ok(Gate::new(shared))
 }
 
-fn check_config(config: &PoolConfig) -> Result<(), StartError> {
+fn check_config(config: &PoolConfig) -> Result<(), GateStartError> {
     if config.max_queue.is_none() {
-        return Err(StartError::NoQueueLimit);
+        return Err(GateStartError::NoQueueLimit);
     }
     for change in &config.workers {
-        let named = |source| StartError::Worker { worker: change.name.clone(), source };
-        check::worker(change).map_err(named)?;
+        let named = |source| GateStartError::Worker { worker: change.name.clone(), source };
+        validate::worker(change).map_err(named)?;
     }
     Ok(())
 }
 
 fn open_journal(
     options: JournalOptions,
-    desk: &mut Desk,
+    pool_task: &mut PoolTask,
     now: Micros,
-) -> Result<Journal, StartError> {
+) -> Result<GateJournal, GateStartError> {
     let folder = options.folder.clone();
-    Journal::open(options, desk, now).map_err(|source| StartError::Journal { folder, source })
+    GateJournal::open(options, pool_task, now)
+        .map_err(|source| GateStartError::Journal { folder, source })
 }
 
-/// The saved pool with the limits of the new one, and what must happen to it first.
+/// Returns the saved pool with the limits of the new configuration, and the events to apply to it first.
 fn resumed(
     mut saved: Snapshot,
     config: PoolConfig,
-    options: Option<&StateOptions>,
-) -> Result<(Pool, Vec<Event>), StartError> {
+    options: Option<&StateFileOptions>,
+) -> Result<(Pool, Vec<Event>), GateStartError> {
     saved.max_queue = config.max_queue;
     saved.queue_timeout = config.queue_timeout;
     saved.brownout_wait = config.brownout_wait;
     saved.busy = config.busy;
-    // Workers are there or not, whatever was saved.
+    saved.overlap_credit = config.overlap_credit;
+    // Workers come from the new configuration only.
     saved.workers = None;
     for flight in saved.requests.iter_mut().filter_map(|request| request.flight.as_mut()) {
         flight.place = None;
@@ -173,15 +187,15 @@ fn resumed(
         events.push(Event::Capacity { slots: config.capacity });
     }
     events.extend(config.workers.into_iter().map(Event::Worker));
-    let unusable = |_| StateError::NotAState {
+    let unusable = |_| StateFileError::NotAState {
         file: options.map(|options| options.file.clone()).unwrap_or_default(),
         problem: "it does not go with these limits",
     };
     Ok((Pool::restore(saved).map_err(unusable)?, events))
 }
 
-/// The ends of what the process that is gone has left behind: what waited first, the latest first, so that as few
-/// as can be are granted on the way.
+/// Returns the events that end the requests of the previous process. Queued requests are ended first, the latest first,
+/// so that as few as possible are granted in between.
 fn resolved(saved: &Snapshot) -> Vec<Event> {
     let waiting = saved.requests.iter().rev().filter(|request| request.flight.is_none());
     let in_flight = saved.requests.iter().filter(|request| request.flight.is_some());

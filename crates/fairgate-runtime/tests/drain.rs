@@ -6,7 +6,7 @@ mod support;
 use std::time::Duration;
 
 use fairgate_core::units::Tokens;
-use fairgate_runtime::{Closed, Refused};
+use fairgate_runtime::{AdmitError, GateClosedError};
 use tokio::time::{Instant, sleep};
 
 use support::{gate, live, load, submit, waiting};
@@ -19,16 +19,16 @@ async fn what_is_in_flight_finishes_and_what_waits_is_refused() {
     let draining = gate.clone();
     let began = Instant::now();
     let drain = tokio::spawn(async move { draining.drain(Duration::from_secs(60)).await });
-    assert_eq!(waits.await.unwrap().unwrap_err(), Refused::Draining);
-    assert_eq!(gate.admit(submit("c", "t", 1)).await.unwrap_err(), Refused::Draining);
+    assert_eq!(waits.await.unwrap().unwrap_err(), AdmitError::Draining);
+    assert_eq!(gate.admit(submit("c", "t", 1)).await.unwrap_err(), AdmitError::Draining);
     assert!(live(&gate).await.draining);
     assert_eq!(load(&gate).await, (1, 0));
     sleep(Duration::from_secs(20)).await;
     permit.settle(Tokens(1));
     assert_eq!(drain.await.unwrap().unwrap().still_in_flight, 0);
     assert_eq!(began.elapsed().as_secs(), 20, "it ends when nothing is in flight any more");
-    assert_eq!(gate.admit(submit("d", "t", 1)).await.unwrap_err(), Refused::Draining);
-    assert_eq!(gate.live().await.unwrap_err(), Closed::Drained);
+    assert_eq!(gate.admit(submit("d", "t", 1)).await.unwrap_err(), AdmitError::Draining);
+    assert_eq!(gate.status().await.unwrap_err(), GateClosedError::Drained);
     assert_eq!(gate.drain(Duration::ZERO).await.unwrap().still_in_flight, 0);
 }
 
@@ -76,7 +76,7 @@ async fn ten_thousand_waiting_are_all_refused() {
     let draining = gate.clone();
     let drain = tokio::spawn(async move { draining.drain(Duration::from_secs(60)).await });
     for admission in admissions {
-        assert_eq!(admission.await.unwrap().unwrap_err(), Refused::Draining);
+        assert_eq!(admission.await.unwrap().unwrap_err(), AdmitError::Draining);
     }
     let before = live(&gate).await;
     assert_eq!((before.in_flight, before.waiting, before.counts.drained), (3, 0, 10_000));
@@ -89,7 +89,7 @@ async fn ten_thousand_waiting_are_all_refused() {
 async fn when_the_last_gate_is_gone_the_task_ends_with_the_last_permit() {
     let ended = std::sync::Arc::new(());
     let held = ended.clone();
-    let options = fairgate_runtime::Options::default().watched_by(move |_, _| {
+    let options = fairgate_runtime::GateOptions::default().with_observer(move |_, _| {
         let _ = &held;
     });
     let gate = fairgate_runtime::start(support::config(1), options).unwrap();

@@ -9,16 +9,16 @@ use std::time::Duration;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::event::PoolConfig;
 use fairgate_core::units::{Micros, Tokens};
-use fairgate_runtime::{Gate, JournalOptions, JournalStatus, Options, StartError, start};
+use fairgate_runtime::{Gate, GateOptions, GateStartError, JournalOptions, JournalStatus, start};
 use fairgate_testkit::workload::Rng;
 use tokio::time::sleep;
 
 use support::{below, config, files, folder, live, noting, replay, submit};
 
-fn journalled(folder: &Path, file_bytes_max: u64, files_max: usize) -> Options {
+fn journalled(folder: &Path, file_bytes_max: u64, files_max: usize) -> GateOptions {
     let journal =
         JournalOptions { file_bytes_max, files_max, ..JournalOptions::new(folder.join("journal")) };
-    Options { journal: Some(journal), ..Options::default() }
+    GateOptions { journal: Some(journal), ..GateOptions::default() }
 }
 
 /// Requests that come, wait, leave, expire, run and end, at random times.
@@ -81,7 +81,8 @@ async fn every_file_replays_to_what_was_decided() {
         let mut before: Option<fairgate_core::snapshot::Snapshot> = None;
         for file in &files {
             let text = std::fs::read(file).unwrap();
-            let first = fairgate_journal::Reader::open(&text[..]).unwrap().0.into_pool().unwrap();
+            let first =
+                fairgate_journal::JournalReader::open(&text[..]).unwrap().0.into_pool().unwrap();
             assert!(before.is_none_or(|before| before == first.snapshot()), "{}", file.display());
             let (decisions, pool) = replay(file);
             replayed.extend(decisions);
@@ -130,7 +131,7 @@ async fn a_folder_that_cannot_be_is_an_error_at_the_start() {
     let folder = folder("no-folder");
     std::fs::write(folder.join("journal"), "a file").unwrap();
     let refused = start(config(1), journalled(&folder, 1000, 3)).unwrap_err();
-    assert!(matches!(refused, StartError::Journal { .. }), "{refused}");
+    assert!(matches!(refused, GateStartError::Journal { .. }), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,24 +7,26 @@
 
 #[path = "../src/admission.rs"]
 mod admission;
-#[path = "../src/desk.rs"]
-mod desk;
+#[path = "../src/admit_error.rs"]
+mod admit_error;
+#[path = "../src/expected_wait.rs"]
+mod expected_wait;
+#[path = "../src/flow.rs"]
+mod flow;
+#[path = "../src/gate_status.rs"]
+mod gate_status;
 #[path = "../src/handoff.rs"]
 mod handoff;
-#[path = "../src/live.rs"]
-mod live;
+#[path = "../src/journal_lines.rs"]
+mod journal_lines;
 #[path = "../src/mailbox.rs"]
 mod mailbox;
 #[path = "../src/message.rs"]
 mod message;
-#[path = "../src/pace.rs"]
-mod pace;
 #[path = "../src/permit.rs"]
 mod permit;
-#[path = "../src/refused.rs"]
-mod refused;
-#[path = "../src/tape.rs"]
-mod tape;
+#[path = "../src/pool_task.rs"]
+mod pool_task;
 
 mod sync {
     //! The lock whose every order is tried.
@@ -54,64 +56,64 @@ use shuttle::future::block_on;
 use shuttle::thread::{self, JoinHandle};
 
 use admission::Admission;
-use desk::Desk;
-use mailbox::{Ended, Mailbox};
-use message::{Message, Ticket};
-use refused::Refused;
+use admit_error::AdmitError;
+use mailbox::{TaskEnd, TaskMailbox};
+use message::{AdmissionTicket, PoolMessage};
+use pool_task::PoolTask;
 
-type Letters = Arc<Mailbox<Message>>;
+type Letters = Arc<TaskMailbox<PoolMessage>>;
 type Caller = Box<dyn FnOnce(&Letters) + Send>;
 
-fn desk(capacity: u64) -> Desk {
+fn pool_task(capacity: u64) -> PoolTask {
     let policy = parse_policy(r#"{"share":{"by":"tenant"}}"#).unwrap();
     let config = PoolConfig { max_queue: Some(10), ..PoolConfig::new(capacity, policy) };
-    Desk::new(Pool::new(config), Duration::ZERO, Duration::from_secs(60))
+    PoolTask::new(Pool::new(config), None, Duration::from_secs(60))
 }
 
 /// The task: reads letters until an errand says that all are read, or `letters_max` have been; then it dies.
-fn task(letters: &Letters, capacity: u64, letters_max: usize) -> JoinHandle<Desk> {
+fn task(letters: &Letters, capacity: u64, letters_max: usize) -> JoinHandle<PoolTask> {
     let letters = letters.clone();
     thread::spawn(move || {
-        let mut desk = desk(capacity);
+        let mut pool_task = pool_task(capacity);
         let mut batch = VecDeque::new();
         let mut read = 0;
-        while !desk.live().draining {
-            block_on(letters.filled());
+        while !pool_task.status().draining {
+            block_on(letters.wait_filled());
             letters.take(&mut batch);
             while let Some(message) = batch.pop_front() {
                 if read == letters_max {
                     // As when the task unwinds: what was taken out and not read is dropped, then all that is left.
                     batch.clear();
                     drop(message);
-                    drop(letters.close(Ended::Died));
-                    return desk;
+                    drop(letters.close(TaskEnd::Died));
+                    return pool_task;
                 }
                 read += 1;
-                desk.handle(Micros(0), message);
+                pool_task.handle(Micros(0), message);
             }
         }
-        desk
+        pool_task
     })
 }
 
-fn submit(letters: &Letters, id: &str, ticket: u64) -> Result<Admission, Refused> {
+fn submit(letters: &Letters, id: &str, ticket: u64) -> Result<Admission, AdmitError> {
     let request = Submit { cost: Some(Tokens(100)), ..Submit::new(id) };
-    Admission::submit(letters, request, Ticket(ticket))
+    Admission::submit(letters, request, AdmissionTicket(ticket))
 }
 
 /// Every slot was given back, and every grant ended exactly once.
-fn nothing_is_left(desk: &Desk) {
-    let live = desk.live();
+fn nothing_is_left(pool_task: &PoolTask) {
+    let live = pool_task.status();
     assert_eq!((live.in_flight, live.waiting), (0, 0));
     for id in ["leaves", "looks", "settles", "same", "drops"] {
-        assert_eq!(desk.pool().find(id), None, "{id} is still in the pool");
+        assert_eq!(pool_task.pool().find(id), None, "{id} is still in the pool");
     }
-    assert_eq!(desk.pool().ticks().0, live.counts.granted, "ends and grants");
+    assert_eq!(pool_task.pool().ticks().0, live.counts.granted, "ends and grants");
 }
 
 /// What the callers do, each on a thread of its own, and then the task is told that all is said.
-fn race(capacity: u64, callers: Vec<Caller>) -> Desk {
-    let letters: Letters = Arc::new(Mailbox::new());
+fn race(capacity: u64, callers: Vec<Caller>) -> PoolTask {
+    let letters: Letters = Arc::new(TaskMailbox::new());
     let task = task(&letters, capacity, usize::MAX);
     let callers: Vec<_> = callers
         .into_iter()
@@ -121,10 +123,12 @@ fn race(capacity: u64, callers: Vec<Caller>) -> Desk {
         })
         .collect();
     callers.into_iter().for_each(|caller| caller.join().unwrap());
-    letters.send(Message::Drain { until: None }).unwrap_or_else(|_| panic!("the task is there"));
-    let desk = task.join().unwrap();
-    nothing_is_left(&desk);
-    desk
+    letters
+        .send(PoolMessage::Drain { until: None })
+        .unwrap_or_else(|_| panic!("the task is there"));
+    let pool_task = task.join().unwrap();
+    nothing_is_left(&pool_task);
+    pool_task
 }
 
 fn leaves_at_once(letters: &Letters) {
@@ -156,8 +160,8 @@ fn in_many_orders(model: impl Fn() + Send + Sync + Clone + 'static) {
 fn a_gift_and_a_leave_in_every_order() {
     in_every_order(|| {
         let (giver, taker) = handoff::handoff();
-        let giving = thread::spawn(move || giver.give("slot").is_err());
-        let left_with_it = matches!(taker.leave(), handoff::Left::With(_));
+        let giving = thread::spawn(move || giver.send("slot").is_err());
+        let left_with_it = matches!(taker.leave(), handoff::HandoffLeft::WithValue(_));
         let came_back = giving.join().unwrap();
         assert!(left_with_it ^ came_back, "exactly one side has the slot to give back");
     });
@@ -167,10 +171,10 @@ fn a_gift_and_a_leave_in_every_order() {
 fn a_gift_and_a_look_and_a_leave_in_every_order() {
     in_every_order(|| {
         let (giver, mut taker) = handoff::handoff();
-        let giving = thread::spawn(move || giver.give("slot").is_err());
+        let giving = thread::spawn(move || giver.send("slot").is_err());
         let mut context = Context::from_waker(Waker::noop());
         let taken = Pin::new(&mut taker).poll(&mut context).is_ready();
-        let left_with_it = matches!(taker.leave(), handoff::Left::With(_));
+        let left_with_it = matches!(taker.leave(), handoff::HandoffLeft::WithValue(_));
         let came_back = giving.join().unwrap();
         let ends = [taken, left_with_it, came_back].into_iter().filter(|end| *end).count();
         assert_eq!(ends, 1, "taken, left with or come back: exactly one");
@@ -181,7 +185,7 @@ fn a_gift_and_a_look_and_a_leave_in_every_order() {
 fn a_gift_and_a_wait_in_every_order() {
     in_every_order(|| {
         let (giver, taker) = handoff::handoff();
-        let giving = thread::spawn(move || giver.give("slot"));
+        let giving = thread::spawn(move || giver.send("slot"));
         assert_eq!(block_on(taker), Some("slot"));
         assert_eq!(giving.join().unwrap(), Ok(()));
     });
@@ -200,25 +204,25 @@ fn a_giver_that_goes_and_a_wait_in_every_order() {
 #[test]
 fn a_letter_and_the_closing_in_every_order() {
     in_every_order(|| {
-        let letters = Arc::new(Mailbox::new());
+        let letters = Arc::new(TaskMailbox::new());
         let to = letters.clone();
         let sending = thread::spawn(move || to.send(7).is_err());
         let mut batch = VecDeque::new();
         letters.take(&mut batch);
-        batch.extend(letters.close(Ended::Died));
+        batch.extend(letters.close(TaskEnd::Died));
         let came_back = sending.join().unwrap();
         assert!(batch.contains(&7) ^ came_back, "read or returned, never lost");
-        assert!(letters.close(Ended::Died).is_empty());
+        assert!(letters.close(TaskEnd::Died).is_empty());
     });
 }
 
 #[test]
 fn a_letter_and_the_reader_in_every_order() {
     in_every_order(|| {
-        let letters = Arc::new(Mailbox::new());
+        let letters = Arc::new(TaskMailbox::new());
         let to = letters.clone();
         let sending = thread::spawn(move || to.send(7));
-        block_on(letters.filled());
+        block_on(letters.wait_filled());
         let mut batch = VecDeque::new();
         assert!(letters.take(&mut batch));
         sending.join().unwrap().unwrap();
@@ -228,11 +232,11 @@ fn a_letter_and_the_reader_in_every_order() {
 #[test]
 fn leaving_races_the_grant() {
     in_many_orders(|| {
-        let desk = race(1, vec![Box::new(leaves_at_once)]);
+        let pool_task = race(1, vec![Box::new(leaves_at_once)]);
         // What was granted and taken back counts one token, the least that any request counts.
         assert_eq!(
-            served(&desk),
-            u128::from(desk.live().counts.granted),
+            served(&pool_task),
+            u128::from(pool_task.status().counts.granted),
             "charged for what never ran"
         );
     });
@@ -241,25 +245,25 @@ fn leaving_races_the_grant() {
 #[test]
 fn looking_and_leaving_races_the_grant() {
     in_many_orders(|| {
-        let desk = race(1, vec![Box::new(looks_once_and_leaves)]);
+        let pool_task = race(1, vec![Box::new(looks_once_and_leaves)]);
         // Where the look was in time there was a permit, which was dropped.
-        let counts = desk.live().counts;
+        let counts = pool_task.status().counts;
         let expected = counts.dropped * 100 + (counts.granted - counts.dropped);
-        assert_eq!(served(&desk), u128::from(expected));
+        assert_eq!(served(&pool_task), u128::from(expected));
     });
 }
 
 #[test]
 fn who_waits_is_always_woken() {
     in_many_orders(|| {
-        let desk = race(1, vec![Box::new(settles)]);
-        assert_eq!(served(&desk), 7);
+        let pool_task = race(1, vec![Box::new(settles)]);
+        assert_eq!(served(&pool_task), 7);
     });
 }
 
 /// The tenant's served tokens, 0 where nobody ever came that far.
-fn served(desk: &Desk) -> u128 {
-    let flows = desk.pool().snapshot().root.flows;
+fn served(pool_task: &PoolTask) -> u128 {
+    let flows = pool_task.pool().snapshot().root.flows;
     flows.into_iter().filter_map(|flow| flow.share).map(|share| share.served).sum()
 }
 
@@ -274,10 +278,10 @@ fn the_same_id_again_is_another_request() {
                 permit.settle(Tokens(7));
             }
         };
-        let desk = race(1, vec![Box::new(again)]);
-        let counts = desk.live().counts;
+        let pool_task = race(1, vec![Box::new(again)]);
+        let counts = pool_task.status().counts;
         assert_eq!(counts.settled, 1);
-        assert_eq!(served(&desk), u128::from(7 + counts.granted - 1));
+        assert_eq!(served(&pool_task), u128::from(7 + counts.granted - 1));
     });
 }
 
@@ -294,11 +298,11 @@ fn a_late_letter_does_not_end_another_request_of_the_same_id() {
             }
         };
         let leaves = |letters: &Letters| drop(submit(letters, "same", 1).unwrap());
-        let desk = race(1, vec![Box::new(leaves), Box::new(other)]);
+        let pool_task = race(1, vec![Box::new(leaves), Box::new(other)]);
         let settled = u64::from(settled.load(Ordering::Relaxed));
-        let counts = desk.live().counts;
+        let counts = pool_task.status().counts;
         assert_eq!(counts.settled, settled);
-        assert_eq!(served(&desk), u128::from(7 * settled + counts.granted - settled));
+        assert_eq!(served(&pool_task), u128::from(7 * settled + counts.granted - settled));
     });
 }
 
@@ -306,7 +310,7 @@ fn a_late_letter_does_not_end_another_request_of_the_same_id() {
 fn a_task_that_dies_leaves_nobody_waiting() {
     for letters_max in 0..3 {
         in_many_orders(move || {
-            let letters: Letters = Arc::new(Mailbox::new());
+            let letters: Letters = Arc::new(TaskMailbox::new());
             let task = task(&letters, 1, letters_max);
             let done = Arc::new(AtomicBool::new(false));
             let (to, said) = (letters.clone(), done.clone());
@@ -316,16 +320,16 @@ fn a_task_that_dies_leaves_nobody_waiting() {
                 }
                 said.store(true, Ordering::Relaxed);
             });
-            // The desk goes with the task: whoever waits for it learns that.
-            let _ = letters.send(Message::FirstToken(message::Name {
+            // The pool_task goes with the task: whoever waits for it learns that.
+            let _ = letters.send(PoolMessage::FirstToken(message::SubmittedRequest {
                 id: "nobody".into(),
-                ticket: Ticket(9),
+                ticket: AdmissionTicket(9),
                 request: None,
             }));
-            let _ = letters.send(Message::Drain { until: None });
-            let desk = task.join().unwrap();
-            drop(desk);
-            letters.close(Ended::Died);
+            let _ = letters.send(PoolMessage::Drain { until: None });
+            let pool_task = task.join().unwrap();
+            drop(pool_task);
+            letters.close(TaskEnd::Died);
             caller.join().unwrap();
             assert!(done.load(Ordering::Relaxed));
         });

@@ -9,7 +9,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use fairgate_core::units::Tokens;
-use fairgate_runtime::{Closed, Options, Refused, start};
+use fairgate_runtime::{AdmitError, GateClosedError, GateOptions, start};
 
 use support::{config, gate, live, load, served, submit, waiting};
 
@@ -115,7 +115,7 @@ async fn a_grant_that_never_reached_its_owner_is_given_back_for_one_token() {
     }
     assert_eq!(load(&gate).await, (0, 0));
     assert_eq!(served(&gate, "t").await, 1);
-    assert_eq!(live(&gate).await.counts.left, 1);
+    assert_eq!(live(&gate).await.counts.abandoned, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,7 +147,7 @@ async fn a_late_end_does_not_touch_the_next_request_of_the_same_id() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_mailbox_does_not_keep_a_permit_from_ending() {
-    let gate = start(config(1), Options { turns: 1, ..Options::default() }).unwrap();
+    let gate = start(config(1), GateOptions { turns: 1, ..GateOptions::default() }).unwrap();
     let permit = gate.admit(submit("a", "t", 100)).await.unwrap();
     // One turn: the second of these waits outside.
     let mut context = Context::from_waker(Waker::noop());
@@ -174,15 +174,15 @@ fn a_permit_outlives_its_runtime() {
     permit.settle(Tokens(1));
     let other = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     other.block_on(async {
-        assert_eq!(gate.admit(submit("b", "t", 1)).await.unwrap_err(), Refused::Gone);
-        assert_eq!(gate.live().await.unwrap_err(), Closed::Gone);
-        assert_eq!(gate.drain(Duration::ZERO).await.unwrap_err(), Closed::Gone);
+        assert_eq!(gate.admit(submit("b", "t", 1)).await.unwrap_err(), AdmitError::Gone);
+        assert_eq!(gate.status().await.unwrap_err(), GateClosedError::Gone);
+        assert_eq!(gate.drain(Duration::ZERO).await.unwrap_err(), GateClosedError::Gone);
     });
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_dies_leaves_nobody_waiting() {
-    let options = Options::default().watched_by(|_, decision| {
+    let options = GateOptions::default().with_observer(|_, decision| {
         let grant = matches!(decision, fairgate_core::decision::Decision::Grant(grant) if &*grant.id == "bad");
         assert!(!grant, "a bug in the task");
     });
@@ -191,9 +191,9 @@ async fn a_task_that_dies_leaves_nobody_waiting() {
     let bad = waiting(&gate, submit("bad", "t", 1)).await;
     let good = waiting(&gate, submit("good", "t", 1)).await;
     permit.settle(Tokens(1));
-    assert_eq!(bad.await.unwrap().unwrap_err(), Refused::Gone);
-    assert_eq!(good.await.unwrap().unwrap_err(), Refused::Gone);
-    assert_eq!(gate.admit(submit("late", "t", 1)).await.unwrap_err(), Refused::Gone);
-    assert_eq!(gate.capacity(2).await.unwrap_err(), Closed::Gone.into());
-    assert_eq!(gate.drain(Duration::from_secs(1)).await.unwrap_err(), Closed::Gone);
+    assert_eq!(bad.await.unwrap().unwrap_err(), AdmitError::Gone);
+    assert_eq!(good.await.unwrap().unwrap_err(), AdmitError::Gone);
+    assert_eq!(gate.admit(submit("late", "t", 1)).await.unwrap_err(), AdmitError::Gone);
+    assert_eq!(gate.set_capacity(2).await.unwrap_err(), GateClosedError::Gone.into());
+    assert_eq!(gate.drain(Duration::from_secs(1)).await.unwrap_err(), GateClosedError::Gone);
 }

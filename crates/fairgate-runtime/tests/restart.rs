@@ -6,16 +6,21 @@ mod support;
 use std::path::Path;
 use std::time::Duration;
 
-use fairgate_core::event::{PoolConfig, WorkerChange};
+use fairgate_core::event::{PoolConfig, Submit, WorkerChange};
 use fairgate_core::units::{Micros, Tokens};
-use fairgate_journal::parse_policy;
-use fairgate_runtime::{Gate, JournalOptions, Options, StartError, StateOptions, start};
+use fairgate_journal::{JournalReader, JournalStart, parse_policy};
+use fairgate_runtime::{
+    Gate, GateOptions, GateStartError, JournalOptions, StateFileOptions, start,
+};
 use tokio::time::sleep;
 
 use support::{config, files, folder, live, load, noting, replay, served, submit, waiting};
 
-fn kept(folder: &Path) -> Options {
-    Options { state: Some(StateOptions::new(folder.join("state.json"))), ..Options::default() }
+fn kept(folder: &Path) -> GateOptions {
+    GateOptions {
+        state: Some(StateFileOptions::new(folder.join("state.json"))),
+        ..GateOptions::default()
+    }
 }
 
 /// A tenant that used 70 tokens, drained.
@@ -41,8 +46,8 @@ async fn scores_and_time_go_on() {
 
 /// A gate that is gone without a drain, having written its state while something was in flight and something waited.
 async fn killed(folder: &Path, workers: Vec<WorkerChange>) {
-    let state = StateOptions { every: Duration::from_secs(5), ..kept(folder).state.unwrap() };
-    let options = Options { state: Some(state), ..Options::default() };
+    let state = StateFileOptions { every: Duration::from_secs(5), ..kept(folder).state.unwrap() };
+    let options = GateOptions { state: Some(state), ..GateOptions::default() };
     let gate = start(PoolConfig { workers, ..config(1) }, options).unwrap();
     let permit = gate.admit(submit("ran", "t", 100)).await.unwrap();
     let waits = waiting(&gate, submit("waited", "u", 100)).await;
@@ -58,8 +63,8 @@ async fn killed(folder: &Path, workers: Vec<WorkerChange>) {
     std::fs::rename(folder.join("killed.json"), folder.join("state.json")).unwrap();
 }
 
-fn journalled(folder: &Path) -> Options {
-    Options { journal: Some(JournalOptions::new(folder.join("journal"))), ..kept(folder) }
+fn journalled(folder: &Path) -> GateOptions {
+    GateOptions { journal: Some(JournalOptions::new(folder.join("journal"))), ..kept(folder) }
 }
 
 async fn check_resolved(gate: &Gate) {
@@ -146,7 +151,7 @@ async fn a_bad_state_file_is_named_with_the_field_and_left_alone() {
         assert_ne!(text, good, "{named}");
         std::fs::write(&file, &text).unwrap();
         let refused = start(config(2), kept(&folder)).unwrap_err();
-        assert!(matches!(refused, StartError::State(_)));
+        assert!(matches!(refused, GateStartError::State(_)));
         let message = refused.to_string();
         assert!(message.contains("state.json") && message.contains(named), "{message}");
         assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
@@ -159,8 +164,9 @@ async fn a_bad_state_file_is_named_with_the_field_and_left_alone() {
 #[tokio::test(start_paused = true)]
 async fn a_state_file_that_cannot_be_written_shows_and_stops_nothing() {
     let folder = folder("unwritable");
-    let state = StateOptions::new(folder.join("missing").join("state.json"));
-    let gate = start(config(1), Options { state: Some(state), ..Options::default() }).unwrap();
+    let state = StateFileOptions::new(folder.join("missing").join("state.json"));
+    let gate =
+        start(config(1), GateOptions { state: Some(state), ..GateOptions::default() }).unwrap();
     gate.admit(submit("a", "t", 1)).await.unwrap().settle(Tokens(1));
     sleep(Duration::from_secs(31)).await;
     while live(&gate).await.state.error.is_none() {
@@ -168,4 +174,57 @@ async fn a_state_file_that_cannot_be_written_shows_and_stops_nothing() {
     }
     let drained = gate.drain(Duration::ZERO).await.unwrap();
     assert!(drained.state.error.is_some());
+}
+
+/// What a process of the second edition left when it was killed: written at commit 6dedc6a by a pool with these classes and
+/// workers, two requests in flight and two waiting.
+const SECOND_EDITION: &str = include_str!("fixtures/second-edition-state.json");
+const SECOND_EDITION_POLICY: &str = r#"{"drr":{"by":"class","classes":[
+    {"name":"chat","quantum":512,"inside":{"share":{"by":"tenant"}}},{"name":"batch","quantum":128}]}}"#;
+
+#[tokio::test(start_paused = true)]
+async fn a_state_file_of_the_second_edition_is_taken_over() {
+    let (start_line, _) = JournalReader::open(SECOND_EDITION.as_bytes()).unwrap();
+    let JournalStart::Snapshot(saved) = start_line else { panic!("it is a snapshot") };
+    assert_eq!(saved.requests.len(), 4);
+    assert!(saved.requests.iter().all(|request| request.timeout.is_none()), "no deadlines");
+    let workers = &saved.workers.as_ref().unwrap().list;
+    assert!(workers.iter().all(|worker| worker.last_grants.is_empty()), "never granted");
+    assert_eq!(saved.queue_timeout, Some(Micros(60_000_000)));
+
+    let folder = folder("second-edition");
+    std::fs::write(folder.join("state.json"), SECOND_EDITION).unwrap();
+    let worker =
+        |name: &str| WorkerChange { name: name.into(), slots: Some(1), ..WorkerChange::default() };
+    let policy = parse_policy(SECOND_EDITION_POLICY).unwrap();
+    let config = PoolConfig { policy, workers: vec![worker("a"), worker("b")], ..config(2) };
+    let (options, noted) = noting(journalled(&folder));
+    let gate = start(config, options).unwrap();
+    assert_eq!(load(&gate).await, (0, 0), "what it had is resolved");
+    let now = gate.snapshot().await.unwrap();
+    assert!(now.now >= Micros(900_000) && now.next_seq == 7, "time and numbers go on");
+    assert_eq!(now.queue_timeout, None, "each submit says how long it may wait");
+    let chat = now.root.flows.iter().find(|flow| *flow.name == *"chat").unwrap();
+    let tenants = &chat.inside.as_ref().unwrap().flows;
+    let t = tenants.iter().find(|flow| *flow.name == *"t").unwrap();
+    assert_eq!(
+        t.share.as_ref().unwrap().served,
+        3 * 70 + 100,
+        "nobody knows what the last one used"
+    );
+
+    let of = |id: &str, timeout| Submit { timeout: Some(Micros(timeout)), ..submit(id, "t", 1) };
+    let first = gate.admit(of("new-1", 1_000_000)).await.unwrap();
+    let second = gate.admit(of("new-2", 1_000_000)).await.unwrap();
+    let mut places = [&first, &second].map(|permit| permit.place().unwrap().worker.to_string());
+    places.sort();
+    assert_eq!(places, ["a", "b"]);
+    assert_eq!(gate.admit(of("new-3", 5000)).await.unwrap_err().code(), "queue_timeout");
+    drop((first, second));
+    gate.drain(Duration::from_secs(1)).await.unwrap();
+    let journal = folder.join("journal/00000000-start.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    assert!(text.lines().next().unwrap().contains(r#""machine":3"#), "{text}");
+    let (decisions, _) = replay(&journal);
+    assert_eq!(decisions, *noted.lock().unwrap());
 }

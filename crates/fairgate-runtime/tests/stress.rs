@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fairgate_core::event::PoolConfig;
 use fairgate_core::units::{Micros, Tokens};
-use fairgate_runtime::{Gate, JournalOptions, Options, start};
+use fairgate_runtime::{Gate, GateOptions, JournalOptions, start};
 use fairgate_testkit::workload::Rng;
 use tokio::task::yield_now;
 
@@ -92,7 +92,7 @@ async fn stress(seed: u64) {
         files_max: 1000,
         ..JournalOptions::new(folder.clone())
     };
-    let options = Options { turns: 16, journal: Some(journal), ..Options::default() };
+    let options = GateOptions { turns: 16, journal: Some(journal), ..GateOptions::default() };
     let (options, noted) = noting(options);
     let gate = start(config, options).unwrap();
     let clients: Vec<_> =
@@ -100,11 +100,11 @@ async fn stress(seed: u64) {
     for client in clients {
         client.await.unwrap();
     }
-    let mut live = gate.live().await.unwrap();
+    let mut live = gate.status().await.unwrap();
     // Aborted holders are dropped when their thread comes to it.
     while live.in_flight > 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
-        live = gate.live().await.unwrap();
+        live = gate.status().await.unwrap();
     }
     assert_eq!((live.in_flight, live.waiting), (0, 0), "seed {seed}");
     assert!(live.counts.granted > 300, "seed {seed}: {:?}", live.counts);

@@ -1,4 +1,4 @@
-//! An account with a provider: requests and tokens per minute, and who was refused.
+//! A simulated account with a provider. It limits requests and tokens per minute, and counts its refusals.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -8,33 +8,35 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::bucket::{Bucket, Level};
-use crate::statement::{Lie, Statement};
+use crate::bucket::{BucketLevel, RateBucket};
+use crate::limit_headers::{LimitHeaderFault, LimitHeaders};
 
-/// Keys that have buckets of their own; further ones share one pair.
+/// Greatest number of keys with buckets of their own. All further keys share one pair of buckets.
 const KEYS_MAX: usize = 1024;
 
-/// How an account is limited, and what it says about that.
+/// Limits of an account, and the format in which responses state these limits.
 ///
-/// A request is charged when it arrives: one request, and its input tokens plus `max_tokens` for each choice (or
-/// [`output_tokens_assumed`](Self::output_tokens_assumed)). Azure and Cerebras count like this. OpenAI documents only the
-/// larger of the two. When it ends, the charge is corrected to the tokens really used, cached ones included. Whoever is
-/// refused is charged nothing.
+/// When a request arrives, it is charged one request, and as tokens its input plus `max_tokens` for each choice.
+/// Without `max_tokens`, each choice is charged [`output_tokens_assumed`](Self::output_tokens_assumed). Azure and
+/// Cerebras charge the sum of input and `max_tokens` too; OpenAI documents only the larger of the two. When the request
+/// ends, the charge is corrected to the tokens really used, cached input tokens included. A refused request is charged
+/// nothing.
 #[derive(Clone, Debug)]
 pub struct AccountOptions {
     /// Requests per minute, at least 1; `None` for no limit.
     pub requests_per_minute: Option<u64>,
     /// Input and output tokens per minute, at least 1; `None` for no limit.
     pub tokens_per_minute: Option<u64>,
-    /// How deep the buckets are: they hold what comes in this time. A request with more tokens is refused for ever.
+    /// Time whose quota a full bucket holds. A request with more tokens than a full bucket is always refused.
     pub burst: Duration,
-    /// Whether all keys share the limits.
-    pub scope: Scope,
-    /// Which headers state the limits.
-    pub statement: Statement,
-    /// How these headers lie. What is enforced stays the same.
-    pub lie: Option<Lie>,
-    /// Output tokens that a request without a limit of its own is charged for at first.
+    /// Set of requests that share the limits: all requests of the account, or the requests of one key.
+    pub scope: LimitScope,
+    /// Format of the headers that state the limits.
+    pub statement: LimitHeaders,
+    /// Deliberate error in the headers that state the limits; `None` for correct headers. The enforced limits do not
+    /// change.
+    pub lie: Option<LimitHeaderFault>,
+    /// Output tokens charged on arrival for each choice of a request that sets no `max_tokens`.
     pub output_tokens_assumed: u64,
 }
 
@@ -44,108 +46,113 @@ impl Default for AccountOptions {
             requests_per_minute: None,
             tokens_per_minute: None,
             burst: Duration::from_secs(60),
-            scope: Scope::Account,
-            statement: Statement::Route,
+            scope: LimitScope::Account,
+            statement: LimitHeaders::Route,
             lie: None,
             output_tokens_assumed: 256,
         }
     }
 }
 
-/// Who shares a limit.
+/// Set of requests that share the buckets of an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// Every request, whatever its key.
+pub enum LimitScope {
+    /// All requests of the account share one pair of buckets, whatever their keys.
     Account,
-    /// The requests with the same key.
+    /// Only requests with the same API key share a pair of buckets.
     Key,
 }
 
-/// What an account has decided so far. `accepted` and the three others add up to all requests.
+/// Number of an account's decisions so far. `accepted`, `refused_by_requests`, `refused_by_tokens` and `too_large` add
+/// up to all requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccountCounts {
-    /// Requests within the limits.
+    /// Requests that were within the limits and were charged.
     pub accepted: u64,
-    /// Refused because of the requests per minute.
+    /// Requests refused because of the requests per minute.
     pub refused_by_requests: u64,
-    /// Refused because of the tokens per minute.
+    /// Requests refused because of the tokens per minute.
     pub refused_by_tokens: u64,
-    /// Refused because the bucket can never hold so many tokens.
+    /// Requests refused because they have more tokens than a full bucket.
     pub too_large: u64,
-    /// Tokens charged, as corrected by requests that have ended.
+    /// Tokens charged to all accepted requests: the tokens really used for ended requests, the charge on arrival for
+    /// others.
     pub tokens: u64,
 }
 
-/// The limits of one account. Give clones of one `Arc` to several [`Sim`](crate::Sim)s, and they draw on it together.
+/// One simulated account, with its limits and counts. Backends that hold clones of one `Arc<SimAccount>` share the
+/// limits; see [`SimOptions::account`](crate::SimOptions::account).
 #[derive(Debug)]
-pub struct Account {
+pub struct SimAccount {
     pub(crate) options: AccountOptions,
-    books: Mutex<Books>,
+    state: Mutex<AccountState>,
 }
 
 #[derive(Debug, Default)]
-struct Books {
-    /// By the hash of the key; 0 where all share.
-    buckets: HashMap<u64, Buckets, BuildHasherDefault<DefaultHasher>>,
+struct AccountState {
+    /// Buckets by the hash of the API key. The entry 0 is for all requests of an account-wide limit, and for keys
+    /// beyond [`KEYS_MAX`].
+    buckets: HashMap<u64, KeyBuckets, BuildHasherDefault<DefaultHasher>>,
     counts: AccountCounts,
     statements: u64,
 }
 
 #[derive(Debug)]
-struct Buckets {
-    requests: Option<Bucket>,
-    tokens: Option<Bucket>,
+struct KeyBuckets {
+    requests: Option<RateBucket>,
+    tokens: Option<RateBucket>,
 }
 
-/// How an account stands when it has decided about a request.
+/// Levels of an account's buckets right after a decision about one request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standing {
-    pub(crate) requests: Option<Level>,
-    pub(crate) tokens: Option<Level>,
-    /// How many requests were answered before this one.
+pub(crate) struct AccountLevels {
+    pub(crate) requests: Option<BucketLevel>,
+    pub(crate) tokens: Option<BucketLevel>,
+    /// Number of requests that the account had decided before this one.
     pub(crate) statement: u64,
 }
 
-/// Which limit stands against a request.
+/// Limit that a refused request exceeds; `wait` is the time until the bucket has enough for the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shortage {
+pub(crate) enum ExceededLimit {
     Requests { wait: Duration },
     Tokens { wait: Duration },
     TooLarge,
 }
 
-/// Tokens that a request was charged for. Settle it when the request ends.
+/// Tokens that an account has charged for one request. Call [`TokenCharge::settle`] when the request ends.
 #[must_use = "settle it with the tokens really used"]
 #[derive(Debug)]
-pub(crate) struct Charge {
-    account: Arc<Account>,
+pub(crate) struct TokenCharge {
+    account: Arc<SimAccount>,
     key: u64,
     tokens: u64,
 }
 
-impl Account {
-    /// An account whose buckets are full.
+impl SimAccount {
+    /// Creates an account with full buckets.
     pub fn new(options: AccountOptions) -> Arc<Self> {
-        Arc::new(Self { options, books: Mutex::default() })
+        Arc::new(Self { options, state: Mutex::default() })
     }
 
-    /// What it has decided so far.
+    /// Returns the counts of accepted and refused requests, and of charged tokens, so far.
     pub fn counts(&self) -> AccountCounts {
-        self.books().counts
+        self.state().counts
     }
 
-    /// Charges a request, or says what stands against it.
+    /// Charges one request and `tokens` tokens, or returns the limit that the request exceeds. In both cases also
+    /// returns the levels of the buckets after the decision.
     pub(crate) fn admit(
         self: &Arc<Self>,
         key: Option<&[u8]>,
         tokens: u64,
         now: Instant,
-    ) -> (Result<Charge, Shortage>, Standing) {
-        let mut books = self.books();
-        let Books { buckets, counts, statements } = &mut *books;
+    ) -> (Result<TokenCharge, ExceededLimit>, AccountLevels) {
+        let mut books = self.state();
+        let AccountState { buckets, counts, statements } = &mut *books;
         let mut key = match self.options.scope {
-            Scope::Account => 0,
-            Scope::Key => BuildHasherDefault::<DefaultHasher>::default().hash_one(key),
+            LimitScope::Account => 0,
+            LimitScope::Key => BuildHasherDefault::<DefaultHasher>::default().hash_one(key),
         };
         if buckets.len() >= KEYS_MAX && !buckets.contains_key(&key) {
             key = 0;
@@ -158,13 +165,13 @@ impl Account {
             None => {
                 counts.accepted += 1;
                 counts.tokens = counts.tokens.saturating_add(tokens);
-                Ok(Charge { account: Arc::clone(self), key, tokens })
+                Ok(TokenCharge { account: Arc::clone(self), key, tokens })
             }
             Some(shortage) => {
                 match shortage {
-                    Shortage::Requests { .. } => counts.refused_by_requests += 1,
-                    Shortage::Tokens { .. } => counts.refused_by_tokens += 1,
-                    Shortage::TooLarge => counts.too_large += 1,
+                    ExceededLimit::Requests { .. } => counts.refused_by_requests += 1,
+                    ExceededLimit::Tokens { .. } => counts.refused_by_tokens += 1,
+                    ExceededLimit::TooLarge => counts.too_large += 1,
                 }
                 Err(shortage)
             }
@@ -172,39 +179,42 @@ impl Account {
         (decided, standing)
     }
 
-    fn full(&self, now: Instant) -> Buckets {
+    fn full(&self, now: Instant) -> KeyBuckets {
         let bucket =
-            |rate: Option<u64>| rate.map(|rate| Bucket::new(rate, self.options.burst, now));
-        Buckets {
+            |rate: Option<u64>| rate.map(|rate| RateBucket::new(rate, self.options.burst, now));
+        KeyBuckets {
             requests: bucket(self.options.requests_per_minute),
             tokens: bucket(self.options.tokens_per_minute),
         }
     }
 
-    /// A panic while the lock is held would be a bug; counts that are off by one are better than none.
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the state. Ignores poisoning, because counts that are off by one after a panic are better than none.
+    fn state(&self) -> MutexGuard<'_, AccountState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Buckets {
-    /// Takes one request and so many tokens where both are there, else nothing.
-    fn charge(&mut self, tokens: u64, now: Instant) -> Option<Shortage> {
+impl KeyBuckets {
+    /// Takes one request and `tokens` tokens from the buckets if both have enough. Otherwise takes nothing and returns
+    /// the limit that is exceeded.
+    fn charge(&mut self, tokens: u64, now: Instant) -> Option<ExceededLimit> {
         for bucket in [&mut self.requests, &mut self.tokens].into_iter().flatten() {
             bucket.fill(now);
         }
-        let wait = |bucket: &Option<Bucket>, units| {
+        let wait = |bucket: &Option<RateBucket>, units| {
             bucket.as_ref().map_or(Some(Duration::ZERO), |bucket| bucket.wait_for(units))
         };
-        let Some(tokens_wait) = wait(&self.tokens, tokens) else { return Some(Shortage::TooLarge) };
+        let Some(tokens_wait) = wait(&self.tokens, tokens) else {
+            return Some(ExceededLimit::TooLarge);
+        };
         match wait(&self.requests, 1) {
             Some(Duration::ZERO) => {}
             requests_wait => {
-                return Some(Shortage::Requests { wait: requests_wait.unwrap_or_default() });
+                return Some(ExceededLimit::Requests { wait: requests_wait.unwrap_or_default() });
             }
         }
         if tokens_wait > Duration::ZERO {
-            return Some(Shortage::Tokens { wait: tokens_wait });
+            return Some(ExceededLimit::Tokens { wait: tokens_wait });
         }
         for (bucket, units) in [(&mut self.requests, 1), (&mut self.tokens, tokens)] {
             bucket.iter_mut().for_each(|bucket| bucket.take(units));
@@ -212,17 +222,17 @@ impl Buckets {
         None
     }
 
-    fn standing(&self, statement: u64) -> Standing {
-        let level = |bucket: &Option<Bucket>| bucket.as_ref().map(Bucket::level);
-        Standing { requests: level(&self.requests), tokens: level(&self.tokens), statement }
+    fn standing(&self, statement: u64) -> AccountLevels {
+        let level = |bucket: &Option<RateBucket>| bucket.as_ref().map(RateBucket::level);
+        AccountLevels { requests: level(&self.requests), tokens: level(&self.tokens), statement }
     }
 }
 
-impl Charge {
-    /// Corrects the charge to the tokens really used.
+impl TokenCharge {
+    /// Replaces the tokens charged on arrival with `used`, the tokens that the request really used.
     pub(crate) fn settle(self, used: u64) {
-        let mut books = self.account.books();
-        let Books { buckets, counts, .. } = &mut *books;
+        let mut books = self.account.state();
+        let AccountState { buckets, counts, .. } = &mut *books;
         counts.tokens = counts.tokens.saturating_sub(self.tokens).saturating_add(used);
         let Some(bucket) = buckets.get_mut(&self.key).and_then(|both| both.tokens.as_mut()) else {
             return;
@@ -234,7 +244,7 @@ impl Charge {
 }
 
 impl AccountCounts {
-    /// As `GET /sim/stats` tells them.
+    /// Formats the counts for `GET /sim/stats`.
     pub(crate) fn to_json(self) -> Value {
         json!({
             "accepted": self.accepted, "refused_by_requests": self.refused_by_requests,
@@ -248,8 +258,8 @@ impl AccountCounts {
 mod tests {
     use super::*;
 
-    fn account(requests: u64, tokens: u64, scope: Scope) -> Arc<Account> {
-        Account::new(AccountOptions {
+    fn account(requests: u64, tokens: u64, scope: LimitScope) -> Arc<SimAccount> {
+        SimAccount::new(AccountOptions {
             requests_per_minute: Some(requests),
             tokens_per_minute: Some(tokens),
             scope,
@@ -259,15 +269,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn both_limits_hold_and_refill() {
-        let account = account(3, 1000, Scope::Account);
+        let account = account(3, 1000, LimitScope::Account);
         let ask = |tokens| account.admit(None, tokens, Instant::now()).0;
-        assert!(ask(1001).is_err_and(|shortage| shortage == Shortage::TooLarge));
+        assert!(ask(1001).is_err_and(|shortage| shortage == ExceededLimit::TooLarge));
         let charges = [ask(400).unwrap(), ask(500).unwrap()];
         let wait = Duration::from_secs(6);
-        assert!(ask(200).is_err_and(|shortage| shortage == Shortage::Tokens { wait }));
+        assert!(ask(200).is_err_and(|shortage| shortage == ExceededLimit::Tokens { wait }));
         let last = ask(100).unwrap();
         let wait = Duration::from_secs(20);
-        assert!(ask(1).is_err_and(|shortage| shortage == Shortage::Requests { wait }));
+        assert!(ask(1).is_err_and(|shortage| shortage == ExceededLimit::Requests { wait }));
         tokio::time::advance(wait).await;
         let again = ask(333).unwrap();
         let counts = account.counts();
@@ -279,7 +289,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_charge_is_corrected_at_the_end() {
-        let account = account(100, 1000, Scope::Account);
+        let account = account(100, 1000, LimitScope::Account);
         let remaining = || {
             let (decided, standing) = account.admit(None, 0, Instant::now());
             decided.unwrap().settle(0);
@@ -293,7 +303,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn keys_share_or_do_not() {
-        for (scope, second) in [(Scope::Account, false), (Scope::Key, true)] {
+        for (scope, second) in [(LimitScope::Account, false), (LimitScope::Key, true)] {
             let account = account(1, 1000, scope);
             let ask = |key: &[u8]| account.admit(Some(key), 1, Instant::now()).0.is_ok();
             assert!(ask(b"one") && !ask(b"one"));
@@ -303,7 +313,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_it_takes_in_an_hour_is_what_it_allows() {
-        let account = account(600, 1_000_000, Scope::Account);
+        let account = account(600, 1_000_000, LimitScope::Account);
         for _ in 0..3600 * 20 {
             if let Ok(charge) = account.admit(None, 10, Instant::now()).0 {
                 charge.settle(10);

@@ -1,72 +1,74 @@
-//! What is said in reply, independent of any API: some choices, each a known number of pieces, and a usage.
+//! The answer to a request, before it is formatted for an API. It consists of choices with a known number of tokens,
+//! and of a usage.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use crate::ask::Ask;
-use crate::fault::{Fault, UsageFault};
+use crate::fault::{SimFault, UsageFault};
 use crate::options::SimOptions;
+use crate::request::SimRequest;
 use crate::text::{scatter, write_word};
 use crate::tool::ToolCall;
 
-/// A reply that can be told piece by piece or at once. Nothing of it is kept: each piece is made when it is said.
+/// An answer that can be sent token by token or as a whole. The text is not stored, because each token is generated
+/// from a seed when it is sent.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct SimAnswer {
     pub(crate) id: String,
-    /// Seconds since 1970.
+    /// Creation time in seconds since 1970.
     pub(crate) created: u64,
     pub(crate) model: String,
-    pub(crate) choices: Vec<Choice>,
-    pub(crate) usage: Usage,
-    /// Tokens of thinking that nobody sees.
+    pub(crate) choices: Vec<AnswerChoice>,
+    pub(crate) usage: SimUsage,
+    /// Reasoning tokens that are in the usage but not in the text.
     pub(crate) hidden: u64,
-    /// So many bytes stand before the first piece, for events that are too large on purpose.
+    /// Bytes of filler that the first token begins with; above 0 only for [`SimFault::OversizedEvent`].
     filler_bytes: usize,
 }
 
-/// One of a request's answers.
+/// One choice of an answer; a request with `n` above 1, or with several prompts, has several.
 #[derive(Debug)]
-pub(crate) struct Choice {
-    pub(crate) content: Content,
-    /// Its length in tokens.
+pub(crate) struct AnswerChoice {
+    pub(crate) content: ChoiceContent,
+    /// Length of the choice in tokens. A stream sends each token as one piece.
     pub(crate) pieces: u64,
-    /// Whether the request's limit ended it.
+    /// True if the request's limit of output tokens ended the choice early.
     pub(crate) cut_short: bool,
 }
 
 #[derive(Debug)]
-pub(crate) enum Content {
+pub(crate) enum ChoiceContent {
     Text { seed: u64 },
     Tool { call: ToolCall, call_id: String },
 }
 
-impl Answer {
+impl SimAnswer {
     pub(crate) fn new(
         id: String,
-        ask: &Ask,
-        input: Input,
-        fault: Option<Fault>,
+        ask: &SimRequest,
+        input: InputTokens,
+        fault: Option<SimFault>,
         options: &SimOptions,
     ) -> Self {
         let choices = choices(&id, ask, fault, options);
         let hidden = match fault {
-            Some(Fault::HiddenTokens { tokens }) => tokens,
+            Some(SimFault::HiddenTokens { tokens }) => tokens,
             _ => 0,
         };
         let output = choices.iter().fold(hidden, |sum, choice| sum.saturating_add(choice.pieces));
         let usage_fault = match fault {
-            Some(Fault::Usage(fault)) => Some(fault),
+            Some(SimFault::Usage(fault)) => Some(fault),
             _ => None,
         };
         let filler_bytes = match fault {
-            Some(Fault::OversizedEvent { bytes }) => bytes,
+            Some(SimFault::OversizedEvent { bytes }) => bytes,
             _ => 0,
         };
         Self {
             created: unix_seconds(),
             model: ask.model.clone(),
-            usage: Usage { input, output, hidden, fault: usage_fault },
+            usage: SimUsage { input, output, hidden, fault: usage_fault },
             id,
             choices,
             hidden,
@@ -74,25 +76,25 @@ impl Answer {
         }
     }
 
-    /// The tokens of its longest choice: so many steps of decoding it takes.
+    /// Returns the number of decoding steps, which is the number of tokens of the longest choice.
     pub(crate) fn steps(&self) -> u64 {
         self.choices.iter().map(|choice| choice.pieces).max().unwrap_or(0)
     }
 
-    /// How many tokens all choices have after so many steps.
+    /// Returns the number of tokens that all choices together have after `steps` decoding steps.
     pub(crate) fn tokens_after(&self, steps: u64) -> u64 {
         self.choices.iter().fold(0, |sum, choice| sum.saturating_add(choice.pieces.min(steps)))
     }
 
-    /// The `index`th token of a choice.
+    /// Returns the text of one token of a choice. `choice` and `index` are counted from 0.
     pub(crate) fn piece(&self, choice: usize, index: u64) -> String {
         let mut text = String::new();
         self.write_piece(choice, index, &mut text);
         text
     }
 
-    /// A whole choice.
-    pub(crate) fn said(&self, choice: usize) -> String {
+    /// Returns the whole text of a choice.
+    pub(crate) fn text(&self, choice: usize) -> String {
         let mut text = String::new();
         (0..self.choices[choice].pieces)
             .for_each(|index| self.write_piece(choice, index, &mut text));
@@ -101,13 +103,13 @@ impl Answer {
 
     fn write_piece(&self, choice: usize, index: u64, out: &mut String) {
         match &self.choices[choice].content {
-            Content::Text { seed } => {
+            ChoiceContent::Text { seed } => {
                 if (choice, index) == (0, 0) {
                     out.extend(std::iter::repeat_n('x', self.filler_bytes));
                 }
                 write_word(out, *seed, index);
             }
-            Content::Tool { call, .. } => {
+            ChoiceContent::Tool { call, .. } => {
                 let piece = usize::try_from(index).ok().and_then(|index| call.arguments.get(index));
                 out.push_str(piece.map_or("", String::as_str));
             }
@@ -115,7 +117,12 @@ impl Answer {
     }
 }
 
-fn choices(id: &str, ask: &Ask, fault: Option<Fault>, options: &SimOptions) -> Vec<Choice> {
+fn choices(
+    id: &str,
+    ask: &SimRequest,
+    fault: Option<SimFault>,
+    options: &SimOptions,
+) -> Vec<AnswerChoice> {
     let mut choices = Vec::new();
     for prompt in &ask.prompts {
         for repeat in 0..ask.choices_per_prompt {
@@ -124,18 +131,20 @@ fn choices(id: &str, ask: &Ask, fault: Option<Fault>, options: &SimOptions) -> V
                 Some(call) => {
                     let natural = u64::try_from(call.arguments.len()).unwrap_or(u64::MAX);
                     let call_id = format!("call_{id}_{}", choices.len());
-                    (Content::Tool { call: call.clone(), call_id }, natural)
+                    (ChoiceContent::Tool { call: call.clone(), call_id }, natural)
                 }
                 None => {
-                    let wished = prompt.wishes.output_tokens();
+                    let wished = prompt.steering_options.output_tokens();
                     let natural = wished.unwrap_or_else(|| options.output_tokens.choose(seed));
-                    (Content::Text { seed }, natural)
+                    (ChoiceContent::Text { seed }, natural)
                 }
             };
             let most = ask.output_tokens_max.unwrap_or(u64::MAX);
             choices.push(match fault {
-                Some(Fault::Endless) => Choice { content, pieces: u64::MAX, cut_short: false },
-                _ => Choice { content, pieces: natural.min(most), cut_short: natural > most },
+                Some(SimFault::Endless) => {
+                    AnswerChoice { content, pieces: u64::MAX, cut_short: false }
+                }
+                _ => AnswerChoice { content, pieces: natural.min(most), cut_short: natural > most },
             });
         }
     }
@@ -146,26 +155,26 @@ fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The input tokens of a request.
+/// Number of input tokens of a request, and the cached part.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Input {
+pub(crate) struct InputTokens {
     pub(crate) tokens: u64,
-    /// How many of them the prefix cache had; `None` where there is no cache.
+    /// Input tokens that were found in the prefix cache; `None` if the backend has no prefix cache.
     pub(crate) cached: Option<u64>,
 }
 
-/// What a request used, and how its report lies.
+/// Usage of a request, and the fault with which the answer reports this usage.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Usage {
-    pub(crate) input: Input,
+pub(crate) struct SimUsage {
+    pub(crate) input: InputTokens,
     pub(crate) output: u64,
-    /// How many of the output tokens nobody saw.
+    /// Output tokens that count as reasoning and are not sent; a part of all output tokens.
     pub(crate) hidden: u64,
     pub(crate) fault: Option<UsageFault>,
 }
 
-impl Usage {
-    /// As chat, completions and embeddings report it.
+impl SimUsage {
+    /// Formats the usage for OpenAI's chat, completions and embeddings; `None` if the fault leaves it out.
     pub(crate) fn openai(&self, with_output: bool) -> Option<Value> {
         let mut usage = json!({
             "prompt_tokens": self.number(self.input.tokens),
@@ -181,12 +190,12 @@ impl Usage {
         if let Some(cached) = self.input.cached {
             usage["prompt_tokens_details"] = json!({"cached_tokens": self.number(cached)});
         }
-        self.told(usage)
+        self.unless_missing(usage)
     }
 
-    /// As the Responses API reports it.
+    /// Formats the usage for OpenAI's Responses API; `None` if the fault leaves it out.
     pub(crate) fn responses(&self) -> Option<Value> {
-        self.told(json!({
+        self.unless_missing(json!({
             "input_tokens": self.number(self.input.tokens),
             "input_tokens_details": {"cached_tokens": self.number(self.input.cached.unwrap_or(0))},
             "output_tokens": self.number(self.output),
@@ -195,7 +204,7 @@ impl Usage {
         }))
     }
 
-    /// As the Messages API reports it: cached input tokens are not among the input tokens.
+    /// Formats the usage for Anthropic's Messages API, in which the input tokens do not include the cached ones.
     pub(crate) fn messages(&self, output: u64) -> Option<Value> {
         let cached = self.input.cached.unwrap_or(0);
         let mut usage = json!({
@@ -206,15 +215,15 @@ impl Usage {
             usage["cache_creation_input_tokens"] = self.number(0);
             usage["cache_read_input_tokens"] = self.number(cached);
         }
-        self.told(usage)
+        self.unless_missing(usage)
     }
 
-    /// The output tokens alone, as the end of a stream of messages reports them.
+    /// Formats the output tokens alone, for the end of a stream of the Messages API.
     pub(crate) fn output_only(&self) -> Option<Value> {
-        self.told(json!({"output_tokens": self.number(self.output)}))
+        self.unless_missing(json!({"output_tokens": self.number(self.output)}))
     }
 
-    fn told(&self, usage: Value) -> Option<Value> {
+    fn unless_missing(&self, usage: Value) -> Option<Value> {
         (self.fault != Some(UsageFault::Missing)).then_some(usage)
     }
 
@@ -233,14 +242,14 @@ impl Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ask::Route;
     use crate::options::OutputLength;
+    use crate::request::SimRoute;
 
-    fn answer(body: &Value, fault: Option<Fault>) -> Answer {
+    fn answer(body: &Value, fault: Option<SimFault>) -> SimAnswer {
         let options =
             SimOptions { output_tokens: OutputLength::exactly(20), ..SimOptions::default() };
-        let ask = Ask::read(Route::Chat, body.to_string().as_bytes(), &options).unwrap();
-        Answer::new("id".to_owned(), &ask, Input::default(), fault, &options)
+        let ask = SimRequest::read(SimRoute::Chat, body.to_string().as_bytes(), &options).unwrap();
+        SimAnswer::new("id".to_owned(), &ask, InputTokens::default(), fault, &options)
     }
 
     fn body(content: &str) -> Value {
@@ -249,7 +258,7 @@ mod tests {
 
     #[test]
     fn the_same_prompt_has_the_same_answer() {
-        let said = |content| answer(&body(content), None).said(0);
+        let said = |content| answer(&body(content), None).text(0);
         assert_eq!(said("Hello"), said("Hello"));
         assert_ne!(said("Hello"), said("Goodbye"));
         assert_eq!(said("Hello").split_whitespace().count(), 20);
@@ -263,7 +272,7 @@ mod tests {
         assert_eq!((short.choices[0].pieces, short.choices[0].cut_short), (5, true));
         ask["max_tokens"] = json!(20);
         assert!(!answer(&ask, None).choices[0].cut_short);
-        assert!(answer(&body("Hello"), None).said(0).starts_with(&short.said(0)));
+        assert!(answer(&body("Hello"), None).text(0).starts_with(&short.text(0)));
     }
 
     #[test]
@@ -271,20 +280,20 @@ mod tests {
         let mut ask = body("Hello");
         ask["n"] = json!(3);
         let answer = answer(&ask, None);
-        assert_ne!(answer.said(0), answer.said(1));
+        assert_ne!(answer.text(0), answer.text(1));
         assert_eq!((answer.usage.output, answer.steps(), answer.tokens_after(7)), (60, 20, 21));
     }
 
     #[test]
     fn an_oversized_event_is_all_in_the_first_piece() {
-        let answer = answer(&body("Hello"), Some(Fault::OversizedEvent { bytes: 1000 }));
+        let answer = answer(&body("Hello"), Some(SimFault::OversizedEvent { bytes: 1000 }));
         assert!(answer.piece(0, 0).len() > 1000 && answer.piece(0, 1).len() < 20);
     }
 
     #[test]
     fn usage_can_lie_in_every_way() {
-        let input = Input { tokens: 7, cached: Some(2) };
-        let usage = |fault| Usage { input, output: 3, hidden: 0, fault };
+        let input = InputTokens { tokens: 7, cached: Some(2) };
+        let usage = |fault| SimUsage { input, output: 3, hidden: 0, fault };
         assert_eq!(usage(None).openai(true).unwrap()["total_tokens"], 10);
         assert_eq!(usage(None).messages(3).unwrap()["input_tokens"], 5);
         assert_eq!(usage(Some(UsageFault::Missing)).openai(true), None);

@@ -1,4 +1,4 @@
-//! Response bodies: a whole one, or one that an async function writes piece by piece.
+//! Response bodies. A body is sent as a whole, or an async function writes it piece by piece.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -10,30 +10,31 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::{Frame, SizeHint};
 
-/// What every response carries.
-pub(crate) enum Body {
+/// Body of every response of the backend, whole or written piece by piece.
+pub(crate) enum SimBody {
     Whole(Full<Bytes>),
-    Written(Written),
+    Written(WrittenBody),
 }
 
-impl Body {
+impl SimBody {
     pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
         Self::Whole(Full::new(bytes.into()))
     }
 
-    /// A body that `write` fills through its outbox. It runs only as fast as the connection takes what it sends, and it
-    /// is dropped with everything it holds as soon as the client is gone.
-    pub(crate) fn written<F>(write: impl FnOnce(Outbox) -> F) -> Self
+    /// Creates a body that the function `write` fills through a [`BodyWriter`]. The future of `write` runs only as fast
+    /// as the connection takes the pieces. When the client is gone, the future is dropped with everything that it
+    /// holds.
+    pub(crate) fn written<F>(write: impl FnOnce(BodyWriter) -> F) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let outbox = Outbox { slot: Arc::default(), byte_pause: None };
+        let outbox = BodyWriter { slot: Arc::default(), byte_pause: None };
         let slot = Arc::clone(&outbox.slot);
-        Self::Written(Written { slot, writer: Some(Box::pin(write(outbox))) })
+        Self::Written(WrittenBody { slot, writer: Some(Box::pin(write(outbox))) })
     }
 }
 
-impl hyper::body::Body for Body {
+impl hyper::body::Body for SimBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -64,20 +65,20 @@ impl hyper::body::Body for Body {
     }
 }
 
-type Slot = Arc<Mutex<Option<Bytes>>>;
+type PieceSlot = Arc<Mutex<Option<Bytes>>>;
 
-fn locked(slot: &Slot) -> MutexGuard<'_, Option<Bytes>> {
+fn locked(slot: &PieceSlot) -> MutexGuard<'_, Option<Bytes>> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A body that is being written. The writer is polled by the body itself, so there is no task and no channel: one slot
-/// for one piece, and nothing is made ahead of what the connection takes.
-pub(crate) struct Written {
-    slot: Slot,
+/// A body that is being written. The body itself polls the writing future, so no task and no channel is needed. It
+/// holds at most one piece, so that nothing is generated ahead of the connection.
+pub(crate) struct WrittenBody {
+    slot: PieceSlot,
     writer: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-impl Written {
+impl WrittenBody {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if let Some(writer) = &mut self.writer
             && writer.as_mut().poll(context).is_ready()
@@ -92,15 +93,15 @@ impl Written {
     }
 }
 
-/// Where the writer of a body puts its pieces.
-pub(crate) struct Outbox {
-    slot: Slot,
-    /// The pause before each byte, for bodies that are slow on purpose.
+/// The side of a [`WrittenBody`] that the writing future sends pieces to.
+pub(crate) struct BodyWriter {
+    slot: PieceSlot,
+    /// Pause before each byte; `None` except for [`SimFault::SlowBytes`](crate::SimFault::SlowBytes).
     pub(crate) byte_pause: Option<Duration>,
 }
 
-impl Outbox {
-    /// Waits until the piece before this one was taken, and leaves this one.
+impl BodyWriter {
+    /// Waits until the connection has taken the previous piece, then hands over `piece`.
     pub(crate) async fn send(&mut self, piece: Bytes) {
         let Some(pause) = self.byte_pause else { return self.put(piece).await };
         for at in 0..piece.len() {
@@ -110,15 +111,15 @@ impl Outbox {
     }
 
     async fn put(&mut self, piece: Bytes) {
-        self.taken().await;
+        self.wait_taken().await;
         if !piece.is_empty() {
             *locked(&self.slot) = Some(piece);
         }
     }
 
-    /// Waits until everything sent was taken by the connection.
-    pub(crate) async fn taken(&mut self) {
-        // No waker is kept: the body polls its writer again after each piece that it gives away.
+    /// Waits until the connection has taken everything sent.
+    pub(crate) async fn wait_taken(&mut self) {
+        // No waker is needed: the body polls its writer again after each piece that it hands over.
         std::future::poll_fn(|_| match &*locked(&self.slot) {
             Some(_) => Poll::Pending,
             None => Poll::Ready(()),
@@ -126,10 +127,10 @@ impl Outbox {
         .await;
     }
 
-    /// Waits until the connection has had its chance to write everything sent to the socket.
-    pub(crate) async fn flushed(&mut self) {
-        self.taken().await;
-        // The connection flushes when its body has nothing for it.
+    /// Waits until the connection has had a chance to write everything sent to the socket.
+    pub(crate) async fn wait_flushed(&mut self) {
+        self.wait_taken().await;
+        // The connection flushes when its body is pending.
         tokio::task::yield_now().await;
     }
 }
@@ -142,7 +143,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pieces_come_one_by_one_and_in_order() {
-        let mut body = Body::written(|mut outbox| async move {
+        let mut body = SimBody::written(|mut outbox| async move {
             outbox.send(Bytes::from_static(b"one")).await;
             outbox.send(Bytes::new()).await;
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -158,7 +159,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn slow_bytes_pause_before_each() {
         let started = tokio::time::Instant::now();
-        let body = Body::written(|mut outbox| async move {
+        let body = SimBody::written(|mut outbox| async move {
             outbox.byte_pause = Some(Duration::from_millis(10));
             outbox.send(Bytes::from_static(b"abcde")).await;
         });
@@ -170,7 +171,7 @@ mod tests {
     async fn a_dropped_body_drops_what_its_writer_holds() {
         let held = Arc::new(());
         let holder = Arc::clone(&held);
-        let mut body = Body::written(|mut outbox| async move {
+        let mut body = SimBody::written(|mut outbox| async move {
             let _holder = holder;
             outbox.send(Bytes::from_static(b"x")).await;
             std::future::pending::<()>().await;

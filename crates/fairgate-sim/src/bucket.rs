@@ -1,24 +1,25 @@
-//! One rate: a level that fills evenly with time, in whole units.
+//! A token bucket that fills evenly with time, computed in whole numbers.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How many parts one request or token has: at one a minute, the level rises by one part each microsecond.
+/// Number of parts that make one unit, which is a request or a token. At a rate of one unit per minute, the level rises
+/// by one part each microsecond.
 const UNIT: i128 = 60_000_000;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Bucket {
+pub(crate) struct RateBucket {
     per_minute: u64,
-    /// The most it can hold, in parts.
+    /// Greatest level, in parts.
     top: i128,
-    /// May fall below 0 where more was used than was charged before.
+    /// Current level, in parts. The level is negative if a request used more than it was charged on arrival.
     level: i128,
     filled_at: Instant,
 }
 
-impl Bucket {
-    /// A full bucket that holds what comes in `burst`, and at least one unit.
+impl RateBucket {
+    /// Creates a full bucket that holds the quota of the time `burst`, but at least one unit.
     pub(crate) fn new(per_minute: u64, burst: Duration, now: Instant) -> Self {
         let per_minute = per_minute.max(1);
         let burst_us = i128::try_from(burst.as_micros()).unwrap_or(i128::MAX);
@@ -26,38 +27,38 @@ impl Bucket {
         Self { per_minute, top, level: top, filled_at: now }
     }
 
-    /// Lets time pass.
+    /// Adds the quota of the time since the bucket was last filled, up to the greatest level.
     pub(crate) fn fill(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.filled_at);
         let micros = passed.as_micros();
         let came = i128::try_from(micros).unwrap_or(i128::MAX);
         self.level =
             self.level.saturating_add(came.saturating_mul(self.per_minute.into())).min(self.top);
-        // Only whole microseconds were counted; the rest of one counts the next time.
+        // Only whole microseconds were counted; the remainder counts the next time.
         let counted = Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX));
         self.filled_at = self.filled_at.checked_add(counted).unwrap_or(now);
     }
 
-    /// How long until it holds so many; `None` where it never can.
+    /// Returns the time until the bucket holds `units`; `None` if a full bucket holds fewer.
     pub(crate) fn wait_for(&self, units: u64) -> Option<Duration> {
         let needed = parts(units);
         (needed <= self.top).then(|| self.rise(needed))
     }
 
-    /// Takes out so many, even where it holds fewer.
+    /// Takes out `units`. If the bucket holds fewer, the level becomes negative.
     pub(crate) fn take(&mut self, units: u64) {
         self.level = self.level.saturating_sub(parts(units));
     }
 
-    /// Puts back so many.
+    /// Puts `units` back, up to the greatest level.
     pub(crate) fn give_back(&mut self, units: u64) {
         self.level = self.level.saturating_add(parts(units)).min(self.top);
     }
 
-    /// What it says about itself.
-    pub(crate) fn level(&self) -> Level {
+    /// Returns the state of the bucket in whole units.
+    pub(crate) fn level(&self) -> BucketLevel {
         let whole = |parts: i128| u64::try_from(parts / UNIT).unwrap_or(0);
-        Level {
+        BucketLevel {
             per_minute: self.per_minute,
             depth: whole(self.top),
             remaining: whole(self.level),
@@ -76,15 +77,15 @@ fn parts(units: u64) -> i128 {
     i128::from(units) * UNIT
 }
 
-/// How a bucket stands at one moment.
+/// State of a bucket at one moment, in whole units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Level {
+pub(crate) struct BucketLevel {
     pub(crate) per_minute: u64,
-    /// The most it can hold.
+    /// Greatest level of the bucket, in units.
     pub(crate) depth: u64,
-    /// What it holds, rounded down.
+    /// Current level in units, rounded down; 0 if it is negative.
     pub(crate) remaining: u64,
-    /// When it is full again.
+    /// Time until the bucket is full again, if nothing is taken out.
     pub(crate) full_after: Duration,
 }
 
@@ -95,7 +96,7 @@ mod tests {
     #[test]
     fn it_fills_evenly_up_to_its_top() {
         let start = Instant::now();
-        let mut bucket = Bucket::new(600, Duration::from_secs(60), start);
+        let mut bucket = RateBucket::new(600, Duration::from_secs(60), start);
         bucket.take(600);
         let level = bucket.level();
         assert_eq!((level.remaining, level.full_after), (0, Duration::from_secs(60)));
@@ -113,17 +114,17 @@ mod tests {
     fn its_depth_follows_from_its_burst() {
         let now = Instant::now();
         let depth = |per_minute, seconds| {
-            Bucket::new(per_minute, Duration::from_secs(seconds), now).level().depth
+            RateBucket::new(per_minute, Duration::from_secs(seconds), now).level().depth
         };
         assert_eq!((depth(600, 60), depth(600, 10), depth(6, 1), depth(0, 0)), (600, 100, 1, 1));
-        assert_eq!(Bucket::new(60, Duration::from_secs(10), now).wait_for(11), None);
-        assert_eq!(Bucket::new(u64::MAX, Duration::MAX, now).wait_for(1), Some(Duration::ZERO));
+        assert_eq!(RateBucket::new(60, Duration::from_secs(10), now).wait_for(11), None);
+        assert_eq!(RateBucket::new(u64::MAX, Duration::MAX, now).wait_for(1), Some(Duration::ZERO));
     }
 
     #[test]
     fn what_was_used_beyond_the_charge_is_owed() {
         let start = Instant::now();
-        let mut bucket = Bucket::new(60, Duration::from_secs(60), start);
+        let mut bucket = RateBucket::new(60, Duration::from_secs(60), start);
         bucket.take(90);
         assert_eq!(bucket.level().remaining, 0);
         assert_eq!(bucket.wait_for(1), Some(Duration::from_secs(31)));
@@ -132,7 +133,7 @@ mod tests {
     #[test]
     fn parts_of_a_microsecond_are_not_lost() {
         let start = Instant::now();
-        let mut bucket = Bucket::new(60, Duration::from_secs(60), start);
+        let mut bucket = RateBucket::new(60, Duration::from_secs(60), start);
         bucket.take(60);
         for step in 1..=2_000 {
             bucket.fill(start + Duration::from_nanos(500_500) * step);

@@ -1,4 +1,4 @@
-//! One TCP connection: it can be cut at any moment, by a reset or by a plain close.
+//! One TCP connection, which can be cut at any moment by a reset or by a plain close.
 
 use std::convert::Infallible;
 use std::io;
@@ -16,57 +16,61 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
-use crate::body::Body;
+use crate::body::SimBody;
 
-/// How many requests one HTTP/2 connection may carry at once: a proxy may well send all of its load over one.
+/// Greatest number of concurrent requests on one HTTP/2 connection. The number is large because a proxy may send all
+/// its requests on a single connection.
 const STREAMS_MAX: u32 = 10_000;
 
-/// What all connections obey.
+/// Phase of the backend. A change of phase applies to all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum SimPhase {
     Running,
-    /// Finish what flies, take nothing new.
+    /// The backend finishes the requests in flight and accepts no new ones.
     Stopping,
-    /// Reset everything at once.
+    /// The backend resets all connections at once.
     Killed,
 }
 
-/// How one connection shall end, told from within a request.
+/// Switch with which the handler of a request ends the connection that the request came on.
 #[derive(Debug, Default)]
-pub(crate) struct Fate {
+pub(crate) struct ConnectionControl {
     reset: AtomicBool,
     cut: Notify,
     last: Notify,
 }
 
-impl Fate {
-    /// Ends the connection with a reset (RST). What was written and not yet sent is lost.
+impl ConnectionControl {
+    /// Ends the connection with a reset (RST). Bytes that were written and not yet sent are lost.
     pub(crate) fn reset(&self) {
         self.reset.store(true, Ordering::Release);
         self.cut.notify_one();
     }
 
-    /// Ends the connection with a plain close (FIN), whatever is still owed.
+    /// Ends the connection with a plain close (FIN) at once, even in the middle of an answer.
     pub(crate) fn close(&self) {
         self.cut.notify_one();
     }
 
-    /// Ends the connection with a plain close when the answer that is under way is out, whatever its head announced.
+    /// Ends the connection with a plain close after the current answer, even if the answer's headers said that the
+    /// connection stays open.
     pub(crate) fn close_after(&self) {
         self.last.notify_one();
     }
 }
 
-/// Serves one connection, HTTP/1.1 or HTTP/2 as the client begins it, until it ends or is cut.
-pub(crate) async fn serve<S, F>(stream: TcpStream, mut phase: watch::Receiver<Phase>, respond: S)
+/// Serves one connection until it ends or is cut. The client's first bytes select HTTP/1.1 or
+/// HTTP/2.
+pub(crate) async fn serve<S, F>(stream: TcpStream, mut phase: watch::Receiver<SimPhase>, respond: S)
 where
-    S: Fn(Request<Incoming>, Arc<Fate>) -> F,
-    F: Future<Output = Response<Body>> + Send + 'static,
+    S: Fn(Request<Incoming>, Arc<ConnectionControl>) -> F,
+    F: Future<Output = Response<SimBody>> + Send + 'static,
 {
-    // A token must leave when it is made, not when a segment is full. Where that cannot be set, it is only slower.
+    // Each token must be sent at once, not when a segment is full. If this fails, answers are only
+    // slower.
     let _ = stream.set_nodelay(true);
-    let fate = Arc::new(Fate::default());
-    let wire = TokioIo::new(Wire { stream, fate: Arc::clone(&fate) });
+    let fate = Arc::new(ConnectionControl::default());
+    let wire = TokioIo::new(ResettableSocket { stream, fate: Arc::clone(&fate) });
     let service = service_fn(|request| {
         let response = respond(request, Arc::clone(&fate));
         async { Ok::<_, Infallible>(response.await) }
@@ -77,12 +81,12 @@ where
     loop {
         let now = *phase.borrow_and_update();
         match now {
-            Phase::Running => {}
-            Phase::Stopping => connection.as_mut().graceful_shutdown(),
-            Phase::Killed => return fate.reset(),
+            SimPhase::Running => {}
+            SimPhase::Stopping => connection.as_mut().graceful_shutdown(),
+            SimPhase::Killed => return fate.reset(),
         }
         tokio::select! {
-            // How it ended is the client's business: a client that leaves is no error here.
+            // The result is ignored: a client that leaves is no error here.
             _ = connection.as_mut() => return,
             () = fate.cut.notified() => return,
             () = fate.last.notified() => connection.as_mut().graceful_shutdown(),
@@ -91,22 +95,23 @@ where
     }
 }
 
-/// The socket, which resets instead of closing where its fate says so.
-struct Wire {
+/// Socket of a connection. When dropped, it sends a reset instead of a close if [`ConnectionControl::reset()`] was
+/// called or the backend was killed.
+struct ResettableSocket {
     stream: TcpStream,
-    fate: Arc<Fate>,
+    fate: Arc<ConnectionControl>,
 }
 
-impl Drop for Wire {
+impl Drop for ResettableSocket {
     fn drop(&mut self) {
         if self.fate.reset.load(Ordering::Acquire) {
-            // Without it the connection closes instead: still cut, only more politely.
+            // If this fails, the connection is closed without a reset.
             let _ = self.stream.set_zero_linger();
         }
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for ResettableSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -116,7 +121,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for ResettableSocket {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,22 +1,23 @@
-//! What can go wrong on purpose.
+//! Faults that a test, or a request itself, can ask a backend for.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The largest [`Fault::OversizedEvent`], in bytes.
+/// Largest size of [`SimFault::OversizedEvent`], in bytes.
 pub const OVERSIZED_EVENT_BYTES_MAX: usize = 64 << 20;
 
-/// One way in which a backend misbehaves. "Mid" is after half of the output tokens of a stream, or half of the bytes
-/// of an answer that is not streamed. Each has a text form, for headers, prompt markers and the command line.
+/// One way in which a backend misbehaves. "In the middle" means after half of the output tokens of a stream, or after
+/// half of the bytes of an answer that is not streamed. Each fault has a text form, for headers, prompt markers and the
+/// command line.
 ///
-/// Faults concern the routes that a model answers; `/v1/models` and `/health` stay well.
+/// Faults apply to the routes that a model answers; `/v1/models` and `/health` keep working.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum SimFault {
     /// `hang-before`: takes a slot and never answers.
     HangBefore,
-    /// `hang-mid`: goes silent in the middle.
+    /// `hang-mid`: sends half of the answer and then nothing more, without closing the connection.
     HangMid,
     /// `reset-before`: resets the connection (RST) instead of answering.
     ResetBefore,
@@ -27,90 +28,94 @@ pub enum Fault {
     /// `close-at-end`: sends the whole answer, then closes the connection instead of ending the body properly. An
     /// answer that is not streamed lacks its last byte.
     CloseAtEnd,
-    /// `close-after`: sends the whole answer as on a connection that it keeps, then closes it all the same.
+    /// `close-after`: sends the whole answer with headers that keep the connection open, then closes the connection
+    /// nevertheless.
     CloseAfter,
-    /// `garbage`: 200, the right content type, and bytes that are not even UTF-8.
+    /// `garbage`: answers 200 with the right content type and a body of bytes that are not even UTF-8.
     Garbage,
     /// `invalid-json`: every JSON text lacks its last brace.
     InvalidJson,
-    /// `sse-garbage`: a stream turns into lines that are not events, and ends. Not streamed, it is `garbage`.
+    /// `sse-garbage`: a stream turns into lines that are not events, and ends. An answer that is not streamed is sent
+    /// as with `garbage`.
     SseGarbage,
     /// `usage-missing`, `usage-negative`, `usage-huge`, `usage-strings`: the usage is absent or absurd.
     Usage(UsageFault),
     /// `endless`: the answer never ends.
     Endless,
-    /// `status=503`, `status=429;retry-after=7` (seconds): refuses at once, without taking a slot.
+    /// `status=503`, `status=429;retry-after=7` (seconds): refuses the request with this status at once, without taking
+    /// a slot.
     Status {
-        /// The status, 400 to 599.
+        /// HTTP status, 400 to 599.
         code: u16,
-        /// The value of `Retry-After` in seconds, if any.
+        /// Value of the header `Retry-After` in seconds; `None` sends no such header.
         retry_after_seconds: Option<u32>,
     },
-    /// `slow-status=400;after=500` (milliseconds): takes a slot, keeps it for this long, and then refuses.
+    /// `slow-status=400;after=500` (milliseconds): takes a slot, keeps the slot for this time, and then refuses the
+    /// request with this status.
     SlowStatus {
-        /// The status, 400 to 599.
+        /// HTTP status, 400 to 599.
         code: u16,
-        /// How long the slot is kept.
+        /// Time for which the request keeps its slot before the refusal.
         after: Duration,
     },
-    /// `hidden-tokens=2000` (tokens): thinks for so many tokens before it answers. They take their time and are in the
-    /// usage; nobody sees them. A stream tells its usage one token's time after its end.
+    /// `hidden-tokens=2000` (tokens): generates that many reasoning tokens before the answer. The reasoning tokens take
+    /// time and are in the usage, but are not sent. A stream sends its usage one token's time after its last token.
     HiddenTokens {
-        /// How many.
+        /// Number of reasoning tokens that are generated and not sent.
         tokens: u64,
     },
-    /// `slow-bytes=50` (milliseconds): the body arrives byte by byte with this pause before each.
+    /// `slow-bytes=50` (milliseconds): sends the body byte by byte, with this pause before each byte.
     SlowBytes {
-        /// The pause before each byte.
+        /// Pause before each byte of the body.
         pause: Duration,
     },
-    /// `oversized-event=1048576` (bytes): the first token has this many bytes, all in one event; at most
+    /// `oversized-event=1048576` (bytes): the first token has this many bytes, all in one event. The largest size is
     /// [`OVERSIZED_EVENT_BYTES_MAX`].
     OversizedEvent {
-        /// The size in bytes.
+        /// Size of the first token in bytes.
         bytes: usize,
     },
-    /// `wrong-content-type`: says `text/html` over a good answer.
+    /// `wrong-content-type`: sends a good answer with the content type `text/html`.
     WrongContentType,
 }
 
-/// How a usage lies.
+/// Fault of the usage in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UsageFault {
-    /// There is none.
+    /// The answer has no usage.
     Missing,
-    /// Every number is negative.
+    /// Every number in the usage is negative.
     Negative,
-    /// Every number is 10^18 tokens or more.
+    /// Every number in the usage is 10^18 tokens or more.
     Huge,
-    /// Every number is a string.
+    /// Every number in the usage is written as a string.
     Strings,
 }
 
-const PLAIN: [(&str, Fault); 16] = [
-    ("hang-before", Fault::HangBefore),
-    ("hang-mid", Fault::HangMid),
-    ("reset-before", Fault::ResetBefore),
-    ("reset-mid", Fault::ResetMid),
-    ("close-mid", Fault::CloseMid),
-    ("close-at-end", Fault::CloseAtEnd),
-    ("close-after", Fault::CloseAfter),
-    ("garbage", Fault::Garbage),
-    ("invalid-json", Fault::InvalidJson),
-    ("sse-garbage", Fault::SseGarbage),
-    ("usage-missing", Fault::Usage(UsageFault::Missing)),
-    ("usage-negative", Fault::Usage(UsageFault::Negative)),
-    ("usage-huge", Fault::Usage(UsageFault::Huge)),
-    ("usage-strings", Fault::Usage(UsageFault::Strings)),
-    ("endless", Fault::Endless),
-    ("wrong-content-type", Fault::WrongContentType),
+const PLAIN: [(&str, SimFault); 16] = [
+    ("hang-before", SimFault::HangBefore),
+    ("hang-mid", SimFault::HangMid),
+    ("reset-before", SimFault::ResetBefore),
+    ("reset-mid", SimFault::ResetMid),
+    ("close-mid", SimFault::CloseMid),
+    ("close-at-end", SimFault::CloseAtEnd),
+    ("close-after", SimFault::CloseAfter),
+    ("garbage", SimFault::Garbage),
+    ("invalid-json", SimFault::InvalidJson),
+    ("sse-garbage", SimFault::SseGarbage),
+    ("usage-missing", SimFault::Usage(UsageFault::Missing)),
+    ("usage-negative", SimFault::Usage(UsageFault::Negative)),
+    ("usage-huge", SimFault::Usage(UsageFault::Huge)),
+    ("usage-strings", SimFault::Usage(UsageFault::Strings)),
+    ("endless", SimFault::Endless),
+    ("wrong-content-type", SimFault::WrongContentType),
 ];
 
-/// A text that names no fault.
+/// Error for a text that names no fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownFault(String);
+pub struct UnknownFaultError(String);
 
-impl fmt::Display for UnknownFault {
+impl fmt::Display for UnknownFaultError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` is not a fault: take ", self.0)?;
         for (name, _) in PLAIN {
@@ -124,45 +129,45 @@ impl fmt::Display for UnknownFault {
     }
 }
 
-impl std::error::Error for UnknownFault {}
+impl std::error::Error for UnknownFaultError {}
 
-impl FromStr for Fault {
-    type Err = UnknownFault;
+impl FromStr for SimFault {
+    type Err = UnknownFaultError;
 
-    fn from_str(text: &str) -> Result<Self, UnknownFault> {
+    fn from_str(text: &str) -> Result<Self, UnknownFaultError> {
         let text = text.trim();
         if let Some((_, fault)) = PLAIN.iter().find(|(name, _)| *name == text) {
             return Ok(*fault);
         }
         text.split_once('=')
             .and_then(|(name, value)| with_value(name, value))
-            .ok_or_else(|| UnknownFault(text.chars().take(80).collect()))
+            .ok_or_else(|| UnknownFaultError(text.chars().take(80).collect()))
     }
 }
 
-fn with_value(name: &str, value: &str) -> Option<Fault> {
+fn with_value(name: &str, value: &str) -> Option<SimFault> {
     match name {
         "status" => {
             let (code, retry_after_seconds) = match value.split_once(";retry-after=") {
                 None => (value, None),
                 Some((code, seconds)) => (code, Some(seconds.parse().ok()?)),
             };
-            Some(Fault::Status { code: bad_status(code)?, retry_after_seconds })
+            Some(SimFault::Status { code: bad_status(code)?, retry_after_seconds })
         }
         "slow-status" => {
             let (code, after) = value.split_once(";after=")?;
             let after = Duration::from_millis(after.parse().ok()?);
-            Some(Fault::SlowStatus { code: bad_status(code)?, after })
+            Some(SimFault::SlowStatus { code: bad_status(code)?, after })
         }
-        "hidden-tokens" => value.parse().ok().map(|tokens| Fault::HiddenTokens { tokens }),
+        "hidden-tokens" => value.parse().ok().map(|tokens| SimFault::HiddenTokens { tokens }),
         "slow-bytes" => {
-            value.parse().ok().map(|ms| Fault::SlowBytes { pause: Duration::from_millis(ms) })
+            value.parse().ok().map(|ms| SimFault::SlowBytes { pause: Duration::from_millis(ms) })
         }
         "oversized-event" => value
             .parse()
             .ok()
             .filter(|bytes| *bytes <= OVERSIZED_EVENT_BYTES_MAX)
-            .map(|bytes| Fault::OversizedEvent { bytes }),
+            .map(|bytes| SimFault::OversizedEvent { bytes }),
         _ => None,
     }
 }
@@ -171,7 +176,7 @@ fn bad_status(code: &str) -> Option<u16> {
     code.parse().ok().filter(|code| (400..600).contains(code))
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for SimFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Status { code, retry_after_seconds: None } => write!(f, "status={code}"),
@@ -192,17 +197,18 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Which fault the next request meets.
+/// Fault that the next requests get, unless a request asks for a fault itself. `Next` also has the number of requests
+/// left.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) enum Mischief {
+pub(crate) enum InjectedFaults {
     #[default]
     None,
-    Always(Fault),
-    Next(Fault, u64),
+    Always(SimFault),
+    Next(SimFault, u64),
 }
 
-impl Mischief {
-    pub(crate) fn take(&mut self) -> Option<Fault> {
+impl InjectedFaults {
+    pub(crate) fn take(&mut self) -> Option<SimFault> {
         match *self {
             Self::None => None,
             Self::Always(fault) => Some(fault),
@@ -221,12 +227,12 @@ mod tests {
     #[test]
     fn every_fault_reads_back_from_its_text() {
         let with_values = [
-            Fault::Status { code: 503, retry_after_seconds: None },
-            Fault::Status { code: 429, retry_after_seconds: Some(7) },
-            Fault::SlowStatus { code: 400, after: Duration::from_millis(500) },
-            Fault::HiddenTokens { tokens: 2000 },
-            Fault::SlowBytes { pause: Duration::from_millis(50) },
-            Fault::OversizedEvent { bytes: 1 << 20 },
+            SimFault::Status { code: 503, retry_after_seconds: None },
+            SimFault::Status { code: 429, retry_after_seconds: Some(7) },
+            SimFault::SlowStatus { code: 400, after: Duration::from_millis(500) },
+            SimFault::HiddenTokens { tokens: 2000 },
+            SimFault::SlowBytes { pause: Duration::from_millis(50) },
+            SimFault::OversizedEvent { bytes: 1 << 20 },
         ];
         for fault in PLAIN.into_iter().map(|(_, fault)| fault).chain(with_values) {
             assert_eq!(fault.to_string().parse(), Ok(fault));
@@ -244,16 +250,16 @@ mod tests {
             "slow-bytes=",
             "oversized-event=1e9",
         ] {
-            let told = bad.parse::<Fault>().unwrap_err().to_string();
+            let told = bad.parse::<SimFault>().unwrap_err().to_string();
             assert!(told.starts_with(&format!("`{bad}`")) && told.contains("reset-mid"), "{told}");
         }
     }
 
     #[test]
     fn a_counted_fault_ends_after_its_count() {
-        let mut mischief = Mischief::Next(Fault::Garbage, 2);
+        let mut mischief = InjectedFaults::Next(SimFault::Garbage, 2);
         let met: Vec<_> = (0..3).map(|_| mischief.take()).collect();
-        assert_eq!(met, [Some(Fault::Garbage), Some(Fault::Garbage), None]);
-        assert_eq!(Mischief::Next(Fault::Garbage, 0).take(), None);
+        assert_eq!(met, [Some(SimFault::Garbage), Some(SimFault::Garbage), None]);
+        assert_eq!(InjectedFaults::Next(SimFault::Garbage, 0).take(), None);
     }
 }

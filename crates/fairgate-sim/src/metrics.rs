@@ -1,17 +1,17 @@
-//! `GET /metrics`, in the shape of vLLM's: what a gateway reads of an engine.
+//! Metrics for `GET /metrics`, in vLLM's format, for gateways that read an engine's metrics.
 
 use std::fmt::Write;
 
-use crate::backend::Backend;
+use crate::backend::BackendState;
 use crate::prompt::CACHE_BLOCK_TOKENS;
-use crate::stats::Stats;
+use crate::stats::SimStats;
 
-/// The media type of Prometheus' text format.
+/// Media type of Prometheus' text format.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The text of a backend's metrics.
-pub(crate) fn text(backend: &Backend) -> String {
-    let Stats { in_flight, waiting, input_tokens, output_tokens, .. } = backend.tally().counts();
+/// Formats the metrics of a backend in Prometheus' text format.
+pub(crate) fn text(backend: &BackendState) -> String {
+    let SimStats { in_flight, waiting, input_tokens, output_tokens, .. } = backend.tally().counts();
     let model = backend.options.models.first().map(String::as_str).unwrap_or_default();
     let model = model.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     let labels = format!("{{engine=\"0\",model_name=\"{model}\"}}");
@@ -24,7 +24,8 @@ pub(crate) fn text(backend: &Backend) -> String {
     metric("process_start_time_seconds", "gauge", "", started);
     metric("vllm:num_requests_running", "gauge", &labels, in_flight.to_string());
     metric("vllm:num_requests_waiting", "gauge", &labels, waiting.to_string());
-    // Each slot has its part of the cache. As in vLLM, blocks that only wait to be hit again are not in use.
+    // Each slot has its part of the cache. As in vLLM, blocks that are only kept for later hits are
+    // not in use.
     let used = format!("{:.3}", in_flight as f64 / backend.options.slots as f64);
     metric("vllm:kv_cache_usage_perc", "gauge", &labels, used);
     let blocks = backend.options.prefix_cache_blocks;

@@ -1,13 +1,13 @@
-//! What a simulated backend is made of, and the one home of its defaults.
+//! Options of a simulated backend, and their defaults.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::account::Account;
+use crate::account::SimAccount;
 
-/// How a [`Sim`](crate::Sim) behaves. Take the defaults and change what matters:
+/// Options of a [`Sim`](crate::Sim). Start from the defaults and change single fields:
 ///
 /// ```
 /// # use fairgate_sim::SimOptions;
@@ -15,45 +15,46 @@ use crate::account::Account;
 /// ```
 #[derive(Clone, Debug)]
 pub struct SimOptions {
-    /// The models that it serves; a request for another one is answered with 404. At least one.
+    /// Names of the models that the backend serves, at least one. A request for another model gets 404.
     pub models: Vec<String>,
-    /// Batch slots: how many requests are worked on at once. The rest waits, first come, first served. At least one.
+    /// Greatest number of requests in flight at once, at least one. Further requests wait, first come, first served.
     pub slots: usize,
-    /// How many requests may wait for a slot; one more is refused with 503.
+    /// Greatest number of requests that wait for a slot. A further request is refused with 503.
     pub waiting_max: usize,
-    /// Time from a slot to the first token of a prompt without tokens.
+    /// Time from getting a slot to the first output token, for a prompt without tokens.
     pub prefill_base: Duration,
-    /// What each input token that is not cached adds to that.
+    /// Time that each uncached input token adds to [`prefill_base`](Self::prefill_base).
     pub prefill_per_token: Duration,
-    /// How many prompts are read at once; the others wait with their slots, first come, first served. `None` reads as many as there
-    /// are slots, each at its full speed. A GPU that reads one prompt takes no less time for two: 1 is closest to it.
+    /// Greatest number of prompts that are prefilled at once. Further requests keep their slots and wait, first come,
+    /// first served. `None` prefills as many prompts as there are slots, each at full speed. A GPU is not faster with
+    /// two prompts at once than with one after the other, so 1 is the most realistic value.
     pub prefill_at_once: Option<usize>,
     /// Time from one output token to the next. The choices of one request advance together.
     pub decode_per_token: Duration,
-    /// How long an answer is, unless the request's own limit cuts it short.
+    /// Length of an answer, unless the request's own limit is lower.
     pub output_tokens: OutputLength,
-    /// How many bytes of prompt text make one input token.
+    /// Bytes of prompt text per input token.
     pub bytes_per_token: BytesPerToken,
-    /// Input tokens for each image in a prompt, whatever its size.
+    /// Input tokens for each image in a prompt, independent of its size.
     pub image_tokens: u64,
-    /// How many blocks of [`CACHE_BLOCK_TOKENS`](crate::CACHE_BLOCK_TOKENS) input tokens the prefix cache remembers;
-    /// 0 turns it off, and then no usage speaks of cached tokens.
+    /// Greatest number of blocks of [`CACHE_BLOCK_TOKENS`](crate::CACHE_BLOCK_TOKENS) input tokens in the prefix cache.
+    /// With 0 there is no prefix cache, and no usage reports cached tokens.
     pub prefix_cache_blocks: usize,
-    /// The key that requests must carry, as `Authorization: Bearer …` or `x-api-key`; `None` asks for none.
+    /// API key that requests must have, as `Authorization: Bearer …` or `x-api-key`; `None` accepts any key, or none.
     pub api_key: Option<ApiKey>,
-    /// The account whose limits its requests meet; `None` for no limits. Share it to let several backends draw on one.
-    pub account: Option<Arc<Account>>,
-    /// Whether requests may steer: the headers `x-sim-fault` and `x-sim-tokens`, the prompt markers `[sim:fault=…]` and
-    /// `[sim:tokens=…]`, and the routes `GET /sim/stats` and `PUT /sim/fault`.
+    /// Account whose limits apply to the requests; `None` for no limits. Several backends may share one account.
+    pub account: Option<Arc<SimAccount>>,
+    /// Allows requests to steer the backend, with the headers `x-sim-fault` and `x-sim-tokens`, the prompt markers
+    /// `[sim:fault=…]` and `[sim:tokens=…]`, and the routes `GET /sim/stats` and `PUT /sim/fault`.
     pub steering: bool,
-    /// The largest request body in bytes; a larger one is answered with 413.
+    /// Largest request body in bytes. A request with a larger body gets 413.
     pub body_bytes_max: usize,
-    /// How many ended requests [`Sim::stats`](crate::Sim::stats) remembers one by one.
+    /// Number of ended requests that [`Sim::stats`](crate::Sim::stats) lists one by one.
     pub log_len: usize,
-    /// How long [`Sim::stop`](crate::Sim::stop) waits for what flies before it cuts the rest.
+    /// Time that [`Sim::stop`](crate::Sim::stop) waits for requests in flight before it cuts their connections.
     pub stop_grace: Duration,
-    /// Whether to answer as a model or as a benchmark's cheapest upstream.
-    pub mode: Mode,
+    /// Mode of answering: like a model, or with as little work as possible for a benchmark.
+    pub mode: SimMode,
 }
 
 impl Default for SimOptions {
@@ -76,13 +77,13 @@ impl Default for SimOptions {
             body_bytes_max: 16 << 20,
             log_len: 256,
             stop_grace: Duration::from_secs(10),
-            mode: Mode::Model,
+            mode: SimMode::Model,
         }
     }
 }
 
 impl SimOptions {
-    /// The defaults without any delay: answers come as fast as the machine makes them.
+    /// Returns the defaults with all delays set to 0, so that answers come as fast as the machine generates them.
     pub fn instant() -> Self {
         Self {
             prefill_base: Duration::ZERO,
@@ -108,22 +109,22 @@ impl SimOptions {
     }
 }
 
-/// What a [`Sim`](crate::Sim) does with a request.
+/// Way in which a [`Sim`](crate::Sim) answers requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Reads it and answers like a model.
+pub enum SimMode {
+    /// Parses each request and answers like a model.
     Model,
-    /// Answers prebuilt bytes at once, without reading JSON: the upstream of benchmarks. Models, slots, times, keys,
-    /// limits and faults do not apply.
+    /// Answers with prebuilt bytes at once, without parsing JSON, as the upstream of benchmarks. The options for
+    /// models, slots, times, keys, limits and faults have no effect.
     Trivial(TrivialOptions),
 }
 
-/// The streams of [`Mode::Trivial`]. A request whose body says `"stream": true` gets one.
+/// Options for the streams of [`SimMode::Trivial`]. A request whose body contains `"stream": true` gets a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrivialOptions {
-    /// How many chunks a stream has.
+    /// Number of chunks in a stream.
     pub stream_chunks: u32,
-    /// The time from one chunk to the next.
+    /// Time from one chunk to the next.
     pub chunk_interval: Duration,
 }
 
@@ -133,8 +134,8 @@ impl Default for TrivialOptions {
     }
 }
 
-/// How many tokens an answer has before its request's limit is applied: chosen from a range by the prompt's hash, so
-/// that the same prompt always has the same answer. Read from text as `100` or `40-160`.
+/// Range of the length of an answer in tokens, before the request's own limit is applied. The prompt's hash chooses the
+/// length from the range, so that the same prompt always gets the same answer. The text form is `100` or `40-160`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputLength {
     least: u64,
@@ -142,12 +143,13 @@ pub struct OutputLength {
 }
 
 impl OutputLength {
-    /// Always `tokens`, but at least one.
+    /// Creates a range in which every answer has `tokens` tokens, but at least one.
     pub fn exactly(tokens: u64) -> Self {
         Self::between(tokens, tokens)
     }
 
-    /// Anything from `least` to `most`, both included; in either order, and at least one.
+    /// Creates a range from `least` to `most`, both included. The two may be in either order, and both become at least
+    /// one.
     pub fn between(least: u64, most: u64) -> Self {
         Self { least: least.min(most).max(1), most: least.max(most).max(1) }
     }
@@ -176,24 +178,24 @@ impl FromStr for OutputLength {
     }
 }
 
-/// How many bytes of text make one input token, exact to a thousandth. Read from text as `4` or `3.5`.
+/// Bytes of text per input token, exact to a thousandth. The text form is `4` or `3.5`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BytesPerToken {
     thousandths: u64,
 }
 
 impl BytesPerToken {
-    /// `thousandths` / 1000 bytes for each token, and at least one thousandth.
+    /// Creates a ratio of `thousandths` ÷ 1000 bytes per token; 0 becomes one thousandth.
     pub fn from_thousandths(thousandths: u32) -> Self {
         Self { thousandths: u64::from(thousandths.max(1)) }
     }
 
-    /// The tokens of a text of this many bytes, rounded up.
+    /// Returns the number of tokens of a text with `bytes` bytes, rounded up.
     pub fn tokens(self, bytes: u64) -> u64 {
         bytes.saturating_mul(1000).div_ceil(self.thousandths)
     }
 
-    /// The bytes of this many tokens, rounded up.
+    /// Returns the number of bytes of a text with `tokens` tokens, rounded up.
     pub(crate) fn bytes(self, tokens: u64) -> u64 {
         tokens.saturating_mul(self.thousandths).div_ceil(1000)
     }
@@ -222,17 +224,17 @@ impl FromStr for BytesPerToken {
     }
 }
 
-/// A secret that requests must know. It never shows itself.
+/// A secret that requests must have. The `Debug` output does not show the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey(String);
 
 impl ApiKey {
-    /// Keeps the key.
+    /// Creates a key from any text.
     pub fn new(key: impl Into<String>) -> Self {
         Self(key.into())
     }
 
-    pub(crate) fn is(&self, candidate: &[u8]) -> bool {
+    pub(crate) fn matches(&self, candidate: &[u8]) -> bool {
         self.0.as_bytes() == candidate
     }
 }

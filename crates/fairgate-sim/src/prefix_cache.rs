@@ -1,14 +1,14 @@
-//! A prefix cache as inference servers keep it: whole blocks, the least recently used goes first.
+//! A prefix cache as in inference servers. It stores whole blocks, and evicts the least recently used block first.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Remembers at most `capacity` blocks by the hash of the prefix that each one ends.
+/// Prefix cache of at most `capacity` blocks. A block is known by the hash of the prompt up to the block's end.
 #[derive(Debug)]
 pub(crate) struct PrefixCache {
     capacity: usize,
-    /// Block to the time it was last used.
+    /// Time of last use of each block, by the block's hash. Times are counted, not measured.
     used: HashMap<u64, u64>,
-    /// The same by time, the oldest first.
+    /// Hash of each block by the block's time of last use, the oldest first.
     by_time: BTreeMap<u64, u64>,
     time: u64,
 }
@@ -18,10 +18,12 @@ impl PrefixCache {
         Self { capacity, used: HashMap::new(), by_time: BTreeMap::new(), time: 0 }
     }
 
-    /// How many of a prompt's leading blocks are cached; from now on all of them are, as far as there is room.
+    /// Returns the number of leading blocks of a prompt that are cached, then caches all blocks of the prompt as far as
+    /// there is room.
     pub(crate) fn visit(&mut self, blocks: &[u64]) -> usize {
         let hits = blocks.iter().take_while(|block| self.used.contains_key(block)).count();
-        // The last block first: it is the first to go, since nothing hits it without those before it.
+        // From the last block to the first: the last must be evicted first, because it is useless
+        // without those before it.
         for block in blocks.iter().take(self.capacity).rev() {
             self.time += 1;
             if let Some(before) = self.used.insert(*block, self.time) {

@@ -1,45 +1,47 @@
-//! What a prompt amounts to: its tokens, its hash, its cacheable prefix, and the wishes written in it.
+//! A parsed prompt, with the number of tokens, the hash, the cacheable prefix and the steering markers.
 //!
-//! The rule for input tokens: the bytes of all strings in the prompt's fields (keys, and the values of `role` and
-//! `type`, do not count) by bytes per token, rounded up once per prompt; plus one for each token id, plus a fixed number for
-//! each image. What is inside an image does not count, but it does change the answer.
+//! The number of input tokens is the sum of the tokens of the text, one for each token id, and a fixed number for each
+//! image. The tokens of the text are the bytes of all strings in the prompt's fields, without keys and without the
+//! values of `role` and `type`, divided by bytes per token and rounded up once per prompt. The contents of an image do
+//! not change the number of tokens, but they change the answer.
 
 use serde_json::Value;
 
-use crate::fault::Fault;
+use crate::fault::SimFault;
 use crate::options::SimOptions;
-use crate::text::Fnv;
+use crate::text::FnvHash;
 
-/// How many input tokens a block of the prefix cache holds.
+/// Number of input tokens in one block of the prefix cache.
 pub const CACHE_BLOCK_TOKENS: u64 = 16;
 
-/// The longest answer that a request can wish for, since some answers are kept whole until their end.
+/// Longest answer that a request can ask for by steering, in tokens. It is limited because some answers are buffered
+/// until their end.
 const WISHED_TOKENS_MAX: u64 = 1_000_000;
 
-/// What a request asks of the simulation rather than of the model.
+/// Fault and answer length that one request asks for; a field is `None` if the request does not ask for it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wishes {
-    pub(crate) fault: Option<Fault>,
+pub(crate) struct SteeringOptions {
+    pub(crate) fault: Option<SimFault>,
     pub(crate) tokens: Option<u64>,
 }
 
-/// One prompt, read.
+/// One parsed prompt, without its text.
 #[derive(Debug)]
-pub(crate) struct Prompt {
-    hash: Fnv,
+pub(crate) struct ParsedPrompt {
+    hash: FnvHash,
     text_bytes: u64,
     token_ids: u64,
     images: u64,
     block_bytes: Option<u64>,
-    /// The hash of everything up to the end of each block: equal hashes, equal prefixes.
+    /// Hash of the prompt up to the end of each whole block. Equal hashes mean equal prefixes.
     pub(crate) blocks: Vec<u64>,
     steering: bool,
-    pub(crate) wishes: Wishes,
+    pub(crate) steering_options: SteeringOptions,
 }
 
-impl Prompt {
+impl ParsedPrompt {
     pub(crate) fn new(model: &str, options: &SimOptions) -> Self {
-        let mut hash = Fnv::new();
+        let mut hash = FnvHash::new();
         hash.text(model);
         let block_bytes = options.bytes_per_token.bytes(CACHE_BLOCK_TOKENS);
         Self {
@@ -50,11 +52,11 @@ impl Prompt {
             block_bytes: (options.prefix_cache_blocks > 0).then_some(block_bytes),
             blocks: Vec::new(),
             steering: options.steering,
-            wishes: Wishes::default(),
+            steering_options: SteeringOptions::default(),
         }
     }
 
-    /// Takes in everything that a field of the request holds.
+    /// Adds all strings and images in a field of the request to the prompt.
     pub(crate) fn read(&mut self, value: &Value) {
         match value {
             Value::String(text) => self.text(text),
@@ -75,7 +77,7 @@ impl Prompt {
         }
     }
 
-    /// Takes in a prompt given as token ids.
+    /// Adds a list of token ids to the prompt; each id counts as one token.
     pub(crate) fn read_token_ids(&mut self, ids: &[Value]) {
         for id in ids {
             self.token_ids += 1;
@@ -97,7 +99,7 @@ impl Prompt {
 
     fn text(&mut self, text: &str) {
         if self.steering {
-            self.wishes.read(text);
+            self.steering_options.read(text);
         }
         for byte in text.bytes() {
             self.hash.byte(byte);
@@ -121,8 +123,8 @@ impl Prompt {
     }
 }
 
-impl Wishes {
-    /// Reads the markers of a text, such as `[sim:fault=reset-mid]`. What is not understood is prompt like the rest.
+impl SteeringOptions {
+    /// Reads the markers in a text, such as `[sim:fault=reset-mid]`. Ignores unknown markers and invalid values.
     fn read(&mut self, text: &str) {
         for marker in text.split("[sim:").skip(1) {
             let Some((marker, _)) = marker.split_once(']') else { continue };
@@ -134,12 +136,13 @@ impl Wishes {
         }
     }
 
-    /// The wished length of an answer, within reason.
+    /// Returns the answer length in tokens that the request asks for, limited to [`WISHED_TOKENS_MAX`]; `None` if it
+    /// asks for none.
     pub(crate) fn output_tokens(self) -> Option<u64> {
         self.tokens.map(|tokens| tokens.clamp(1, WISHED_TOKENS_MAX))
     }
 
-    /// These wishes, and the other's where these have none.
+    /// Returns these options, with each absent field taken from `other`.
     pub(crate) fn or(self, other: Self) -> Self {
         Self { fault: self.fault.or(other.fault), tokens: self.tokens.or(other.tokens) }
     }
@@ -151,8 +154,8 @@ mod tests {
 
     use super::*;
 
-    fn prompt(value: &Value, options: &SimOptions) -> Prompt {
-        let mut prompt = Prompt::new("m", options);
+    fn prompt(value: &Value, options: &SimOptions) -> ParsedPrompt {
+        let mut prompt = ParsedPrompt::new("m", options);
         prompt.read(value);
         prompt
     }
@@ -193,10 +196,10 @@ mod tests {
     fn markers_are_wishes_only_where_steering_is_on() {
         let text = json!("a [sim:tokens=7] b [sim:fault=hang-mid][sim:fault=nonsense] [sim:");
         let on = SimOptions { steering: true, ..SimOptions::default() };
-        let wishes = prompt(&text, &on).wishes;
-        assert_eq!((wishes.output_tokens(), wishes.fault), (Some(7), Some(Fault::HangMid)));
-        let greedy = Wishes { tokens: Some(u64::MAX), ..wishes };
+        let wishes = prompt(&text, &on).steering_options;
+        assert_eq!((wishes.output_tokens(), wishes.fault), (Some(7), Some(SimFault::HangMid)));
+        let greedy = SteeringOptions { tokens: Some(u64::MAX), ..wishes };
         assert_eq!(greedy.output_tokens(), Some(WISHED_TOKENS_MAX));
-        assert!(prompt(&text, &SimOptions::default()).wishes.fault.is_none());
+        assert!(prompt(&text, &SimOptions::default()).steering_options.fault.is_none());
     }
 }

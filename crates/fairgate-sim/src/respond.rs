@@ -1,4 +1,4 @@
-//! From a request to its response: read, wait, work, tell.
+//! Handles a request to a model, from parsing over waiting for a slot to the response.
 
 use std::sync::Arc;
 
@@ -10,30 +10,30 @@ use hyper::{HeaderMap, Request, Response, StatusCode};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::answer::{Answer, Input, Usage};
-use crate::ask::{Ask, Route};
-use crate::backend::Backend;
-use crate::body::Body;
-use crate::connection::Fate;
-use crate::dialect::{Dialect, Refusal};
-use crate::fault::Fault;
-use crate::flight::Flight;
+use crate::answer::{InputTokens, SimAnswer, SimUsage};
+use crate::answer_sender::AnswerSender;
+use crate::backend::BackendState;
+use crate::body::SimBody;
+use crate::connection::ConnectionControl;
+use crate::error_response::{ApiDialect, SimErrorResponse};
+use crate::fault::SimFault;
+use crate::in_flight::SimInFlight;
+use crate::limit_headers;
 use crate::options::SimOptions;
-use crate::prompt::Wishes;
-use crate::statement;
-use crate::stats::Outcome;
-use crate::telling::Telling;
+use crate::prompt::SteeringOptions;
+use crate::request::{SimRequest, SimRoute};
+use crate::stats::SimOutcome;
 use crate::wire;
 
 /// Answers a request to one of the model's routes.
 pub(crate) async fn respond(
-    backend: &Arc<Backend>,
-    fate: Arc<Fate>,
-    route: Route,
+    backend: &Arc<BackendState>,
+    fate: Arc<ConnectionControl>,
+    route: SimRoute,
     path: &'static str,
     request: Request<Incoming>,
-) -> Response<Body> {
-    let flight = Flight::begin(backend, route, path, request.headers());
+) -> Response<SimBody> {
+    let flight = SimInFlight::begin(backend, route, path, request.headers());
     let id = flight.id();
     let mut response = match admit(flight, route, request).await {
         Ok(mut admitted) => {
@@ -45,8 +45,8 @@ pub(crate) async fn respond(
         Err(refusal) => refusal.into_response(route.dialect()),
     };
     let name = match route.dialect() {
-        Dialect::OpenAi => "x-request-id",
-        Dialect::Anthropic => "request-id",
+        ApiDialect::OpenAi => "x-request-id",
+        ApiDialect::Anthropic => "request-id",
     };
     if let Ok(id) = HeaderValue::try_from(format!("req_{id}")) {
         response.headers_mut().insert(name, id);
@@ -54,81 +54,85 @@ pub(crate) async fn respond(
     response
 }
 
-/// A request whose prompt was worked through and whose answer may begin.
-struct Admitted {
-    flight: Flight,
-    ask: Ask,
-    input: Input,
-    fault: Option<Fault>,
-    /// What its account says about its limits.
+/// A request whose prompt was prefilled and whose answer may begin.
+struct AdmittedRequest {
+    flight: SimInFlight,
+    ask: SimRequest,
+    input: InputTokens,
+    fault: Option<SimFault>,
+    /// Headers in which the account states its limits; empty if the backend has no account.
     stated: HeaderMap,
 }
 
 async fn admit(
-    mut flight: Flight,
-    route: Route,
+    mut flight: SimInFlight,
+    route: SimRoute,
     request: Request<Incoming>,
-) -> Result<Admitted, Refusal> {
+) -> Result<AdmittedRequest, SimErrorResponse> {
     match prepare(&mut flight, route, request).await {
-        Ok((ask, input, fault, stated)) => Ok(Admitted { flight, ask, input, fault, stated }),
+        Ok((ask, input, fault, stated)) => {
+            Ok(AdmittedRequest { flight, ask, input, fault, stated })
+        }
         Err(refusal) => {
-            flight.end(Outcome::Refused(refusal.status.as_u16()));
+            flight.end(SimOutcome::Refused(refusal.status.as_u16()));
             Err(refusal)
         }
     }
 }
 
 async fn prepare(
-    flight: &mut Flight,
-    route: Route,
+    flight: &mut SimInFlight,
+    route: SimRoute,
     request: Request<Incoming>,
-) -> Result<(Ask, Input, Option<Fault>, HeaderMap), Refusal> {
+) -> Result<(SimRequest, InputTokens, Option<SimFault>, HeaderMap), SimErrorResponse> {
     let backend = Arc::clone(&flight.backend);
     let options = &backend.options;
     let (parts, body) = request.into_parts();
     check_key(&parts.headers, options)?;
-    let wishes = header_wishes(&parts.headers, options)?;
-    let mut ask = Ask::read(route, &read_body(body, options.body_bytes_max).await?, options)?;
+    let wishes = steering_headers(&parts.headers, options)?;
+    let mut ask =
+        SimRequest::read(route, &read_body(body, options.body_bytes_max).await?, options)?;
     for prompt in &mut ask.prompts {
-        prompt.wishes = wishes.or(prompt.wishes);
+        prompt.steering_options = wishes.or(prompt.steering_options);
     }
-    let wished = ask.prompts.iter().find_map(|prompt| prompt.wishes.fault);
+    let wished = ask.prompts.iter().find_map(|prompt| prompt.steering_options.fault);
     let fault = wished.or_else(|| backend.take_fault());
-    flight.understood(&ask, fault);
-    if let Some(Fault::Status { code, retry_after_seconds }) = fault {
-        return Err(told_to_fail(code).retry_after(retry_after_seconds));
+    flight.set_request(&ask, fault);
+    if let Some(SimFault::Status { code, retry_after_seconds }) = fault {
+        return Err(simulated_fault(code).retry_after(retry_after_seconds));
     }
-    if route == Route::CountTokens {
+    if route == SimRoute::CountTokens {
         flight.skip_slot();
-        return Ok((ask, Input::default(), fault, HeaderMap::new()));
+        return Ok((ask, InputTokens::default(), fault, HeaderMap::new()));
     }
     let stated = charge(flight, route, &ask, &parts.headers)?;
     flight.take_slot().await?;
-    if let Some(Fault::SlowStatus { code, after }) = fault {
+    if let Some(SimFault::SlowStatus { code, after }) = fault {
         tokio::time::sleep(after).await;
-        return Err(told_to_fail(code));
+        return Err(simulated_fault(code));
     }
     let input = backend.input(&ask);
     flight.prefill(input).await;
     Ok((ask, input, fault, stated))
 }
 
-fn told_to_fail(code: u16) -> Refusal {
+fn simulated_fault(code: u16) -> SimErrorResponse {
     let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    Refusal::new(status, "The simulated backend was told to fail.").code("simulated_fault")
+    SimErrorResponse::new(status, "The simulated backend was told to fail.").code("simulated_fault")
 }
 
-/// Charges the account, if there is one: input tokens, and for each choice as many output tokens as it may have.
+/// Charges the account, if there is one, the input tokens and the greatest number of output tokens of each choice.
+/// Returns the headers that state the limits.
 fn charge(
-    flight: &mut Flight,
-    route: Route,
-    ask: &Ask,
+    flight: &mut SimInFlight,
+    route: SimRoute,
+    ask: &SimRequest,
     headers: &HeaderMap,
-) -> Result<HeaderMap, Refusal> {
+) -> Result<HeaderMap, SimErrorResponse> {
     let options = &flight.backend.options;
     let Some(account) = options.account.clone() else { return Ok(HeaderMap::new()) };
     let each = match route {
-        Route::Embeddings | Route::CountTokens => 0,
+        SimRoute::Embeddings | SimRoute::CountTokens => 0,
         _ => ask.output_tokens_max.unwrap_or(account.options.output_tokens_assumed),
     };
     let output = ask.choices().saturating_mul(each);
@@ -137,16 +141,16 @@ fn charge(
     let dialect = route.dialect();
     match decided {
         Ok(charge) => {
-            flight.charged(charge);
-            Ok(statement::headers(&account, standing, dialect))
+            flight.set_charge(charge);
+            Ok(limit_headers::headers(&account, standing, dialect))
         }
         Err(shortage) => {
-            Err(statement::refusal(&account, shortage, standing, tokens, &ask.model, dialect))
+            Err(limit_headers::refusal(&account, shortage, standing, tokens, &ask.model, dialect))
         }
     }
 }
 
-/// The keys that a request carries, as `Authorization: Bearer …` and as `x-api-key`.
+/// Iterates over the keys of a request, from `Authorization: Bearer …` and `x-api-key`.
 fn keys(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     let bearer = headers.get(AUTHORIZATION).and_then(|value| {
         let (scheme, key) = value.as_bytes().split_at_checked(7)?;
@@ -156,82 +160,90 @@ fn keys(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     [bearer, plain].into_iter().flatten()
 }
 
-/// Refuses a request without the key that the backend wants.
-pub(crate) fn check_key(headers: &HeaderMap, options: &SimOptions) -> Result<(), Refusal> {
+/// Fails with 401 if the backend requires an API key and the request does not have it.
+pub(crate) fn check_key(headers: &HeaderMap, options: &SimOptions) -> Result<(), SimErrorResponse> {
     let Some(key) = &options.api_key else { return Ok(()) };
-    if keys(headers).any(|given| key.is(given)) {
+    if keys(headers).any(|given| key.matches(given)) {
         return Ok(());
     }
     let message =
         "The API key is missing or wrong. Send it as `Authorization: Bearer …` or `x-api-key`.";
-    Err(Refusal::new(StatusCode::UNAUTHORIZED, message).code("invalid_api_key"))
+    Err(SimErrorResponse::new(StatusCode::UNAUTHORIZED, message).code("invalid_api_key"))
 }
 
-fn header_wishes(headers: &HeaderMap, options: &SimOptions) -> Result<Wishes, Refusal> {
+fn steering_headers(
+    headers: &HeaderMap,
+    options: &SimOptions,
+) -> Result<SteeringOptions, SimErrorResponse> {
     let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or("?"));
     if !options.steering {
-        return Ok(Wishes::default());
+        return Ok(SteeringOptions::default());
     }
-    let fault = text("x-sim-fault").map(str::parse::<Fault>).transpose();
+    let fault = text("x-sim-fault").map(str::parse::<SimFault>).transpose();
     let tokens = text("x-sim-tokens").map(str::parse).transpose();
-    Ok(Wishes {
-        fault: fault.map_err(|error| Refusal::field("x-sim-fault", error.to_string()))?,
+    Ok(SteeringOptions {
+        fault: fault.map_err(|error| SimErrorResponse::field("x-sim-fault", error.to_string()))?,
         tokens: tokens.map_err(|_| {
-            Refusal::field("x-sim-tokens", "`x-sim-tokens` must be a whole number of tokens.")
+            SimErrorResponse::field(
+                "x-sim-tokens",
+                "`x-sim-tokens` must be a whole number of tokens.",
+            )
         })?,
     })
 }
 
-pub(crate) async fn read_body(body: Incoming, bytes_max: usize) -> Result<Bytes, Refusal> {
+pub(crate) async fn read_body(body: Incoming, bytes_max: usize) -> Result<Bytes, SimErrorResponse> {
     match Limited::new(body, bytes_max).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {
             let message = format!("The body is larger than {bytes_max} bytes.");
-            Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message))
+            Err(SimErrorResponse::new(StatusCode::PAYLOAD_TOO_LARGE, message))
         }
-        Err(_) => Err(Refusal::new(StatusCode::BAD_REQUEST, "The body did not arrive whole.")),
+        Err(_) => {
+            Err(SimErrorResponse::new(StatusCode::BAD_REQUEST, "The body did not arrive whole."))
+        }
     }
 }
 
-impl Admitted {
-    async fn respond(self, fate: Arc<Fate>, route: Route) -> Response<Body> {
+impl AdmittedRequest {
+    async fn respond(self, fate: Arc<ConnectionControl>, route: SimRoute) -> Response<SimBody> {
         let Self { mut flight, ask, input, fault, .. } = self;
         match fault {
-            Some(Fault::HangBefore) => {
-                flight.backend.ending().await;
+            Some(SimFault::HangBefore) => {
+                flight.backend.wait_ending().await;
                 fate.close();
                 return std::future::pending().await;
             }
-            Some(Fault::ResetBefore) => {
-                flight.end(Outcome::Broken);
+            Some(SimFault::ResetBefore) => {
+                flight.end(SimOutcome::Broken);
                 fate.reset();
                 return std::future::pending().await;
             }
             _ => {}
         }
         let options = &flight.backend.options;
-        let answer = Arc::new(Answer::new(flight.id(), &ask, input, fault, options));
-        let Some(voice) = wire::voice(route, &ask, &answer) else {
+        let answer = Arc::new(SimAnswer::new(flight.id(), &ask, input, fault, options));
+        let Some(voice) = wire::answer_format(route, &ask, &answer) else {
             let whole = match route {
-                Route::Embeddings => {
-                    wire::embeddings(&ask, &Usage { output: 0, ..answer.usage }).to_string()
+                SimRoute::Embeddings => {
+                    wire::embeddings(&ask, &SimUsage { output: 0, ..answer.usage }).to_string()
                 }
                 _ => json!({"input_tokens": ask.input_tokens(options)}).to_string(),
             };
-            return Telling { flight, fate, fault }.whole(whole);
+            return AnswerSender { flight, fate, fault }.whole(whole);
         };
         if ask.stream {
-            return Telling { flight, fate, fault }.stream(answer, voice);
+            return AnswerSender { flight, fate, fault }.stream(answer, voice);
         }
         let whole = match fault {
-            // There is no end to wait for.
-            Some(Fault::Endless) => String::new(),
+            // An endless answer has no end to wait for.
+            Some(SimFault::Endless) => String::new(),
             _ => {
-                flight.think(&answer).await;
-                flight.decode_silently(&answer).await;
+                flight.generate_hidden(&answer).await;
+                flight.generate_whole(&answer).await;
                 voice.whole(&answer).to_string()
             }
         };
-        Telling { flight, fate, fault }.whole(whole)
+        AnswerSender { flight, fate, fault }.whole(whole)
     }
 }

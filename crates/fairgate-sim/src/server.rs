@@ -1,4 +1,4 @@
-//! The handle: start it, look at it, make it misbehave, stop it or kill it.
+//! The handle of a backend, with which a test starts, inspects, stops or kills it and injects faults.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,31 +10,32 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-use crate::backend::Backend;
-use crate::connection::{self, Phase};
-use crate::fault::{Fault, Mischief};
+use crate::backend::BackendState;
+use crate::connection::{self, SimPhase};
+use crate::fault::{InjectedFaults, SimFault};
 use crate::options::SimOptions;
 use crate::service;
-use crate::stats::Stats;
+use crate::stats::SimStats;
 
 const BACKLOG: u32 = 4096;
-/// After a failed accept (out of file descriptors, most likely) this long passes before the next.
+/// Pause after a connection could not be accepted, most likely for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// A running simulated backend. Dropping it kills it.
+/// A running simulated backend. Dropping this value kills the backend.
 #[derive(Debug)]
 pub struct Sim {
     addr: SocketAddr,
-    backend: Arc<Backend>,
+    backend: Arc<BackendState>,
     accepting: JoinHandle<()>,
 }
 
 impl Sim {
-    /// Starts a backend on an address, on the tokio runtime of the caller; port 0 takes a free one. An address that a
-    /// killed or stopped backend has just left can be taken again at once.
+    /// Starts a backend that listens on `addr`, on the tokio runtime of the caller. Port 0 takes a free port. The
+    /// address of a killed or stopped backend can be used again at once.
     ///
     /// # Errors
-    /// Where the options cannot work, there is no tokio runtime, or the address cannot be had.
+    /// Fails if the options cannot work, there is no tokio runtime, or the address is not
+    /// available.
     pub fn start(addr: SocketAddr, options: SimOptions) -> io::Result<Self> {
         options.check().map_err(|what| io::Error::new(io::ErrorKind::InvalidInput, what))?;
         let runtime = Handle::try_current().map_err(io::Error::other)?;
@@ -43,52 +44,55 @@ impl Sim {
         socket.bind(addr)?;
         let listener = socket.listen(BACKLOG)?;
         let addr = listener.local_addr()?;
-        let backend = Arc::new(Backend::new(options));
+        let backend = Arc::new(BackendState::new(options));
         let accepting = runtime.spawn(accept(listener, Arc::clone(&backend)));
         Ok(Self { addr, backend, accepting })
     }
 
-    /// Where it listens.
+    /// Returns the address on which the backend listens, with the real port.
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Where it listens, as a URL without a path: `http://127.0.0.1:4000`.
+    /// Returns the backend's address as a URL without a path, such as `http://127.0.0.1:4000`.
     pub fn url(&self) -> String {
         format!("http://{}", self.addr)
     }
 
-    /// Makes every request from now on meet this fault, or none. A fault that a request asks for itself goes first.
-    pub fn set_fault(&self, fault: impl Into<Option<Fault>>) {
-        self.backend.set_mischief(fault.into().map_or(Mischief::None, Mischief::Always));
+    /// Sets the fault of every request from now on, or none. A fault that a request asks for itself
+    /// takes precedence.
+    pub fn set_fault(&self, fault: impl Into<Option<SimFault>>) {
+        self.backend
+            .set_injected_faults(fault.into().map_or(InjectedFaults::None, InjectedFaults::Always));
     }
 
-    /// Makes the next `requests` requests meet this fault, and those after them none.
-    pub fn fault_next(&self, fault: Fault, requests: u64) {
-        self.backend.set_mischief(Mischief::Next(fault, requests));
+    /// Sets the fault of the next `requests` requests. Later requests have no fault.
+    pub fn fault_next(&self, fault: SimFault, requests: u64) {
+        self.backend.set_injected_faults(InjectedFaults::Next(fault, requests));
     }
 
-    /// Makes `GET /health` answer 200 or 503. Nothing else changes.
+    /// Makes `GET /health` answer 200 if `healthy`, else 503. Other routes are not affected.
     pub fn set_healthy(&self, healthy: bool) {
         self.backend.set_healthy(healthy);
     }
 
-    /// What it has seen and done.
-    pub fn stats(&self) -> Stats {
+    /// Returns the counters and the requests that ended last.
+    pub fn stats(&self) -> SimStats {
         self.backend.stats()
     }
 
-    /// Ends it as a crash would: nothing listens any more and every connection is reset when this returns.
+    /// Ends the backend like a crash. When this returns, nothing listens on the address any more and every connection
+    /// is reset.
     pub async fn kill(mut self) {
-        self.backend.phase.send_replace(Phase::Killed);
-        // It fails only where its runtime is gone, and then so are its connections.
+        self.backend.phase.send_replace(SimPhase::Killed);
+        // Fails only if the runtime is gone, and then so are the connections.
         let _ = (&mut self.accepting).await;
     }
 
-    /// Ends it in order: it listens no more, finishes what flies and what waits, and cuts what is not done within
-    /// [`SimOptions::stop_grace`]. Requests that hang by a fault are cut at once.
+    /// Stops listening, then finishes the requests in flight and the waiting ones. Cuts the connections of requests
+    /// that are not done within [`SimOptions::stop_grace`]. Cuts requests that hang by a fault at once.
     pub async fn stop(mut self) {
-        self.backend.phase.send_replace(Phase::Stopping);
+        self.backend.phase.send_replace(SimPhase::Stopping);
         if timeout(self.backend.options.stop_grace, &mut self.accepting).await.is_err() {
             self.kill().await;
         }
@@ -97,14 +101,14 @@ impl Sim {
 
 impl Drop for Sim {
     fn drop(&mut self) {
-        self.backend.phase.send_replace(Phase::Killed);
+        self.backend.phase.send_replace(SimPhase::Killed);
     }
 }
 
-async fn accept(listener: TcpListener, backend: Arc<Backend>) {
+async fn accept(listener: TcpListener, backend: Arc<BackendState>) {
     let mut phase = backend.phase.subscribe();
     let mut connections = JoinSet::new();
-    while *phase.borrow_and_update() == Phase::Running {
+    while *phase.borrow_and_update() == SimPhase::Running {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {

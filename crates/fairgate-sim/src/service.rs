@@ -1,4 +1,4 @@
-//! Which path leads where.
+//! Routes each request to the handler of its path.
 
 use std::sync::Arc;
 
@@ -7,30 +7,30 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 
-use crate::ask::Route;
-use crate::backend::Backend;
-use crate::body::Body;
-use crate::connection::Fate;
-use crate::dialect::{Dialect, Refusal, json_response};
-use crate::fault::Mischief;
-use crate::options::Mode;
+use crate::backend::BackendState;
+use crate::body::SimBody;
+use crate::connection::ConnectionControl;
+use crate::error_response::{ApiDialect, SimErrorResponse, json_response};
+use crate::fault::InjectedFaults;
+use crate::options::SimMode;
+use crate::request::SimRoute;
 use crate::respond::{check_key, read_body, respond};
 use crate::{metrics, trivial, wire};
 
 const STEERING_BYTES_MAX: usize = 1024;
 
-/// Answers any request.
+/// Answers one HTTP request of a connection, on any path.
 pub(crate) async fn serve(
-    backend: Arc<Backend>,
-    fate: Arc<Fate>,
+    backend: Arc<BackendState>,
+    fate: Arc<ConnectionControl>,
     request: Request<Incoming>,
-) -> Response<Body> {
+) -> Response<SimBody> {
     let path = request.uri().path();
     let get = request.method() == Method::GET;
-    if let Some((route, path)) = Route::of(path) {
+    if let Some((route, path)) = SimRoute::of(path) {
         return match (request.method() == Method::POST, backend.options.mode) {
-            (true, Mode::Model) => respond(&backend, fate, route, path, request).await,
-            (true, Mode::Trivial(trivial)) => trivial::respond(&backend, trivial, request).await,
+            (true, SimMode::Model) => respond(&backend, fate, route, path, request).await,
+            (true, SimMode::Trivial(trivial)) => trivial::respond(&backend, trivial, request).await,
             (false, _) => wrong_method("POST").into_response(route.dialect()),
         };
     }
@@ -47,31 +47,31 @@ pub(crate) async fn serve(
             set_fault(&backend, request).await
         }
         "/health" | "/metrics" | "/v1/models" => Err(wrong_method("GET")),
-        _ => Err(Refusal::new(StatusCode::NOT_FOUND, "There is no such path here.")),
+        _ => Err(SimErrorResponse::new(StatusCode::NOT_FOUND, "There is no such path here.")),
     };
-    told.unwrap_or_else(|refusal| refusal.into_response(Dialect::OpenAi))
+    told.unwrap_or_else(|refusal| refusal.into_response(ApiDialect::OpenAi))
 }
 
-fn wrong_method(allowed: &'static str) -> Refusal {
+fn wrong_method(allowed: &'static str) -> SimErrorResponse {
     let message = format!("This path takes {allowed} only.");
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message).allow(allowed)
+    SimErrorResponse::new(StatusCode::METHOD_NOT_ALLOWED, message).allow(allowed)
 }
 
-fn health(backend: &Backend) -> Response<Body> {
-    match backend.healthy() {
+fn health(backend: &BackendState) -> Response<SimBody> {
+    match backend.is_healthy() {
         true => json_response(StatusCode::OK, &json!({"status": "ok"})),
         false => json_response(StatusCode::SERVICE_UNAVAILABLE, &json!({"status": "unhealthy"})),
     }
 }
 
-fn metrics(backend: &Backend) -> Response<Body> {
-    let mut response = Response::new(Body::whole(metrics::text(backend)));
+fn metrics(backend: &BackendState) -> Response<SimBody> {
+    let mut response = Response::new(SimBody::whole(metrics::text(backend)));
     let content_type = HeaderValue::from_static(metrics::CONTENT_TYPE);
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }
 
-fn stats(backend: &Backend) -> Value {
+fn stats(backend: &BackendState) -> Value {
     let mut told = backend.stats().to_json();
     if let Some(account) = &backend.options.account {
         told["account"] = account.counts().to_json();
@@ -79,23 +79,25 @@ fn stats(backend: &Backend) -> Value {
     told
 }
 
-fn models(backend: &Backend) -> Response<Body> {
+fn models(backend: &BackendState) -> Response<SimBody> {
     json_response(StatusCode::OK, &wire::models(&backend.options.models))
 }
 
-/// `PUT /sim/fault` with a fault's text, or `none`.
+/// Handles `PUT /sim/fault`, whose body is the text form of a fault, or `none`.
 async fn set_fault(
-    backend: &Backend,
+    backend: &BackendState,
     request: Request<Incoming>,
-) -> Result<Response<Body>, Refusal> {
+) -> Result<Response<SimBody>, SimErrorResponse> {
     let body = read_body(request.into_body(), STEERING_BYTES_MAX).await?;
     let text = String::from_utf8_lossy(&body);
     let mischief = match text.trim() {
-        "none" => Mischief::None,
-        fault => Mischief::Always(fault.parse().map_err(|error: crate::UnknownFault| {
-            Refusal::new(StatusCode::BAD_REQUEST, error.to_string())
-        })?),
+        "none" => InjectedFaults::None,
+        fault => {
+            InjectedFaults::Always(fault.parse().map_err(|error: crate::UnknownFaultError| {
+                SimErrorResponse::new(StatusCode::BAD_REQUEST, error.to_string())
+            })?)
+        }
     };
-    backend.set_mischief(mischief);
+    backend.set_injected_faults(mischief);
     Ok(json_response(StatusCode::OK, &json!({"fault": text.trim()})))
 }

@@ -1,128 +1,130 @@
-//! What a simulated backend has seen and done.
+//! Counters of a simulated backend, and a list of the requests that ended last.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::fault::Fault;
+use crate::fault::SimFault;
 
-/// The counts of one moment, taken together, so that they add up: `requests` is the sum of `arriving`, `waiting`,
-/// `in_flight`, `finished`, `abandoned`, `refused` and `broken`. Only requests to the routes of a model count.
+/// Counts of one moment. They add up, because they are read under one lock: `requests` is the sum of `arriving`,
+/// `waiting`, `in_flight`, `finished`, `abandoned`, `refused` and `broken`. Only requests to the routes of a model
+/// count.
 #[derive(Clone, Debug, Default)]
-pub struct Stats {
-    /// Requests seen since the start.
+pub struct SimStats {
+    /// Requests that have arrived since the backend started.
     pub requests: u64,
-    /// Being read.
+    /// Requests whose body is still being read or checked.
     pub arriving: u64,
-    /// In the backend's own queue, because every slot is taken.
+    /// Requests in the backend's own queue, because every slot is taken.
     pub waiting: u64,
-    /// In a slot, or being answered without needing one.
+    /// Requests that hold a slot, or are being answered without a slot.
     pub in_flight: u64,
-    /// Answered to the end.
+    /// Requests whose whole answer was sent.
     pub finished: u64,
-    /// Left by the client, or cut by a kill, before the end.
+    /// Requests that ended early because the client left or the backend was killed.
     pub abandoned: u64,
-    /// Answered with an error.
+    /// Requests that were answered with an HTTP error status.
     pub refused: u64,
-    /// Ended by a fault without a whole answer.
+    /// Requests that a fault ended before the whole answer was sent.
     pub broken: u64,
-    /// Input tokens of all requests whose prompt was worked on, cached ones included.
+    /// Input tokens of all ended requests whose prompt was prefilled, cached input tokens included.
     pub input_tokens: u64,
-    /// How many of them the prefix cache had.
+    /// Input tokens of all ended requests that were found in the prefix cache.
     pub cached_tokens: u64,
-    /// Output tokens really generated, also for answers that did not reach their end.
+    /// Output tokens that were generated for all ended requests, also for answers that were cut off.
     pub output_tokens: u64,
-    /// The requests that ended last, oldest first; [`SimOptions::log_len`](crate::SimOptions::log_len) at most.
+    /// Requests that ended last, oldest first; at most [`SimOptions::log_len`](crate::SimOptions::log_len).
     pub recent: Vec<RequestRecord>,
 }
 
-/// One ended request. It holds no prompt, no key and no value of a header.
+/// Facts about one ended request, without its prompt, its API key and the values of its headers.
 #[derive(Clone, Debug)]
 pub struct RequestRecord {
-    /// The id of its answer, as the client saw it.
+    /// Id of the answer, as sent to the client.
     pub id: String,
-    /// Its path, such as `/v1/chat/completions`.
+    /// Path of the request, such as `/v1/chat/completions`.
     pub path: &'static str,
-    /// The model that it named; empty where it was refused before that was read.
+    /// Model in the request; empty if the request was refused before its body was parsed.
     pub model: String,
-    /// Whether it wanted a stream.
+    /// True if the request asked for a stream.
     pub stream: bool,
-    /// Its own limit of output tokens.
+    /// Limit of output tokens in the request; `None` if the request sets no limit.
     pub output_tokens_max: Option<u64>,
-    /// Input tokens worked on, cached ones included.
+    /// Input tokens of the request, cached ones included; 0 if the prompt was not prefilled.
     pub input_tokens: u64,
-    /// How many of them the prefix cache had.
+    /// Input tokens of the request that were found in the prefix cache.
     pub cached_tokens: u64,
-    /// Output tokens really generated.
+    /// Output tokens that were generated until the request ended.
     pub output_tokens: u64,
-    /// How long it waited for a slot.
+    /// Time that the request waited for a slot.
     pub waited: Duration,
-    /// The fault that it met.
-    pub fault: Option<Fault>,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// The names of its headers, in lower case.
+    /// Fault of the request; `None` if it had none.
+    pub fault: Option<SimFault>,
+    /// Way in which the request ended.
+    pub outcome: SimOutcome,
+    /// Names of the request's headers, in lower case.
     pub header_names: Vec<String>,
 }
 
-/// How a request ended.
+/// Way in which a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Answered to the end.
+pub enum SimOutcome {
+    /// The whole answer was sent.
     Finished,
-    /// Left by the client, or cut by a kill, before the end.
+    /// The client left, or the backend was killed, before the whole answer was sent.
     Abandoned,
-    /// Answered with this HTTP status.
+    /// The answer was an error with this HTTP status.
     Refused(u16),
-    /// Ended by a fault without a whole answer.
+    /// A fault ended the request before the whole answer was sent.
     Broken,
 }
 
-/// Where a request is on its way.
+/// Stage of a request that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum SimRequestStage {
     Arriving,
     Waiting,
-    Flying,
+    InFlight,
 }
 
-/// The books behind [`Stats`].
+/// Counters and the list of ended requests from which [`SimStats`] are made.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
-    counts: Stats,
+pub(crate) struct StatsRecorder {
+    counts: SimStats,
     recent: VecDeque<RequestRecord>,
 }
 
-impl Tally {
+impl StatsRecorder {
     pub(crate) fn arrive(&mut self) {
         self.counts.requests += 1;
         self.counts.arriving += 1;
     }
 
-    /// Moves one request on.
-    pub(crate) fn advance(&mut self, from: Stage, to: Stage) {
+    /// Moves one request to another stage.
+    pub(crate) fn advance(&mut self, from: SimRequestStage, to: SimRequestStage) {
         *self.at(from) -= 1;
         *self.at(to) += 1;
     }
 
-    /// Puts one request in line, unless so many stand there already.
-    pub(crate) fn join_line(&mut self, from: Stage, waiting_max: u64) -> bool {
+    /// Moves one request to the queue, unless `waiting_max` requests wait already. Returns whether
+    /// there was room.
+    pub(crate) fn try_enqueue(&mut self, from: SimRequestStage, waiting_max: u64) -> bool {
         let room = self.counts.waiting < waiting_max;
         if room {
-            self.advance(from, Stage::Waiting);
+            self.advance(from, SimRequestStage::Waiting);
         }
         room
     }
 
-    /// Closes the books on one request.
-    pub(crate) fn end(&mut self, stage: Stage, record: RequestRecord, log_len: usize) {
+    /// Moves one request from `stage` to its outcome, and adds it to the list of the last `log_len` ended requests.
+    pub(crate) fn end(&mut self, stage: SimRequestStage, record: RequestRecord, log_len: usize) {
         *self.at(stage) -= 1;
         match record.outcome {
-            Outcome::Finished => self.counts.finished += 1,
-            Outcome::Abandoned => self.counts.abandoned += 1,
-            Outcome::Refused(_) => self.counts.refused += 1,
-            Outcome::Broken => self.counts.broken += 1,
+            SimOutcome::Finished => self.counts.finished += 1,
+            SimOutcome::Abandoned => self.counts.abandoned += 1,
+            SimOutcome::Refused(_) => self.counts.refused += 1,
+            SimOutcome::Broken => self.counts.broken += 1,
         }
         let add = |sum: &mut u64, tokens| *sum = sum.saturating_add(tokens);
         add(&mut self.counts.input_tokens, record.input_tokens);
@@ -134,32 +136,33 @@ impl Tally {
         }
     }
 
-    /// A request that was answered at once and is not worth a record.
+    /// Counts a finished request of [`SimMode::Trivial`](crate::SimMode::Trivial), which is not added to the list of
+    /// ended requests.
     pub(crate) fn answered_at_once(&mut self) {
         self.counts.requests += 1;
         self.counts.finished += 1;
     }
 
-    /// The counts without the records.
-    pub(crate) fn counts(&self) -> Stats {
+    /// Returns the counts, with an empty list of ended requests.
+    pub(crate) fn counts(&self) -> SimStats {
         self.counts.clone()
     }
 
-    pub(crate) fn stats(&self) -> Stats {
-        Stats { recent: self.recent.iter().cloned().collect(), ..self.counts.clone() }
+    pub(crate) fn stats(&self) -> SimStats {
+        SimStats { recent: self.recent.iter().cloned().collect(), ..self.counts.clone() }
     }
 
-    fn at(&mut self, stage: Stage) -> &mut u64 {
+    fn at(&mut self, stage: SimRequestStage) -> &mut u64 {
         match stage {
-            Stage::Arriving => &mut self.counts.arriving,
-            Stage::Waiting => &mut self.counts.waiting,
-            Stage::Flying => &mut self.counts.in_flight,
+            SimRequestStage::Arriving => &mut self.counts.arriving,
+            SimRequestStage::Waiting => &mut self.counts.waiting,
+            SimRequestStage::InFlight => &mut self.counts.in_flight,
         }
     }
 }
 
-impl Stats {
-    /// As `GET /sim/stats` tells them.
+impl SimStats {
+    /// Formats the counters and the ended requests for `GET /sim/stats`.
     pub(crate) fn to_json(&self) -> Value {
         let recent: Vec<_> = self.recent.iter().map(RequestRecord::to_json).collect();
         json!({
@@ -174,10 +177,10 @@ impl Stats {
 impl RequestRecord {
     fn to_json(&self) -> Value {
         let (outcome, status) = match self.outcome {
-            Outcome::Finished => ("finished", None),
-            Outcome::Abandoned => ("abandoned", None),
-            Outcome::Refused(status) => ("refused", Some(status)),
-            Outcome::Broken => ("broken", None),
+            SimOutcome::Finished => ("finished", None),
+            SimOutcome::Abandoned => ("abandoned", None),
+            SimOutcome::Refused(status) => ("refused", Some(status)),
+            SimOutcome::Broken => ("broken", None),
         };
         json!({
             "id": self.id, "path": self.path, "model": self.model, "stream": self.stream,

@@ -1,10 +1,10 @@
-//! Hashes and words: everything that looks random here comes from the prompt.
+//! Hashes, and the words of answers. All pseudo-random numbers are derived from the prompt.
 
-/// FNV-1a, 64 bits: small, and the same everywhere and for ever.
+/// Hash by the 64-bit FNV-1a algorithm, which is small and gives the same result on all platforms and in all versions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fnv(u64);
+pub(crate) struct FnvHash(u64);
 
-impl Fnv {
+impl FnvHash {
     pub(crate) fn new() -> Self {
         Self(0xcbf2_9ce4_8422_2325)
     }
@@ -13,7 +13,7 @@ impl Fnv {
         self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     }
 
-    /// A whole text, ended so that `ab`, `c` and `a`, `bc` differ.
+    /// Adds a text and a terminator to the hash, so that the texts `ab`, `c` give another hash than `a`, `bc`.
     pub(crate) fn text(&mut self, text: &str) {
         for byte in text.bytes() {
             self.byte(byte);
@@ -26,7 +26,7 @@ impl Fnv {
     }
 }
 
-/// The `index`th pseudo-random number of a seed (the finish of splitmix64).
+/// Returns the pseudo-random number with this index for a seed, by the last step of splitmix64.
 pub(crate) fn scatter(seed: u64, index: u64) -> u64 {
     let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -34,7 +34,7 @@ pub(crate) fn scatter(seed: u64, index: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Plain ASCII letters: no word needs escaping in JSON.
+/// Words of all answers. They have only ASCII letters, so that no word needs escaping in JSON.
 const WORDS: [&str; 64] = [
     "a", "able", "above", "again", "air", "all", "amber", "answer", "arch", "at", "autumn",
     "balance", "bay", "bell", "bridge", "calm", "carries", "cedar", "clear", "cloud", "coast",
@@ -46,7 +46,8 @@ const WORDS: [&str; 64] = [
 
 const SENTENCE_WORDS: u64 = 12;
 
-/// Writes the `index`th word of a seed's text, with the space before it. One word is one token.
+/// Writes the word with this index of a seed's text, with a space before it unless it is the first. One word is one
+/// token.
 pub(crate) fn write_word(out: &mut String, seed: u64, index: u64) {
     let pick = usize::try_from(scatter(seed, index) % 64).unwrap_or(0);
     let word = WORDS[pick];
@@ -90,7 +91,7 @@ mod tests {
     #[test]
     fn the_border_between_texts_counts() {
         let of = |texts: &[&str]| {
-            let mut hash = Fnv::new();
+            let mut hash = FnvHash::new();
             texts.iter().for_each(|text| hash.text(text));
             hash.value()
         };

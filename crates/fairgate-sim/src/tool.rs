@@ -1,56 +1,59 @@
-//! When an answer is a tool call, and with which arguments.
+//! Tool calls in answers. Decides if a request gets a tool call, and generates its arguments.
 //!
-//! A tool is called where the request's `tool_choice` says so (`required`, `any`, or a tool by name), or where nothing
-//! forbids it and the last message holds the word `call_tool`, or `call_tool:name` for a certain one. A conversation goes on with text once
-//! its last message is the tool's result.
+//! An answer calls a tool if the request's `tool_choice` requires one (`required`, `any`, or a tool by name). An answer
+//! also calls a tool if `tool_choice` does not forbid it and the last message contains the word `call_tool`, or
+//! `call_tool:name` for a certain tool. If the last message is a tool's result, the answer is text.
 
 use serde_json::{Map, Value, json};
 
-use crate::ask::Route;
-use crate::dialect::Refusal;
+use crate::error_response::SimErrorResponse;
+use crate::request::SimRoute;
 
 const CALL_WORD: &str = "call_tool";
-/// So many characters of the arguments are one token.
+/// Number of characters of a tool call's arguments that make one token.
 const PIECE_CHARS: usize = 4;
 
 /// One call of one tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ToolCall {
     pub(crate) name: String,
-    /// A JSON text, cut into tokens.
+    /// Arguments of the call as JSON text, cut into tokens.
     pub(crate) arguments: Vec<String>,
 }
 
-struct Tool<'a> {
+struct ToolDefinition<'a> {
     name: &'a str,
     schema: Option<&'a Value>,
 }
 
-enum Choice<'a> {
+enum ToolChoice<'a> {
     Never,
     Any,
     Named(&'a str),
     ByPrompt,
 }
 
-/// The call that a request wants, if it wants one.
+/// Returns the tool call that the answer to a request consists of; `None` if the answer is text.
 pub(crate) fn wanted(
-    route: Route,
+    route: SimRoute,
     fields: &Map<String, Value>,
-) -> Result<Option<ToolCall>, Refusal> {
+) -> Result<Option<ToolCall>, SimErrorResponse> {
     let Some(Value::Array(tools)) = fields.get("tools") else { return Ok(None) };
     let tools: Vec<_> = tools.iter().filter_map(|tool| read_tool(route, tool)).collect();
     let named = |name: &str| tools.iter().find(|tool| tool.name == name);
     let tool = match choice(fields.get("tool_choice")) {
-        Choice::Never => None,
-        Choice::Any => tools.first(),
-        Choice::Named(name) => {
+        ToolChoice::Never => None,
+        ToolChoice::Any => tools.first(),
+        ToolChoice::Named(name) => {
             let missing = || {
-                Refusal::field("tool_choice", "`tool_choice` names a tool that is not in `tools`.")
+                SimErrorResponse::field(
+                    "tool_choice",
+                    "`tool_choice` names a tool that is not in `tools`.",
+                )
             };
             Some(named(name).ok_or_else(missing)?)
         }
-        Choice::ByPrompt => match last_message(route, fields).and_then(called_in) {
+        ToolChoice::ByPrompt => match last_message(route, fields).and_then(called_in) {
             None => None,
             Some("") => tools.first(),
             Some(name) => named(name).or(tools.first()),
@@ -62,39 +65,42 @@ pub(crate) fn wanted(
     }))
 }
 
-fn read_tool(route: Route, tool: &Value) -> Option<Tool<'_>> {
+fn read_tool(route: SimRoute, tool: &Value) -> Option<ToolDefinition<'_>> {
     let (tool, schema) = match route {
-        Route::Chat => (tool.get("function")?, "parameters"),
-        Route::Messages => (tool, "input_schema"),
+        SimRoute::Chat => (tool.get("function")?, "parameters"),
+        SimRoute::Messages => (tool, "input_schema"),
         _ => (tool, "parameters"),
     };
-    Some(Tool { name: tool.get("name")?.as_str()?, schema: tool.get(schema) })
+    Some(ToolDefinition { name: tool.get("name")?.as_str()?, schema: tool.get(schema) })
 }
 
-fn choice(value: Option<&Value>) -> Choice<'_> {
+fn choice(value: Option<&Value>) -> ToolChoice<'_> {
     let name = |value: &Value| match value {
         Value::String(word) => Some(word.clone()),
         Value::Object(fields) => fields.get("type").and_then(Value::as_str).map(str::to_owned),
         _ => None,
     };
-    let Some(value) = value else { return Choice::ByPrompt };
+    let Some(value) = value else { return ToolChoice::ByPrompt };
     match name(value).as_deref() {
-        Some("none") => Choice::Never,
-        Some("required" | "any") => Choice::Any,
+        Some("none") => ToolChoice::Never,
+        Some("required" | "any") => ToolChoice::Any,
         Some("function" | "tool") => {
             let holder = value.get("function").unwrap_or(value);
-            holder.get("name").and_then(Value::as_str).map_or(Choice::ByPrompt, Choice::Named)
+            holder
+                .get("name")
+                .and_then(Value::as_str)
+                .map_or(ToolChoice::ByPrompt, ToolChoice::Named)
         }
-        _ => Choice::ByPrompt,
+        _ => ToolChoice::ByPrompt,
     }
 }
 
-fn last_message(route: Route, fields: &Map<String, Value>) -> Option<&Value> {
-    let messages = fields.get(if route == Route::Responses { "input" } else { "messages" })?;
+fn last_message(route: SimRoute, fields: &Map<String, Value>) -> Option<&Value> {
+    let messages = fields.get(if route == SimRoute::Responses { "input" } else { "messages" })?;
     messages.as_array().map_or(Some(messages), |all| all.last())
 }
 
-/// The name after the word that calls a tool; empty where the word stands alone.
+/// Returns the tool's name in `call_tool:name`; empty for `call_tool` alone, and `None` if the text has neither.
 fn called_in(value: &Value) -> Option<&str> {
     match value {
         Value::String(text) => {
@@ -109,7 +115,7 @@ fn called_in(value: &Value) -> Option<&str> {
     }
 }
 
-/// A value that fits the common part of JSON Schema: types, enums, const, properties, items.
+/// Builds a value that is valid for a JSON Schema. Supports types, enums, const, anyOf, oneOf, properties and items.
 fn sample(schema: &Value) -> Value {
     let first = |name: &str| schema.get(name).and_then(Value::as_array).and_then(|all| all.first());
     if let Some(value) = schema.get("const").or_else(|| first("enum")) {
@@ -161,7 +167,7 @@ mod tests {
         let body = json!({
             "tools": tools(), "tool_choice": tool_choice, "messages": [{"role": "user", "content": content}],
         });
-        wanted(Route::Chat, body.as_object().unwrap()).unwrap().map(|call| call.name)
+        wanted(SimRoute::Chat, body.as_object().unwrap()).unwrap().map(|call| call.name)
     }
 
     #[test]
@@ -179,7 +185,7 @@ mod tests {
     fn a_named_tool_must_exist() {
         let choice = json!({"type": "tool", "name": "dance"});
         let body = json!({"tools": [{"name": "sing"}], "tool_choice": choice, "messages": [{}]});
-        assert!(wanted(Route::Messages, body.as_object().unwrap()).is_err());
+        assert!(wanted(SimRoute::Messages, body.as_object().unwrap()).is_err());
     }
 
     #[test]
@@ -187,7 +193,7 @@ mod tests {
         let body = json!({"tools": tools(), "messages": [
             {"role": "user", "content": "call_tool"}, {"role": "tool", "content": "sunny"},
         ]});
-        assert_eq!(wanted(Route::Chat, body.as_object().unwrap()).unwrap(), None);
+        assert_eq!(wanted(SimRoute::Chat, body.as_object().unwrap()).unwrap(), None);
     }
 
     #[test]

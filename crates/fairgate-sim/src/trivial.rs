@@ -1,4 +1,5 @@
-//! The upstream of benchmarks: prebuilt bytes, no JSON read, as little work as possible.
+//! The upstream of benchmarks. It answers with prebuilt bytes, without parsing JSON, to use as little CPU time as
+//! possible.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -10,48 +11,50 @@ use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use memchr::memmem;
 
-use crate::backend::Backend;
-use crate::body::{Body, Outbox};
-use crate::dialect::{Dialect, Refusal};
+use crate::backend::BackendState;
+use crate::body::{BodyWriter, SimBody};
+use crate::error_response::{ApiDialect, SimErrorResponse};
 use crate::options::TrivialOptions;
 
 const WHOLE_BYTES: usize = 1024;
 
-/// Answers a chat completion of 1 KB, or a stream whose chunks tell when they were sent.
+/// Answers with a chat completion of 1 KB or, if the body contains `"stream": true`, with a stream whose chunks contain
+/// the time of sending.
 pub(crate) async fn respond(
-    backend: &Arc<Backend>,
+    backend: &Arc<BackendState>,
     options: TrivialOptions,
     request: Request<Incoming>,
-) -> Response<Body> {
-    let Ok(asked) = asked(request.into_body(), backend.options.body_bytes_max).await else {
-        let refusal = Refusal::new(StatusCode::BAD_REQUEST, "The body is too large or not whole.");
-        return refusal.into_response(Dialect::OpenAi);
+) -> Response<SimBody> {
+    let Ok(asked) = read_request(request.into_body(), backend.options.body_bytes_max).await else {
+        let refusal =
+            SimErrorResponse::new(StatusCode::BAD_REQUEST, "The body is too large or not whole.");
+        return refusal.into_response(ApiDialect::OpenAi);
     };
     backend.tally().answered_at_once();
     if asked.stream {
-        let body = Body::written(|outbox| speak(outbox, options, asked.usage));
+        let body = SimBody::written(|outbox| write_stream(outbox, options, asked.usage));
         return response("text/event-stream", body);
     }
     static WHOLE: OnceLock<Bytes> = OnceLock::new();
-    response("application/json", Body::whole(WHOLE.get_or_init(whole).clone()))
+    response("application/json", SimBody::whole(WHOLE.get_or_init(whole).clone()))
 }
 
-fn response(kind: &'static str, body: Body) -> Response<Body> {
+fn response(kind: &'static str, body: SimBody) -> Response<SimBody> {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Asked {
+struct TrivialRequest {
     stream: bool,
     usage: bool,
 }
 
-async fn asked(mut body: Incoming, bytes_max: usize) -> Result<Asked, ()> {
-    let mut asked = Asked::default();
+async fn read_request(mut body: Incoming, bytes_max: usize) -> Result<TrivialRequest, ()> {
+    let mut asked = TrivialRequest::default();
     let mut read = 0_usize;
-    // A small body is one frame, which is looked at where it lies.
+    // A small body is one frame, which is searched in place.
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(drop)?.into_data() else { continue };
         read = read.saturating_add(data.len());
@@ -64,7 +67,8 @@ async fn asked(mut body: Incoming, bytes_max: usize) -> Result<Asked, ()> {
     Ok(asked)
 }
 
-/// Whether the field is there and true. A field that is split over two frames is not seen.
+/// Returns true if this part of a body has the field with the value true. A field that is split over two frames of the
+/// body is not found.
 fn says_true(json: &[u8], field: &[u8]) -> bool {
     memmem::find_iter(json, field).any(|at| {
         let rest = json[at + field.len()..].trim_ascii_start();
@@ -82,11 +86,12 @@ fn whole() -> Bytes {
     Bytes::from([before, &content[..room], after].concat())
 }
 
-async fn speak(mut outbox: Outbox, options: TrivialOptions, usage: bool) {
+async fn write_stream(mut outbox: BodyWriter, options: TrivialOptions, usage: bool) {
     for number in 0..options.stream_chunks {
         if number > 0 {
-            // From the chunk before, however late that was: two at once would spoil the time of one of them.
-            outbox.flushed().await;
+            // Measured from the chunk before, even if that was late: two chunks at once would spoil
+            // the time of one of them.
+            outbox.wait_flushed().await;
             tokio::time::sleep(options.chunk_interval).await;
         }
         outbox.send(chunk()).await;
@@ -97,7 +102,7 @@ async fn speak(mut outbox: Outbox, options: TrivialOptions, usage: bool) {
     outbox.send(Bytes::from_static(b"data: [DONE]\n\n")).await;
 }
 
-/// A chunk with the time at which it was made, in microseconds since 1970 by the system's clock.
+/// Builds a chunk with the current time, in microseconds since 1970 by the system's clock.
 fn chunk() -> Bytes {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
     Bytes::from(format!(

@@ -1,4 +1,4 @@
-//! The four generating APIs as they look on the wire, whole and streamed.
+//! Formats of answers, whole and streamed, for the APIs whose model generates text.
 
 mod chat;
 mod completions;
@@ -10,35 +10,40 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::answer::Answer;
-use crate::ask::{Ask, Route};
+use crate::answer::SimAnswer;
+use crate::request::{SimRequest, SimRoute};
 
 pub(crate) use embeddings::embeddings;
 
-/// How one API tells an answer. A stream is an opening, every piece of every choice, and a closing.
-pub(crate) trait Voice: Send {
-    /// The answer as one JSON value.
-    fn whole(&self, answer: &Answer) -> Value;
-    /// The events before the first token.
-    fn opening(&mut self, answer: &Answer, out: &mut String);
-    /// The event of the `index`th token of a choice.
-    fn piece(&mut self, answer: &Answer, choice: usize, index: u64, out: &mut String);
-    /// The events after the last token.
-    fn closing(&mut self, answer: &Answer, out: &mut String);
+/// Format of one API's answers. A stream consists of an opening, all tokens of all choices, and a closing.
+pub(crate) trait AnswerFormat: Send {
+    /// Formats the answer as one JSON value.
+    fn whole(&self, answer: &SimAnswer) -> Value;
+    /// Writes the events before the first token.
+    fn opening(&mut self, answer: &SimAnswer, out: &mut String);
+    /// Writes the event of one token of a choice. `choice` and `index` are counted from 0.
+    fn piece(&mut self, answer: &SimAnswer, choice: usize, index: u64, out: &mut String);
+    /// Writes the events after the last token.
+    fn closing(&mut self, answer: &SimAnswer, out: &mut String);
 }
 
-/// The voice of a route; `None` where a route does not generate.
-pub(crate) fn voice(route: Route, ask: &Ask, answer: &Answer) -> Option<Box<dyn Voice>> {
+/// Returns the answer format of a route; `None` for embeddings and token counts, which generate no text.
+pub(crate) fn answer_format(
+    route: SimRoute,
+    ask: &SimRequest,
+    answer: &SimAnswer,
+) -> Option<Box<dyn AnswerFormat>> {
     Some(match route {
-        Route::Chat => Box::new(chat::Chat::new(ask, answer)),
-        Route::Completions => Box::new(completions::Completions::new(ask, answer)),
-        Route::Responses => Box::new(responses::Responses::new(ask)),
-        Route::Messages => Box::new(messages::Messages),
-        Route::Embeddings | Route::CountTokens => return None,
+        SimRoute::Chat => Box::new(chat::ChatFormat::new(ask, answer)),
+        SimRoute::Completions => Box::new(completions::CompletionsFormat::new(ask, answer)),
+        SimRoute::Responses => Box::new(responses::ResponsesFormat::new(ask)),
+        SimRoute::Messages => Box::new(messages::MessagesFormat),
+        SimRoute::Embeddings | SimRoute::CountTokens => return None,
     })
 }
 
-/// What `GET /v1/models` answers: OpenAI's fields and Anthropic's, since one route serves both.
+/// Builds the answer of `GET /v1/models`. It has both OpenAI's and Anthropic's fields, because one route serves clients
+/// of both.
 pub(crate) fn models(models: &[String]) -> Value {
     let listed = |model: &String| {
         json!({
@@ -51,7 +56,8 @@ pub(crate) fn models(models: &[String]) -> Value {
     json!({"object": "list", "data": data, "has_more": false, "first_id": first, "last_id": last})
 }
 
-/// Writes a text as a JSON string. Most texts here are plain words, and those are only copied.
+/// Writes a text as a JSON string. Most texts here are plain words, which are copied without
+/// escaping.
 fn write_json_string(out: &mut String, text: &str) {
     let plain = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'"' && byte != b'\\';
     if text.bytes().all(plain) {
@@ -63,7 +69,7 @@ fn write_json_string(out: &mut String, text: &str) {
     }
 }
 
-/// Writes an event that has a name.
+/// Writes a server-sent event with a name.
 fn write_event(out: &mut String, name: &str, data: &Value) {
     write(out, format_args!("event: {name}\ndata: {data}\n\n"));
 }
@@ -73,7 +79,7 @@ fn write(out: &mut String, what: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(what);
 }
 
-/// Adds a usage to an object, where there is one.
+/// Adds the field `usage` to an object, unless `usage` is `None`.
 fn with_usage(mut object: Value, usage: Option<Value>) -> Value {
     if let Some(usage) = usage {
         object["usage"] = usage;

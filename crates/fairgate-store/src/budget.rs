@@ -1,33 +1,33 @@
-//! Budgets: what may be used in a calendar period, counted in provider tokens or in money.
+//! Budgets, which limit the usage in a calendar period, counted in provider tokens or in money.
 
 use fairgate_money::UnixMicros;
 use serde::{Deserialize, Serialize};
 
 use crate::claims::{FleetExhausted, LeaseLost};
 
-/// An amount for a calendar period.
+/// Limit on the usage of tokens or money in one calendar period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
-    /// Per what.
-    pub period: Period,
-    /// What is counted.
-    pub unit: Unit,
-    /// On which workers.
+    /// Calendar period after which the budget starts again at 0.
+    pub period: BudgetPeriod,
+    /// Unit of `amount`: tokens or money.
+    pub unit: BudgetUnit,
+    /// Workers whose usage counts against the budget.
     pub tier: BudgetTier,
-    /// How much: provider tokens, or micro-units of the installation's currency; 0 or more.
+    /// Largest usage in one period, in provider tokens or in micro-units of the installation's currency; 0 or more.
     pub amount: u64,
 }
 
 impl Budget {
-    /// A budget of provider tokens on any worker.
-    pub fn tokens(amount: u64, period: Period) -> Self {
-        Self { period, unit: Unit::Tokens, tier: BudgetTier::Any, amount }
+    /// Creates a budget of provider tokens on any worker.
+    pub fn tokens(amount: u64, period: BudgetPeriod) -> Self {
+        Self { period, unit: BudgetUnit::Tokens, tier: BudgetTier::Any, amount }
     }
 
-    /// What makes two budgets of one owner the same budget. Budgets have no order of their own: they are stored and told in
-    /// this one.
-    pub(crate) fn kind(&self) -> (BudgetTier, Unit, Period) {
+    /// Returns the key that identifies a budget among those of one owner. The budgets of an owner are stored and listed
+    /// in the order of this key.
+    pub(crate) fn kind(&self) -> (BudgetTier, BudgetUnit, BudgetPeriod) {
         (self.tier, self.unit, self.period)
     }
 }
@@ -35,174 +35,175 @@ impl Budget {
 /// A calendar period in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Period {
-    /// From midnight to midnight.
+pub enum BudgetPeriod {
+    /// A UTC day, from midnight to midnight.
     Day,
-    /// From the first to the first.
+    /// A UTC month, from its first day to the first day of the next.
     Month,
 }
 
-/// What a budget counts.
+/// Unit in which a budget counts usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Unit {
-    /// Provider tokens: input and output tokens as a provider counts them, not weighted.
+pub enum BudgetUnit {
+    /// Provider tokens: input and output tokens as the provider counts them, not weighted.
     Tokens,
-    /// Micro-units of the installation's currency.
+    /// Money, in micro-units of the installation's currency.
     Money,
 }
 
-/// Which workers a budget is about.
+/// Workers that a budget covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BudgetTier {
-    /// All of them, own and hosted.
+    /// All workers, own and hosted.
     Any,
-    /// Hosted ones: those of tier 1 and above.
+    /// Hosted workers only, which are those of tier 1 and above.
     Hosted,
 }
 
-/// Whether hosted workers may be used.
+/// Permission to use hosted workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HostedUse {
-    /// Yes, within the budgets.
+    /// Requests may go to hosted workers, within the budgets.
     #[default]
     Allowed,
-    /// No: its requests go to own workers only.
+    /// Requests go to own workers only.
     Never,
 }
 
-/// Who owns a budget. The order is the one in which PostgreSQL's sums are locked: those that few share come first, so that
-/// those that many share are held for the shortest time.
+/// Kind of owner of a budget. Sums in PostgreSQL are locked in the order of the variants. Owners that few requests
+/// share come first, so that the sums of owners that many requests share are locked for the shortest time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Scope {
-    /// A tenant.
+pub enum BudgetScope {
+    /// A tenant, identified by its name.
     Tenant,
-    /// A key.
+    /// A key, identified by its id.
     Key,
-    /// A model on the hosted tier. Its budgets are in the configuration, not here.
+    /// A model on the hosted tier. The budgets of models are in the configuration, not in the database.
     #[serde(rename = "hosted_model")]
     HostedModel,
     /// The hosted tier as a whole.
     Hosted,
-    /// A group.
+    /// A group, identified by its name.
     Group,
 }
 
-/// By what name the hosted tier as a whole owns its budgets.
+/// Owner name of the budgets of the hosted tier as a whole.
 pub(crate) const HOSTED_OWNER: &str = "*";
 
-/// Whose budgets to look at; those of all who are named.
+/// Owners whose budgets are looked up. Fields that are not set select no owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Owners<'a> {
-    /// A group.
+pub struct BudgetOwners<'a> {
+    /// Name of the group whose budgets are looked up.
     pub group: Option<&'a str>,
-    /// A tenant.
+    /// Name of the tenant whose budgets are looked up.
     pub tenant: Option<&'a str>,
-    /// A key, by its id.
+    /// Id of the key whose budgets are looked up.
     pub key: Option<&'a str>,
-    /// The hosted tier as a whole.
+    /// True to look up the budgets of the hosted tier as a whole, too.
     pub hosted: bool,
     /// A model on the hosted tier, with the budgets that the configuration gives it.
     pub model: Option<(&'a str, &'a [Budget])>,
 }
 
-impl<'a> Owners<'a> {
-    /// A tenant alone.
+impl<'a> BudgetOwners<'a> {
+    /// Selects a single tenant and no other owner.
     pub fn tenant(name: &'a str) -> Self {
         Self { tenant: Some(name), ..Self::default() }
     }
 
-    /// The name under which the hosted tier is looked up.
+    /// Returns the owner name of the hosted tier; `None` if the hosted tier is not selected.
     pub(crate) fn hosted_owner(&self) -> Option<&'static str> {
         self.hosted.then_some(HOSTED_OWNER)
     }
 }
 
-/// A budget that cannot take a request. Amounts are in `unit`.
+/// Budget that has no room for a request. All amounts are in `unit`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exhausted {
-    /// What kind of owner it has.
-    pub scope: Scope,
-    /// Its owner: a group's, tenant's or model's name, a key's id, `*` for the hosted tier as a whole.
+pub struct BudgetExhausted {
+    /// Kind of the budget's owner.
+    pub scope: BudgetScope,
+    /// Name of the group, tenant or model, id of the key, or `*` for the hosted tier as a whole.
     pub owner: String,
-    /// Its period.
-    pub period: Period,
-    /// What its amounts count.
-    pub unit: Unit,
-    /// On which workers.
+    /// Calendar period of the budget.
+    pub period: BudgetPeriod,
+    /// Unit of all amounts of this value.
+    pub unit: BudgetUnit,
+    /// Workers whose usage counts against the budget.
     pub tier: BudgetTier,
-    /// How much it has.
+    /// Largest usage that the budget allows in one period.
     pub limit: u64,
-    /// How much is used.
+    /// Amount used so far in the current period.
     pub used: u64,
-    /// How much is reserved by requests in flight.
+    /// Amount reserved for requests that have not ended yet.
     pub reserved: u64,
-    /// How much the request would have reserved.
+    /// Amount that the request would have reserved.
     pub wanted: u64,
-    /// When it starts anew.
+    /// Time at which the next period begins and the budget starts again at 0.
     pub resets_at: UnixMicros,
 }
 
-/// Why a reservation was not granted. Nothing was changed.
+/// Reason why a reservation was refused. A refused reservation changes nothing in the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// A budget of its group, tenant or key has no room.
-    Budget(Exhausted),
-    /// It was for a task, whose claim is not in force.
+pub enum ReservationRefused {
+    /// A budget of the group, tenant or key has no room for the request.
+    Budget(BudgetExhausted),
+    /// The request is for a task whose claim is no longer in force.
     LeaseLost(LeaseLost),
-    /// It was for a task, and the budget of its project or of the fleet has no room.
+    /// The request is for a task, and the budget of the project or of the fleet has no room for the request.
     Fleet(FleetExhausted),
 }
 
-impl From<Exhausted> for Refused {
-    fn from(exhausted: Exhausted) -> Self {
+impl From<BudgetExhausted> for ReservationRefused {
+    fn from(exhausted: BudgetExhausted) -> Self {
         Self::Budget(exhausted)
     }
 }
 
-impl From<LeaseLost> for Refused {
+impl From<LeaseLost> for ReservationRefused {
     fn from(lost: LeaseLost) -> Self {
         Self::LeaseLost(lost)
     }
 }
 
-impl From<FleetExhausted> for Refused {
+impl From<FleetExhausted> for ReservationRefused {
     fn from(exhausted: FleetExhausted) -> Self {
         Self::Fleet(exhausted)
     }
 }
 
-/// How a budget stands. Amounts are in `unit`.
+/// Balance of a budget. All amounts are in `unit`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct BudgetLeft {
-    /// What kind of owner it has.
-    pub scope: Scope,
-    /// Its owner: a group's, tenant's or model's name, a key's id, `*` for the hosted tier as a whole.
+pub struct BudgetBalance {
+    /// Kind of the budget's owner.
+    pub scope: BudgetScope,
+    /// Name of the group, tenant or model, id of the key, or `*` for the hosted tier as a whole.
     pub owner: String,
-    /// Its period.
-    pub period: Period,
-    /// What its amounts count.
-    pub unit: Unit,
-    /// On which workers.
+    /// Calendar period of the budget.
+    pub period: BudgetPeriod,
+    /// Unit of all amounts of this value.
+    pub unit: BudgetUnit,
+    /// Workers whose usage counts against the budget.
     pub tier: BudgetTier,
-    /// How much it has.
+    /// Largest usage that the budget allows in one period.
     pub limit: u64,
-    /// How much is used.
+    /// Amount used so far in the current period.
     pub used: u64,
-    /// How much is reserved by requests in flight.
+    /// Amount reserved for requests that have not ended yet.
     pub reserved: u64,
-    /// When it starts anew.
+    /// Time at which the next period begins and the budget starts again at 0.
     pub resets_at: UnixMicros,
 }
 
-/// What a reservation was granted.
+/// Result of a granted reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Granted {
-    /// Whether the request may go to hosted workers. False where that was not asked for.
+pub struct ReservationGrant {
+    /// True if the request may go to hosted workers. Always false if the reservation did not ask for hosted workers.
     pub hosted: bool,
-    /// Why it may not, where it was asked for: the budget that has no room for it there.
-    pub why: Option<Exhausted>,
+    /// Budget because of which the request may not go to hosted workers; `None` if the request may, or if the
+    /// reservation did not ask for hosted workers.
+    pub hosted_exhausted: Option<BudgetExhausted>,
 }

@@ -1,34 +1,34 @@
-//! The calendar periods (UTC) that budgets are counted by.
+//! Calendar periods (UTC) of budgets.
 
-use fairgate_money::{Day, UnixMicros};
+use fairgate_money::{UnixMicros, UtcDay};
 
-use crate::budget::Period;
+use crate::budget::BudgetPeriod;
 
-/// Microseconds in an hour.
+/// Number of microseconds in an hour.
 pub(crate) const HOUR_US: i64 = 3_600_000_000;
 
-/// An hour, given as the number of hours since 1970, as `2026-11-15T08`.
+/// Formats an hour, given as hours since 1970, as `2026-11-15T08`.
 pub(crate) fn hour_name(hour: i64) -> String {
-    format!("{}T{:02}", Day(hour.div_euclid(24)).name(), hour.rem_euclid(24))
+    format!("{}T{:02}", UtcDay(hour.div_euclid(24)).name(), hour.rem_euclid(24))
 }
 
-impl Period {
-    /// Both.
+impl BudgetPeriod {
+    /// Both calendar periods, the day first.
     pub(crate) const ALL: [Self; 2] = [Self::Day, Self::Month];
 
-    /// The first day of the period that a moment lies in.
-    pub(crate) fn first_day(self, at: UnixMicros) -> Day {
+    /// Returns the first day of the period that contains a moment.
+    pub(crate) fn first_day(self, at: UnixMicros) -> UtcDay {
         match self {
-            Self::Day => Day::of(at),
-            Self::Month => Day::of(at).month_start(),
+            Self::Day => UtcDay::of(at),
+            Self::Month => UtcDay::of(at).month_start(),
         }
     }
 
-    /// When the period that a moment lies in is over.
+    /// Returns the end of the period that contains a moment.
     pub(crate) fn resets_at(self, at: UnixMicros) -> UnixMicros {
-        let day = Day::of(at);
+        let day = UtcDay::of(at);
         match self {
-            Self::Day => Day(day.0 + 1).midnight(),
+            Self::Day => UtcDay(day.0 + 1).midnight(),
             Self::Month => day.next_month().midnight(),
         }
     }
@@ -42,8 +42,8 @@ mod tests {
 
     #[test]
     fn periods_end_where_the_next_begins() {
-        for day in (0..190_000).step_by(7).map(Day) {
-            for period in Period::ALL {
+        for day in (0..190_000).step_by(7).map(UtcDay) {
+            for period in BudgetPeriod::ALL {
                 let at = UnixMicros(day.midnight().0 + DAY_US - 1);
                 let end = period.resets_at(at);
                 assert!(end > at);
@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn the_ends_of_time_are_in_periods_too() {
         for at in [UnixMicros(i64::MIN), UnixMicros(i64::MAX)] {
-            for period in Period::ALL {
+            for period in BudgetPeriod::ALL {
                 let _ = (period.first_day(at), period.resets_at(at));
             }
         }

@@ -1,20 +1,23 @@
-//! What a change does to the directory: decided here, once, for both databases.
+//! Computes the effects of a change on the directory, with the same code for both databases.
 
 use fairgate_money::{Price, UnixMicros};
 use serde_json::Value as Json;
 
 use crate::budget::Budget;
-use crate::directory::{Change, Changed, Group, GroupPatch, Key, KeyPatch, Tenant, TenantPatch};
+use crate::directory::{
+    DirectoryChange, DirectoryChangeResult, Group, GroupPatch, Key, KeyPatch, Tenant, TenantPatch,
+};
 use crate::error::StoreError;
 use crate::ledger::PriceVersion;
-use crate::secret::Secret;
-use crate::sql::{self, Statement};
+use crate::secret::KeySecret;
+use crate::sql::{self, SqlStatement};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// Whom a change is about: what must be looked up before it can be decided.
+/// Names and ids of the objects that a change refers to. They are looked up before the effects of the change are
+/// computed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Concern<'a> {
+pub(crate) struct ChangeSubject<'a> {
     pub(crate) group: Option<&'a str>,
     pub(crate) tenant: Option<&'a str>,
     pub(crate) key: Option<&'a str>,
@@ -22,59 +25,64 @@ pub(crate) struct Concern<'a> {
     pub(crate) prices: bool,
 }
 
-/// What was found of that.
+/// Objects that were found for a [`ChangeSubject`].
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct ChangeLookup {
     pub(crate) group: Option<Group>,
     pub(crate) tenant: Option<Tenant>,
     pub(crate) key: Option<Key>,
-    /// How many tenants the group has.
+    /// Number of tenants in the group that the change refers to.
     pub(crate) tenants_of_group: u64,
-    /// The ids of the tenant's keys.
+    /// Ids of all keys of the tenant that the change refers to.
     pub(crate) keys_of_tenant: Vec<String>,
-    /// The names of the tenant's projects.
+    /// Names of all projects of the tenant that the change refers to.
     pub(crate) projects_of_tenant: Vec<String>,
-    /// The budgets of the hosted tier.
+    /// Budgets of the hosted tier as a whole.
     pub(crate) hosted: Vec<Budget>,
-    /// All prices that there are.
+    /// All prices that were ever stored.
     pub(crate) prices: Vec<PriceVersion>,
 }
 
-/// What is to be written; nothing where the change changes nothing.
+/// SQL statements to run for a change; none if the change has no effect.
 #[derive(Debug)]
-pub(crate) struct Edit {
-    pub(crate) statements: Vec<Statement>,
-    /// Its version is the caller's to fill in.
-    pub(crate) changed: Changed,
+pub(crate) struct DirectoryEdit {
+    pub(crate) statements: Vec<SqlStatement>,
+    /// Result of the change for the caller. Its version is not filled in yet.
+    pub(crate) changed: DirectoryChangeResult,
 }
 
-impl Change {
-    pub(crate) fn concern(&self) -> Concern<'_> {
-        let none = Concern::default();
+impl DirectoryChange {
+    pub(crate) fn subject(&self) -> ChangeSubject<'_> {
+        let none = ChangeSubject::default();
         match self {
             Self::AddGroup { name, .. }
             | Self::PatchGroup { name, .. }
-            | Self::RemoveGroup { name } => Concern { group: Some(name), ..none },
+            | Self::RemoveGroup { name } => ChangeSubject { group: Some(name), ..none },
             Self::AddTenant { name, group, .. } => {
-                Concern { group: Some(group), tenant: Some(name), ..none }
+                ChangeSubject { group: Some(group), tenant: Some(name), ..none }
             }
             Self::PatchTenant { name, patch } => {
-                Concern { group: patch.group.as_deref(), tenant: Some(name), ..none }
+                ChangeSubject { group: patch.group.as_deref(), tenant: Some(name), ..none }
             }
-            Self::RemoveTenant { name } => Concern { tenant: Some(name), ..none },
-            Self::CreateKey { tenant, .. } => Concern { tenant: Some(tenant), ..none },
+            Self::RemoveTenant { name } => ChangeSubject { tenant: Some(name), ..none },
+            Self::CreateKey { tenant, .. } => ChangeSubject { tenant: Some(tenant), ..none },
             Self::PatchKey { id, .. } | Self::RotateKey { id } | Self::RevokeKey { id } => {
-                Concern { key: Some(id), ..none }
+                ChangeSubject { key: Some(id), ..none }
             }
-            Self::SetHosted { .. } => Concern { hosted: true, ..none },
-            Self::KeepPrices { .. } => Concern { prices: true, ..none },
+            Self::SetHosted { .. } => ChangeSubject { hosted: true, ..none },
+            Self::KeepPrices { .. } => ChangeSubject { prices: true, ..none },
             Self::Note { .. } => none,
         }
     }
 
-    /// Decides what to write.
-    pub(crate) fn edit(&self, actor: &str, at: UnixMicros, found: Found) -> Result<Edit> {
-        let scribe = Scribe { actor, at };
+    /// Computes the statements of the change, including its audit entry.
+    pub(crate) fn edit(
+        &self,
+        actor: &str,
+        at: UnixMicros,
+        found: ChangeLookup,
+    ) -> Result<DirectoryEdit> {
+        let scribe = AuditWriter { actor, at };
         match self.clone() {
             Self::AddGroup { name, weight, budgets } => {
                 let group = Group { name, weight, budgets, created_at: at };
@@ -92,7 +100,7 @@ impl Change {
             Self::PatchTenant { name, patch } => patch_tenant(scribe, found, &name, patch),
             Self::RemoveTenant { name } => remove_tenant(scribe, found, &name),
             Self::CreateKey { tenant, name, weight, limits, models, rights, expires_at } => {
-                exists(found.tenant, "tenant", &tenant)?;
+                check_exists(found.tenant, "tenant", &tenant)?;
                 let secret = secret()?;
                 let key = Key {
                     id: key_id()?,
@@ -113,37 +121,42 @@ impl Change {
             Self::PatchKey { id, patch } => patch_key(scribe, found, &id, patch),
             Self::RotateKey { id } => rotate_key(scribe, found, &id),
             Self::RevokeKey { id } => {
-                let before = exists(found.key, "key", &id)?;
+                let before = check_exists(found.key, "key", &id)?;
                 let revoked_at = before.revoked_at.or(Some(at));
                 let after = Key { revoked_at, ..before.clone() };
                 Ok(scribe.key("key.revoke", Some(before), after, None))
             }
             Self::Note { action, subject, after } => {
                 let statements = vec![scribe.audit(action, &subject, None, Some(after))];
-                Ok(Edit { statements, changed: nothing() })
+                Ok(DirectoryEdit { statements, changed: unchanged() })
             }
         }
     }
 }
 
-fn exists<T>(found: Option<T>, what: &'static str, name: &str) -> Result<T> {
+fn check_exists<T>(found: Option<T>, what: &'static str, name: &str) -> Result<T> {
     found.ok_or_else(|| StoreError::NotFound { what, name: name.to_owned() })
 }
 
-fn is_new<T>(found: Option<&T>, what: &'static str, name: &str) -> Result<()> {
+fn check_new<T>(found: Option<&T>, what: &'static str, name: &str) -> Result<()> {
     match found {
         Some(_) => Err(StoreError::Exists { what, name: name.to_owned() }),
         None => Ok(()),
     }
 }
 
-fn add_group(scribe: Scribe<'_>, found: Found, group: Group) -> Result<Edit> {
-    is_new(found.group.as_ref(), "group", &group.name)?;
+fn add_group(scribe: AuditWriter<'_>, found: ChangeLookup, group: Group) -> Result<DirectoryEdit> {
+    check_new(found.group.as_ref(), "group", &group.name)?;
     Ok(scribe.group("group.add", None, group))
 }
 
-fn patch_group(scribe: Scribe<'_>, found: Found, name: &str, patch: GroupPatch) -> Result<Edit> {
-    let before = exists(found.group, "group", name)?;
+fn patch_group(
+    scribe: AuditWriter<'_>,
+    found: ChangeLookup,
+    name: &str,
+    patch: GroupPatch,
+) -> Result<DirectoryEdit> {
+    let before = check_exists(found.group, "group", name)?;
     let mut after = before.clone();
     after.weight = patch.weight.unwrap_or(after.weight);
     after.budgets = patch.budgets.unwrap_or(after.budgets);
@@ -156,15 +169,22 @@ struct HostedTier {
     budgets: Vec<Budget>,
 }
 
-fn set_hosted(scribe: Scribe<'_>, found: Found, mut budgets: Vec<Budget>) -> Edit {
-    in_order(&mut budgets);
+fn set_hosted(
+    scribe: AuditWriter<'_>,
+    found: ChangeLookup,
+    mut budgets: Vec<Budget>,
+) -> DirectoryEdit {
+    sort_budgets(&mut budgets);
     let (before, after) = (HostedTier { budgets: found.hosted }, HostedTier { budgets });
     let put = |tier: &HostedTier| sql::put_hosted(&tier.budgets);
     let statements = scribe.put("hosted.set", "hosted", Some(&before), &after, put);
-    Edit { statements, changed: Changed { hosted: Some(after.budgets), ..nothing() } }
+    DirectoryEdit {
+        statements,
+        changed: DirectoryChangeResult { hosted: Some(after.budgets), ..unchanged() },
+    }
 }
 
-/// A price as the audit trail shows it: amounts as decimals in its currency.
+/// Formats a price for the audit trail, with amounts as decimals in the price's currency.
 fn price_json(price: &Price) -> Json {
     let rates = &price.rates;
     serde_json::json!({
@@ -176,12 +196,16 @@ fn price_json(price: &Price) -> Json {
         "cached_input_per_million_tokens": rates.cached_input.to_string(),
         "output_per_million_tokens": rates.output.to_string(),
         "per_request": rates.request.to_string(),
-        "from": price.from.map(fairgate_money::Day::name),
+        "from": price.from.map(fairgate_money::UtcDay::name),
     })
 }
 
-/// One statement and one audit entry for each price that is not there yet.
-fn keep_prices(scribe: Scribe<'_>, found: Found, prices: &[Price]) -> Result<Edit> {
+/// Builds one statement and one audit entry for each price that is not stored yet.
+fn keep_prices(
+    scribe: AuditWriter<'_>,
+    found: ChangeLookup,
+    prices: &[Price],
+) -> Result<DirectoryEdit> {
     let known = found.prices;
     let currency = known.first().map(|known| &known.price).or(prices.first());
     let mut statements = Vec::new();
@@ -198,7 +222,7 @@ fn keep_prices(scribe: Scribe<'_>, found: Found, prices: &[Price]) -> Result<Edi
         if is_known || prices[..place].iter().any(|earlier| earlier.id == price.id) {
             continue;
         }
-        // What it takes the place of: the last one for the same.
+        // The replaced price is the last one for the same model and upstream.
         let is_same = |known: &&PriceVersion| {
             (&known.price.model, &known.price.upstream) == (&price.model, &price.upstream)
         };
@@ -206,30 +230,39 @@ fn keep_prices(scribe: Scribe<'_>, found: Found, prices: &[Price]) -> Result<Edi
         statements.push(sql::put_price(price, scribe.at));
         statements.push(scribe.audit("price.add", &price.model, before, Some(price_json(price))));
     }
-    Ok(Edit { statements, changed: nothing() })
+    Ok(DirectoryEdit { statements, changed: unchanged() })
 }
 
-fn remove_group(scribe: Scribe<'_>, found: Found, name: &str) -> Result<Edit> {
-    let before = exists(found.group, "group", name)?;
+fn remove_group(scribe: AuditWriter<'_>, found: ChangeLookup, name: &str) -> Result<DirectoryEdit> {
+    let before = check_exists(found.group, "group", name)?;
     if found.tenants_of_group > 0 {
         let by = format!("it has {} tenants; move or remove them first", found.tenants_of_group);
         return Err(StoreError::InUse { what: "group", name: name.to_owned(), by });
     }
     let mut statements = sql::drop_group(name);
     statements.push(scribe.audit("group.remove", name, Some(json(&before)), None));
-    Ok(Edit { statements, changed: nothing() })
+    Ok(DirectoryEdit { statements, changed: unchanged() })
 }
 
-fn add_tenant(scribe: Scribe<'_>, found: Found, tenant: Tenant) -> Result<Edit> {
-    is_new(found.tenant.as_ref(), "tenant", &tenant.name)?;
-    exists(found.group, "group", &tenant.group)?;
+fn add_tenant(
+    scribe: AuditWriter<'_>,
+    found: ChangeLookup,
+    tenant: Tenant,
+) -> Result<DirectoryEdit> {
+    check_new(found.tenant.as_ref(), "tenant", &tenant.name)?;
+    check_exists(found.group, "group", &tenant.group)?;
     Ok(scribe.tenant("tenant.add", None, tenant))
 }
 
-fn patch_tenant(scribe: Scribe<'_>, found: Found, name: &str, patch: TenantPatch) -> Result<Edit> {
-    let before = exists(found.tenant, "tenant", name)?;
+fn patch_tenant(
+    scribe: AuditWriter<'_>,
+    found: ChangeLookup,
+    name: &str,
+    patch: TenantPatch,
+) -> Result<DirectoryEdit> {
+    let before = check_exists(found.tenant, "tenant", name)?;
     if let Some(group) = &patch.group {
-        exists(found.group, "group", group)?;
+        check_exists(found.group, "group", group)?;
     }
     let mut after = before.clone();
     after.group = patch.group.unwrap_or(after.group);
@@ -239,8 +272,12 @@ fn patch_tenant(scribe: Scribe<'_>, found: Found, name: &str, patch: TenantPatch
     Ok(scribe.tenant("tenant.patch", Some(before), after))
 }
 
-fn remove_tenant(scribe: Scribe<'_>, found: Found, name: &str) -> Result<Edit> {
-    let mut before = json(&exists(found.tenant, "tenant", name)?);
+fn remove_tenant(
+    scribe: AuditWriter<'_>,
+    found: ChangeLookup,
+    name: &str,
+) -> Result<DirectoryEdit> {
+    let mut before = json(&check_exists(found.tenant, "tenant", name)?);
     if let Some(project) = found.projects_of_tenant.first() {
         let count = found.projects_of_tenant.len();
         let by = format!(
@@ -248,15 +285,20 @@ fn remove_tenant(scribe: Scribe<'_>, found: Found, name: &str) -> Result<Edit> {
         );
         return Err(StoreError::InUse { what: "tenant", name: name.to_owned(), by });
     }
-    // Its keys go with it: the trail says which they were.
+    // The tenant's keys are removed too; the audit entry lists them.
     before["keys"] = Json::from(found.keys_of_tenant.as_slice());
     let mut statements = sql::drop_tenant(name, &found.keys_of_tenant);
     statements.push(scribe.audit("tenant.remove", name, Some(before), None));
-    Ok(Edit { statements, changed: nothing() })
+    Ok(DirectoryEdit { statements, changed: unchanged() })
 }
 
-fn patch_key(scribe: Scribe<'_>, found: Found, id: &str, patch: KeyPatch) -> Result<Edit> {
-    let before = exists(found.key, "key", id)?;
+fn patch_key(
+    scribe: AuditWriter<'_>,
+    found: ChangeLookup,
+    id: &str,
+    patch: KeyPatch,
+) -> Result<DirectoryEdit> {
+    let before = check_exists(found.key, "key", id)?;
     let mut after = before.clone();
     after.name = patch.name.unwrap_or(after.name);
     after.weight = patch.weight.unwrap_or(after.weight);
@@ -271,12 +313,14 @@ fn patch_key(scribe: Scribe<'_>, found: Found, id: &str, patch: KeyPatch) -> Res
     if let Some(taints) = patch.taints {
         rights.taints = taints;
     }
+    rights.deadline_ms = patch.deadline_ms.unwrap_or(rights.deadline_ms);
+    rights.deadline_min_ms = patch.deadline_min_ms.unwrap_or(rights.deadline_min_ms);
     after.expires_at = patch.expires_at.unwrap_or(after.expires_at);
     Ok(scribe.key("key.patch", Some(before), after, None))
 }
 
-fn rotate_key(scribe: Scribe<'_>, found: Found, id: &str) -> Result<Edit> {
-    let before = exists(found.key, "key", id)?;
+fn rotate_key(scribe: AuditWriter<'_>, found: ChangeLookup, id: &str) -> Result<DirectoryEdit> {
+    let before = check_exists(found.key, "key", id)?;
     if before.revoked_at.is_some() {
         let problem = format!("key {id:?} is revoked, and stays so; create a new key");
         return Err(StoreError::Invalid { field: "id", problem });
@@ -286,35 +330,42 @@ fn rotate_key(scribe: Scribe<'_>, found: Found, id: &str) -> Result<Edit> {
     Ok(scribe.key("key.rotate", Some(before), after, Some(secret)))
 }
 
-/// Who changes, and when: turns what was and what is to be into statements and the audit entry.
+/// Actor and time of a change. Turns the states of an object before and after the change into statements and an audit
+/// entry.
 #[derive(Clone, Copy)]
-struct Scribe<'a> {
+struct AuditWriter<'a> {
     actor: &'a str,
     at: UnixMicros,
 }
 
-impl Scribe<'_> {
+impl AuditWriter<'_> {
     fn audit(
         self,
         action: &str,
         subject: &str,
         before: Option<Json>,
         after: Option<Json>,
-    ) -> Statement {
+    ) -> SqlStatement {
         let text = |json: Json| json.to_string();
         sql::put_audit(self.actor, self.at, action, subject, before.map(text), after.map(text))
     }
 
-    fn group(self, action: &str, before: Option<Group>, mut after: Group) -> Edit {
-        in_order(&mut after.budgets);
+    fn group(self, action: &str, before: Option<Group>, mut after: Group) -> DirectoryEdit {
+        sort_budgets(&mut after.budgets);
         let statements = self.put(action, &after.name, before.as_ref(), &after, sql::put_group);
-        Edit { statements, changed: Changed { group: Some(after), ..nothing() } }
+        DirectoryEdit {
+            statements,
+            changed: DirectoryChangeResult { group: Some(after), ..unchanged() },
+        }
     }
 
-    fn tenant(self, action: &str, before: Option<Tenant>, mut after: Tenant) -> Edit {
-        in_order(&mut after.limits.budgets);
+    fn tenant(self, action: &str, before: Option<Tenant>, mut after: Tenant) -> DirectoryEdit {
+        sort_budgets(&mut after.limits.budgets);
         let statements = self.put(action, &after.name, before.as_ref(), &after, sql::put_tenant);
-        Edit { statements, changed: Changed { tenant: Some(after), ..nothing() } }
+        DirectoryEdit {
+            statements,
+            changed: DirectoryChangeResult { tenant: Some(after), ..unchanged() },
+        }
     }
 
     fn key(
@@ -322,22 +373,25 @@ impl Scribe<'_> {
         action: &str,
         before: Option<Key>,
         mut after: Key,
-        secret: Option<Secret>,
-    ) -> Edit {
-        in_order(&mut after.limits.budgets);
+        secret: Option<KeySecret>,
+    ) -> DirectoryEdit {
+        sort_budgets(&mut after.limits.budgets);
         let statements = self.put(action, &after.id, before.as_ref(), &after, sql::put_key);
-        Edit { statements, changed: Changed { key: Some(after), secret, ..nothing() } }
+        DirectoryEdit {
+            statements,
+            changed: DirectoryChangeResult { key: Some(after), secret, ..unchanged() },
+        }
     }
 
-    /// What is as it was needs no statement and no entry.
+    /// Builds the statements of a change and its audit entry. Builds nothing if the states before and after are equal.
     fn put<T: PartialEq + serde::Serialize>(
         self,
         action: &str,
         subject: &str,
         before: Option<&T>,
         after: &T,
-        put: fn(&T) -> Vec<Statement>,
-    ) -> Vec<Statement> {
+        put: fn(&T) -> Vec<SqlStatement>,
+    ) -> Vec<SqlStatement> {
         if before == Some(after) {
             return Vec::new();
         }
@@ -347,15 +401,22 @@ impl Scribe<'_> {
     }
 }
 
-fn in_order(budgets: &mut [Budget]) {
+fn sort_budgets(budgets: &mut [Budget]) {
     budgets.sort_by_key(Budget::kind);
 }
 
-fn nothing() -> Changed {
-    Changed { version: 0, group: None, tenant: None, key: None, hosted: None, secret: None }
+fn unchanged() -> DirectoryChangeResult {
+    DirectoryChangeResult {
+        version: 0,
+        group: None,
+        tenant: None,
+        key: None,
+        hosted: None,
+        secret: None,
+    }
 }
 
-/// Groups, tenants and keys are plain data: they always have a JSON form, without a key's hash.
+/// Converts a group, tenant or key to JSON, without a key's hash. Cannot fail, because the value is plain data.
 fn json(value: &impl serde::Serialize) -> Json {
     serde_json::to_value(value).unwrap_or(Json::Null)
 }
@@ -364,11 +425,11 @@ fn no_randomness(problem: getrandom::Error) -> StoreError {
     StoreError::Database(format!("the system gives no random bytes for a key: {problem}"))
 }
 
-fn secret() -> Result<Secret> {
-    Secret::generate().map_err(no_randomness)
+fn secret() -> Result<KeySecret> {
+    KeySecret::generate().map_err(no_randomness)
 }
 
-/// `key-` and 16 lower-case letters and digits, all equally likely.
+/// Generates the id of a key: `key-` and 16 lower-case letters and digits, all equally likely.
 fn key_id() -> Result<String> {
     const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
     const LENGTH: usize = "key-".len() + 16;
@@ -376,7 +437,7 @@ fn key_id() -> Result<String> {
     while id.len() < LENGTH {
         let mut random = [0_u8; 32];
         getrandom::fill(&mut random).map_err(no_randomness)?;
-        // Bytes from 252 on would make the first letters likelier than the others.
+        // Bytes from 252 on are dropped, because they would make the first letters of the alphabet likelier.
         let letters = random.iter().filter(|byte| **byte < 252);
         let letters = letters.map(|byte| char::from(ALPHABET[usize::from(byte % 36)]));
         id.extend(letters.take(LENGTH - id.len()));

@@ -1,73 +1,80 @@
-//! Whether a call under a task's key may be made: its claim must be in force, and the budgets of its project and of the fleet
-//! must have room for it. Decided here, once, for both databases.
+//! Admission of requests with a task key. The claim of the key must be in force, and the budgets of the claim's project
+//! and of the fleet must have room. The same code decides this for both databases.
 //!
-//! A claim sets tokens aside when it is made, and its calls draw from them. So a task that is held counts with
-//! `max(reserved − used, what its calls in flight hold)`, and a call is refused only where it makes that number grow by more
-//! than there is room for. Calls in flight of claims that are over count with what they hold.
+//! A claim reserves tokens when an agent gets the task, and the requests of the claim draw from these tokens. So a held
+//! task counts with `max(reserved − used, tokens reserved for its requests in flight)`. A request is refused only if it
+//! makes this number grow by more than the budgets have room for. Requests in flight whose claims are over count with
+//! their own reserved tokens.
 
 use std::collections::{BTreeMap, HashMap};
 
 use fairgate_money::UnixMicros;
 
 use crate::error::StoreError;
-use crate::fleet::{Sums, TaskClaim, Window};
-use crate::ledger::{Attempt, Outcome};
-use crate::rows::{Columns, Guess};
+use crate::fleet::TaskClaim;
+use crate::ledger::{AttemptOutcome, AttemptRow};
+use crate::rolling_window::{UsageWindow, WindowSums};
+use crate::rows::{GuessedRow, RowColumns};
 use crate::sums::signed;
 
-/// What a call under a task's key needs to know of the configuration.
+/// Fleet settings on which the admission of a request with a task key depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FleetTerms {
-    /// The window that usage counts in.
-    pub window: Window,
-    /// What all projects together may use in it, in tokens.
+    /// The rolling window over which usage is counted.
+    pub window: UsageWindow,
+    /// Tokens that all projects together may use in the window; `None` sets no limit.
     pub budget: Option<u64>,
 }
 
 impl Default for FleetTerms {
-    /// A day, without a budget.
+    /// Returns a window of one day without a budget.
     fn default() -> Self {
-        Self { window: Window::new(std::time::Duration::from_secs(24 * 60 * 60)), budget: None }
+        Self {
+            window: UsageWindow::new(std::time::Duration::from_secs(24 * 60 * 60)),
+            budget: None,
+        }
     }
 }
 
-/// A claim that is not in force: its task was given to somebody else, has ended, or its lease ran out.
+/// Claim that is not in force, because the task was given to another agent or has ended, or because the lease ran out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseLost {
-    /// The task.
+    /// Id of the task.
     pub task: String,
-    /// What became of it.
+    /// Description, for people, of what happened to the task.
     pub why: String,
-    /// Whether that is for good. A lease that ran out may still be renewed until the fleet has ended it, which takes a moment,
-    /// or longer where the database was away.
+    /// True if the claim is over for good. False if only the lease ran out: a lease may still be renewed until the next
+    /// round of the fleet ends the claim, which may take long if the database was away.
     pub is_over: bool,
 }
 
-/// A budget of the fleet's that has no room for a call. Amounts are tokens as a provider counts them.
+/// Budget of a project or of the fleet that has no room for a request. Amounts are tokens as a provider counts them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetExhausted {
-    /// The project whose budget it is; none where it is that of the fleet as a whole.
+    /// Id of the project that owns the budget; `None` for the budget of the fleet as a whole.
     pub project: Option<String>,
-    /// How much it has.
+    /// Tokens that the budget allows in the window.
     pub limit: u64,
-    /// How much of it was used in the window.
+    /// Tokens that the project or fleet used in the window.
     pub used: u64,
-    /// How much is set aside for tasks and held by calls in flight.
+    /// Tokens that are reserved for held tasks and for requests in flight.
     pub reserved: u64,
-    /// How much the call would take beyond what is set aside for its task.
+    /// Tokens that the request needs beyond those that are reserved for its task.
     pub wanted: u64,
-    /// When use that fades makes room, where it will: not before this, if nothing else is given back.
+    /// Earliest time at which usage that leaves the window may make room for the request, if no reservation ends
+    /// before; `None` if there would be no room even without any usage.
     pub room_at: Option<UnixMicros>,
 }
 
-/// The states of tasks that somebody holds.
+/// SQL list of the states in which an agent holds a task.
 macro_rules! held_states {
     () => {
         "('ASSIGNED', 'IN_PROGRESS')"
     };
 }
 
-/// How a task stands, in the order of [`Books::put_task`].
+/// Selects the state and the tokens of a task, with columns in the order in which [`FleetBalances::put_task`] reads
+/// them.
 macro_rules! task_standing {
     () => {
         "SELECT t.id, t.project, t.epoch, t.state, t.lease_until, t.agent, t.reserved, t.used, \
@@ -76,7 +83,7 @@ macro_rules! task_standing {
     };
 }
 
-/// What is set aside for the tasks that are held, where a condition on `t` holds.
+/// SQL expression for the tokens that are reserved for those held tasks `t` that match a condition.
 macro_rules! held_by_tasks {
     ($condition:literal) => {
         concat!(
@@ -92,7 +99,7 @@ macro_rules! held_by_tasks {
     };
 }
 
-/// What calls in flight hold whose claims are over, where a condition on `r` holds.
+/// SQL expression for the tokens of those reservations `r` that match a condition and whose claims are over.
 macro_rules! held_adrift {
     ($condition:literal) => {
         concat!(
@@ -106,7 +113,7 @@ macro_rules! held_adrift {
     };
 }
 
-/// How a project stands, in the order of [`Books::put_project`].
+/// Selects the balance of a project, with columns in the order in which [`FleetBalances::put_project`] reads them.
 macro_rules! project_standing {
     () => {
         concat!(
@@ -123,7 +130,8 @@ pub(crate) use {held_adrift, held_by_tasks, held_states, project_standing, task_
 
 pub(crate) const TASK: &str = concat!(task_standing!(), "$1");
 pub(crate) const PROJECT: &str = concat!(project_standing!(), "$1");
-/// How the fleet as a whole stands, in the order of [`Books::put_fleet`].
+/// Selects the balance of the fleet as a whole, with columns in the order in which [`FleetBalances::put_fleet`] reads
+/// them.
 pub(crate) const FLEET: &str = concat!(
     "SELECT COALESCE(MIN(window_bucket), 0), COALESCE(MAX(window_bucket), 0), \
      CAST(COALESCE(SUM(window_tokens), 0) AS BIGINT), CAST(COALESCE(SUM(window_oldest), 0) AS BIGINT), \
@@ -134,16 +142,17 @@ pub(crate) const FLEET: &str = concat!(
     " AS BIGINT) FROM fleet_projects"
 );
 
-/// The numbers that calls are decided on, which nobody else changes in the meantime.
+/// Balances of tasks, projects and the fleet, from which the admission of requests is decided. No other transaction
+/// changes these balances during this one.
 #[derive(Debug, Default)]
-pub(crate) struct Books {
-    tasks: HashMap<String, Task>,
-    projects: HashMap<String, Account>,
-    fleet: Option<Account>,
+pub(crate) struct FleetBalances {
+    tasks: HashMap<String, TaskBalance>,
+    projects: HashMap<String, WindowBalance>,
+    fleet: Option<WindowBalance>,
 }
 
 #[derive(Debug)]
-struct Task {
+struct TaskBalance {
     project: String,
     epoch: u64,
     state: String,
@@ -151,22 +160,22 @@ struct Task {
     agent: Option<String>,
     reserved: i64,
     used: i64,
-    /// What the calls in flight of its claim hold.
+    /// Tokens that are reserved for the requests in flight of the task's latest claim.
     held: i64,
 }
 
-/// A project, or the fleet as a whole.
+/// Balance of a project, or of the fleet as a whole.
 #[derive(Debug)]
-struct Account {
-    sums: Sums,
+struct WindowBalance {
+    sums: WindowSums,
     budget: Option<u64>,
-    /// What is set aside for tasks and held by calls in flight.
+    /// Tokens that are reserved for held tasks and for requests in flight.
     reserved: i64,
 }
 
-impl Books {
-    pub(crate) fn put_task(&mut self, row: &dyn Columns) -> Result<(), StoreError> {
-        let task = Task {
+impl FleetBalances {
+    pub(crate) fn put_task(&mut self, row: &dyn RowColumns) -> Result<(), StoreError> {
+        let task = TaskBalance {
             project: row.text(1)?,
             epoch: row.count(2)?,
             state: row.text(3)?,
@@ -180,9 +189,9 @@ impl Books {
         Ok(())
     }
 
-    pub(crate) fn put_project(&mut self, row: &dyn Columns) -> Result<(), StoreError> {
-        let account = Account {
-            sums: Sums::read(row, 1)?,
+    pub(crate) fn put_project(&mut self, row: &dyn RowColumns) -> Result<(), StoreError> {
+        let account = WindowBalance {
+            sums: WindowSums::read(row, 1)?,
             budget: row.count_or_null(5)?,
             reserved: row.int(6)?,
         };
@@ -192,28 +201,32 @@ impl Books {
 
     pub(crate) fn put_fleet(
         &mut self,
-        row: &dyn Columns,
+        row: &dyn RowColumns,
         terms: FleetTerms,
     ) -> Result<(), StoreError> {
         let (first, last) = (row.int(0)?, row.int(1)?);
-        // Where projects stand at different buckets, the sums of some are old.
+        // If projects are at different buckets, some of the sums are outdated.
         let bucket = if first == last { first } else { i64::MIN };
-        self.fleet = Some(Account {
-            sums: Sums { bucket, ..Sums::read(row, 1)? },
+        self.fleet = Some(WindowBalance {
+            sums: WindowSums { bucket, ..WindowSums::read(row, 1)? },
             budget: terms.budget,
             reserved: row.int(5)?,
         });
         Ok(())
     }
 
-    /// Whether all sums are those of the bucket that `at` lies in.
-    pub(crate) fn are_current(&self, window: Window, at: UnixMicros) -> bool {
+    /// Returns true if the sums of all loaded projects and of the fleet belong to the bucket that contains `at`.
+    pub(crate) fn is_current(&self, window: UsageWindow, at: UnixMicros) -> bool {
         let bucket = window.bucket(at);
         self.projects.values().chain(&self.fleet).all(|account| account.sums.bucket == bucket)
     }
 
-    /// Whether a claim is in force.
-    pub(crate) fn in_force(&self, claim: &TaskClaim, at: UnixMicros) -> Result<(), LeaseLost> {
+    /// Checks that a claim is in force at a moment: its task is held under its epoch, and the lease has not run out.
+    pub(crate) fn check_in_force(
+        &self,
+        claim: &TaskClaim,
+        at: UnixMicros,
+    ) -> Result<(), LeaseLost> {
         let not_in_force =
             |why: String, is_over| Err(LeaseLost { task: claim.task.clone(), why, is_over });
         let lost = |why: String| not_in_force(why, true);
@@ -236,8 +249,8 @@ impl Books {
         }
     }
 
-    /// Whether the budgets have room for a call that may use so many tokens.
-    pub(crate) fn room(
+    /// Checks that the budgets of the project and of the fleet have room for a request that may use `tokens`.
+    pub(crate) fn check_room(
         &self,
         claim: &TaskClaim,
         tokens: u64,
@@ -253,26 +266,26 @@ impl Books {
         for (project, account) in
             project.into_iter().chain(self.fleet.as_ref().map(|it| (None, it)))
         {
-            account.room(project, wanted, terms.window, at)?;
+            account.check_room(project, wanted, terms.window, at)?;
         }
         Ok(())
     }
 
-    /// By how much what is set aside grows where a claim's calls hold so much more.
+    /// Returns the number by which the reserved tokens grow if the requests of a claim reserve `more` tokens.
     fn growth(&self, claim: &TaskClaim, more: i64) -> i64 {
         match self.tasks.get(&claim.task) {
             Some(task) if task.epoch == claim.epoch && task.is_held() => {
                 let set_aside = |held: i64| held.max(task.reserved.saturating_sub(task.used));
                 set_aside(task.held.saturating_add(more)) - set_aside(task.held)
             }
-            // A claim that is over has nothing set aside.
+            // A claim that is over has nothing reserved.
             Some(_) => more,
-            // Nobody asked about this task: what it holds is left as it is, which refuses too much at worst.
+            // The task was not loaded. Its held tokens are left unchanged, which at worst refuses too much.
             None => 0,
         }
     }
 
-    /// Notes that a claim's calls hold so much more, or less.
+    /// Adds `more` tokens to those that are reserved for the requests of a claim. A negative number releases tokens.
     pub(crate) fn hold(&mut self, claim: &TaskClaim, more: i64) {
         let growth = self.growth(claim, more);
         for account in self.projects.get_mut(&claim.project).into_iter().chain(&mut self.fleet) {
@@ -286,18 +299,18 @@ impl Books {
     }
 }
 
-impl Task {
+impl TaskBalance {
     fn is_held(&self) -> bool {
         matches!(&*self.state, "ASSIGNED" | "IN_PROGRESS")
     }
 }
 
-impl Account {
-    fn room(
+impl WindowBalance {
+    fn check_room(
         &self,
         project: Option<&String>,
         wanted: u64,
-        window: Window,
+        window: UsageWindow,
         at: UnixMicros,
     ) -> Result<(), FleetExhausted> {
         let Some(limit) = self.budget else { return Ok(()) };
@@ -313,19 +326,19 @@ impl Account {
     }
 }
 
-/// What a batch of rows used, by claim, so that each is written once.
+/// Usage of a batch of ledger rows, summed up by claim, so that the database is updated once for each claim.
 #[derive(Debug, Default)]
-pub(crate) struct Charges(BTreeMap<TaskClaim, Use>);
+pub(crate) struct ClaimCharges(BTreeMap<TaskClaim, ClaimUsage>);
 
-/// Tokens as a provider counts them, and calls.
+/// Tokens as a provider counts them, and number of requests, that were used under a claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Use {
+pub(crate) struct ClaimUsage {
     pub(crate) tokens: i64,
     pub(crate) calls: i64,
 }
 
-impl Charges {
-    pub(crate) fn add(&mut self, charge: Option<(&TaskClaim, Use)>) {
+impl ClaimCharges {
+    pub(crate) fn add(&mut self, charge: Option<(&TaskClaim, ClaimUsage)>) {
         if let Some((claim, more)) = charge {
             let sum = self.0.entry(claim.clone()).or_default();
             sum.tokens += more.tokens;
@@ -333,16 +346,20 @@ impl Charges {
         }
     }
 
-    /// A guess is taken back.
-    pub(crate) fn take_back(&mut self, guess: &Guess) {
+    /// Subtracts the usage of a guessed row that is replaced by the real one.
+    pub(crate) fn subtract_guess(&mut self, guess: &GuessedRow) {
         let used = guess.claim.as_ref().map(|claim| (claim, guess.uses.used.tokens));
-        let negative = |(claim, tokens): (_, i64)| (claim, Use { tokens: -tokens, calls: -1 });
+        let negative =
+            |(claim, tokens): (_, i64)| (claim, ClaimUsage { tokens: -tokens, calls: -1 });
         self.add(used.map(negative));
     }
 
-    /// Those that change anything, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&TaskClaim, Use)> {
-        self.0.iter().map(|(claim, sum)| (claim, *sum)).filter(|(_, sum)| *sum != Use::default())
+    /// Iterates over the claims whose usage is not zero, in the order of the claims.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&TaskClaim, ClaimUsage)> {
+        self.0
+            .iter()
+            .map(|(claim, sum)| (claim, *sum))
+            .filter(|(_, sum)| *sum != ClaimUsage::default())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -354,12 +371,12 @@ impl Charges {
     }
 }
 
-impl Attempt {
-    /// What it adds to its task and project. A call that was refused used nothing, and is none; one that was tried twice is
-    /// one.
-    pub(crate) fn charge(&self) -> Option<(&TaskClaim, Use)> {
-        let calls = i64::from(self.last && self.outcome != Outcome::Refused);
-        let used = Use { tokens: signed(self.provider_tokens), calls };
-        self.claim.as_ref().filter(|_| used != Use::default()).map(|claim| (claim, used))
+impl AttemptRow {
+    /// Returns the usage that this row adds to its task and project. A refused request uses nothing and is not counted.
+    /// A request with several attempts is counted once.
+    pub(crate) fn charge(&self) -> Option<(&TaskClaim, ClaimUsage)> {
+        let calls = i64::from(self.last && self.outcome != AttemptOutcome::Refused);
+        let used = ClaimUsage { tokens: signed(self.provider_tokens), calls };
+        self.claim.as_ref().filter(|_| used != ClaimUsage::default()).map(|claim| (claim, used))
     }
 }

@@ -1,4 +1,4 @@
-//! Who there is: groups, tenants, keys, and what each may use.
+//! The directory: groups, tenants and keys, with their limits.
 
 use fairgate_money::{Price, UnixMicros};
 use serde::{Deserialize, Serialize};
@@ -6,80 +6,82 @@ use serde::{Deserialize, Serialize};
 use crate::budget::{Budget, HostedUse};
 use crate::secret::KeyHash;
 
-/// Everything that the gateway must know to tell who asks. Small enough to be held in memory as a whole.
+/// All data that the gateway needs to authenticate clients. A directory is small enough to be held in memory as a
+/// whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
-    /// Rises with every change.
+    /// Version number of the directory, which increases with every change.
     pub version: i64,
-    /// Sorted by name.
+    /// Groups, sorted by name.
     pub groups: Vec<Group>,
-    /// Sorted by name.
+    /// Tenants, sorted by name.
     pub tenants: Vec<Tenant>,
-    /// Sorted by id; revoked and expired ones included.
+    /// Keys, sorted by id. Revoked and expired keys are included.
     pub keys: Vec<Key>,
-    /// The budgets of the hosted tier as a whole, over all groups.
+    /// Budgets of the hosted tier as a whole, over all groups.
     pub hosted: Vec<Budget>,
 }
 
-/// A group of tenants, which share what the group gets.
+/// A set of tenants with a weight and budgets of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
-    /// Its name: 1 to 128 bytes, no control characters.
+    /// Name of the group: 1 to 128 bytes, no control characters.
     pub name: String,
-    /// Its share among groups; 1 or more.
+    /// Weight of the group relative to the other groups; 1 or more.
     pub weight: u64,
-    /// What all its tenants together may use; at most one for each period, unit and tier.
+    /// Budgets of all tenants of the group together; at most one for each period, unit and tier.
     #[serde(default)]
     pub budgets: Vec<Budget>,
-    /// When it was made.
+    /// Time at which the group was created.
     pub created_at: UnixMicros,
 }
 
-/// A tenant: what shares are given to. Names are unique across groups.
+/// A team, customer or program with a weight, limits and budgets. The names of tenants are unique across groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tenant {
-    /// Its name: 1 to 128 bytes, no control characters.
+    /// Name of the tenant: 1 to 128 bytes, no control characters.
     pub name: String,
-    /// The group it belongs to.
+    /// Name of the tenant's group.
     pub group: String,
-    /// Its share within its group; 1 or more.
+    /// Weight of the tenant relative to the other tenants of its group; 1 or more.
     pub weight: u64,
-    /// A disabled tenant's keys are refused.
+    /// True if all keys of the tenant are refused.
     pub disabled: bool,
-    /// What all its keys together may use.
-    pub limits: Limits,
-    /// When it was made.
+    /// Limits on all keys of the tenant together.
+    pub limits: DirectoryLimits,
+    /// Time at which the tenant was created.
     pub created_at: UnixMicros,
 }
 
-/// A key of a tenant. The secret itself is nowhere.
+/// A key of a tenant. The secret itself is stored nowhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
-    /// `key-` and 16 lower-case letters and digits. Names the flow in journals; it is no secret.
+    /// Id of the key: `key-` and 16 lower-case letters and digits. The id names the key's flow in journals and is not a
+    /// secret.
     pub id: String,
-    /// Its tenant.
+    /// Name of the key's tenant.
     pub tenant: String,
-    /// What its owner calls it; may be empty.
+    /// Label of the key, chosen by its owner; may be empty.
     pub name: String,
-    /// The first characters of the secret.
+    /// First characters of the secret, by which a person can tell keys apart.
     pub hint: String,
-    /// The hash of the secret.
+    /// Hash of the key's secret; not serialized.
     #[serde(skip, default = "no_hash")]
     pub hash: KeyHash,
-    /// Its share within its tenant; 1 or more.
+    /// Weight of the key relative to the other keys of its tenant; 1 or more.
     pub weight: u64,
-    /// What this key alone may use.
-    pub limits: Limits,
-    /// The models that it may ask for; all where absent.
+    /// Limits on this key alone.
+    pub limits: DirectoryLimits,
+    /// Models that the key may request; all models if absent.
     pub models: Option<Vec<String>>,
-    /// What it may choose for its requests.
+    /// Choices that the key may make for its requests, such as a class or a priority.
     #[serde(flatten)]
-    pub rights: Rights,
-    /// When it was made.
+    pub rights: KeyRights,
+    /// Time at which the key was created.
     pub created_at: UnixMicros,
-    /// From when on it is refused.
+    /// Time from which on the key is refused; a key with `None` never expires.
     pub expires_at: Option<UnixMicros>,
-    /// When it was revoked.
+    /// Time at which the key was revoked; `None` if the key is not revoked.
     pub revoked_at: Option<UnixMicros>,
 }
 
@@ -87,28 +89,38 @@ fn no_hash() -> KeyHash {
     KeyHash([0; 32])
 }
 
-/// The highest priority that a key can be allowed; what the gateway raises by itself is above it. Dynamo's range.
+/// The highest priority that a key can be allowed, as in Dynamo. Priorities above are reserved for the gateway itself.
 pub const PRIORITY_MAX: i64 = i32::MAX as i64;
-/// The lowest priority that a request may have. Every key may lower its requests this far.
+/// The lowest priority of a request. Every key may lower its requests this far.
 pub const PRIORITY_MIN: i64 = i32::MIN as i64;
 
-/// What a key may choose for its requests. A request that chooses anything else is refused.
+/// The longest deadline, in milliseconds: one day.
+pub const DEADLINE_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+
+/// Choices that a key may make for its requests. A request that chooses anything else is refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Rights {
-    /// The policy classes and families that it may name; the first is used where a request names none. Absent: all that the
-    /// policy has. Empty: the policy's default only.
+pub struct KeyRights {
+    /// Policy classes and families that the key may name. If a request names none, the first of the list is used. If
+    /// the list is absent, the key may name all that the policy has. If the list is empty, the key gets only the
+    /// policy's default.
     pub classes: Option<Vec<String>>,
-    /// The highest priority that it may ask for, 0 to [`PRIORITY_MAX`]. Lower ones are always allowed, down to
+    /// Highest priority that the key may request, 0 to [`PRIORITY_MAX`]. Lower priorities are always allowed, down to
     /// [`PRIORITY_MIN`].
     pub priority_max: i64,
-    /// Whether it may say which worker takes a request.
+    /// True if the key may choose the worker of a request.
     pub may_pin: bool,
-    /// The taints that it may require of a worker.
+    /// Taints that the key may require of a worker.
     pub taints: AllowedTaints,
+    /// Deadline of the key's requests that state no deadline, in milliseconds, 1 to [`DEADLINE_MS_MAX`]. If absent,
+    /// such requests get the deadline of their class.
+    pub deadline_ms: Option<u64>,
+    /// Shortest deadline that a request of the key may state in an `edf` queue, in milliseconds, 1 to
+    /// [`DEADLINE_MS_MAX`]. If absent, this is the deadline that the request would get if it stated none.
+    pub deadline_min_ms: Option<u64>,
 }
 
-/// The taints that a key may require of a worker: a list of names, or all. JSON has null for all.
+/// Taints that a key may require of a worker. `None`, which is null in JSON, allows all taints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AllowedTaints(pub Option<Vec<String>>);
@@ -119,201 +131,210 @@ impl Default for AllowedTaints {
     }
 }
 
-/// What a tenant or a key may use. What is absent is not limited.
+/// Limits of a tenant or a key. Absent values set no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Limits {
-    /// How many of its requests may fly at once, in each pool. Decided in the core.
+pub struct DirectoryLimits {
+    /// Largest number of requests in flight at once, in each pool. The core enforces this limit.
     pub in_flight: Option<u64>,
-    /// How many of its requests may wait at once.
+    /// Largest number of requests that are queued at once.
     pub queued_requests: Option<u64>,
-    /// How many bytes of request bodies it may have waiting at once.
+    /// Largest total size of the bodies of queued requests, in bytes.
     pub queued_bytes: Option<u64>,
-    /// Requests a minute.
+    /// Largest number of requests per minute.
     pub requests_per_minute: Option<u64>,
-    /// Tokens a minute, as charged.
+    /// Largest number of tokens per minute, weighted as the scheduler charges them.
     pub tokens_per_minute: Option<u64>,
-    /// Provider tokens or money for a calendar day or month (UTC); at most one for each period, unit and tier.
+    /// Budgets of provider tokens or money for a calendar day or month (UTC); at most one for each period, unit and
+    /// tier.
     pub budgets: Vec<Budget>,
-    /// Whether it may use hosted workers at all. A key may if its tenant may too.
+    /// Permission to use hosted workers. Requests go to hosted workers only if both the key and its tenant have it.
     pub hosted: HostedUse,
 }
 
-/// A change of the directory. Each is one transaction together with its audit entry.
+/// Change of the directory. The change and its audit entry are written in one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Adds a group.
+pub enum DirectoryChange {
+    /// Adds a group, whose name must be unused.
     AddGroup {
-        /// Its name.
+        /// Name of the new group: 1 to 128 bytes, no control characters.
         name: String,
-        /// Its weight.
+        /// Weight of the group relative to the other groups; 1 or more.
         weight: u64,
-        /// Its budgets.
+        /// Budgets of the group; may be empty.
         budgets: Vec<Budget>,
     },
-    /// Changes a group.
+    /// Changes fields of a group.
     PatchGroup {
-        /// Its name.
+        /// Name of the existing group.
         name: String,
-        /// What is new.
+        /// Fields to change; absent fields stay as they are.
         patch: GroupPatch,
     },
     /// Removes a group that has no tenants.
     RemoveGroup {
-        /// Its name.
+        /// Name of the existing group.
         name: String,
     },
-    /// Adds a tenant.
+    /// Adds a tenant to a group.
     AddTenant {
-        /// Its name.
+        /// Name of the new tenant, which must be unused.
         name: String,
-        /// Its group, which must exist.
+        /// Name of the tenant's group, which must exist.
         group: String,
-        /// Its weight.
+        /// Weight of the tenant relative to the other tenants of its group; 1 or more.
         weight: u64,
-        /// Its limits.
-        limits: Limits,
+        /// Limits on all keys of the tenant together.
+        limits: DirectoryLimits,
     },
-    /// Changes a tenant.
+    /// Changes fields of a tenant.
     PatchTenant {
-        /// Its name.
+        /// Name of the existing tenant.
         name: String,
-        /// What is new.
+        /// Fields to change; absent fields stay as they are.
         patch: TenantPatch,
     },
-    /// Removes a tenant and its keys. What it used stays in the ledger.
+    /// Removes a tenant and its keys. The tenant's usage stays in the ledger.
     RemoveTenant {
-        /// Its name.
+        /// Name of the existing tenant.
         name: String,
     },
-    /// Adds a key; [`Changed::secret`] is the only place where its secret ever appears.
+    /// Adds a key. The secret of the key appears only once, in [`DirectoryChangeResult::secret`].
     CreateKey {
-        /// Its tenant.
+        /// Name of the key's tenant, which must exist.
         tenant: String,
-        /// What its owner calls it.
+        /// Label of the key, chosen by its owner; may be empty.
         name: String,
-        /// Its weight within its tenant.
+        /// Weight of the key relative to the other keys of its tenant; 1 or more.
         weight: u64,
-        /// Its limits.
-        limits: Limits,
-        /// The models that it may ask for.
+        /// Limits on this key alone.
+        limits: DirectoryLimits,
+        /// Models that the key may request; all models if `None`.
         models: Option<Vec<String>>,
-        /// What it may choose for its requests.
-        rights: Rights,
-        /// From when on it is refused.
+        /// Choices that the key may make for its requests, such as a class or a priority.
+        rights: KeyRights,
+        /// Time from which on the key is refused; a key with `None` never expires.
         expires_at: Option<UnixMicros>,
     },
-    /// Changes a key.
+    /// Changes fields of a key.
     PatchKey {
-        /// Its id.
+        /// Id of the existing key.
         id: String,
-        /// What is new.
+        /// Fields to change; absent fields stay as they are.
         patch: KeyPatch,
     },
-    /// Gives a key a new secret under the same id; the old one is refused at once.
+    /// Gives a key a new secret. The key keeps its id, and its old secret is refused at once.
     RotateKey {
-        /// Its id.
+        /// Id of the existing key.
         id: String,
     },
-    /// Refuses a key from now on. Revoking it again changes nothing.
+    /// Revokes a key, which is refused from now on. To revoke a revoked key changes nothing.
     RevokeKey {
-        /// Its id.
+        /// Id of the existing key.
         id: String,
     },
-    /// Sets the budgets of the hosted tier as a whole, all of them at once. Each must be one of the hosted tier.
+    /// Replaces all budgets of the hosted tier as a whole. Each new budget must have the tier `hosted`.
     SetHosted {
-        /// All of its budgets: those absent in here are lifted.
+        /// All budgets of the hosted tier. Budgets that are not listed are removed.
         budgets: Vec<Budget>,
     },
-    /// Keeps these prices for ever. Those that are known already are left alone; each new one is one audit entry. All
-    /// prices that were ever kept must be in one currency.
+    /// Stores these prices permanently. Known prices are left unchanged, and each new price gets an audit entry. All
+    /// prices that were ever stored must have the same currency.
     KeepPrices {
-        /// The prices in force.
+        /// The prices of the current configuration.
         prices: Vec<Price>,
     },
-    /// Changes nothing in the directory: leaves an audit entry for something that was done elsewhere.
+    /// Writes an audit entry for an action outside of the directory, which is not changed.
     Note {
-        /// What was done, such as `pool.hold`.
+        /// Name of the action, such as `pool.hold`.
         action: &'static str,
-        /// To which: 1 to 128 bytes, no control characters.
+        /// Name of the affected object: 1 to 128 bytes, no control characters.
         subject: String,
-        /// What it is now; no secret.
+        /// State after the action, without secrets.
         after: serde_json::Value,
     },
 }
 
-/// What is new about a group; what is absent stays.
+/// Fields of a group to change; absent fields stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GroupPatch {
-    /// Its weight.
+    /// Weight of the group relative to the other groups; 1 or more.
     pub weight: Option<u64>,
-    /// All of its budgets: those absent in here are lifted.
+    /// All budgets of the group. Budgets that are not listed are removed.
     pub budgets: Option<Vec<Budget>>,
 }
 
-/// What is new about a tenant; what is absent stays.
+/// Fields of a tenant to change; absent fields stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TenantPatch {
-    /// Its group.
+    /// Name of the tenant's new group, which must exist.
     pub group: Option<String>,
-    /// Its weight.
+    /// Weight of the tenant relative to the other tenants of its group; 1 or more.
     pub weight: Option<u64>,
-    /// Whether its keys are refused.
+    /// True to refuse all keys of the tenant, false to accept them again.
     pub disabled: Option<bool>,
-    /// All of its limits: those absent in here are lifted.
-    pub limits: Option<Limits>,
+    /// All limits of the tenant. Limits that are not given are removed.
+    pub limits: Option<DirectoryLimits>,
 }
 
-/// What is new about a key; what is absent stays.
+/// Fields of a key to change; absent fields stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KeyPatch {
-    /// What its owner calls it.
+    /// Label of the key, chosen by its owner; may be empty.
     pub name: Option<String>,
-    /// Its weight.
+    /// Weight of the key relative to the other keys of its tenant; 1 or more.
     pub weight: Option<u64>,
-    /// All of its limits: those absent in here are lifted.
-    pub limits: Option<Limits>,
-    /// The models that it may ask for; `Some(None)` is all.
+    /// All limits of the key. Limits that are not given are removed.
+    pub limits: Option<DirectoryLimits>,
+    /// Models that the key may request; `Some(None)` allows all models.
     #[serde(deserialize_with = "given")]
     pub models: Option<Option<Vec<String>>>,
-    /// The classes and families that it may name; `Some(None)` is all that the policy has.
+    /// Policy classes and families that the key may name; `Some(None)` allows all that the policy has.
     #[serde(deserialize_with = "given")]
     pub classes: Option<Option<Vec<String>>>,
-    /// The highest priority that it may ask for.
+    /// Highest priority that the key may request, 0 to [`PRIORITY_MAX`].
     pub priority_max: Option<i64>,
-    /// Whether it may say which worker takes a request.
+    /// True if the key may choose the worker of a request.
     pub may_pin: Option<bool>,
-    /// The taints that it may require.
+    /// Taints that the key may require of a worker.
     #[serde(deserialize_with = "given")]
     pub taints: Option<AllowedTaints>,
-    /// From when on it is refused; `Some(None)` is never.
+    /// Deadline of the key's requests that state no deadline, in milliseconds. With `Some(None)` they get the deadline
+    /// of their class.
+    #[serde(deserialize_with = "given")]
+    pub deadline_ms: Option<Option<u64>>,
+    /// Shortest deadline that a request of the key may state in an `edf` queue, in milliseconds. With `Some(None)` this
+    /// is the deadline that the request would get if it stated none.
+    #[serde(deserialize_with = "given")]
+    pub deadline_min_ms: Option<Option<u64>>,
+    /// Time from which on the key is refused; with `Some(None)` the key never expires.
     #[serde(deserialize_with = "given")]
     pub expires_at: Option<Option<UnixMicros>>,
 }
 
-/// A field that is there, also where it is null.
+/// Reads a field that is present as `Some`, even if its value is null, so that null differs from an absent field.
 fn given<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
-/// What a change made.
+/// Result of a change of the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Changed {
-    /// The directory's version after it.
+pub struct DirectoryChangeResult {
+    /// Version of the directory after the change.
     pub version: i64,
-    /// The group, as it is now, where the change was about one.
+    /// State of the group after the change, if the change concerned one.
     pub group: Option<Group>,
-    /// The tenant, as it is now, where the change was about one.
+    /// State of the tenant after the change, if the change concerned one.
     pub tenant: Option<Tenant>,
-    /// The key, as it is now, where the change was about one.
+    /// State of the key after the change, if the change concerned one.
     pub key: Option<Key>,
-    /// The budgets of the hosted tier, as they are now, where the change was about them.
+    /// Budgets of the hosted tier after the change, if the change concerned them.
     pub hosted: Option<Vec<Budget>>,
-    /// The new secret, where there is one: shown once.
-    pub secret: Option<crate::secret::Secret>,
+    /// New secret of the key, if the change created one; shown only once.
+    pub secret: Option<crate::secret::KeySecret>,
 }

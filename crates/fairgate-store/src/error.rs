@@ -1,91 +1,92 @@
-//! What can go wrong with the store.
+//! Errors of the store.
 
-/// Why the store did not do what it was asked.
+/// Reason why an operation of the store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The address names no store that there is.
+    /// The URL is not that of a supported database.
     #[error("store {url:?}: {problem}")]
     Url {
-        /// The address, without its password.
+        /// The URL, without its password.
         url: String,
-        /// What is wrong with it, and what would be right.
+        /// Description of the problem and of a valid URL.
         problem: String,
     },
-    /// There is nothing of that name.
+    /// No object of this kind has this name.
     #[error("there is no {what} {name:?}")]
     NotFound {
-        /// `group`, `tenant` or `key`.
+        /// Kind of the object: `group`, `tenant` or `key`.
         what: &'static str,
-        /// Its name or id.
+        /// Name or id of the object.
         name: String,
     },
-    /// There is one of that name already.
+    /// An object of this kind with this name exists already.
     #[error("there is a {what} {name:?} already")]
     Exists {
-        /// `group`, `tenant` or `key`.
+        /// Kind of the object: `group`, `tenant` or `key`.
         what: &'static str,
-        /// Its name or id.
+        /// Name or id of the object.
         name: String,
     },
-    /// It is in use: a group that has tenants.
+    /// The object cannot be removed because it is in use. It is a group that has tenants, or a tenant that has
+    /// projects.
     #[error("{what} {name:?} is in use: {by}")]
     InUse {
-        /// `group` or `tenant`.
+        /// Kind of the object: `group` or `tenant`.
         what: &'static str,
-        /// Its name.
+        /// Name of the object.
         name: String,
-        /// By what.
+        /// Description of what uses the object, and of what the caller can do.
         by: String,
     },
-    /// A field has a value that it may not have.
+    /// A field has an invalid value.
     #[error("field {field:?}: {problem}")]
     Invalid {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// What is wrong with it.
+        /// Description of the problem with the field's value.
         problem: String,
     },
     /// The database was written by a newer Fairgate.
     #[error("the database has schema {found}, and this Fairgate knows {known}: upgrade Fairgate")]
     TooNew {
-        /// The schema of the database.
+        /// Schema version of the database.
         found: i64,
-        /// The newest schema that this build knows.
+        /// Newest schema version that this build knows.
         known: i64,
     },
-    /// Another process has this SQLite file.
+    /// Another process has this SQLite file open.
     #[error(
         "{file} is in use by another fairgate process: one process per SQLite file; several need PostgreSQL"
     )]
     Locked {
-        /// The file.
+        /// Path of the database file.
         file: String,
     },
-    /// Another process has this folder for rows on their way to PostgreSQL.
+    /// Another process uses this spool folder.
     #[error(
         "the folder {folder} is in use by another fairgate process: each process needs a folder of its own for rows on \
          their way to PostgreSQL; set `store.spool` to another folder"
     )]
     SpoolLocked {
-        /// The folder.
+        /// Path of the folder.
         folder: String,
     },
-    /// A row is in no file and in no database: a killed process would lose it.
+    /// A row could be stored neither in a file nor in the database. The row is lost if the process is killed.
     #[error("the row cannot be kept: {0}")]
     Unrecorded(String),
-    /// The database's disk takes nothing more. Nothing was changed.
+    /// The disk of the database is full. The operation changed nothing.
     #[error("the disk of the database takes nothing more: {0}")]
     Full(String),
-    /// The database said no.
+    /// The database reported an error.
     #[error("database: {0}")]
     Database(String),
-    /// The store has been closed, or its task is gone.
+    /// The store has been closed, or its background task or thread has ended.
     #[error("the store is closed")]
     Closed,
 }
 
 impl StoreError {
-    /// The same, for another one who waits for what has failed.
+    /// Returns an equivalent error, for each further caller that waits for the same failed operation.
     pub fn repeated(&self) -> Self {
         match self {
             Self::Full(problem) => Self::Full(problem.clone()),

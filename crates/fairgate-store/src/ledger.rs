@@ -1,4 +1,8 @@
-//! What was used: attempts, reservations, sums, and the audit trail.
+//! Types of the ledger: attempts, reservations, sums of usage, and the audit trail.
+//!
+//! A reservation ends in the transaction that writes the last row of its request. If a process dies, its reservations
+//! are charged, and rows with the outcome `lost` are written for them. With SQLite the next process does this, with
+//! PostgreSQL any process that finds that the lease of the dead process ran out.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,206 +12,216 @@ use crate::budget::Budget;
 use crate::claims::FleetTerms;
 use crate::fleet::TaskClaim;
 
-/// One attempt, one row. A request that was tried on two workers has two rows, of which the last is `final`.
+/// One attempt of a request, which is one row of the ledger. A request that was tried on two workers has two rows, and
+/// `last` is true for the second row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attempt {
-    /// The request's id, as in the response header and the journal.
+pub struct AttemptRow {
+    /// Id of the request, as in the response header and the journal.
     pub request: String,
-    /// 1 for the first attempt.
+    /// Number of the attempt within its request, counted from 1.
     pub attempt: u32,
-    /// Whether it was the request's last attempt. Exactly one row of each request is.
+    /// True for the last attempt of the request. Exactly one row of each request is marked as last.
     pub last: bool,
-    /// When the request came in.
+    /// Time at which the request arrived.
     pub started_at: UnixMicros,
-    /// The caller's group.
+    /// Name of the caller's group.
     pub group: String,
-    /// The caller's tenant.
+    /// Name of the caller's tenant.
     pub tenant: String,
-    /// The caller's key id.
+    /// Id of the caller's key.
     pub key: String,
-    /// The agent that the caller named.
+    /// Agent name that the caller sent.
     pub agent: Option<String>,
-    /// The session that the caller named.
+    /// Session name that the caller sent.
     pub session: Option<String>,
-    /// The path, such as `/v1/chat/completions`.
+    /// Path of the request, such as `/v1/chat/completions`.
     pub route: String,
-    /// Whether the answer was streamed.
+    /// True if the response was streamed.
     pub stream: bool,
-    /// The model, as the caller named it.
+    /// Model name that the caller sent.
     pub model: String,
-    /// The pool; absent where it got to none.
+    /// Name of the pool; absent if the request reached no pool.
     pub pool: Option<String>,
-    /// The worker; absent where it got to none.
+    /// Name of the worker; absent if the request reached no worker.
     pub worker: Option<String>,
-    /// What it was expected to use, as charged, in tokens.
+    /// Estimated cost of the request before it ran, in weighted tokens.
     pub estimate: u64,
-    /// Input tokens, cached ones included.
+    /// Input tokens of the attempt, including cached tokens.
     pub input_tokens: u64,
-    /// How many of the input tokens the upstream said were cached.
+    /// Input tokens that were in the upstream's cache, as the upstream reported; part of `input_tokens`.
     pub cached_tokens: u64,
-    /// Output tokens.
+    /// Output tokens of the attempt's response.
     pub output_tokens: u64,
-    /// What the scheduler was charged, in weighted tokens: what is shared. No budget counts these.
+    /// Weighted tokens that the scheduler charged. Fair sharing is based on this number; budgets do not count it.
     pub charged: u64,
-    /// Where the token numbers are from.
+    /// Origin of the token counts.
     pub usage: UsageSource,
-    /// How long it waited for its grant, in microseconds.
+    /// Time that the attempt waited for its grant, in microseconds.
     pub waited_us: u64,
-    /// From the request's arrival to the first byte of the answer's body, in microseconds.
+    /// Time from the request's arrival to the first byte of the response body, in microseconds; absent if there was
+    /// none.
     pub first_token_us: Option<u64>,
-    /// From the request's arrival to its end, in microseconds.
+    /// Time from the request's arrival to the end of this attempt, in microseconds.
     pub total_us: u64,
-    /// The HTTP status that the caller saw; 499 where it had left.
+    /// HTTP status that the client got; 499 if the client had left.
     pub status: u16,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// The stable error code, where it was no success.
+    /// Result of the attempt.
+    pub outcome: AttemptOutcome,
+    /// Stable error code of the refusal or failure; absent on success.
     pub code: Option<String>,
-    /// Whether its output was capped because it had waited long.
+    /// True if the output was capped because the request had been queued for long.
     pub brownout: bool,
-    /// What the scheduler counted for an attempt that did not complete, in tokens: more than what it was charged where the
-    /// worker was at fault. 0 where it completed.
+    /// Tokens that the scheduler counted for an attempt that did not complete; 0 if the attempt completed. This is more
+    /// than `charged` if the worker was at fault.
     #[serde(default)]
     pub occupied: u64,
-    /// What providers and token budgets count: input and output tokens, not weighted.
-    #[serde(default = "not_said")]
+    /// Unweighted input and output tokens, which providers and token budgets count.
+    #[serde(default = "missing_count")]
     pub provider_tokens: u64,
-    /// What it cost, in micro-units of the installation's currency; 0 where the model has no price.
+    /// Money that the attempt cost, in micro-units of the installation's currency; 0 if the model has no price.
     #[serde(default)]
     pub money: MicroUnits,
-    /// The id of the price that applied; absent where the model has none.
+    /// Id of the price that applied; absent if the model has no price.
     #[serde(default)]
     pub price: Option<String>,
-    /// The tier of its worker: 0 is an own one, from 1 on a hosted one. 0 where it got to none.
+    /// Tier of the worker. 0 means an own worker, or that the request reached no worker; 1 and above mean a hosted
+    /// worker.
     #[serde(default)]
     pub tier: u32,
-    /// The policy class that it was queued in; absent where the pool's policy has no classes, or it got to no pool.
+    /// Policy class in which the request was queued; absent if the pool's policy has no classes, or the request reached
+    /// no pool.
     #[serde(default)]
     pub class: Option<String>,
-    /// The task that it was made for, where it came with a task's key.
+    /// Task and claim for which the request was made; absent if the request did not use a task key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<TaskClaim>,
 }
 
-/// What an earlier version, which did not count provider tokens, says of them in a spool: see
-/// [`Attempt::of_any_version`].
-fn not_said() -> u64 {
+/// Returns the value that marks a missing count of provider tokens in a row of an older version.
+/// [`AttemptRow::upgrade`] replaces this value.
+fn missing_count() -> u64 {
     u64::MAX
 }
 
-impl Attempt {
-    /// A row as it was read from a spool. Where an earlier version wrote it, budgets counted what was charged.
-    pub(crate) fn of_any_version(mut self) -> Self {
-        if self.provider_tokens == not_said() {
+impl AttemptRow {
+    /// Completes a row that was read from a spool. A row of an older version has no provider tokens, and gets its
+    /// charged tokens instead, because budgets of that version counted the charged tokens.
+    pub(crate) fn upgrade(mut self) -> Self {
+        if self.provider_tokens == missing_count() {
             self.provider_tokens = self.charged;
         }
         self
     }
 }
 
-/// Where token numbers are from.
+/// Origin of the token counts in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UsageSource {
-    /// The upstream said so.
+    /// The upstream reported the token counts.
     Reported,
-    /// The upstream said nothing, or nonsense: what passed was counted.
+    /// The gateway counted the tokens, because the upstream reported no numbers or invalid ones.
     Counted,
-    /// Nothing was used.
+    /// No tokens were used.
     None,
-    /// Unknown, and the estimate was charged: the process died, or the caller left a stream after its last text and the
-    /// upstream did not say what it used.
+    /// The usage is unknown, and the estimate was charged. The process died, or the client left a stream after its last
+    /// text and the upstream reported no usage.
     Assumed,
-    /// It did not complete, and its time in the slot was charged: more than what was metered.
+    /// The attempt did not complete, and its time in the slot was charged, because that is more than the metered
+    /// tokens.
     Occupied,
 }
 
-/// How an attempt ended.
+/// Result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// The answer ended as it should.
+pub enum AttemptOutcome {
+    /// The response ended normally.
     Completed,
-    /// It was refused, by a limit, a budget or the pool.
+    /// A limit, a budget or the pool refused the request.
     Refused,
-    /// The upstream failed, or answered with an error.
+    /// The upstream failed, or responded with an error.
     UpstreamError,
-    /// The upstream took too long.
+    /// The upstream exceeded a time limit.
     Timeout,
-    /// The caller left before the end.
+    /// The client left before the end of the response.
     ClientLeft,
-    /// It failed before the first byte, and another worker was tried.
+    /// The attempt failed before the first byte, and another worker was tried.
     Retried,
-    /// The process died with it in flight; found by the next one.
+    /// The process died while the request was in flight, and a later process found its reservation.
     Lost,
 }
 
-/// Tokens and money held for a request in flight. Made before it is queued, gone with [`crate::Store::record`] of the same
-/// request's last row.
+/// Tokens and money that are reserved for a request. A reservation is made before the request is queued, and ends when
+/// [`crate::Store::record`] gets the last row of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// The request's id; a request has one reservation at a time.
+    /// Id of the request, which has at most one reservation.
     pub request: String,
-    /// The caller's group.
+    /// Name of the caller's group.
     pub group: String,
-    /// The caller's tenant.
+    /// Name of the caller's tenant.
     pub tenant: String,
-    /// The caller's key id.
+    /// Id of the caller's key.
     pub key: String,
-    /// The model.
+    /// Model name that the caller sent.
     pub model: String,
-    /// Weighted tokens: what its row says it was charged in case the process dies. No budget counts these.
+    /// Weighted tokens that the request's row is charged if the process dies. Budgets do not count this number.
     pub tokens: u64,
-    /// The most provider tokens that it may use on an own worker; where there is none, on a hosted one.
+    /// Most provider tokens that the request may use on an own worker, or on a hosted worker if the pool has no own
+    /// worker.
     pub provider_tokens: u64,
-    /// The most that it may cost on an own worker, in micro-units; where there is none, on a hosted one. 0 without a price.
+    /// Highest cost of the request on an own worker, or on a hosted worker if the pool has no own worker, in
+    /// micro-units; 0 without a price.
     pub money: MicroUnits,
-    /// The most that it may use on a hosted worker. Absent where it must not or cannot go to one.
-    pub hosted: Option<HostedMost>,
-    /// What the configuration allows its model on hosted workers. Not kept with the reservation: it says what may be held,
-    /// not what is.
+    /// Most usage of the request on a hosted worker. Absent if the request must not or cannot go to a hosted worker.
+    pub hosted: Option<HostedMaximum>,
+    /// Budgets of the request's model on hosted workers, from the configuration. They are used for the decision only
+    /// and not stored.
     pub model_budgets: Vec<Budget>,
-    /// The task that it is for, where it comes with a task's key. It is granted only while that claim is in force.
+    /// Task and claim for which the request is made; absent if it does not use a task key. The reservation is granted
+    /// only while the claim is in force.
     pub claim: Option<TaskClaim>,
-    /// What the configuration says of the fleet, for one with a claim. Not kept either.
+    /// Fleet settings of the configuration, for a request with a claim. They are used for the decision only and not
+    /// stored.
     pub fleet: FleetTerms,
-    /// When.
+    /// Time of the reservation. The reservation counts in the day and the month that contain this time.
     pub at: UnixMicros,
 }
 
-/// The most that a request may use on a hosted worker.
+/// Most usage that a request may have on a hosted worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HostedMost {
-    /// Provider tokens.
+pub struct HostedMaximum {
+    /// Largest number of provider tokens, not weighted.
     pub provider_tokens: u64,
-    /// Micro-units of the installation's currency; 0 without a price.
+    /// Highest cost, in micro-units of the installation's currency; 0 without a price.
     pub money: MicroUnits,
 }
 
-/// A price that was in force at some time.
+/// Price that was in force at some time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PriceVersion {
-    /// The price.
+    /// Price itself. In JSON, its fields are fields of the [`PriceVersion`].
     #[serde(flatten)]
     pub price: Price,
-    /// When a process first had it in its configuration.
+    /// Time at which a process first had the price in its configuration.
     pub first_seen: UnixMicros,
 }
 
-/// What was found of processes that died.
+/// Result of resolving the reservations of dead processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Resolved {
-    /// How many reservations were turned into rows of outcome `lost`.
+pub struct ResolvedReservations {
+    /// Number of reservations that were turned into rows with the outcome `lost`.
     pub reservations: u64,
-    /// How many weighted tokens they were charged: the most that they might have used.
+    /// Weighted tokens that these rows were charged in total. This is the most that their requests might have used.
     pub tokens: u64,
 }
 
-/// What usage is summed by.
+/// Column by which usage is grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the names say it")]
-pub enum By {
+pub enum UsageGrouping {
     Group,
     Tenant,
     Key,
@@ -223,93 +237,93 @@ pub enum By {
     Project,
 }
 
-/// Which rows to sum.
+/// Selects the ledger rows to sum up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageQuery {
-    /// By what.
-    pub by: By,
-    /// From when on.
+    /// Column by which the rows are grouped.
+    pub by: UsageGrouping,
+    /// Restricts the rows to requests that arrived at this time or later.
     pub since: UnixMicros,
-    /// Until before when.
+    /// Restricts the rows to requests that arrived before this time; no restriction if absent.
     pub until: Option<UnixMicros>,
-    /// Of this tenant only.
+    /// Restricts the rows to this tenant.
     pub tenant: Option<String>,
-    /// Of this model only.
+    /// Restricts the rows to this model.
     pub model: Option<String>,
 }
 
-/// A sum of rows.
+/// Usage of all rows that have the same value of the grouping column.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageRow {
-    /// The tenant, model or whatever was summed by; `-` where it is absent in the rows.
+    /// Value of the grouping column, such as the tenant's name; `-` if the column is empty.
     pub name: String,
-    /// Final rows: one each request.
+    /// Number of requests, which is the number of rows with `last`.
     pub requests: u64,
-    /// Of these, how many did not complete.
+    /// Number of requests that did not complete.
     pub failed: u64,
-    /// Input tokens, cached ones included.
+    /// Input tokens of all rows of the group, including cached tokens.
     pub input_tokens: u64,
-    /// Of these, cached ones.
+    /// Cached input tokens, part of `input_tokens`.
     pub cached_tokens: u64,
-    /// Output tokens.
+    /// Output tokens of all rows of the group.
     pub output_tokens: u64,
-    /// What the scheduler was charged, in weighted tokens.
+    /// Weighted tokens that the scheduler charged for all rows of the group.
     pub charged: u64,
-    /// What providers and token budgets count: input and output tokens, not weighted.
+    /// Unweighted input and output tokens, which providers and token budgets count.
     pub provider_tokens: u64,
-    /// What it cost, in micro-units of the installation's currency.
+    /// Money that all rows of the group cost, in micro-units of the installation's currency.
     pub money: MicroUnits,
-    /// The mean wait of final rows, in microseconds.
+    /// Mean queue wait of the requests, in microseconds.
     pub waited_us_mean: u64,
-    /// The longest wait, in microseconds.
+    /// Longest queue wait of an attempt, in microseconds.
     pub waited_us_max: u64,
-    /// The mean time to the first token, of the rows that have one, in microseconds.
+    /// Mean time to the first token, over the rows that have one, in microseconds.
     pub first_token_us_mean: Option<u64>,
 }
 
-/// Which rows to list, newest first.
+/// Selects the ledger rows to list, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerQuery {
-    /// Of this request only.
+    /// Restricts the rows to this request.
     pub request: Option<String>,
-    /// Of this tenant only.
+    /// Restricts the rows to this tenant.
     pub tenant: Option<String>,
-    /// Of this project's tasks only.
+    /// Restricts the rows to tasks of this project.
     pub project: Option<String>,
-    /// Of this task only.
+    /// Restricts the rows to this task.
     pub task: Option<String>,
-    /// From when on.
+    /// Restricts the rows to requests that arrived at this time or later.
     pub since: Option<UnixMicros>,
-    /// Until before when.
+    /// Restricts the rows to requests that arrived before this time.
     pub until: Option<UnixMicros>,
-    /// At most this many; 1 000 at most, and where it is 0.
+    /// Largest number of rows to return; 0 and values above 1 000 mean 1 000.
     pub limit: u32,
 }
 
-/// One change, and who made it.
+/// Entry of the audit trail, which describes one change and its actor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// Its number; rises.
+    /// Number of the entry. Later entries have higher numbers.
     pub id: i64,
-    /// When.
+    /// Time at which the change was made.
     pub at: UnixMicros,
-    /// Who: `admin`, `config`, `first-start`.
+    /// Actor of the change, such as `admin`, `config` or `first-start`.
     pub actor: String,
-    /// What, such as `tenant.patch`.
+    /// Name of the action, such as `tenant.patch`.
     pub action: String,
-    /// To which, such as `chat`.
+    /// Name of the changed object, such as `chat`.
     pub subject: String,
-    /// What it was before, as JSON; no hash, no secret.
+    /// State before the change, as JSON without hashes and secrets.
     pub before: Option<serde_json::Value>,
-    /// What it was after, as JSON; no hash, no secret.
+    /// State after the change, as JSON without hashes and secrets.
     pub after: Option<serde_json::Value>,
 }
 
-/// Which audit entries to list, newest first.
+/// Selects the audit entries to list, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditQuery {
-    /// Only those before this id.
+    /// Restricts the entries to those whose id is below this number.
     pub before: Option<i64>,
-    /// At most this many; 1 000 at most, and where it is 0.
+    /// Largest number of entries to return; 0 and values above 1 000 mean 1 000.
     pub limit: u32,
 }

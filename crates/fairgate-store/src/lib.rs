@@ -1,49 +1,53 @@
-//! What Fairgate remembers: groups, tenants and keys, budgets and their reservations, the ledger of attempts, the prices
-//! that applied, and the audit trail of every change. SQLite by default, PostgreSQL by URL; one suite of tests runs on both.
+//! Fairgate's database: groups, tenants and keys, budgets and their reservations, the ledger of attempts, the prices
+//! that applied, and the audit trail of every change. The database is SQLite by default, or PostgreSQL if the URL says
+//! so. One test suite runs on both.
 
 mod budget;
 mod calendar;
 mod change;
-mod check;
+mod change_validation;
 mod claims;
-mod decide;
+mod clamp;
 mod directory;
 mod error;
-mod fit;
 pub mod fleet;
 mod ledger;
+mod log_throttle;
 mod migrations;
+mod pending_permits;
 mod postgres;
-mod private;
+mod private_files;
+mod reservation;
+pub mod rolling_window;
 mod rows;
 mod secret;
 mod spool;
 mod sql;
 mod sqlite;
 mod store;
+mod stored_words;
 mod sums;
-mod throttle;
 mod transaction;
-mod turns;
-mod words;
 
 pub use budget::{
-    Budget, BudgetLeft, BudgetTier, Exhausted, Granted, HostedUse, Owners, Period, Refused, Scope,
-    Unit,
+    Budget, BudgetBalance, BudgetExhausted, BudgetOwners, BudgetPeriod, BudgetScope, BudgetTier,
+    BudgetUnit, HostedUse, ReservationGrant, ReservationRefused,
 };
 pub use claims::{FleetExhausted, FleetTerms, LeaseLost};
 pub use directory::{
-    AllowedTaints, Change, Changed, Directory, Group, GroupPatch, Key, KeyPatch, Limits,
-    PRIORITY_MAX, PRIORITY_MIN, Rights, Tenant, TenantPatch,
+    AllowedTaints, DEADLINE_MS_MAX, Directory, DirectoryChange, DirectoryChangeResult,
+    DirectoryLimits, Group, GroupPatch, Key, KeyPatch, KeyRights, PRIORITY_MAX, PRIORITY_MIN,
+    Tenant, TenantPatch,
 };
 pub use error::StoreError;
 pub use fairgate_money::{Currency, MicroUnits, Price, UnixMicros};
-pub use fleet::{TaskClaim, Window};
+pub use fleet::TaskClaim;
 pub use ledger::{
-    Attempt, AuditEntry, AuditQuery, By, HostedMost, LedgerQuery, Outcome, PriceVersion,
-    Reservation, Resolved, UsageQuery, UsageRow, UsageSource,
+    AttemptOutcome, AttemptRow, AuditEntry, AuditQuery, HostedMaximum, LedgerQuery, PriceVersion,
+    Reservation, ResolvedReservations, UsageGrouping, UsageQuery, UsageRow, UsageSource,
 };
-pub use secret::{KeyHash, Secret};
-pub use store::{Answer, Outcome as TransactionOutcome, Store, StoreOptions};
-pub use throttle::Throttle;
-pub use transaction::{Columns, Database, Keep, Transaction, Value};
+pub use log_throttle::LogThrottle;
+pub use rolling_window::UsageWindow;
+pub use secret::{KeyHash, KeySecret};
+pub use store::{Store, StoreFuture, StoreOptions, TransactionFuture as TransactionOutcome};
+pub use transaction::{DatabaseKind, RowColumns, SqlValue, Transaction, TransactionDurability};

@@ -1,14 +1,14 @@
-//! The schema, step by step. Each step is one file per database, side by side; a step that was released never changes.
+//! The schema as a series of steps. Each step has one SQL file per database. A step that was released never changes.
 
 use crate::error::StoreError;
 
 /// One step of the schema.
 pub(crate) struct Migration {
-    /// The schema's number after it.
+    /// Schema version after this step.
     pub(crate) version: i64,
-    /// What SQLite runs.
+    /// Statements to run on SQLite.
     pub(crate) sqlite: &'static str,
-    /// What PostgreSQL runs.
+    /// Statements to run on PostgreSQL.
     pub(crate) postgres: &'static str,
 }
 
@@ -43,17 +43,22 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/6.sqlite.sql"),
         postgres: include_str!("migrations/6.postgres.sql"),
     },
+    Migration {
+        version: 7,
+        sqlite: include_str!("migrations/7.sqlite.sql"),
+        postgres: include_str!("migrations/7.postgres.sql"),
+    },
 ];
 
-/// Where a database keeps its schema's number. One row, or none before the first step.
+/// Creates the table of the schema version, which has one row for each step that was applied.
 pub(crate) const VERSION_TABLE: &str =
     "CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)";
-/// The schema's number.
+/// Selects the current schema version; 0 before the first step.
 pub(crate) const READ_VERSION: &str = "SELECT COALESCE(MAX(version), 0) FROM schema_version";
-/// Notes that a step was taken.
+/// Records that a step was applied.
 pub(crate) const WRITE_VERSION: &str = "INSERT INTO schema_version (version) VALUES ($1)";
 
-/// The steps that a database still needs.
+/// Returns the steps that a database at version `found` still needs. Fails if the database is newer than this build.
 pub(crate) fn missing(found: i64) -> Result<&'static [Migration], StoreError> {
     let known = MIGRATIONS.last().map_or(0, |last| last.version);
     if found > known {

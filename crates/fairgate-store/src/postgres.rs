@@ -1,21 +1,21 @@
-//! The store on PostgreSQL, which several gateways may share: one task that writes rows, one that reserves, one that gives
-//! signs of life, and a few connections for everything else. Rows are acknowledged with a line in this process's own
-//! [`Spool`], whether or not the server is there.
+//! The store on PostgreSQL, which several gateways may share. One async task writes rows, one reserves, one sends
+//! heartbeats, and a few connections serve everything else. Rows are acknowledged with a line in this process's own
+//! [`Spool`], even if the server is away.
 
 mod address;
-mod arrays;
-mod budgets;
+mod column_arrays;
+mod connection;
+mod error;
 mod fleet;
-mod jobs;
+mod fleet_transactions;
 mod lease;
 mod ledger;
-mod link;
-mod pulse;
+mod liveness;
 mod queries;
+mod reserver;
 mod schema;
 mod sql;
 mod tls;
-mod trouble;
 mod writer;
 
 use std::fmt;
@@ -29,102 +29,106 @@ use tokio::time::{Instant, timeout};
 
 use fairgate_money::{Currency, UnixMicros};
 
-use crate::budget::{BudgetLeft, Granted, Owners, Refused};
-use crate::directory::{Change, Changed, Directory};
+use crate::budget::{BudgetBalance, BudgetOwners, ReservationGrant, ReservationRefused};
+use crate::directory::{Directory, DirectoryChange, DirectoryChangeResult};
 use crate::error::StoreError;
 use crate::ledger::{
-    Attempt, AuditEntry, AuditQuery, LedgerQuery, PriceVersion, Reservation, Resolved, UsageQuery,
-    UsageRow,
+    AttemptRow, AuditEntry, AuditQuery, LedgerQuery, PriceVersion, Reservation,
+    ResolvedReservations, UsageQuery, UsageRow,
 };
-use crate::private::{FileLock, private_folder};
-use crate::spool::{Back, Files, Spool};
+use crate::log_throttle::LogThrottle;
+use crate::pending_permits::PendingPermits;
+use crate::private_files::{FileLock, private_folder};
+use crate::spool::{RejectedRow, Spool, SpoolFiles};
 use crate::store::StoreOptions;
-use crate::throttle::Throttle;
-use crate::transaction::Job;
-use crate::turns::Turns;
-use address::Address;
-use budgets::Reserver;
-use lease::Lease;
-use link::{ANSWER_TIMEOUT, Link, SUM_TIMEOUT, in_time, within};
-use pulse::Pulse;
-use trouble::Trouble;
-use writer::{Reply, Writer};
+use crate::transaction::TransactionJob;
+use address::PostgresAddress;
+use connection::{
+    ANSWER_TIMEOUT, PostgresConnection, SUM_TIMEOUT, with_answer_timeout, with_timeout,
+};
+use error::PostgresError;
+use lease::InstanceLease;
+use liveness::ServerLiveness;
+use reserver::PostgresReserver;
+use writer::{PostgresWriter, Reply};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// How many queries and changes run at once.
-const DESKS: usize = 3;
-/// With more rows than this on their way, as after an outage, budgets are taken as they are in the database: waiting for so
-/// many could take long, and what they reserved is still reserved there.
-const FEW: u64 = 2_048;
-/// For how long the server may be silent while the fleet looks at something, and while it changes something, which may mean to
-/// wait for another process that changes the fleet.
+/// Number of connections for queries and changes, and so the number of them that can run at once.
+const CONNECTIONS: usize = 3;
+/// Largest number of pending rows that are flushed to the database before budgets are read. After an outage there may
+/// be more, and flushing those could take long. Budgets are then read without them, which is safe because the
+/// reservations of their requests still count in the database.
+const FLUSH_ROWS_MAX: u64 = 2_048;
+/// Longest silence of the server during a read of the fleet. The next constant is the longest silence during a change
+/// of the fleet, which may have to wait for another process that changes the fleet.
 const INSPECT_PATIENCE: Duration = Duration::from_secs(1);
 const TRANSACT_PATIENCE: Duration = Duration::from_secs(3);
-/// How long the tasks get to end when the store closes.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Longest time that each of the store's async tasks gets to end when the store closes.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A database on PostgreSQL.
-pub(crate) struct Postgres {
+pub(crate) struct PostgresStore {
     spool: Arc<Spool>,
-    writer: mpsc::UnboundedSender<writer::Command>,
-    /// For rows that are not in the spool.
-    turns: Turns,
-    /// Whether the last rows did not get into the database.
+    writer: mpsc::UnboundedSender<writer::PostgresWriterCommand>,
+    /// Permits for rows that could not be written to the spool.
+    permits: PendingPermits,
+    /// True if the last transaction that wrote rows failed.
     failing: Arc<AtomicBool>,
-    pulse: Pulse,
-    complaints: Throttle<&'static str>,
-    budgets: mpsc::Sender<budgets::Command>,
+    liveness: ServerLiveness,
+    log_throttle: LogThrottle<&'static str>,
+    budgets: mpsc::Sender<reserver::ReserverCommand>,
     lease: mpsc::Sender<Reply<()>>,
-    desks: [Mutex<Link>; DESKS],
-    next_desk: AtomicUsize,
+    connections: [Mutex<PostgresConnection>; CONNECTIONS],
+    next_connection: AtomicUsize,
     closed: AtomicBool,
 }
 
-impl fmt::Debug for Postgres {
+impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Postgres").finish_non_exhaustive()
     }
 }
 
-/// Runs a query at one of the desks, and once more where its connection broke: reading twice does no harm.
+/// Runs a query on one of the shared connections, and a second time if the connection broke. To repeat a read does no
+/// harm.
 macro_rules! read {
     ($self:expr, $session:ident => $query:expr) => {
         read!($self, ANSWER_TIMEOUT, $session => $query)
     };
     ($self:expr, $limit:expr, $session:ident => $query:expr) => {{
-        let mut link = $self.desk().await?;
+        let mut link = $self.connection().await?;
         let mut tries = 0;
         loop {
             tries += 1;
-            let outcome = match link.take().await {
+            let outcome = match link.take_session().await {
                 Ok($session) => {
-                    let outcome = within($limit, async {
+                    let outcome = with_timeout($limit, async {
                         let $session = &$session;
                         $query.await
                     });
                     let outcome = outcome.await;
-                    link.give_back($session, &outcome).await;
+                    link.return_session($session, &outcome).await;
                     outcome
                 }
                 Err(trouble) => Err(trouble),
             };
             match outcome {
-                Err(Trouble::Link(_)) if tries == 1 => {}
+                Err(PostgresError::Connection(_)) if tries == 1 => {}
                 outcome => break outcome.map_err(StoreError::from),
             }
         }
     }};
 }
 
-impl Postgres {
-    /// Connects, brings the schema up to date, and resolves what processes that are gone left reserved. What is wrong with the
-    /// URL, where something is, is the outer error.
+impl PostgresStore {
+    /// Connects, migrates the schema, and resolves the reservations of dead processes. The outer error describes an
+    /// invalid URL or a missing spool folder, and the inner error is any other failure.
     pub(crate) async fn open(
         url: &str,
         options: &StoreOptions,
-    ) -> std::result::Result<Result<(Self, Resolved)>, String> {
-        let address = Arc::new(Address::parse(url)?);
+    ) -> std::result::Result<Result<(Self, ResolvedReservations)>, String> {
+        let address = Arc::new(PostgresAddress::parse(url)?);
         let Some(folder) = options.spool.clone() else {
             return Err(
                 "PostgreSQL needs a folder for rows on their way to it: `store.spool`".into()
@@ -134,61 +138,66 @@ impl Postgres {
     }
 
     async fn connect(
-        address: Arc<Address>,
+        address: Arc<PostgresAddress>,
         folder: PathBuf,
         options: &StoreOptions,
-    ) -> Result<(Self, Resolved)> {
+    ) -> Result<(Self, ResolvedReservations)> {
         let bounds = options.bounds();
         let opened = tokio::task::spawn_blocking(move || open_spool(&folder, bounds));
         let spool = Arc::new(opened.await.map_err(|_| StoreError::Closed)??);
-        let pulse = Pulse::new(options.patience);
-        let link = || Link::new(Arc::clone(&address), pulse.clone());
+        let pulse = ServerLiveness::new(options.patience);
+        let link = || PostgresConnection::new(Arc::clone(&address), pulse.clone());
         let mut first = link();
-        let session = first.take().await?;
-        let migrated = within(schema::TIMEOUT, schema::migrate(&session)).await;
-        first.give_back(session, &migrated).await;
+        let session = first.take_session().await?;
+        let migrated = with_timeout(schema::TIMEOUT, schema::migrate(&session)).await;
+        first.return_session(session, &migrated).await;
         migrated?;
 
-        // Before anything is taken for lost: these rows may be what became of it.
+        // Left-over rows are written before reservations are resolved, because they may settle some of them.
         let failing = Arc::new(AtomicBool::new(false));
-        let mut rows = Writer::new(link(), spool.clone(), failing.clone());
-        rows.bring_in().await?;
+        let mut rows = PostgresWriter::new(link(), spool.clone(), failing.clone());
+        rows.write_leftover_rows().await?;
         let instance = instance()?;
-        let complaints = Throttle::default();
-        let mut lease = Lease { link: first, instance, length: options.lease, complaints };
-        let resolved = lease.begin().await?;
+        let complaints = LogThrottle::default();
+        let mut lease = InstanceLease {
+            link: first,
+            instance,
+            length: options.lease,
+            log_throttle: complaints,
+        };
+        let resolved = lease.renew_and_resolve().await?;
 
         let (writer, commands) = mpsc::unbounded_channel();
         let (budgets, reservations) = mpsc::channel(options.pending_max.max(1));
         let (lease_end, end) = mpsc::channel(1);
         tokio::spawn(rows.run(commands));
-        tokio::spawn(Reserver::new(link(), instance).run(reservations));
+        tokio::spawn(PostgresReserver::new(link(), instance).run(reservations));
         tokio::spawn(lease.run(end));
         let desks = std::array::from_fn(|_| Mutex::new(link()));
         let store = Self {
             spool,
             writer,
-            turns: Turns::new(options.pending_max),
+            permits: PendingPermits::new(options.pending_max),
             failing,
-            pulse,
-            complaints: Throttle::default(),
+            liveness: pulse,
+            log_throttle: LogThrottle::default(),
             budgets,
             lease: lease_end,
-            desks,
-            next_desk: AtomicUsize::new(0),
+            connections: desks,
+            next_connection: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
         };
         Ok((store, resolved))
     }
 
-    /// A connection that is free, or will be.
-    async fn desk(&self) -> Result<tokio::sync::MutexGuard<'_, Link>> {
-        let free = self.desks.iter().find_map(|desk| desk.try_lock().ok());
+    /// Returns a free connection. Waits until one is free if all are in use.
+    async fn connection(&self) -> Result<tokio::sync::MutexGuard<'_, PostgresConnection>> {
+        let free = self.connections.iter().find_map(|desk| desk.try_lock().ok());
         let link = match free {
             Some(link) => link,
             None => {
-                let next = self.next_desk.fetch_add(1, Ordering::Relaxed) % DESKS;
-                self.desks[next].lock().await
+                let next = self.next_connection.fetch_add(1, Ordering::Relaxed) % CONNECTIONS;
+                self.connections[next].lock().await
             }
         };
         if self.closed.load(Ordering::Acquire) { Err(StoreError::Closed) } else { Ok(link) }
@@ -202,42 +211,43 @@ impl Postgres {
         read!(self, session => queries::directory_version(session))
     }
 
-    /// Not tried again where the connection breaks: whether it was made is not known then.
+    /// Applies a change of the directory. The change is not retried if the connection breaks, because nobody knows then
+    /// if it was committed.
     pub(crate) async fn change(
         &self,
         actor: &str,
         at: UnixMicros,
-        change: Change,
-    ) -> Result<Changed> {
-        let mut link = self.desk().await?;
-        let session = link.take().await?;
-        let outcome = in_time(queries::change(&session, actor, at, &change)).await;
-        link.give_back(session, &outcome).await;
+        change: DirectoryChange,
+    ) -> Result<DirectoryChangeResult> {
+        let mut link = self.connection().await?;
+        let session = link.take_session().await?;
+        let outcome = with_answer_timeout(queries::change(&session, actor, at, &change)).await;
+        link.return_session(session, &outcome).await;
         Ok(outcome?)
     }
 
     pub(crate) async fn reserve(
         &self,
         reservation: Reservation,
-    ) -> Result<std::result::Result<Granted, Refused>> {
-        let command = |reply| budgets::Command::Reserve(Box::new(reservation), reply);
+    ) -> Result<std::result::Result<ReservationGrant, ReservationRefused>> {
+        let command = |reply| reserver::ReserverCommand::Reserve(Box::new(reservation), reply);
         let reserve = async {
             self.flush_few().await?;
             ask(&self.budgets, command).await
         };
-        self.pulse.or_away(reserve).await
+        self.liveness.wait_unless_silent(reserve).await
     }
 
     pub(crate) async fn budgets(
         &self,
-        owners: Owners<'_>,
+        owners: BudgetOwners<'_>,
         at: UnixMicros,
-    ) -> Result<Vec<BudgetLeft>> {
+    ) -> Result<Vec<BudgetBalance>> {
         let read = async {
             self.flush_few().await?;
             read!(self, session => queries::budgets(session, owners, at))
         };
-        self.pulse.or_away(read).await
+        self.liveness.wait_unless_silent(read).await
     }
 
     pub(crate) async fn prices(&self) -> Result<Vec<PriceVersion>> {
@@ -248,38 +258,40 @@ impl Postgres {
         read!(self, session => queries::currency(session))
     }
 
-    pub(crate) async fn record(&self, attempt: Attempt) -> Result<()> {
+    pub(crate) async fn record(&self, attempt: AttemptRow) -> Result<()> {
         match self.spool.put(Box::new(attempt)) {
             Ok(is_news) => {
                 if is_news {
-                    // A writer that is gone has left the row in its file, for the next one.
-                    let _ = self.writer.send(writer::Command::Rows);
+                    // If the writer has ended, the row stays in its file for the next process.
+                    let _ = self.writer.send(writer::PostgresWriterCommand::Rows);
                 }
                 Ok(())
             }
-            Err(Back { problem: None, .. }) => Err(StoreError::Closed),
-            Err(Back { attempt, problem: Some(problem) }) => {
+            Err(RejectedRow { problem: None, .. }) => Err(StoreError::Closed),
+            Err(RejectedRow { attempt, problem: Some(problem) }) => {
                 self.record_without_line(attempt, problem.to_string()).await
             }
         }
     }
 
-    /// A row that has no line is safe once the database has it. Whatever is told here, the database gets the row as soon as it
-    /// takes it, where there is room in memory until then.
-    async fn record_without_line(&self, attempt: Box<Attempt>, problem: String) -> Result<()> {
-        if let Some(left_out) = self.complaints.admit("no line", Instant::now()) {
+    /// Records a row that could not be written to the spool. Returns `Ok` once the database has the row. Even after an
+    /// error, the row is kept in memory, if there is room, and written as soon as the database accepts it.
+    async fn record_without_line(&self, attempt: Box<AttemptRow>, problem: String) -> Result<()> {
+        if let Some(left_out) = self.log_throttle.admit("no line", Instant::now()) {
             tracing::warn!(%problem, left_out, "rows can only go to PostgreSQL itself");
         }
-        let Some(turn) = self.turns.try_next() else { return Err(StoreError::Unrecorded(problem)) };
+        let Some(turn) = self.permits.try_next() else {
+            return Err(StoreError::Unrecorded(problem));
+        };
         let (reply, answer) = oneshot::channel();
-        let command = writer::Command::Record(attempt, turn, reply);
+        let command = writer::PostgresWriterCommand::Record(attempt, turn, reply);
         self.writer.send(command).map_err(|_| StoreError::Closed)?;
-        // A database that has just failed is not waited for.
+        // Do not wait for a database that has just failed.
         if self.failing.load(Ordering::Relaxed) {
             return Err(StoreError::Unrecorded(problem));
         }
         let written = async { answer.await.map_err(|_| StoreError::Closed)? };
-        let written = self.pulse.or_away(written).await;
+        let written = self.liveness.wait_unless_silent(written).await;
         written.map_err(|error| StoreError::Unrecorded(format!("{problem}; {error}")))
     }
 
@@ -288,24 +300,26 @@ impl Postgres {
     }
 
     pub(crate) fn rows_waiting(&self) -> u64 {
-        self.spool.ahead()
+        self.spool.pending_rows()
     }
 
-    /// Brings the rows that are here now into the database, unless they are many: budgets are then looked at without them.
+    /// Flushes the spool, unless it has more than [`FLUSH_ROWS_MAX`] rows.
     async fn flush_few(&self) -> Result<()> {
-        if self.spool.ahead() > FEW { Ok(()) } else { self.flush().await }
+        if self.spool.pending_rows() > FLUSH_ROWS_MAX { Ok(()) } else { self.flush().await }
     }
 
-    /// Brings the rows that are here now into the database.
+    /// Writes all rows that are in the spool now to the database.
     async fn flush(&self) -> Result<()> {
-        if self.spool.ahead() == 0 {
+        if self.spool.pending_rows() == 0 {
             return Ok(());
         }
         let (reply, answer) = oneshot::channel();
-        self.writer.send(writer::Command::Flush(reply)).map_err(|_| StoreError::Closed)?;
+        self.writer
+            .send(writer::PostgresWriterCommand::Flush(reply))
+            .map_err(|_| StoreError::Closed)?;
         let in_time = timeout(ANSWER_TIMEOUT, answer).await;
         let late = |_| {
-            let rows = self.spool.ahead();
+            let rows = self.spool.pending_rows();
             StoreError::Database(format!("{rows} rows are not in PostgreSQL yet; try again"))
         };
         in_time.map_err(late)?.map_err(|_| StoreError::Closed)?
@@ -316,7 +330,7 @@ impl Postgres {
         read!(self, SUM_TIMEOUT, session => queries::usage(session, &query))
     }
 
-    pub(crate) async fn attempts(&self, query: LedgerQuery) -> Result<Vec<Attempt>> {
+    pub(crate) async fn attempts(&self, query: LedgerQuery) -> Result<Vec<AttemptRow>> {
         self.flush().await?;
         read!(self, session => queries::attempts(session, &query))
     }
@@ -330,30 +344,31 @@ impl Postgres {
         read!(self, session => queries::prune_some(session, before))
     }
 
-    /// Not tried again where the connection breaks: whether it was made is not known then.
-    pub(crate) async fn transact(&self, job: Box<dyn Job>) -> Result<()> {
+    /// Runs a transaction of the fleet. The transaction is not retried if the connection breaks, because nobody knows
+    /// then if it was committed.
+    pub(crate) async fn transact(&self, job: Box<dyn TransactionJob>) -> Result<()> {
         let transacted = async {
-            // What calls used is in before a task's end looks at it.
+            // The usage of calls must be in the database before the end of a task reads it.
             self.flush_few().await?;
-            let mut link = self.desk().await?;
-            let session = link.take().await?;
-            let (session, outcome) = jobs::transact(session, job).await?;
-            link.give_back(session, &outcome).await;
+            let mut link = self.connection().await?;
+            let session = link.take_session().await?;
+            let (session, outcome) = fleet_transactions::transact(session, job).await?;
+            link.return_session(session, &outcome).await;
             Ok(outcome?)
         };
-        self.pulse.or_silent_for(TRANSACT_PATIENCE, transacted).await
+        self.liveness.wait_unless_silent_for(TRANSACT_PATIENCE, transacted).await
     }
 
-    pub(crate) async fn inspect(&self, job: Box<dyn Job>) -> Result<()> {
+    pub(crate) async fn inspect(&self, job: Box<dyn TransactionJob>) -> Result<()> {
         let inspected = async {
             self.flush().await?;
-            let mut link = self.desk().await?;
-            let session = link.take().await?;
-            let (session, outcome) = jobs::inspect(session, job).await?;
-            link.give_back(session, &outcome).await;
+            let mut link = self.connection().await?;
+            let session = link.take_session().await?;
+            let (session, outcome) = fleet_transactions::inspect(session, job).await?;
+            link.return_session(session, &outcome).await;
             Ok(outcome?)
         };
-        self.pulse.or_silent_for(INSPECT_PATIENCE, inspected).await
+        self.liveness.wait_unless_silent_for(INSPECT_PATIENCE, inspected).await
     }
 
     pub(crate) async fn ping(&self) -> Result<()> {
@@ -365,31 +380,35 @@ impl Postgres {
             return Err(StoreError::Closed);
         }
         let (reply, written) = oneshot::channel();
-        self.writer.send(writer::Command::Close(reply)).map_err(|_| StoreError::Closed)?;
-        // Rows before the lease: what they settle must not look abandoned.
+        self.writer
+            .send(writer::PostgresWriterCommand::Close(reply))
+            .map_err(|_| StoreError::Closed)?;
+        // Rows are written before the lease ends; otherwise their reservations would look abandoned.
         let written = written.await.map_err(|_| StoreError::Closed)?;
-        let reserved = soon(ask(&self.budgets, budgets::Command::Close)).await;
-        let ended = soon(ask(&self.lease, |reply| reply)).await;
+        let reserved =
+            with_close_timeout(ask(&self.budgets, reserver::ReserverCommand::Close)).await;
+        let ended = with_close_timeout(ask(&self.lease, |reply| reply)).await;
         written.and(reserved).and(ended)
     }
 }
 
-/// Hands something to a task and waits for its answer. Once it is handed over, it is carried out, whether anyone waits or
-/// not.
+/// Sends a command to one of the store's async tasks and waits for the result. Once sent, the command is carried out
+/// even if the caller stops waiting.
 async fn ask<T, C>(task: &mpsc::Sender<C>, command: impl FnOnce(Reply<T>) -> C) -> Result<T> {
     let (reply, answer) = oneshot::channel();
     task.send(command(reply)).await.map_err(|_| StoreError::Closed)?;
     answer.await.map_err(|_| StoreError::Closed)?
 }
 
-/// What must end while the process does. Where the server is away, others will find that this process is gone.
-async fn soon<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+/// Limits the time of work that must end while the store closes to [`CLOSE_TIMEOUT`]. If the server is away, other
+/// processes will resolve the reservations of this process.
+async fn with_close_timeout<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let late = |_| StoreError::Database("PostgreSQL did not answer while the store closed".into());
-    timeout(LAST_WORDS, work).await.map_err(late)?
+    timeout(CLOSE_TIMEOUT, work).await.map_err(late)?
 }
 
-/// Opens the folder of rows on their way, for this process alone.
-fn open_spool(folder: &Path, bounds: crate::spool::Bounds) -> Result<Spool> {
+/// Opens the spool in a folder, and locks the folder against other processes.
+fn open_spool(folder: &Path, bounds: crate::spool::SpoolBounds) -> Result<Spool> {
     let failed = |what: &str, problem: std::io::Error| {
         let folder = folder.display();
         StoreError::Database(format!("cannot {what} the folder `store.spool`, {folder}: {problem}"))
@@ -399,11 +418,11 @@ fn open_spool(folder: &Path, bounds: crate::spool::Bounds) -> Result<Spool> {
     let Some(lock) = lock else {
         return Err(StoreError::SpoolLocked { folder: folder.display().to_string() });
     };
-    let spool = Spool::open(Files::inside(folder), bounds, Some(lock));
+    let spool = Spool::open(SpoolFiles::inside(folder), bounds, Some(lock));
     spool.map_err(|problem| failed("use", problem))
 }
 
-/// A number for this process that no other has.
+/// Generates a random number that identifies this process.
 fn instance() -> Result<i64> {
     let number = getrandom::u64().map_err(|problem| {
         StoreError::Database(format!("the system gives no random number: {problem}"))

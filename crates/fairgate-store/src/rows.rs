@@ -1,79 +1,80 @@
-//! From a database's rows to our types: one way for both databases.
+//! Converts database rows to the types of this crate, with the same code for both databases.
 
-use fairgate_money::{Currency, Day, MicroUnits, PerMillion, Price, Rates, UnixMicros};
+use fairgate_money::{Currency, MicroUnits, PerMillion, Price, PriceRates, UnixMicros, UtcDay};
 
-use crate::budget::{Budget, BudgetLeft, Period, Scope};
+use crate::budget::{Budget, BudgetBalance, BudgetPeriod, BudgetScope};
 use crate::calendar::hour_name;
 use crate::claims::FleetTerms;
-use crate::directory::{AllowedTaints, Directory, Group, Key, Limits, Rights, Tenant};
+use crate::directory::{AllowedTaints, Directory, DirectoryLimits, Group, Key, KeyRights, Tenant};
 use crate::error::StoreError;
 use crate::fleet::TaskClaim;
 use crate::ledger::{
-    Attempt, AuditEntry, By, HostedMost, Outcome, PriceVersion, Reservation, UsageRow, UsageSource,
+    AttemptOutcome, AttemptRow, AuditEntry, HostedMaximum, PriceVersion, Reservation,
+    UsageGrouping, UsageRow, UsageSource,
 };
 use crate::secret::KeyHash;
-use crate::sums::{Payers, Sum};
-use crate::words::Word;
+use crate::stored_words::StoredWord;
+use crate::sums::{SumOwners, UsageSum};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// A row's columns, by their place, from 0 on.
-pub trait Columns {
-    /// A whole number, where there is one.
+/// Access to the columns of a database row, which are numbered from 0.
+pub trait RowColumns {
+    /// Returns an integer, or `None` for null.
     fn int_or_null(&self, column: usize) -> Result<Option<i64>>;
-    /// A text, where there is one.
+    /// Returns a text, or `None` for null.
     fn text_or_null(&self, column: usize) -> Result<Option<String>>;
-    /// Yes or no.
+    /// Returns a boolean; null is an error.
     fn flag(&self, column: usize) -> Result<bool>;
-    /// Bytes.
+    /// Returns bytes; null is an error.
     fn bytes(&self, column: usize) -> Result<Vec<u8>>;
 
-    /// A whole number.
+    /// Returns an integer; null is an error.
     fn int(&self, column: usize) -> Result<i64> {
         self.int_or_null(column)?.ok_or_else(|| null(column))
     }
 
-    /// A text.
+    /// Returns a text; null is an error.
     fn text(&self, column: usize) -> Result<String> {
         self.text_or_null(column)?.ok_or_else(|| null(column))
     }
 
-    /// A number of something: 0 or more.
+    /// Returns a non-negative integer; null and negative values are errors.
     fn count(&self, column: usize) -> Result<u64> {
         let number = self.int(column)?;
         u64::try_from(number).map_err(|_| negative(column, number))
     }
 
-    /// A number of something, where there is one.
+    /// Returns a non-negative integer, or `None` for null; a negative value is an error.
     fn count_or_null(&self, column: usize) -> Result<Option<u64>> {
         let count = |number| u64::try_from(number).map_err(|_| negative(column, number));
         self.int_or_null(column)?.map(count).transpose()
     }
 
-    /// An amount of money.
+    /// Returns an amount of money, in micro-units; null and negative values are errors.
     fn money(&self, column: usize) -> Result<MicroUnits> {
         self.count(column).map(MicroUnits)
     }
 
-    /// A moment.
+    /// Returns a time; null is an error.
     fn moment(&self, column: usize) -> Result<UnixMicros> {
         self.int(column).map(UnixMicros)
     }
 
-    /// A moment, where there is one.
+    /// Returns a time, or `None` for null.
     fn moment_or_null(&self, column: usize) -> Result<Option<UnixMicros>> {
         Ok(self.int_or_null(column)?.map(UnixMicros))
     }
 }
 
-/// Words of ours in a row.
-pub(crate) trait Words: Columns {
-    fn word<W: Word>(&self, column: usize) -> Result<W> {
+/// Reads columns with enum values, which are stored as words.
+pub(crate) trait WordColumns: RowColumns {
+    fn word<W: StoredWord>(&self, column: usize) -> Result<W> {
         W::from_word(&self.text(column)?)
     }
 }
 
-impl<C: Columns + ?Sized> Words for C {}
+impl<C: RowColumns + ?Sized> WordColumns for C {}
 
 fn null(column: usize) -> StoreError {
     StoreError::Database(format!("column {} of a row is null", column + 1))
@@ -83,8 +84,8 @@ fn negative(column: usize, number: i64) -> StoreError {
     StoreError::Database(format!("column {} of a row is {number}: below 0", column + 1))
 }
 
-/// A group without its budgets, which are rows of their own.
-pub(crate) fn group(row: &impl Columns) -> Result<Group> {
+/// Reads a group without its budgets, which are in a table of their own.
+pub(crate) fn group(row: &impl RowColumns) -> Result<Group> {
     Ok(Group {
         name: row.text(0)?,
         weight: row.count(1)?,
@@ -93,8 +94,8 @@ pub(crate) fn group(row: &impl Columns) -> Result<Group> {
     })
 }
 
-/// A tenant without its budgets, which are rows of their own.
-pub(crate) fn tenant(row: &impl Columns) -> Result<Tenant> {
+/// Reads a tenant without its budgets, which are in a table of their own.
+pub(crate) fn tenant(row: &impl RowColumns) -> Result<Tenant> {
     Ok(Tenant {
         name: row.text(0)?,
         group: row.text(1)?,
@@ -105,8 +106,8 @@ pub(crate) fn tenant(row: &impl Columns) -> Result<Tenant> {
     })
 }
 
-/// A key without its budgets, which are rows of their own.
-pub(crate) fn key(row: &impl Columns) -> Result<Key> {
+/// Reads a key without its budgets, which are in a table of their own.
+pub(crate) fn key(row: &impl RowColumns) -> Result<Key> {
     let hash = row.bytes(4)?.try_into();
     Ok(Key {
         id: row.text(0)?,
@@ -117,11 +118,13 @@ pub(crate) fn key(row: &impl Columns) -> Result<Key> {
         weight: row.count(5)?,
         limits: limits(row, 6)?,
         models: row.text_or_null(12)?.map(list).transpose()?,
-        rights: Rights {
+        rights: KeyRights {
             classes: list(row.text(13)?)?,
             priority_max: row.int(14)?,
             may_pin: row.flag(15)?,
             taints: AllowedTaints(list(row.text(16)?)?),
+            deadline_ms: row.count_or_null(20)?,
+            deadline_min_ms: row.count_or_null(21)?,
         },
         created_at: row.moment(17)?,
         expires_at: row.moment_or_null(18)?,
@@ -129,14 +132,14 @@ pub(crate) fn key(row: &impl Columns) -> Result<Key> {
     })
 }
 
-/// A list of names, or what stands for all of them.
+/// Parses a JSON list of names, or null, which means all names.
 fn list<T: serde::de::DeserializeOwned>(text: String) -> Result<T> {
     serde_json::from_str(&text)
         .map_err(|problem| StoreError::Database(format!("a key's list of names: {problem}")))
 }
 
-fn limits(row: &impl Columns, first: usize) -> Result<Limits> {
-    Ok(Limits {
+fn limits(row: &impl RowColumns, first: usize) -> Result<DirectoryLimits> {
+    Ok(DirectoryLimits {
         in_flight: row.count_or_null(first)?,
         queued_requests: row.count_or_null(first + 1)?,
         queued_bytes: row.count_or_null(first + 2)?,
@@ -147,49 +150,49 @@ fn limits(row: &impl Columns, first: usize) -> Result<Limits> {
     })
 }
 
-/// A budget and whose it is.
+/// Budget together with its owner.
 #[derive(Clone)]
-pub(crate) struct Owned {
-    pub(crate) scope: Scope,
+pub(crate) struct OwnedBudget {
+    pub(crate) scope: BudgetScope,
     pub(crate) owner: String,
     pub(crate) budget: Budget,
 }
 
-pub(crate) fn budget(row: &impl Columns) -> Result<Owned> {
+pub(crate) fn budget(row: &impl RowColumns) -> Result<OwnedBudget> {
     let budget = Budget {
         period: row.word(2)?,
         unit: row.word(3)?,
         tier: row.word(4)?,
         amount: row.count(5)?,
     };
-    Ok(Owned { scope: row.word(0)?, owner: row.text(1)?, budget })
+    Ok(OwnedBudget { scope: row.word(0)?, owner: row.text(1)?, budget })
 }
 
-/// The parts of a directory put together and in order.
+/// Assembles a directory from its groups, tenants, keys and budgets. All lists are sorted.
 pub(crate) fn directory(
     version: i64,
     mut groups: Vec<Group>,
     mut tenants: Vec<Tenant>,
     mut keys: Vec<Key>,
-    mut budgets: Vec<Owned>,
+    mut budgets: Vec<OwnedBudget>,
 ) -> Directory {
     groups.sort_by(|one, other| one.name.cmp(&other.name));
     tenants.sort_by(|one, other| one.name.cmp(&other.name));
     keys.sort_by(|one, other| one.id.cmp(&other.id));
     budgets.sort_by_key(|owned| owned.budget.kind());
     let mut hosted = Vec::new();
-    for Owned { scope, owner, budget } in budgets {
+    for OwnedBudget { scope, owner, budget } in budgets {
         let budgets = match scope {
-            Scope::Tenant => tenants
+            BudgetScope::Tenant => tenants
                 .binary_search_by(|tenant| tenant.name.cmp(&owner))
                 .map(|place| &mut tenants[place].limits.budgets),
-            Scope::Key => keys
+            BudgetScope::Key => keys
                 .binary_search_by(|key| key.id.cmp(&owner))
                 .map(|place| &mut keys[place].limits.budgets),
-            Scope::Hosted => Ok(&mut hosted),
-            // Those of models are in the configuration.
-            Scope::HostedModel => continue,
-            Scope::Group => groups
+            BudgetScope::Hosted => Ok(&mut hosted),
+            // The budgets of models are in the configuration.
+            BudgetScope::HostedModel => continue,
+            BudgetScope::Group => groups
                 .binary_search_by(|group| group.name.cmp(&owner))
                 .map(|place| &mut groups[place].budgets),
         };
@@ -200,14 +203,14 @@ pub(crate) fn directory(
     Directory { version, groups, tenants, keys, hosted }
 }
 
-pub(crate) fn currency(row: &impl Columns, column: usize) -> Result<Currency> {
+pub(crate) fn currency(row: &impl RowColumns, column: usize) -> Result<Currency> {
     let wrong = |problem| StoreError::Database(format!("a price: {problem}"));
     row.text(column)?.try_into().map_err(wrong)
 }
 
-pub(crate) fn price(row: &impl Columns) -> Result<PriceVersion> {
+pub(crate) fn price(row: &impl RowColumns) -> Result<PriceVersion> {
     let per_million = |column| row.count(column).map(PerMillion);
-    let rates = Rates {
+    let rates = PriceRates {
         input: per_million(4)?,
         cached_input: per_million(5)?,
         output: per_million(6)?,
@@ -219,14 +222,14 @@ pub(crate) fn price(row: &impl Columns) -> Result<PriceVersion> {
         upstream: row.text_or_null(2)?,
         currency: currency(row, 3)?,
         rates,
-        from: row.int_or_null(8)?.map(Day),
+        from: row.int_or_null(8)?.map(UtcDay),
     };
     Ok(PriceVersion { price, first_seen: row.moment(9)? })
 }
 
-pub(crate) fn attempt(row: &impl Columns) -> Result<Attempt> {
+pub(crate) fn attempt(row: &impl RowColumns) -> Result<AttemptRow> {
     let small = |column: usize| row.int(column).map(|number| u32::try_from(number).unwrap_or(0));
-    Ok(Attempt {
+    Ok(AttemptRow {
         request: row.text(0)?,
         attempt: small(1)?,
         last: row.flag(2)?,
@@ -251,7 +254,7 @@ pub(crate) fn attempt(row: &impl Columns) -> Result<Attempt> {
         first_token_us: row.count_or_null(21)?,
         total_us: row.count(22)?,
         status: u16::try_from(row.int(23)?).unwrap_or(0),
-        outcome: row.word::<Outcome>(24)?,
+        outcome: row.word::<AttemptOutcome>(24)?,
         code: row.text_or_null(25)?,
         brownout: row.flag(26)?,
         occupied: row.count(27)?,
@@ -264,15 +267,16 @@ pub(crate) fn attempt(row: &impl Columns) -> Result<Attempt> {
     })
 }
 
-/// The task that a row or a reservation is for, from a column on.
-fn claim(row: &impl Columns, first: usize) -> Result<Option<TaskClaim>> {
+/// Reads the task and claim of a ledger row or reservation, starting at column `first`; `None` if it was not made for a
+/// task.
+fn claim(row: &impl RowColumns, first: usize) -> Result<Option<TaskClaim>> {
     let project = row.text_or_null(first)?;
     let (task, epoch) = (row.text_or_null(first + 1)?, row.count_or_null(first + 2)?);
     let claim = |((project, task), epoch)| TaskClaim { project, task, epoch };
     Ok(project.zip(task).zip(epoch).map(claim))
 }
 
-pub(crate) fn usage(row: &impl Columns, by: By) -> Result<UsageRow> {
+pub(crate) fn usage(row: &impl RowColumns, by: UsageGrouping) -> Result<UsageRow> {
     let name = row.text(0)?;
     let number = || name.parse::<i64>().unwrap_or(0);
     let requests = row.count(1)?;
@@ -290,14 +294,14 @@ pub(crate) fn usage(row: &impl Columns, by: By) -> Result<UsageRow> {
         provider_tokens: row.count(11)?,
         money: row.money(12)?,
         name: match by {
-            By::Day => Day(number()).name(),
-            By::Hour => hour_name(number()),
+            UsageGrouping::Day => UtcDay(number()).name(),
+            UsageGrouping::Hour => hour_name(number()),
             _ => name,
         },
     })
 }
 
-pub(crate) fn audit(row: &impl Columns) -> Result<AuditEntry> {
+pub(crate) fn audit(row: &impl RowColumns) -> Result<AuditEntry> {
     let json = |text: String| {
         serde_json::from_str(&text)
             .map_err(|problem| StoreError::Database(format!("an audit entry: {problem}")))
@@ -313,10 +317,10 @@ pub(crate) fn audit(row: &impl Columns) -> Result<AuditEntry> {
     })
 }
 
-pub(crate) fn reservation(row: &impl Columns) -> Result<Reservation> {
+pub(crate) fn reservation(row: &impl RowColumns) -> Result<Reservation> {
     let hosted = match (row.count_or_null(9)?, row.count_or_null(10)?) {
         (Some(provider_tokens), money) => {
-            Some(HostedMost { provider_tokens, money: MicroUnits(money.unwrap_or(0)) })
+            Some(HostedMaximum { provider_tokens, money: MicroUnits(money.unwrap_or(0)) })
         }
         (None, _) => None,
     };
@@ -337,72 +341,78 @@ pub(crate) fn reservation(row: &impl Columns) -> Result<Reservation> {
     })
 }
 
-/// A row that was guessed, and is taken back.
-pub(crate) struct Guess {
+/// Guessed row that is being deleted, with the amounts to subtract from the sums.
+pub(crate) struct GuessedRow {
     pub(crate) request: String,
-    pub(crate) payers: Payers<'static>,
-    /// To which moment its amounts belong.
+    pub(crate) payers: SumOwners<'static>,
+    /// Time of the guessed row. Its amounts were counted in the periods that contain this time.
     pub(crate) at: UnixMicros,
-    pub(crate) uses: Sum,
-    /// The task that it was for.
+    pub(crate) uses: UsageSum,
+    /// Task and claim of the guessed row; `None` if its request was not made for a task.
     pub(crate) claim: Option<TaskClaim>,
 }
 
-pub(crate) fn guess(row: &impl Columns) -> Result<Guess> {
-    let payers = Payers {
+pub(crate) fn guess(row: &impl RowColumns) -> Result<GuessedRow> {
+    let payers = SumOwners {
         group: row.text(1)?.into(),
         tenant: row.text(2)?.into(),
         key: row.text(3)?.into(),
         model: row.text(8)?.into(),
     };
-    let uses = Sum::of_row(row.int(5)?, row.int(6)?, row.int(7)?);
-    Ok(Guess { request: row.text(0)?, payers, at: row.moment(4)?, uses, claim: claim(row, 9)? })
+    let uses = UsageSum::of_row(row.int(5)?, row.int(6)?, row.int(7)?);
+    Ok(GuessedRow {
+        request: row.text(0)?,
+        payers,
+        at: row.moment(4)?,
+        uses,
+        claim: claim(row, 9)?,
+    })
 }
 
-/// The amounts of a sum, from a column on; nothing where they are null.
-pub(crate) fn sum(row: &impl Columns, first: usize) -> Result<Sum> {
+/// Reads the amounts of a sum, starting at column `first`; nulls count as 0.
+pub(crate) fn sum(row: &impl RowColumns, first: usize) -> Result<UsageSum> {
     let mut columns = [0; 8];
     for (place, amount) in columns.iter_mut().enumerate() {
         *amount = row.int_or_null(first + place)?.unwrap_or(0);
     }
-    Ok(Sum::from_columns(columns))
+    Ok(UsageSum::from_columns(columns))
 }
 
-/// How a budget stands in the period that `at` lies in.
-pub(crate) fn budget_left(row: &impl Columns, at: UnixMicros) -> Result<BudgetLeft> {
-    Ok(budget(row)?.left(&sum(row, 6)?, at))
+/// Reads the balance of a budget in the period that contains `at`.
+pub(crate) fn budget_balance(row: &impl RowColumns, at: UnixMicros) -> Result<BudgetBalance> {
+    Ok(budget(row)?.balance(&sum(row, 6)?, at))
 }
 
-/// A sum of a model on the hosted tier, and its period.
-pub(crate) fn model_sum(row: &impl Columns) -> Result<(Period, Sum)> {
+/// Reads the period and the amounts of a model's sum on the hosted tier.
+pub(crate) fn model_sum(row: &impl RowColumns) -> Result<(BudgetPeriod, UsageSum)> {
     Ok((row.word(0)?, sum(row, 1)?))
 }
 
-/// How a model's budgets stand, with these sums in the periods that `at` lies in.
-pub(crate) fn model_budgets_left(
+/// Returns the balances of a model's budgets, given the model's sums in the periods that contain `at`.
+pub(crate) fn model_budget_balances(
     (model, budgets): (&str, &[Budget]),
-    sums: &[(Period, Sum)],
+    sums: &[(BudgetPeriod, UsageSum)],
     at: UnixMicros,
-) -> Vec<BudgetLeft> {
+) -> Vec<BudgetBalance> {
     let left = |budget: &Budget| {
         let sum = sums.iter().find(|(period, _)| *period == budget.period);
         let sum = sum.map(|(_, sum)| *sum).unwrap_or_default();
-        Owned::of_model(model, *budget).left(&sum, at)
+        OwnedBudget::of_model(model, *budget).balance(&sum, at)
     };
     budgets.iter().map(left).collect()
 }
 
-impl Owned {
-    /// A budget that the configuration gives a model on the hosted tier.
+impl OwnedBudget {
+    /// Creates the budget of a model on the hosted tier, as the configuration states it.
     pub(crate) fn of_model(model: &str, budget: Budget) -> Self {
-        Self { scope: Scope::HostedModel, owner: model.to_owned(), budget }
+        Self { scope: BudgetScope::HostedModel, owner: model.to_owned(), budget }
     }
 
-    /// How it stands, with this sum in the period that `at` lies in.
-    pub(crate) fn left(self, sum: &Sum, at: UnixMicros) -> BudgetLeft {
+    /// Returns the balance of the budget, given the owner's sum in the period that contains `at`.
+    pub(crate) fn balance(self, sum: &UsageSum, at: UnixMicros) -> BudgetBalance {
         let Budget { period, unit, tier, amount } = self.budget;
-        let (used, reserved) = sum.standing(unit, tier);
-        BudgetLeft {
+        let (used, reserved) = sum.used_and_reserved(unit, tier);
+        BudgetBalance {
             scope: self.scope,
             owner: self.owner,
             period,

@@ -1,13 +1,13 @@
-//! Keys: shown once, stored as a hash.
+//! Secrets of keys, which are shown once and stored as a hash.
 
 use std::fmt;
 
-/// The blake3 hash of a secret. Secrets have 256 random bits, so a fast hash is enough: there is nothing to guess.
+/// The blake3 hash of a secret. Secrets have 256 random bits, so they cannot be guessed, and a fast hash is enough.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash(pub [u8; 32]);
 
 impl KeyHash {
-    /// The hash of what a client sent.
+    /// Hashes the secret that a client sent.
     pub fn of(secret: &[u8]) -> Self {
         Self(*blake3::hash(secret).as_bytes())
     }
@@ -19,12 +19,12 @@ impl fmt::Debug for KeyHash {
     }
 }
 
-/// A new key's text. It is shown to its owner once and is in no log: `Debug` hides it.
+/// Secret of a new key. The secret is shown to its owner once and never logged, because `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct KeySecret(String);
 
-impl Secret {
-    /// A fresh secret: `fg-` and 43 characters that carry 256 random bits.
+impl KeySecret {
+    /// Generates a secret: `fg-` and 43 characters that carry 256 random bits.
     pub fn generate() -> Result<Self, getrandom::Error> {
         const ALPHABET: &[u8; 64] =
             b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -35,23 +35,23 @@ impl Secret {
         Ok(Self(text))
     }
 
-    /// The text, for its owner.
+    /// Returns the text of the secret, to be shown to its owner.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// What may be shown later, so that people can tell keys apart.
+    /// Returns the first 7 characters of the secret, which may be shown later so that people can tell keys apart.
     pub fn hint(&self) -> String {
         self.0.chars().take(7).collect()
     }
 
-    /// What is stored.
+    /// Returns the hash of the secret, which is what the database stores.
     pub fn hash(&self) -> KeyHash {
         KeyHash::of(self.0.as_bytes())
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for KeySecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }
@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn secrets_look_as_promised_and_differ() {
-        let secrets: Vec<_> = (0..1_000).map(|_| Secret::generate().unwrap()).collect();
-        let texts: BTreeSet<_> = secrets.iter().map(Secret::expose).collect();
+        let secrets: Vec<_> = (0..1_000).map(|_| KeySecret::generate().unwrap()).collect();
+        let texts: BTreeSet<_> = secrets.iter().map(KeySecret::expose).collect();
         assert_eq!(texts.len(), 1_000);
         let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         for text in &texts {
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn secrets_are_not_shown() {
-        let secret = Secret::generate().unwrap();
+        let secret = KeySecret::generate().unwrap();
         assert_eq!(format!("{secret:?} {:?}", secret.hash()), "Secret(…) KeyHash(…)");
         assert_eq!(secret.hint(), secret.expose()[..7]);
         assert_eq!(secret.hash(), KeyHash::of(secret.expose().as_bytes()));

@@ -1,17 +1,17 @@
-//! The SQL that both databases understand, word for word.
+//! SQL statements that are identical for both databases.
 //!
-//! Placeholders are written `$1`, `$2`, … and first appear in that order: SQLite takes them for names and counts them as they
-//! come.
+//! Placeholders are written `$1`, `$2`, … and must first appear in that order, because SQLite treats them as names and
+//! numbers them in the order of their appearance.
 
 mod sums;
 
 use fairgate_money::{DAY_US, Price, UnixMicros};
 
-use crate::budget::{Budget, HOSTED_OWNER, Scope};
+use crate::budget::{Budget, BudgetScope, HOSTED_OWNER};
 use crate::calendar::HOUR_US;
-use crate::directory::{Group, Key, Limits, Rights, Tenant};
-use crate::ledger::{AuditQuery, By, LedgerQuery, UsageQuery};
-use crate::words::Word;
+use crate::directory::{DirectoryLimits, Group, Key, KeyRights, Tenant};
+use crate::ledger::{AuditQuery, LedgerQuery, UsageGrouping, UsageQuery};
+use crate::stored_words::StoredWord;
 
 pub(crate) use sums::{
     ADD_SUM, ATTEMPTS_MADE, BUDGETS_LEFT, DROP_LOST, DROP_LOST_ATTEMPT, DROP_RESERVATION,
@@ -19,28 +19,28 @@ pub(crate) use sums::{
     sum_columns,
 };
 
-/// A value for a placeholder.
+/// Value for a placeholder of an SQL statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
-    /// A whole number.
+pub enum SqlValue {
+    /// An integer that is not null.
     Int(i64),
-    /// A whole number, or null.
+    /// An integer, or null.
     MaybeInt(Option<i64>),
-    /// A text.
+    /// A text that is not null.
     Text(String),
     /// A text, or null.
     MaybeText(Option<String>),
-    /// Yes or no.
+    /// A boolean that is not null.
     Flag(bool),
-    /// Bytes.
+    /// Bytes that are not null.
     Bytes(Vec<u8>),
-    /// Bytes, or null.
+    /// Bytes of a blob column, or null.
     MaybeBytes(Option<Vec<u8>>),
 }
 
 macro_rules! value_from {
     ($($from:ty => $kind:ident;)*) => {$(
-        impl From<$from> for Value {
+        impl From<$from> for SqlValue {
             fn from(value: $from) -> Self {
                 Self::$kind(value.into())
             }
@@ -60,7 +60,7 @@ value_from! {
     Option<Vec<u8>> => MaybeBytes;
 }
 
-impl From<UnixMicros> for Value {
+impl From<UnixMicros> for SqlValue {
     fn from(moment: UnixMicros) -> Self {
         Self::Int(moment.0)
     }
@@ -68,18 +68,19 @@ impl From<UnixMicros> for Value {
 
 /// A statement and the values for its placeholders.
 #[derive(Clone, Debug)]
-pub(crate) struct Statement {
+pub(crate) struct SqlStatement {
     pub(crate) sql: String,
-    pub(crate) values: Vec<Value>,
+    pub(crate) values: Vec<SqlValue>,
 }
 
-impl Statement {
-    pub(crate) fn new(sql: &str, values: Vec<Value>) -> Self {
+impl SqlStatement {
+    pub(crate) fn new(sql: &str, values: Vec<SqlValue>) -> Self {
         Self { sql: sql.to_owned(), values }
     }
 
-    /// Adds a condition: `WHERE` for the first, `AND` for the others.
-    fn filter(&mut self, condition: &str, value: Option<Value>) {
+    /// Adds a condition to the statement if `value` is set. The first condition follows `WHERE`, the others follow
+    /// `AND`.
+    fn filter(&mut self, condition: &str, value: Option<SqlValue>) {
         if let Some(value) = value {
             let word = if self.values.is_empty() { "WHERE" } else { "AND" };
             self.values.push(value);
@@ -88,12 +89,12 @@ impl Statement {
     }
 
     fn limit(&mut self, rows: i64) {
-        self.values.push(Value::Int(rows));
+        self.values.push(SqlValue::Int(rows));
         self.sql.push_str(&format!(" LIMIT ${}", self.values.len()));
     }
 }
 
-/// Asks for nothing, to see whether anyone answers.
+/// Minimal query with which the store checks that the database answers.
 pub(crate) const PING: &str = "SELECT version FROM directory";
 
 // The directory.
@@ -106,7 +107,7 @@ pub(crate) const TENANTS: &str = "SELECT name, group_name, weight, disabled, in_
      requests_per_minute, tokens_per_minute, hosted, created_at FROM tenants";
 pub(crate) const KEYS: &str = "SELECT id, tenant, name, hint, hash, weight, in_flight, queued_requests, queued_bytes, \
      requests_per_minute, tokens_per_minute, hosted, models, classes, priority_max, may_pin, taints, created_at, \
-     expires_at, revoked_at FROM tenant_keys";
+     expires_at, revoked_at, deadline_ms, deadline_min_ms FROM tenant_keys";
 pub(crate) const BUDGETS: &str = "SELECT scope, owner, period, unit, tier, amount FROM budgets";
 pub(crate) const WHERE_NAME: &str = " WHERE name = $1";
 pub(crate) const WHERE_ID: &str = " WHERE id = $1";
@@ -116,24 +117,24 @@ pub(crate) const PROJECTS_OF_TENANT: &str =
     "SELECT id FROM fleet_projects WHERE tenant = $1 ORDER BY made";
 pub(crate) const KEYS_OF_TENANT: &str = "SELECT id FROM tenant_keys WHERE tenant = $1 ORDER BY id";
 
-/// Prices that were in force at some time, those first that are the oldest.
+/// Selects all prices that were ever in force, oldest first.
 pub(crate) const PRICES: &str = "SELECT id, model, upstream, currency, input, cached_input, output, request, from_day, \
      first_seen FROM prices ORDER BY first_seen, model, id";
-/// The currency of the installation.
+/// Selects the currency of the installation; no row before the first price was stored.
 pub(crate) const CURRENCY: &str = "SELECT currency FROM prices LIMIT 1";
 
-pub(crate) fn put_price(price: &Price, at: UnixMicros) -> Statement {
+pub(crate) fn put_price(price: &Price, at: UnixMicros) -> SqlStatement {
     let rates = &price.rates;
     let numbers = [rates.input.0, rates.cached_input.0, rates.output.0, rates.request.0];
     let mut values = vec![
-        Value::Text(price.id.clone()),
-        Value::Text(price.model.clone()),
-        Value::MaybeText(price.upstream.clone()),
-        Value::Text(price.currency.to_string()),
+        SqlValue::Text(price.id.clone()),
+        SqlValue::Text(price.model.clone()),
+        SqlValue::MaybeText(price.upstream.clone()),
+        SqlValue::Text(price.currency.to_string()),
     ];
-    values.extend(numbers.map(|number| Value::Int(int(number))));
-    values.extend([Value::MaybeInt(price.from.map(|day| day.0)), Value::Int(at.0)]);
-    Statement::new(
+    values.extend(numbers.map(|number| SqlValue::Int(int(number))));
+    values.extend([SqlValue::MaybeInt(price.from.map(|day| day.0)), SqlValue::Int(at.0)]);
+    SqlStatement::new(
         "INSERT INTO prices (id, model, upstream, currency, input, cached_input, output, request, from_day, first_seen) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
         values,
@@ -144,45 +145,47 @@ fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn moment(at: Option<UnixMicros>) -> Value {
-    Value::MaybeInt(at.map(|at| at.0))
+fn moment(at: Option<UnixMicros>) -> SqlValue {
+    SqlValue::MaybeInt(at.map(|at| at.0))
 }
 
-pub(crate) fn put_group(group: &Group) -> Vec<Statement> {
-    let put = Statement::new(
+pub(crate) fn put_group(group: &Group) -> Vec<SqlStatement> {
+    let put = SqlStatement::new(
         "INSERT INTO tenant_groups (name, weight, created_at) VALUES ($1, $2, $3) \
          ON CONFLICT (name) DO UPDATE SET weight = excluded.weight",
         vec![
-            Value::Text(group.name.clone()),
-            Value::Int(int(group.weight)),
-            Value::Int(group.created_at.0),
+            SqlValue::Text(group.name.clone()),
+            SqlValue::Int(int(group.weight)),
+            SqlValue::Int(group.created_at.0),
         ],
     );
-    std::iter::once(put).chain(put_budgets(Scope::Group, &group.name, &group.budgets)).collect()
+    std::iter::once(put)
+        .chain(put_budgets(BudgetScope::Group, &group.name, &group.budgets))
+        .collect()
 }
 
-/// The group and its budgets.
-pub(crate) fn drop_group(name: &str) -> Vec<Statement> {
-    let values = vec![Value::Text(name.to_owned())];
-    let drop = Statement::new("DELETE FROM tenant_groups WHERE name = $1", values);
-    vec![drop_budgets(Scope::Group, name), drop]
+/// Builds the statements that delete a group and its budgets.
+pub(crate) fn drop_group(name: &str) -> Vec<SqlStatement> {
+    let values = vec![SqlValue::Text(name.to_owned())];
+    let drop = SqlStatement::new("DELETE FROM tenant_groups WHERE name = $1", values);
+    vec![drop_budgets(BudgetScope::Group, name), drop]
 }
 
-/// The budgets of the hosted tier as a whole.
-pub(crate) fn put_hosted(budgets: &[Budget]) -> Vec<Statement> {
-    put_budgets(Scope::Hosted, HOSTED_OWNER, budgets)
+/// Builds the statements that replace the budgets of the hosted tier as a whole.
+pub(crate) fn put_hosted(budgets: &[Budget]) -> Vec<SqlStatement> {
+    put_budgets(BudgetScope::Hosted, HOSTED_OWNER, budgets)
 }
 
-pub(crate) fn put_tenant(tenant: &Tenant) -> Vec<Statement> {
+pub(crate) fn put_tenant(tenant: &Tenant) -> Vec<SqlStatement> {
     let mut values = vec![
-        Value::Text(tenant.name.clone()),
-        Value::Text(tenant.group.clone()),
-        Value::Int(int(tenant.weight)),
-        Value::Flag(tenant.disabled),
+        SqlValue::Text(tenant.name.clone()),
+        SqlValue::Text(tenant.group.clone()),
+        SqlValue::Int(int(tenant.weight)),
+        SqlValue::Flag(tenant.disabled),
     ];
     values.extend(limits(&tenant.limits));
-    values.push(Value::Int(tenant.created_at.0));
-    let put = Statement::new(
+    values.push(SqlValue::Int(tenant.created_at.0));
+    let put = SqlStatement::new(
         "INSERT INTO tenants (name, group_name, weight, disabled, in_flight, queued_requests, queued_bytes, \
          requests_per_minute, tokens_per_minute, hosted, created_at) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
@@ -193,64 +196,68 @@ pub(crate) fn put_tenant(tenant: &Tenant) -> Vec<Statement> {
          hosted = excluded.hosted",
         values,
     );
-    let budgets = put_budgets(Scope::Tenant, &tenant.name, &tenant.limits.budgets);
+    let budgets = put_budgets(BudgetScope::Tenant, &tenant.name, &tenant.limits.budgets);
     std::iter::once(put).chain(budgets).collect()
 }
 
-/// The tenant, its keys, and the budgets of all.
-pub(crate) fn drop_tenant(name: &str, keys: &[String]) -> Vec<Statement> {
-    let mut statements = vec![drop_budgets(Scope::Tenant, name)];
-    statements.extend(keys.iter().map(|key| drop_budgets(Scope::Key, key)));
-    let name = || vec![Value::Text(name.to_owned())];
-    statements.push(Statement::new("DELETE FROM tenant_keys WHERE tenant = $1", name()));
-    statements.push(Statement::new("DELETE FROM tenants WHERE name = $1", name()));
+/// Builds the statements that delete a tenant, its keys, and the budgets of all of them.
+pub(crate) fn drop_tenant(name: &str, keys: &[String]) -> Vec<SqlStatement> {
+    let mut statements = vec![drop_budgets(BudgetScope::Tenant, name)];
+    statements.extend(keys.iter().map(|key| drop_budgets(BudgetScope::Key, key)));
+    let name = || vec![SqlValue::Text(name.to_owned())];
+    statements.push(SqlStatement::new("DELETE FROM tenant_keys WHERE tenant = $1", name()));
+    statements.push(SqlStatement::new("DELETE FROM tenants WHERE name = $1", name()));
     statements
 }
 
-/// A key; its lists of names are stored as JSON.
-pub(crate) fn put_key(key: &Key) -> Vec<Statement> {
+/// Builds the statements that write a key and its budgets. Lists of names are stored as JSON.
+pub(crate) fn put_key(key: &Key) -> Vec<SqlStatement> {
     let list = |names: &[String]| serde_json::Value::from(names).to_string();
     let list_or_all = |names: Option<&[String]>| serde_json::Value::from(names).to_string();
-    let Rights { classes, priority_max, may_pin, taints } = &key.rights;
+    let KeyRights { classes, priority_max, may_pin, taints, deadline_ms, deadline_min_ms } =
+        &key.rights;
     let mut values = vec![
-        Value::Text(key.id.clone()),
-        Value::Text(key.tenant.clone()),
-        Value::Text(key.name.clone()),
-        Value::Text(key.hint.clone()),
-        Value::Bytes(key.hash.0.to_vec()),
-        Value::Int(int(key.weight)),
+        SqlValue::Text(key.id.clone()),
+        SqlValue::Text(key.tenant.clone()),
+        SqlValue::Text(key.name.clone()),
+        SqlValue::Text(key.hint.clone()),
+        SqlValue::Bytes(key.hash.0.to_vec()),
+        SqlValue::Int(int(key.weight)),
     ];
     values.extend(limits(&key.limits));
     values.extend([
-        Value::MaybeText(key.models.as_deref().map(list)),
-        Value::Text(list_or_all(classes.as_deref())),
-        Value::Int(*priority_max),
-        Value::Flag(*may_pin),
-        Value::Text(list_or_all(taints.0.as_deref())),
-        Value::Int(key.created_at.0),
+        SqlValue::MaybeText(key.models.as_deref().map(list)),
+        SqlValue::Text(list_or_all(classes.as_deref())),
+        SqlValue::Int(*priority_max),
+        SqlValue::Flag(*may_pin),
+        SqlValue::Text(list_or_all(taints.0.as_deref())),
+        SqlValue::Int(key.created_at.0),
         moment(key.expires_at),
         moment(key.revoked_at),
+        SqlValue::MaybeInt(deadline_ms.map(int)),
+        SqlValue::MaybeInt(deadline_min_ms.map(int)),
     ]);
-    let put = Statement::new(
+    let put = SqlStatement::new(
         "INSERT INTO tenant_keys (id, tenant, name, hint, hash, weight, in_flight, queued_requests, queued_bytes, \
          requests_per_minute, tokens_per_minute, hosted, models, classes, priority_max, may_pin, taints, \
-         created_at, expires_at, revoked_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) \
+         created_at, expires_at, revoked_at, deadline_ms, deadline_min_ms) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22) \
          ON CONFLICT (id) DO UPDATE SET name = excluded.name, hint = excluded.hint, hash = excluded.hash, \
          weight = excluded.weight, in_flight = excluded.in_flight, \
          queued_requests = excluded.queued_requests, queued_bytes = excluded.queued_bytes, \
          requests_per_minute = excluded.requests_per_minute, tokens_per_minute = excluded.tokens_per_minute, \
          hosted = excluded.hosted, models = excluded.models, classes = excluded.classes, \
          priority_max = excluded.priority_max, may_pin = excluded.may_pin, taints = excluded.taints, \
-         expires_at = excluded.expires_at, revoked_at = excluded.revoked_at",
+         expires_at = excluded.expires_at, revoked_at = excluded.revoked_at, \
+         deadline_ms = excluded.deadline_ms, deadline_min_ms = excluded.deadline_min_ms",
         values,
     );
-    let budgets = put_budgets(Scope::Key, &key.id, &key.limits.budgets);
+    let budgets = put_budgets(BudgetScope::Key, &key.id, &key.limits.budgets);
     std::iter::once(put).chain(budgets).collect()
 }
 
-/// All limits but the budgets, which are rows of their own.
-fn limits(limits: &Limits) -> impl Iterator<Item = Value> {
+/// Lists the values of all limits except budgets, which are in a table of their own.
+fn limits(limits: &DirectoryLimits) -> impl Iterator<Item = SqlValue> {
     let numbers = [
         limits.in_flight,
         limits.queued_requests,
@@ -258,28 +265,28 @@ fn limits(limits: &Limits) -> impl Iterator<Item = Value> {
         limits.requests_per_minute,
         limits.tokens_per_minute,
     ];
-    let numbers = numbers.map(|limit| Value::MaybeInt(limit.map(int)));
-    numbers.into_iter().chain([Value::Text(limits.hosted.word().to_owned())])
+    let numbers = numbers.map(|limit| SqlValue::MaybeInt(limit.map(int)));
+    numbers.into_iter().chain([SqlValue::Text(limits.hosted.word().to_owned())])
 }
 
-fn drop_budgets(scope: Scope, owner: &str) -> Statement {
-    Statement::new(
+fn drop_budgets(scope: BudgetScope, owner: &str) -> SqlStatement {
+    SqlStatement::new(
         "DELETE FROM budgets WHERE scope = $1 AND owner = $2",
-        vec![Value::Text(scope.word().to_owned()), Value::Text(owner.to_owned())],
+        vec![SqlValue::Text(scope.word().to_owned()), SqlValue::Text(owner.to_owned())],
     )
 }
 
-fn put_budgets(scope: Scope, owner: &str, budgets: &[Budget]) -> Vec<Statement> {
+fn put_budgets(scope: BudgetScope, owner: &str, budgets: &[Budget]) -> Vec<SqlStatement> {
     let put = |budget: &Budget| {
-        Statement::new(
+        SqlStatement::new(
             "INSERT INTO budgets (scope, owner, period, unit, tier, amount) VALUES ($1, $2, $3, $4, $5, $6)",
             vec![
-                Value::Text(scope.word().to_owned()),
-                Value::Text(owner.to_owned()),
-                Value::Text(budget.period.word().to_owned()),
-                Value::Text(budget.unit.word().to_owned()),
-                Value::Text(budget.tier.word().to_owned()),
-                Value::Int(int(budget.amount)),
+                SqlValue::Text(scope.word().to_owned()),
+                SqlValue::Text(owner.to_owned()),
+                SqlValue::Text(budget.period.word().to_owned()),
+                SqlValue::Text(budget.unit.word().to_owned()),
+                SqlValue::Text(budget.tier.word().to_owned()),
+                SqlValue::Int(int(budget.amount)),
             ],
         )
     };
@@ -295,32 +302,32 @@ pub(crate) fn put_audit(
     subject: &str,
     before: Option<String>,
     after: Option<String>,
-) -> Statement {
-    Statement::new(
+) -> SqlStatement {
+    SqlStatement::new(
         "INSERT INTO audit (at, actor, action, subject, before_json, after_json) VALUES ($1, $2, $3, $4, $5, $6)",
         vec![
-            Value::Int(at.0),
-            Value::Text(actor.to_owned()),
-            Value::Text(action.to_owned()),
-            Value::Text(subject.to_owned()),
-            Value::MaybeText(before),
-            Value::MaybeText(after),
+            SqlValue::Int(at.0),
+            SqlValue::Text(actor.to_owned()),
+            SqlValue::Text(action.to_owned()),
+            SqlValue::Text(subject.to_owned()),
+            SqlValue::MaybeText(before),
+            SqlValue::MaybeText(after),
         ],
     )
 }
 
-pub(crate) fn audit(query: &AuditQuery) -> Statement {
-    let mut statement = Statement::new(
+pub(crate) fn audit(query: &AuditQuery) -> SqlStatement {
+    let mut statement = SqlStatement::new(
         "SELECT id, at, actor, action, subject, before_json, after_json FROM audit",
         Vec::new(),
     );
-    statement.filter("id <", query.before.map(Value::Int));
+    statement.filter("id <", query.before.map(SqlValue::Int));
     statement.sql.push_str(" ORDER BY id DESC");
     statement.limit(list_limit(query.limit));
     statement
 }
 
-/// The most rows that a list gives.
+/// Largest number of rows or audit entries in a list.
 const LIST_MAX: u32 = 1_000;
 
 fn list_limit(asked: u32) -> i64 {
@@ -329,7 +336,7 @@ fn list_limit(asked: u32) -> i64 {
 
 // The ledger.
 
-/// The columns of a row, in the order of [`crate::rows::attempt`].
+/// SQL columns of an attempt, in the order in which [`crate::rows::attempt`] reads them.
 macro_rules! attempt_columns {
     () => {
         "request, attempt, last_attempt, started_at, group_name, tenant, key_id, agent, session, route, streamed, \
@@ -341,7 +348,7 @@ macro_rules! attempt_columns {
 
 pub(crate) use attempt_columns;
 
-/// One row. There is one row of each attempt, however often it is written.
+/// Inserts one row into the ledger. To write the same attempt again has no effect.
 pub(crate) const PUT_ATTEMPT: &str = concat!(
     "INSERT INTO attempts (",
     attempt_columns!(),
@@ -349,40 +356,40 @@ pub(crate) const PUT_ATTEMPT: &str = concat!(
      $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36) ON CONFLICT (request, attempt) DO NOTHING"
 );
 
-pub(crate) fn attempts(query: &LedgerQuery) -> Statement {
+pub(crate) fn attempts(query: &LedgerQuery) -> SqlStatement {
     let mut statement =
-        Statement::new(concat!("SELECT ", attempt_columns!(), " FROM attempts"), Vec::new());
-    statement.filter("request =", query.request.clone().map(Value::Text));
-    statement.filter("tenant =", query.tenant.clone().map(Value::Text));
-    statement.filter("project =", query.project.clone().map(Value::Text));
-    statement.filter("task =", query.task.clone().map(Value::Text));
-    statement.filter("started_at >=", query.since.map(|at| Value::Int(at.0)));
-    statement.filter("started_at <", query.until.map(|at| Value::Int(at.0)));
+        SqlStatement::new(concat!("SELECT ", attempt_columns!(), " FROM attempts"), Vec::new());
+    statement.filter("request =", query.request.clone().map(SqlValue::Text));
+    statement.filter("tenant =", query.tenant.clone().map(SqlValue::Text));
+    statement.filter("project =", query.project.clone().map(SqlValue::Text));
+    statement.filter("task =", query.task.clone().map(SqlValue::Text));
+    statement.filter("started_at >=", query.since.map(|at| SqlValue::Int(at.0)));
+    statement.filter("started_at <", query.until.map(|at| SqlValue::Int(at.0)));
     statement.sql.push_str(" ORDER BY started_at DESC, request DESC, attempt DESC");
     statement.limit(list_limit(query.limit));
     statement
 }
 
-/// The most rows that a sum gives: callers name agents, and may have named many.
+/// Largest number of rows of a usage query. Clients choose the names of agents, so there may be many groups.
 const USAGE_ROWS_MAX: i64 = 10_000;
 
-pub(crate) fn usage(query: &UsageQuery) -> Statement {
+pub(crate) fn usage(query: &UsageQuery) -> SqlStatement {
     let name = match query.by {
-        By::Group => "group_name".to_owned(),
-        By::Tenant => "tenant".to_owned(),
-        By::Key => "key_id".to_owned(),
-        By::Model => "model".to_owned(),
-        By::Outcome => "outcome".to_owned(),
-        By::Pool => "COALESCE(pool, '-')".to_owned(),
-        By::Worker => "COALESCE(worker, '-')".to_owned(),
-        By::Agent => "COALESCE(agent, '-')".to_owned(),
-        By::Day => format!("CAST(started_at / {DAY_US} AS TEXT)"),
-        By::Hour => format!("CAST(started_at / {HOUR_US} AS TEXT)"),
-        By::Tier => "CAST(tier AS TEXT)".to_owned(),
-        By::Class => "COALESCE(class, '-')".to_owned(),
-        By::Project => "COALESCE(project, '-')".to_owned(),
+        UsageGrouping::Group => "group_name".to_owned(),
+        UsageGrouping::Tenant => "tenant".to_owned(),
+        UsageGrouping::Key => "key_id".to_owned(),
+        UsageGrouping::Model => "model".to_owned(),
+        UsageGrouping::Outcome => "outcome".to_owned(),
+        UsageGrouping::Pool => "COALESCE(pool, '-')".to_owned(),
+        UsageGrouping::Worker => "COALESCE(worker, '-')".to_owned(),
+        UsageGrouping::Agent => "COALESCE(agent, '-')".to_owned(),
+        UsageGrouping::Day => format!("CAST(started_at / {DAY_US} AS TEXT)"),
+        UsageGrouping::Hour => format!("CAST(started_at / {HOUR_US} AS TEXT)"),
+        UsageGrouping::Tier => "CAST(tier AS TEXT)".to_owned(),
+        UsageGrouping::Class => "COALESCE(class, '-')".to_owned(),
+        UsageGrouping::Project => "COALESCE(project, '-')".to_owned(),
     };
-    let mut statement = Statement::new(
+    let mut statement = SqlStatement::new(
         &format!(
             "SELECT {name}, \
              COUNT(CASE WHEN last_attempt THEN 1 END), \
@@ -401,23 +408,23 @@ pub(crate) fn usage(query: &UsageQuery) -> Statement {
         ),
         Vec::new(),
     );
-    statement.filter("started_at >=", Some(Value::Int(query.since.0)));
-    statement.filter("started_at <", query.until.map(|at| Value::Int(at.0)));
-    statement.filter("tenant =", query.tenant.clone().map(Value::Text));
-    statement.filter("model =", query.model.clone().map(Value::Text));
+    statement.filter("started_at >=", Some(SqlValue::Int(query.since.0)));
+    statement.filter("started_at <", query.until.map(|at| SqlValue::Int(at.0)));
+    statement.filter("tenant =", query.tenant.clone().map(SqlValue::Text));
+    statement.filter("model =", query.model.clone().map(SqlValue::Text));
     statement.sql.push_str(match query.by {
-        By::Day | By::Hour => " GROUP BY 1 ORDER BY MIN(started_at)",
+        UsageGrouping::Day | UsageGrouping::Hour => " GROUP BY 1 ORDER BY MIN(started_at)",
         _ => " GROUP BY 1 ORDER BY 7 DESC, 1",
     });
     statement.limit(USAGE_ROWS_MAX);
     statement
 }
 
-/// Rows that started before `$1`, at most `$2` of them.
+/// Deletes at most `$2` rows of requests that arrived before `$1`.
 pub(crate) const PRUNE: &str = "DELETE FROM attempts WHERE (request, attempt) IN \
      (SELECT request, attempt FROM attempts WHERE started_at < $1 ORDER BY started_at LIMIT $2)";
 
-/// How many rows [`PRUNE`] takes at a time, so that nobody waits long behind it.
+/// Number of rows that [`PRUNE`] deletes at a time. It is limited so that other transactions need not wait long.
 pub(crate) const PRUNE_ROWS: i64 = 1_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The store: one handle over either database.
+//! The handle to the store, which works with either database.
 
 use std::future::ready;
 use std::path::PathBuf;
@@ -8,41 +8,44 @@ use std::time::Duration;
 
 use fairgate_money::{Currency, UnixMicros};
 
-use crate::budget::{BudgetLeft, Granted, Owners, Refused};
-use crate::directory::{Change, Changed, Directory};
+use crate::budget::{BudgetBalance, BudgetOwners, ReservationGrant, ReservationRefused};
+use crate::directory::{Directory, DirectoryChange, DirectoryChangeResult};
 use crate::error::StoreError;
 use crate::ledger::{
-    Attempt, AuditEntry, AuditQuery, LedgerQuery, PriceVersion, Reservation, Resolved, UsageQuery,
-    UsageRow,
+    AttemptRow, AuditEntry, AuditQuery, LedgerQuery, PriceVersion, Reservation,
+    ResolvedReservations, UsageQuery, UsageRow,
 };
-use crate::postgres::Postgres;
-use crate::spool::Bounds;
-use crate::sqlite::Sqlite;
-use crate::transaction::{Keep, Transaction, job};
-use crate::{check, sql};
+use crate::postgres::PostgresStore;
+use crate::spool::SpoolBounds;
+use crate::sqlite::SqliteStore;
+use crate::transaction::{Transaction, TransactionDurability, job};
+use crate::{change_validation, sql};
 
-/// What a call of [`Store`] returns: a future, boxed.
+/// Boxed future that the methods of [`Store`] return.
 ///
-/// The box keeps builds short. The body of an `async fn` is compiled in every crate that awaits it, here with both
-/// databases' clients inside it; behind a box it is compiled once, in this crate.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+/// The box keeps builds short. The body of an `async fn` is compiled in every crate that awaits the function, and here
+/// the body contains the clients of both databases. Behind a box the body is compiled once, in this crate.
+pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// What a transaction returns, with an error of its own kind: a future, boxed like [`Answer`].
-pub type Outcome<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
+/// Boxed future of a transaction, with the error type of the transaction's code. It is boxed for the same reason as
+/// [`StoreFuture`].
+pub type TransactionFuture<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
 
-/// How a store behaves.
+/// Limits and timeouts of a store.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// How many questions may be pending, and how many rows are held in memory until the database has them; further rows are
-    /// in files only.
+    /// Largest number of pending operations, and largest number of rows that are held in memory until the database has
+    /// them. Further rows are in the spool files only.
     pub pending_max: usize,
-    /// How large the files may become that hold rows until the database has them, in bytes. Beyond that, rows are refused.
+    /// Largest total size of the spool files, in bytes. Rows beyond this size are rejected.
     pub spool_bytes_max: u64,
-    /// The folder of those files, for this process alone. PostgreSQL needs one; on SQLite they lie beside the database.
+    /// Folder of the spool files, used by this process alone. Required for PostgreSQL and ignored for SQLite, where the
+    /// files are next to the database.
     pub spool: Option<PathBuf>,
-    /// How long [`Store::reserve`] and [`Store::budgets`] wait for a PostgreSQL that answers nobody.
+    /// Longest time that [`Store::reserve`] and [`Store::budgets`] wait while PostgreSQL answers nothing at all.
     pub patience: Duration,
-    /// After how long without a sign of life another process's reservations are resolved (PostgreSQL).
+    /// Time without a heartbeat after which a process counts as dead and others resolve its reservations (PostgreSQL
+    /// only).
     pub lease: Duration,
 }
 
@@ -59,168 +62,181 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    pub(crate) fn bounds(&self) -> Bounds {
-        Bounds { memory_rows: self.pending_max, bytes_max: self.spool_bytes_max }
+    pub(crate) fn bounds(&self) -> SpoolBounds {
+        SpoolBounds { memory_rows: self.pending_max, bytes_max: self.spool_bytes_max }
     }
 }
 
-/// A handle to the database. Cheap to clone; all clones are one store, which one of them closes for all.
+/// Handle to the database, which is cheap to clone. All clones share one store, and closing one closes all.
 #[derive(Clone, Debug)]
 pub struct Store {
-    backend: Backend,
+    backend: StoreBackend,
 }
 
 #[derive(Clone, Debug)]
-enum Backend {
-    Sqlite(Arc<Sqlite>),
-    Postgres(Arc<Postgres>),
+enum StoreBackend {
+    Sqlite(Arc<SqliteStore>),
+    Postgres(Arc<PostgresStore>),
 }
 
-/// The same call on whichever database it is.
+/// Runs the same method on the store of either database.
 macro_rules! on {
     ($store:expr, $backend:ident => $call:expr) => {
         match &$store.backend {
-            Backend::Sqlite($backend) => Box::pin($call),
-            Backend::Postgres($backend) => Box::pin($call),
+            StoreBackend::Sqlite($backend) => Box::pin($call),
+            StoreBackend::Postgres($backend) => Box::pin($call),
         }
     };
 }
 
 impl Store {
-    /// Opens `sqlite:PATH`, `sqlite::memory:` or `postgres://…`, brings its schema up to date, and resolves what dead
-    /// processes left reserved.
-    pub fn open(url: &str, options: StoreOptions) -> Answer<'_, (Self, Resolved)> {
+    /// Opens `sqlite:PATH`, `sqlite::memory:` or `postgres://…`, migrates its schema, and resolves the reservations of
+    /// dead processes.
+    pub fn open(url: &str, options: StoreOptions) -> StoreFuture<'_, (Self, ResolvedReservations)> {
         Box::pin(Self::opened(url, options))
     }
 
-    async fn opened(url: &str, options: StoreOptions) -> Result<(Self, Resolved), StoreError> {
+    async fn opened(
+        url: &str,
+        options: StoreOptions,
+    ) -> Result<(Self, ResolvedReservations), StoreError> {
         if let Some(path) = url.strip_prefix("sqlite:") {
-            let (sqlite, resolved) = Sqlite::open(path, &options).await?;
-            return Ok((Self { backend: Backend::Sqlite(Arc::new(sqlite)) }, resolved));
+            let (sqlite, resolved) = SqliteStore::open(path, &options).await?;
+            return Ok((Self { backend: StoreBackend::Sqlite(Arc::new(sqlite)) }, resolved));
         }
         let wrong = |problem| StoreError::Url { url: without_password(url), problem };
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            let (postgres, resolved) = Postgres::open(url, &options).await.map_err(wrong)??;
-            return Ok((Self { backend: Backend::Postgres(Arc::new(postgres)) }, resolved));
+            let (postgres, resolved) =
+                PostgresStore::open(url, &options).await.map_err(wrong)??;
+            return Ok((Self { backend: StoreBackend::Postgres(Arc::new(postgres)) }, resolved));
         }
         let known = "must be sqlite:PATH, sqlite::memory: or postgres://USER@HOST/DATABASE";
         Err(wrong(known.to_owned()))
     }
 
-    /// Everything that the gateway must know to tell who asks.
-    pub fn directory(&self) -> Answer<'_, Directory> {
+    /// Returns all data that the gateway needs to authenticate clients.
+    pub fn directory(&self) -> StoreFuture<'_, Directory> {
         on!(self, it => it.directory())
     }
 
-    /// The directory's version: cheap, asked now and then by gateways that share a database.
-    pub fn directory_version(&self) -> Answer<'_, i64> {
+    /// Returns the version of the directory. This is cheap, so gateways that share a database can poll the version.
+    pub fn directory_version(&self) -> StoreFuture<'_, i64> {
         on!(self, it => it.directory_version())
     }
 
-    /// Makes a change and writes its audit entry, both or neither. A change that leaves everything as it is (revoking a
-    /// revoked key, a patch with what is there) is no error, no entry, and no new version.
+    /// Applies a change of the directory and writes its audit entry, both or neither. A change without effect (revoking
+    /// a revoked key, a patch with equal values) is not an error, and makes no audit entry and no new version.
     pub fn change<'a>(
         &'a self,
         actor: &'a str,
         at: UnixMicros,
-        change: Change,
-    ) -> Answer<'a, Changed> {
-        if let Err(error) = check::change(actor, at, &change) {
+        change: DirectoryChange,
+    ) -> StoreFuture<'a, DirectoryChangeResult> {
+        if let Err(error) = change_validation::change(actor, at, &change) {
             return Box::pin(ready(Err(error)));
         }
         on!(self, it => it.change(actor, at, change))
     }
 
-    /// Holds provider tokens and money for a request, in all budgets of its group, tenant and key at once, and of the hosted
-    /// tier where it asks for that; changes nothing where one of them has no room. Budgets are those in the database at
-    /// this moment. Without any budget it holds nothing and says yes.
+    /// Reserves provider tokens and money for a request, in all budgets of its group, tenant and key at once, and of
+    /// the hosted tier if the reservation asks for hosted workers. Changes nothing if one of these budgets has no room.
+    /// The budgets are those in the database at this moment. If there is no budget, nothing is reserved and the request
+    /// is granted.
     ///
-    /// A request that asks for hosted workers and does not fit there is granted without them, where it fits on own ones:
-    /// [`Granted::hosted`] is false and [`Granted::why`] names the budget. Whoever has no own workers gives the hosted
-    /// amounts for both.
+    /// If the budgets have room for the request on own workers but not on hosted ones, the request is granted without
+    /// hosted workers. [`ReservationGrant::hosted`] is then false, and [`ReservationGrant::hosted_exhausted`] names the
+    /// budget. A caller without own workers passes the hosted amounts for both.
     ///
-    /// What is held belongs to the day and month that `at` lies in, and so does what the request uses in the end, even
-    /// when that is after midnight. A request that already holds something holds the new amounts instead. Dropping the
-    /// future before it has answered gives back what it may have reserved.
-    pub fn reserve(&self, mut reservation: Reservation) -> Answer<'_, Result<Granted, Refused>> {
-        if let Err(error) = reservation.fit() {
+    /// The reservation counts in the day and month that contain its `at`, and so does the final usage of the request,
+    /// even after midnight. A second reservation of a request replaces the first. If the future is dropped before it is
+    /// ready, anything that it may have reserved is given back.
+    pub fn reserve(
+        &self,
+        mut reservation: Reservation,
+    ) -> StoreFuture<'_, Result<ReservationGrant, ReservationRefused>> {
+        if let Err(error) = reservation.clamp() {
             return Box::pin(ready(Err(error)));
         }
         on!(self, it => it.reserve(reservation))
     }
 
-    /// How the budgets of these owners stand in the periods that `at` lies in: the tenant's first, then the key's, the hosted
-    /// tier's and the group's; those for any worker before those for hosted ones, tokens before money, days before months.
+    /// Returns the balances of the owners' budgets in the periods that contain `at`. The budgets of the tenant come
+    /// first, then those of the key, the hosted tier and the group. For each owner, budgets for any worker come before
+    /// those for hosted workers, tokens before money, and days before months.
     pub fn budgets<'a>(
         &'a self,
-        owners: Owners<'a>,
+        owners: BudgetOwners<'a>,
         at: UnixMicros,
-    ) -> Answer<'a, Vec<BudgetLeft>> {
+    ) -> StoreFuture<'a, Vec<BudgetBalance>> {
         on!(self, it => it.budgets(owners, at))
     }
 
-    /// All prices that were ever in force, the oldest first. See [`Change::KeepPrices`].
-    pub fn prices(&self) -> Answer<'_, Vec<PriceVersion>> {
+    /// Lists all prices that were ever in force, oldest first. See [`DirectoryChange::KeepPrices`].
+    pub fn prices(&self) -> StoreFuture<'_, Vec<PriceVersion>> {
         on!(self, it => it.prices())
     }
 
-    /// The currency that money is counted in; none before there was a price.
-    pub fn currency(&self) -> Answer<'_, Option<Currency>> {
+    /// Returns the currency of the installation; `None` before the first price was stored.
+    pub fn currency(&self) -> StoreFuture<'_, Option<Currency>> {
         on!(self, it => it.currency())
     }
 
-    /// Writes a row, adds what it used to the sums of its group, tenant and key (and of the hosted tier, where its tier is
-    /// not 0), and ends the request's reservation where
-    /// it is the request's last: all in one transaction. Returns once the row outlives a killed process, which is when its
-    /// line is in a file on this machine. The database takes it some milliseconds later, or when it is back; what the request
-    /// reserved stays reserved until then. Whoever asks this store for rows or sums finds it.
+    /// Writes a row, adds its usage to the sums of its group, tenant and key (and of the hosted tier if the row's tier
+    /// is not 0), and ends the request's reservation if this is the last row of the request. The database does all of
+    /// this in one transaction. The future is ready once the row survives a kill of the process, which is when its line
+    /// is in a file on this machine. The database gets the row some milliseconds later, or when the database is back;
+    /// the reservation stays until then. Later reads through this store see the row.
     ///
-    /// [`StoreError::Unrecorded`] means that a kill may lose the row: neither the files nor the database took it. It is kept
-    /// in memory, where there is room, and goes to the database when that takes rows again.
+    /// [`StoreError::Unrecorded`] means that a kill may lose the row, because neither the files nor the database
+    /// accepted it. The row is kept in memory, if there is room, and is written when the database accepts rows again.
     ///
-    /// A row that is there already is not written or charged again. One that was guessed (`lost`) gives way to the real
-    /// one. The row is handed over at the first poll; dropping the future after that does not stop it.
-    pub fn record(&self, mut attempt: Attempt) -> Answer<'_, ()> {
-        if let Err(error) = attempt.fit() {
+    /// A row that exists already is neither written nor charged again. A guessed row, with the outcome `lost`, is
+    /// replaced by the real one. The row is handed over at the first poll, and is written even if the future is dropped
+    /// after that.
+    pub fn record(&self, mut attempt: AttemptRow) -> StoreFuture<'_, ()> {
+        if let Err(error) = attempt.clamp() {
             return Box::pin(ready(Err(error)));
         }
         on!(self, it => it.record(attempt))
     }
 
-    /// Whether a row would be kept now. False while the files take no lines, because the disk is full for instance: whoever
-    /// must have a row for each answer should not begin one then. Costs nothing while all is well.
+    /// Returns true if a row would be stored now. Returns false while the spool files cannot be written, for instance
+    /// because the disk is full. A caller that needs a row for each response should then start no requests. The check
+    /// is cheap in normal operation.
     pub fn can_record(&self) -> bool {
         match &self.backend {
-            Backend::Sqlite(it) => it.is_writable(),
-            Backend::Postgres(it) => it.is_writable(),
+            StoreBackend::Sqlite(it) => it.is_writable(),
+            StoreBackend::Postgres(it) => it.is_writable(),
         }
     }
 
-    /// How many rows are safe in files and not in the database yet.
+    /// Returns the number of rows that are safe in files but not in the database yet.
     pub fn rows_waiting(&self) -> u64 {
         match &self.backend {
-            Backend::Sqlite(it) => it.rows_waiting(),
-            Backend::Postgres(it) => it.rows_waiting(),
+            StoreBackend::Sqlite(it) => it.rows_waiting(),
+            StoreBackend::Postgres(it) => it.rows_waiting(),
         }
     }
 
-    /// Sums of rows, the most charged first (days and hours in order); 10 000 at most.
-    pub fn usage(&self, query: UsageQuery) -> Answer<'_, Vec<UsageRow>> {
+    /// Returns sums of ledger rows for at most 10 000 groups. Groups with the most charged tokens come first; days and
+    /// hours are in the order of time.
+    pub fn usage(&self, query: UsageQuery) -> StoreFuture<'_, Vec<UsageRow>> {
         on!(self, it => it.usage(query))
     }
 
-    /// Rows, newest first.
-    pub fn attempts(&self, query: LedgerQuery) -> Answer<'_, Vec<Attempt>> {
+    /// Lists rows of the ledger, newest first.
+    pub fn attempts(&self, query: LedgerQuery) -> StoreFuture<'_, Vec<AttemptRow>> {
         on!(self, it => it.attempts(query))
     }
 
-    /// Changes, newest first.
-    pub fn audit(&self, query: AuditQuery) -> Answer<'_, Vec<AuditEntry>> {
+    /// Lists audit entries, newest first.
+    pub fn audit(&self, query: AuditQuery) -> StoreFuture<'_, Vec<AuditEntry>> {
         on!(self, it => it.audit(query))
     }
 
-    /// Removes rows that started before `before`, a bounded number at a time. Sums and audit stay. Says how many went.
-    pub fn prune(&self, before: UnixMicros) -> Answer<'_, u64> {
+    /// Removes ledger rows of requests that arrived before `before`, a bounded number in each transaction. Sums and the
+    /// audit trail stay. Returns the number of removed rows.
+    pub fn prune(&self, before: UnixMicros) -> StoreFuture<'_, u64> {
         Box::pin(async move {
             let mut removed = 0;
             loop {
@@ -233,59 +249,59 @@ impl Store {
         })
     }
 
-    fn prune_some(&self, before: UnixMicros) -> Answer<'_, u64> {
+    fn prune_some(&self, before: UnixMicros) -> StoreFuture<'_, u64> {
         on!(self, it => it.prune_some(before))
     }
 
-    /// Runs a transaction of the fleet. Where `work` returns an error, nothing is changed. Such transactions run one at a
-    /// time, over all processes that share the database. Once it is handed over, at the first poll, it is carried out,
-    /// whether anyone waits or not.
+    /// Runs a transaction of the fleet. If `work` returns an error, nothing is changed. These transactions run one at a
+    /// time, over all processes that share the database. The transaction is handed over at the first poll, and then
+    /// runs even if the future is dropped.
     pub fn transact<T, E>(
         &self,
-        keep: Keep,
+        keep: TransactionDurability,
         work: impl FnOnce(&mut dyn Transaction) -> Result<T, E> + Send + 'static,
-    ) -> Outcome<'_, T, E>
+    ) -> TransactionFuture<'_, T, E>
     where
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
         let (job, answer) = job(keep, work);
-        let handed: Answer<'_, ()> = on!(self, it => it.transact(job));
+        let handed: StoreFuture<'_, ()> = on!(self, it => it.transact(job));
         Box::pin(async move {
             handed.await?;
             answer.await.unwrap_or_else(|_| Err(StoreError::Closed.into()))
         })
     }
 
-    /// Reads what the fleet keeps, as it was at one moment.
+    /// Runs `work`, which may only read the fleet's data, on one consistent snapshot.
     pub fn inspect<T, E>(
         &self,
         work: impl FnOnce(&mut dyn Transaction) -> Result<T, E> + Send + 'static,
-    ) -> Outcome<'_, T, E>
+    ) -> TransactionFuture<'_, T, E>
     where
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
-        let (job, answer) = job(Keep::ThroughKill, work);
-        let handed: Answer<'_, ()> = on!(self, it => it.inspect(job));
+        let (job, answer) = job(TransactionDurability::ThroughKill, work);
+        let handed: StoreFuture<'_, ()> = on!(self, it => it.inspect(job));
         Box::pin(async move {
             handed.await?;
             answer.await.unwrap_or_else(|_| Err(StoreError::Closed.into()))
         })
     }
 
-    /// Whether the database answers.
-    pub fn ping(&self) -> Answer<'_, ()> {
+    /// Checks that the database answers.
+    pub fn ping(&self) -> StoreFuture<'_, ()> {
         on!(self, it => it.ping())
     }
 
-    /// Writes what is pending and closes. What is asked afterwards is [`StoreError::Closed`].
-    pub fn close(&self) -> Answer<'_, ()> {
+    /// Writes pending rows and closes the store. Later calls fail with [`StoreError::Closed`].
+    pub fn close(&self) -> StoreFuture<'_, ()> {
         on!(self, it => it.close())
     }
 }
 
-/// An address that may be shown: what is between `:` and `@` is hidden.
+/// Returns a URL that may be shown, in which the password between `:` and `@` is hidden.
 fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let Some((user, place)) = rest.rsplit_once('@') else { return url.to_owned() };

@@ -1,45 +1,46 @@
-//! What groups, tenants, keys, models on the hosted tier and the hosted tier used and hold, by day and by month: the numbers that budgets are measured
-//! against.
+//! Sums of used and reserved amounts, by day and by month. There are sums of groups, tenants, keys, models on the
+//! hosted tier, and the hosted tier itself. Budgets are checked against these sums.
 //!
-//! An amount belongs to the periods in which it was **reserved**: a request that was granted on Monday and ends on Tuesday
-//! settles into Monday, whose budget let it in. A request without a reservation belongs to the periods in which it started.
+//! An amount belongs to the periods in which it was **reserved**. If a request is granted on Monday and ends on
+//! Tuesday, its usage counts on Monday, whose budget admitted the request. The usage of a request without a reservation
+//! belongs to the periods in which the request arrived.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use fairgate_money::{Day, UnixMicros};
+use fairgate_money::{UnixMicros, UtcDay};
 
-use crate::budget::{BudgetTier, HOSTED_OWNER, Period, Scope, Unit};
-use crate::ledger::{Attempt, Reservation};
+use crate::budget::{BudgetPeriod, BudgetScope, BudgetTier, BudgetUnit, HOSTED_OWNER};
+use crate::ledger::{AttemptRow, Reservation};
 
-/// Which sum. The order is the one in which PostgreSQL's rows are locked, the same for everyone, so that nobody waits in a
-/// circle.
+/// Identifies a sum. All transactions lock PostgreSQL's rows of sums in the order of these keys, which prevents
+/// deadlocks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SumKey<'a> {
-    pub(crate) scope: Scope,
+    pub(crate) scope: BudgetScope,
     pub(crate) owner: Cow<'a, str>,
-    pub(crate) period: Period,
-    pub(crate) first_day: Day,
+    pub(crate) period: BudgetPeriod,
+    pub(crate) first_day: UtcDay,
 }
 
-/// Whose request it is.
+/// Owners to whose sums the amounts of a request are added.
 #[derive(Clone, Debug)]
-pub(crate) struct Payers<'a> {
+pub(crate) struct SumOwners<'a> {
     pub(crate) group: Cow<'a, str>,
     pub(crate) tenant: Cow<'a, str>,
     pub(crate) key: Cow<'a, str>,
     pub(crate) model: Cow<'a, str>,
 }
 
-impl<'a> From<&'a Attempt> for Payers<'a> {
-    fn from(row: &'a Attempt) -> Self {
-        let Attempt { group, tenant, key, model, .. } = row;
+impl<'a> From<&'a AttemptRow> for SumOwners<'a> {
+    fn from(row: &'a AttemptRow) -> Self {
+        let AttemptRow { group, tenant, key, model, .. } = row;
         let (group, tenant) = (group.into(), tenant.into());
         Self { group, tenant, key: key.into(), model: model.into() }
     }
 }
 
-impl<'a> From<&'a Reservation> for Payers<'a> {
+impl<'a> From<&'a Reservation> for SumOwners<'a> {
     fn from(held: &'a Reservation) -> Self {
         let Reservation { group, tenant, key, model, .. } = held;
         let (group, tenant) = (group.into(), tenant.into());
@@ -47,14 +48,14 @@ impl<'a> From<&'a Reservation> for Payers<'a> {
     }
 }
 
-/// Provider tokens and micro-units.
+/// Amount of provider tokens, and amount of money in micro-units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Amount {
+pub(crate) struct SumAmount {
     pub(crate) tokens: i64,
     pub(crate) money: i64,
 }
 
-impl Amount {
+impl SumAmount {
     fn add(&mut self, other: Self) {
         self.tokens += other.tokens;
         self.money += other.money;
@@ -64,36 +65,36 @@ impl Amount {
         Self { tokens: self.tokens.max(other.tokens), money: self.money.max(other.money) }
     }
 
-    fn in_unit(self, unit: Unit) -> i64 {
+    fn in_unit(self, unit: BudgetUnit) -> i64 {
         match unit {
-            Unit::Tokens => self.tokens,
-            Unit::Money => self.money,
+            BudgetUnit::Tokens => self.tokens,
+            BudgetUnit::Money => self.money,
         }
     }
 }
 
-/// A sum, or what is added to one; negative where it is taken away.
+/// Sum of used and reserved amounts, or a change of such a sum. Negative amounts subtract.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sum {
-    /// On any worker.
-    pub(crate) used: Amount,
-    pub(crate) reserved: Amount,
-    /// Of that, on hosted workers.
-    pub(crate) hosted_used: Amount,
-    pub(crate) hosted_reserved: Amount,
+pub(crate) struct UsageSum {
+    /// Used amounts on own and hosted workers.
+    pub(crate) used: SumAmount,
+    pub(crate) reserved: SumAmount,
+    /// Part of `used` on hosted workers.
+    pub(crate) hosted_used: SumAmount,
+    pub(crate) hosted_reserved: SumAmount,
 }
 
-impl Sum {
-    /// What a row uses.
+impl UsageSum {
+    /// Creates the usage of a row. `tier` above 0 counts as hosted.
     pub(crate) fn of_row(tokens: i64, money: i64, tier: i64) -> Self {
-        let used = Amount { tokens, money };
-        let hosted_used = if tier > 0 { used } else { Amount::default() };
+        let used = SumAmount { tokens, money };
+        let hosted_used = if tier > 0 { used } else { SumAmount::default() };
         Self { used, hosted_used, ..Self::default() }
     }
 
-    /// The same, taken away.
+    /// Returns the sum with all signs inverted.
     pub(crate) fn negative(self) -> Self {
-        let negative = |Amount { tokens, money }| Amount { tokens: -tokens, money: -money };
+        let negative = |SumAmount { tokens, money }| SumAmount { tokens: -tokens, money: -money };
         Self {
             used: negative(self.used),
             reserved: negative(self.reserved),
@@ -109,13 +110,13 @@ impl Sum {
         self.hosted_reserved.add(other.hosted_reserved);
     }
 
-    /// The part of it that is on hosted workers.
+    /// Returns the part of the sum that is on hosted workers.
     fn hosted(&self) -> Self {
-        Self { used: Amount::default(), reserved: Amount::default(), ..*self }
+        Self { used: SumAmount::default(), reserved: SumAmount::default(), ..*self }
     }
 
-    /// What is used and what is reserved, in a unit and on a tier.
-    pub(crate) fn standing(&self, unit: Unit, tier: BudgetTier) -> (i64, i64) {
+    /// Returns the used and the reserved amount in the given unit, on the workers of the given tier.
+    pub(crate) fn used_and_reserved(&self, unit: BudgetUnit, tier: BudgetTier) -> (i64, i64) {
         let (used, reserved) = match tier {
             BudgetTier::Any => (self.used, self.reserved),
             BudgetTier::Hosted => (self.hosted_used, self.hosted_reserved),
@@ -123,7 +124,7 @@ impl Sum {
         (used.in_unit(unit), reserved.in_unit(unit))
     }
 
-    /// In the order of [`crate::sql::sum_columns`].
+    /// Returns the amounts in the order of [`crate::sql::sum_columns`].
     pub(crate) fn columns(&self) -> [i64; 8] {
         let Self { used, reserved, hosted_used, hosted_reserved } = self;
         [
@@ -138,9 +139,10 @@ impl Sum {
         ]
     }
 
-    /// From the order of [`crate::sql::sum_columns`].
+    /// Creates a sum from amounts in the order of [`crate::sql::sum_columns`].
     pub(crate) fn from_columns(columns: [i64; 8]) -> Self {
-        let amount = |tokens: usize| Amount { tokens: columns[tokens], money: columns[tokens + 2] };
+        let amount =
+            |tokens: usize| SumAmount { tokens: columns[tokens], money: columns[tokens + 2] };
         Self {
             used: amount(0),
             reserved: amount(1),
@@ -150,46 +152,52 @@ impl Sum {
     }
 }
 
-impl Attempt {
-    /// What it adds to the sums of its owners.
-    pub(crate) fn uses(&self) -> Sum {
-        Sum::of_row(signed(self.provider_tokens), signed(self.money.0), self.tier.into())
+impl AttemptRow {
+    /// Returns the usage that the row adds to the sums of its owners.
+    pub(crate) fn usage_sum(&self) -> UsageSum {
+        UsageSum::of_row(signed(self.provider_tokens), signed(self.money.0), self.tier.into())
     }
 }
 
 impl Reservation {
-    /// What it holds, with or without its part on hosted workers: on any worker the most of both.
-    pub(crate) fn holds(&self, hosted: bool) -> Sum {
-        let own = Amount { tokens: signed(self.provider_tokens), money: signed(self.money.0) };
-        let there = self.hosted.filter(|_| hosted).map(|most| Amount {
+    /// Returns the reserved amounts. If `hosted` is true, the amount on any worker is the maximum of the amounts on own
+    /// and on hosted workers; otherwise the amounts on hosted workers are 0.
+    pub(crate) fn held_amounts(&self, hosted: bool) -> UsageSum {
+        let own = SumAmount { tokens: signed(self.provider_tokens), money: signed(self.money.0) };
+        let there = self.hosted.filter(|_| hosted).map(|most| SumAmount {
             tokens: signed(most.provider_tokens),
             money: signed(most.money.0),
         });
         let there = there.unwrap_or_default();
-        Sum { reserved: own.max(there), hosted_reserved: there, ..Sum::default() }
+        UsageSum { reserved: own.max(there), hosted_reserved: there, ..UsageSum::default() }
     }
 }
 
-/// Everything that a batch adds, so that each sum is written once.
+/// All changes of sums in a batch, added up so that each sum is written once.
 #[derive(Debug, Default)]
-pub(crate) struct Deltas<'a>(BTreeMap<SumKey<'a>, Sum>);
+pub(crate) struct SumDeltas<'a>(BTreeMap<SumKey<'a>, UsageSum>);
 
-impl<'a> Deltas<'a> {
-    /// Adds to the sums of a request's owners in the periods that `at` lies in.
-    pub(crate) fn add(&mut self, payers: impl Into<Payers<'a>>, at: UnixMicros, delta: Sum) {
-        if delta == Sum::default() {
+impl<'a> SumDeltas<'a> {
+    /// Adds `delta` to the sums of a request's owners in the periods that contain `at`.
+    pub(crate) fn add(
+        &mut self,
+        payers: impl Into<SumOwners<'a>>,
+        at: UnixMicros,
+        delta: UsageSum,
+    ) {
+        if delta == UsageSum::default() {
             return;
         }
         let hosted = delta.hosted();
-        for sum in sums_of(payers, at, hosted != Sum::default()) {
-            let is_hosted = matches!(sum.scope, Scope::Hosted | Scope::HostedModel);
+        for sum in sums_of(payers, at, hosted != UsageSum::default()) {
+            let is_hosted = matches!(sum.scope, BudgetScope::Hosted | BudgetScope::HostedModel);
             let delta = if is_hosted { &hosted } else { &delta };
             self.0.entry(sum).or_default().add(delta);
         }
     }
 
-    /// All of them, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&SumKey<'a>, &Sum)> {
+    /// Iterates over all changed sums, in the order of their keys.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&SumKey<'a>, &UsageSum)> {
         self.0.iter()
     }
 
@@ -202,25 +210,28 @@ impl<'a> Deltas<'a> {
     }
 }
 
-/// The sums of a request's owners in the periods that `at` lies in, those of the hosted tier and of its model there where it
-/// is `hosted`.
+/// Lists the keys of the sums of a request's owners in the periods that contain `at`. If `hosted` is true, includes the
+/// sums of the hosted tier and of the request's model on the hosted tier.
 pub(crate) fn sums_of<'a>(
-    payers: impl Into<Payers<'a>>,
+    payers: impl Into<SumOwners<'a>>,
     at: UnixMicros,
     hosted: bool,
 ) -> impl Iterator<Item = SumKey<'a>> {
-    let Payers { group, tenant, key, model } = payers.into();
-    let hosted = hosted
-        .then_some([(Scope::Hosted, Cow::Borrowed(HOSTED_OWNER)), (Scope::HostedModel, model)]);
-    let owners = [(Scope::Tenant, tenant), (Scope::Key, key), (Scope::Group, group)];
-    let days = Period::ALL.map(|period| (period, period.first_day(at)));
+    let SumOwners { group, tenant, key, model } = payers.into();
+    let hosted = hosted.then_some([
+        (BudgetScope::Hosted, Cow::Borrowed(HOSTED_OWNER)),
+        (BudgetScope::HostedModel, model),
+    ]);
+    let owners =
+        [(BudgetScope::Tenant, tenant), (BudgetScope::Key, key), (BudgetScope::Group, group)];
+    let days = BudgetPeriod::ALL.map(|period| (period, period.first_day(at)));
     owners.into_iter().chain(hosted.into_iter().flatten()).flat_map(move |(scope, owner)| {
         days.map(|(period, first_day)| SumKey { scope, owner: owner.clone(), period, first_day })
     })
 }
 
-/// A request's tokens, micro-units or microseconds as the database counts them: see [`crate::fit`] for why this cannot
-/// overflow.
+/// Converts tokens, micro-units or microseconds of a request to the database's type. The conversion cannot overflow;
+/// see [`crate::clamp`].
 pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -229,28 +240,28 @@ pub(crate) fn signed(number: u64) -> i64 {
 mod tests {
     use super::*;
 
-    fn payers(group: &'static str, tenant: &'static str, key: &'static str) -> Payers<'static> {
-        Payers { group: group.into(), tenant: tenant.into(), key: key.into(), model: "m".into() }
+    fn payers(group: &'static str, tenant: &'static str, key: &'static str) -> SumOwners<'static> {
+        SumOwners { group: group.into(), tenant: tenant.into(), key: key.into(), model: "m".into() }
     }
 
-    fn used(tokens: i64, money: i64, tier: i64) -> Sum {
-        Sum::of_row(tokens, money, tier)
+    fn used(tokens: i64, money: i64, tier: i64) -> UsageSum {
+        UsageSum::of_row(tokens, money, tier)
     }
 
     #[test]
     fn each_sum_is_written_once_and_in_the_order_of_the_locks() {
-        let mut deltas = Deltas::default();
+        let mut deltas = SumDeltas::default();
         for tokens in [5, 6] {
             deltas.add(payers("g", "t", "k"), UnixMicros(0), used(tokens, 3, 0));
         }
         deltas.add(payers("g", "t", "other"), UnixMicros(0), used(1, 0, 2));
-        deltas.add(payers("g", "idle", "k"), UnixMicros(0), Sum::default());
+        deltas.add(payers("g", "idle", "k"), UnixMicros(0), UsageSum::default());
         let sums: Vec<_> = deltas
             .iter()
-            .filter(|(sum, _)| sum.period == Period::Day)
+            .filter(|(sum, _)| sum.period == BudgetPeriod::Day)
             .map(|(sum, it)| (sum.owner.as_ref(), it.used, it.hosted_used.tokens))
             .collect();
-        let amount = |tokens, money| Amount { tokens, money };
+        let amount = |tokens, money| SumAmount { tokens, money };
         let expected = [
             ("t", amount(12, 6), 1),
             ("k", amount(11, 6), 0),
@@ -265,17 +276,17 @@ mod tests {
     #[test]
     fn columns_read_and_write() {
         let columns = [1, 2, 3, 4, 5, 6, 7, 8];
-        let sum = Sum::from_columns(columns);
+        let sum = UsageSum::from_columns(columns);
         assert_eq!(sum.columns(), columns);
-        assert_eq!(sum.standing(Unit::Money, BudgetTier::Any), (3, 4));
-        assert_eq!(sum.standing(Unit::Tokens, BudgetTier::Hosted), (5, 6));
+        assert_eq!(sum.used_and_reserved(BudgetUnit::Money, BudgetTier::Any), (3, 4));
+        assert_eq!(sum.used_and_reserved(BudgetUnit::Tokens, BudgetTier::Hosted), (5, 6));
     }
 
     #[test]
     fn on_any_worker_the_most_of_own_and_hosted_is_held() {
         use fairgate_money::MicroUnits;
 
-        let hosted = crate::ledger::HostedMost { provider_tokens: 80, money: MicroUnits(7_000) };
+        let hosted = crate::ledger::HostedMaximum { provider_tokens: 80, money: MicroUnits(7_000) };
         let held = Reservation {
             request: "r".into(),
             group: "g".into(),
@@ -291,11 +302,11 @@ mod tests {
             fleet: Default::default(),
             at: UnixMicros(0),
         };
-        let with = held.holds(true);
-        assert_eq!(with.reserved, Amount { tokens: 100, money: 7_000 });
-        assert_eq!(with.hosted_reserved, Amount { tokens: 80, money: 7_000 });
-        let without = held.holds(false);
-        assert_eq!(without.reserved, Amount { tokens: 100, money: 0 });
-        assert_eq!(without.hosted_reserved, Amount::default());
+        let with = held.held_amounts(true);
+        assert_eq!(with.reserved, SumAmount { tokens: 100, money: 7_000 });
+        assert_eq!(with.hosted_reserved, SumAmount { tokens: 80, money: 7_000 });
+        let without = held.held_amounts(false);
+        assert_eq!(without.reserved, SumAmount { tokens: 100, money: 0 });
+        assert_eq!(without.hosted_reserved, SumAmount::default());
     }
 }

@@ -1,47 +1,47 @@
-//! Transactions that somebody else writes: the fleet keeps its projects, tasks and agents in this store, with SQL of its own.
+//! Transactions of other crates. The fleet keeps its projects, tasks and agents in this store, with SQL of its own.
 //!
-//! The work of a transaction is an ordinary function over [`Transaction`], the same for both databases: it asks, looks at
-//! the answer and asks again. It runs on a thread that may block.
+//! The work of a transaction is an ordinary function that gets a [`Transaction`], and is the same for both databases.
+//! The function can run a query, look at the result and run the next query. It runs on a thread that may block.
 
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
-pub use crate::rows::Columns;
-pub use crate::sql::Value;
+pub use crate::rows::RowColumns;
+pub use crate::sql::SqlValue;
 
-/// What a transaction can do. Placeholders are written `$1`, `$2`, … and must first appear in that order.
+/// Operations inside a transaction. Placeholders are written `$1`, `$2`, … and must first appear in that order.
 pub trait Transaction {
-    /// Shows each row of a query to `row`.
+    /// Passes each row of a query to `row`.
     fn each(
         &mut self,
         sql: &str,
-        values: &[Value],
-        row: &mut dyn FnMut(&dyn Columns) -> Result<(), StoreError>,
+        values: &[SqlValue],
+        row: &mut dyn FnMut(&dyn RowColumns) -> Result<(), StoreError>,
     ) -> Result<(), StoreError>;
 
-    /// Runs a statement; says how many rows it changed.
-    fn run(&mut self, sql: &str, values: &[Value]) -> Result<u64, StoreError>;
+    /// Runs a statement without results. Returns the number of changed rows.
+    fn run(&mut self, sql: &str, values: &[SqlValue]) -> Result<u64, StoreError>;
 
-    /// Which database it is, for the few statements that differ.
-    fn database(&self) -> Database;
+    /// Returns the kind of the database, for the few statements that differ between the databases.
+    fn database(&self) -> DatabaseKind;
 }
 
-/// A kind of database.
+/// Kind of database: SQLite or PostgreSQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Database {
-    /// SQLite.
+pub enum DatabaseKind {
+    /// An SQLite file or memory database.
     Sqlite,
-    /// PostgreSQL.
+    /// A database on a PostgreSQL server.
     Postgres,
 }
 
 impl dyn Transaction + '_ {
-    /// All rows of a query.
+    /// Returns all rows of a query.
     pub fn list<T>(
         &mut self,
         sql: &str,
-        values: &[Value],
-        read: impl Fn(&dyn Columns) -> Result<T, StoreError>,
+        values: &[SqlValue],
+        read: impl Fn(&dyn RowColumns) -> Result<T, StoreError>,
     ) -> Result<Vec<T>, StoreError> {
         let mut list = Vec::new();
         self.each(sql, values, &mut |row| {
@@ -51,54 +51,58 @@ impl dyn Transaction + '_ {
         Ok(list)
     }
 
-    /// The first row of a query, where there is one.
+    /// Returns the first row of a query, or `None` if the query has no rows.
     pub fn first<T>(
         &mut self,
         sql: &str,
-        values: &[Value],
-        read: impl Fn(&dyn Columns) -> Result<T, StoreError>,
+        values: &[SqlValue],
+        read: impl Fn(&dyn RowColumns) -> Result<T, StoreError>,
     ) -> Result<Option<T>, StoreError> {
         Ok(self.list(sql, values, read)?.into_iter().next())
     }
 }
 
-/// What a transaction must outlive once it is acknowledged.
+/// Failure that an acknowledged transaction must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// A killed process. SQLite does not wait for the disk; PostgreSQL does as it is set to.
+pub enum TransactionDurability {
+    /// Kill of the process. SQLite does not wait for the disk with each commit; PostgreSQL follows its own setting.
     ThroughKill,
-    /// A power cut.
+    /// Power loss of the machine. SQLite waits for the disk with the commit.
     ThroughPowerLoss,
 }
 
-/// A transaction to be made, and whoever waits for what it comes to.
-pub(crate) trait Job: Send {
-    /// Does the work. Says whether to keep what it did.
+/// Transaction to run, with the channel for its result.
+pub(crate) trait TransactionJob: Send {
+    /// Runs the work of the transaction. Returns true to commit, false to roll back.
     fn work(&mut self, transaction: &mut dyn Transaction) -> bool;
-    /// Tells whoever waits, once the transaction is committed or undone; `Err` where the database failed.
+    /// Sends the result of the work to the caller, after the transaction was committed or rolled back. If `committed`
+    /// is an error, because the database failed, sends that error.
     fn answer(self: Box<Self>, committed: Result<(), StoreError>);
-    fn keep(&self) -> Keep;
+    fn keep(&self) -> TransactionDurability;
 }
 
-struct Asked<T, E, W> {
+struct PendingTransaction<T, E, W> {
     work: Option<W>,
-    came_to: Option<Result<T, E>>,
+    result: Option<Result<T, E>>,
     reply: oneshot::Sender<Result<T, E>>,
-    keep: Keep,
+    keep: TransactionDurability,
 }
 
-/// A job, and where its answer comes.
-pub(crate) fn job<T, E, W>(keep: Keep, work: W) -> (Box<dyn Job>, oneshot::Receiver<Result<T, E>>)
+/// Creates a job, and the channel on which its result arrives.
+pub(crate) fn job<T, E, W>(
+    keep: TransactionDurability,
+    work: W,
+) -> (Box<dyn TransactionJob>, oneshot::Receiver<Result<T, E>>)
 where
     T: Send + 'static,
     E: From<StoreError> + Send + 'static,
     W: FnOnce(&mut dyn Transaction) -> Result<T, E> + Send + 'static,
 {
     let (reply, answer) = oneshot::channel();
-    (Box::new(Asked { work: Some(work), came_to: None, reply, keep }), answer)
+    (Box::new(PendingTransaction { work: Some(work), result: None, reply, keep }), answer)
 }
 
-impl<T, E, W> Job for Asked<T, E, W>
+impl<T, E, W> TransactionJob for PendingTransaction<T, E, W>
 where
     T: Send,
     E: From<StoreError> + Send,
@@ -108,12 +112,12 @@ where
         let Some(work) = self.work.take() else { return false };
         let came_to = work(transaction);
         let keep = came_to.is_ok();
-        self.came_to = Some(came_to);
+        self.result = Some(came_to);
         keep
     }
 
     fn answer(self: Box<Self>, committed: Result<(), StoreError>) {
-        let came_to = match (self.came_to, committed) {
+        let came_to = match (self.result, committed) {
             (_, Err(error)) => Err(error.into()),
             (Some(came_to), Ok(())) => came_to,
             (None, Ok(())) => Err(StoreError::Closed.into()),
@@ -121,7 +125,7 @@ where
         let _ = self.reply.send(came_to);
     }
 
-    fn keep(&self) -> Keep {
+    fn keep(&self) -> TransactionDurability {
         self.keep
     }
 }

@@ -1,22 +1,24 @@
-//! What the fuzz targets call, and the tests that replay their corpus. A finding is a panic.
+//! Bodies of the fuzz targets, which the tests also call with the stored corpus. They report a
+//! finding by a panic.
 
 use fairgate_core::Pool;
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::decision::Decision;
 use fairgate_core::event::{Event, Pin, Submit, WorkerChange, WorkerState};
 use fairgate_core::units::{BurstSeconds, Micros, PerMinute, TaskWeight, Tokens, Weight};
-use fairgate_journal::{Reader, Writer};
+use fairgate_journal::{JournalReader, JournalWriter};
 
-use crate::naive::{Decided, NaivePool};
-use crate::workload::{Shape, Traffic};
+use crate::naive::{ComparedDecision, NaivePool};
+use crate::workload::{TrafficGenerator, WorkloadShape};
 
-/// Journals longer than this are cut: the fuzzer should look for new things, not for long ones.
+/// Greatest number of events per input, so that the fuzzer looks for different inputs instead of
+/// long ones.
 const MAX_EVENTS: usize = 2000;
 
-/// Reads any bytes as a journal and replays it as far as it can be read. Each event that was read must be
-/// written so that it reads back the same; the pool must survive all of them.
+/// Parses any bytes as a journal and replays it as far as it can be parsed. Each parsed event,
+/// written and parsed again, must give the same event, and the pool must not panic on any of them.
 pub fn journal_bytes(data: &[u8]) {
-    let Ok((start, mut reader)) = Reader::open(data) else { return };
+    let Ok((start, mut reader)) = JournalReader::open(data) else { return };
     let Ok(mut pool) = start.into_pool() else { return };
     for _ in 0..MAX_EVENTS {
         let Ok(Some((at, event))) = reader.next_event() else { return };
@@ -31,23 +33,24 @@ fn reads_back(at: Micros, event: &Event) {
         br#"{"fairgate_journal":1,"pool":{"capacity":0,"policy":{"load":{"by":"agent"}}}}"#
             .to_vec();
     text.push(b'\n');
-    Writer::new(&mut text).write_event(at, event).expect("written to memory");
-    let (_, mut reader) = Reader::open(&text[..]).expect("a good header");
+    JournalWriter::new(&mut text).write_event(at, event).expect("written to memory");
+    let (_, mut reader) = JournalReader::open(&text[..]).expect("a good header");
     let again = reader.next_event().expect("what was written can be read");
     assert_eq!(again.as_ref(), Some(&(at, event.clone())));
 }
 
-/// Reads any bytes as a policy and operations on a pool: the fast scheduler must decide as the naive one does,
-/// also after being saved and restored.
+/// Interprets any bytes as a policy and operations on a pool. The fast scheduler must make the same
+/// decisions as the naive one, also after its state has been saved and restored.
 ///
-/// The first four bytes pick a shape and the seed of its policy; then each operation takes five bytes: what it
-/// is, whom it concerns, and three small numbers.
+/// The first four bytes give the shape, the seed of its policy (two bytes), and the number of the
+/// operation after which the pool is restored. Each operation takes five bytes: the kind of event,
+/// the number of its flow or request, and three small numbers.
 pub fn pool_ops(data: &[u8]) {
     let Some((head, operations)) = data.split_at_checked(4) else { return };
-    let shapes = Shape::quick();
+    let shapes = WorkloadShape::quick();
     let (_, shape) = &shapes[usize::from(head[0]) % shapes.len()];
     let seed = u64::from(u16::from_le_bytes([head[1], head[2]]));
-    let mut traffic = Traffic::new(shape, seed);
+    let mut traffic = TrafficGenerator::new(shape, seed);
     let config = traffic.config().clone();
     let mut pool = Pool::new(config.clone());
     let mut naive = NaivePool::new(config);
@@ -55,12 +58,12 @@ pub fn pool_ops(data: &[u8]) {
     for (i, bytes) in operations.chunks_exact(5).take(MAX_EVENTS).enumerate() {
         let operation = [bytes[0], bytes[1], bytes[2], bytes[3], bytes[4]];
         now += u64::from(bytes[4] % 8) * 97;
-        // Some events need a whole policy or worker: those the generator makes.
+        // Some events need a whole policy or worker; the generator makes those.
         let made = if bytes[0] % 16 == 15 { traffic.next_event() } else { None };
         let event = made.map_or_else(|| event(operation, i), |(_, event)| event);
         let mut decisions = Vec::new();
         pool.apply(Micros(now), event.clone(), &mut decisions).expect("time goes on");
-        let decided: Vec<_> = decisions.iter().map(Decided::from).collect();
+        let decided: Vec<_> = decisions.iter().map(ComparedDecision::from).collect();
         assert_eq!(decided, naive.apply(Micros(now), &event), "operation {i}: {event:?}");
         if usize::from(head[3]) == i {
             pool = Pool::restore(pool.snapshot()).expect("its own snapshot restores");
@@ -75,7 +78,8 @@ pub fn pool_ops(data: &[u8]) {
     }
 }
 
-/// The shapes name their flows by the first letter of the attribute and a number, their requests r0, r1, ….
+/// Builds an event from the five bytes of an operation. As in the random journals, a flow's name is
+/// the first letter of its attribute and a number, and requests are named r0, r1, ….
 fn event([kind, who, a, b, _]: [u8; 5], line: usize) -> Event {
     let id = |n: u8| format!("r{}", n % 32).into();
     let by = Attribute::ALL[usize::from(who) % 7];
@@ -100,7 +104,7 @@ fn event([kind, who, a, b, _]: [u8; 5], line: usize) -> Event {
             slots: (a % 3 == 0).then(|| u64::from(b % 4)),
             ranks: (a % 5 == 0).then(|| u32::from(b % 3)),
             tier: (a % 4 == 1).then(|| u64::from(b % 3)),
-            // A rate of 0 is none.
+            // A rate of 0 takes the rate away.
             requests_per_minute: (a % 8 == 2).then(|| PerMinute::new(amount(a, b)).ok()),
             tokens_per_minute: (a % 8 == 3).then(|| PerMinute::new(amount(b, a)).ok()),
             burst_seconds: (a % 7 == 0)
@@ -130,13 +134,28 @@ fn submit([who, a, b]: [u8; 3], line: usize) -> Submit {
     submit.priority = i64::from(b % 4) - 1;
     submit.weight = TaskWeight::from_thousandths(u64::from(a) * 10 + 1).expect("in range");
     submit.quota = (a % 9 == 0).then(|| Tokens(amount(b, a)));
+    submit.timeout = (b % 4 == 1).then(|| timeout(a));
+    if a % 6 == 0 {
+        let cached = |worker: u8| (format!("w{worker}").into(), Tokens(u64::from(b % 3) * 50));
+        submit.cached = (0..a % 4).map(cached).collect();
+    }
     if b % 11 == 0 {
         submit.pin = Some(Pin { worker: format!("w{}", a % 4).into(), rank: None });
     }
     submit
 }
 
-/// Mostly small, sometimes as large as can be said.
+/// Maps a byte to a timeout: 0, a short time, a longer time, or nearly the largest number.
+fn timeout(a: u8) -> Micros {
+    Micros(match a % 8 {
+        0 => 0,
+        1 => u64::MAX - u64::from(a),
+        2..=5 => u64::from(a) * 4,
+        _ => u64::from(a) * 97,
+    })
+}
+
+/// Maps two bytes to an amount, mostly a small one, sometimes nearly the largest number.
 fn amount(a: u8, b: u8) -> u64 {
     match b % 16 {
         0 => u64::MAX - u64::from(a),

@@ -1,8 +1,9 @@
-//! What the tests and benchmarks share.
+//! Code that the tests and benchmarks of several crates share.
 //!
-//! [`naive`] is the oracle: the replay rules written down as directly as they read, slow and plain.
-//! [`workload`] makes random journals from a seed, and makes failing ones small; [`seeds`] runs tests over them. [`fuzz`] is what the fuzz
-//! targets call, and what the tests call with the inputs that were kept.
+//! [`naive`] is the oracle, a slow and simple scheduler that follows the replay rules sentence by
+//! sentence. [`workload`] generates random journals from a seed and minimises failing ones;
+//! [`seeds`] runs tests over many seeds. [`fuzz`] has the bodies of the fuzz targets, which the
+//! tests also call with the stored inputs.
 
 pub mod fuzz;
 pub mod naive;
@@ -10,7 +11,7 @@ pub mod naive_proportional;
 pub mod seeds;
 pub mod workload;
 
-/// The README's example of the library, which must compile and run.
+/// The README's example of the library, as a doc test that must compile and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 pub struct Readme;

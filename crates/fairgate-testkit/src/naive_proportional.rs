@@ -1,39 +1,39 @@
-//! The proportional scheduler written down as plainly as it is told: everything is worked out again for every
-//! agent, from the snapshot's own maps. Slow, and the oracle for the fast one.
+//! The proportional scheduler in its simplest form. Everything is computed again for every agent,
+//! directly from the snapshot's maps. It is slow, and serves as the oracle for the fast scheduler.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairgate_core::proportional::{
-    Agent, AgentState, Assignment, Mode, Project, ProjectStatus, Snapshot, SnapshotParts, Task,
-    TaskStatus,
+    AgentState, ProjectStatus, ScheduleMode, ScheduleSnapshot, ScheduleSnapshotParts,
+    ScheduledAgent, ScheduledProject, ScheduledTask, TaskAssignment, TaskStatus,
 };
 use fairgate_core::units::Tokens;
 
-/// What `fairgate_core::proportional::schedule` must return.
-pub fn schedule(snapshot: &Snapshot) -> Vec<Assignment> {
+/// Returns the assignments that `fairgate_core::proportional::schedule` must return.
+pub fn schedule(snapshot: &ScheduleSnapshot) -> Vec<TaskAssignment> {
     let state = snapshot.parts();
     match state.mode {
-        Mode::Classic => classic(state),
-        Mode::Strict => strict(state),
+        ScheduleMode::Classic => classic(state),
+        ScheduleMode::Strict => strict(state),
     }
 }
 
-fn classic(state: &SnapshotParts) -> Vec<Assignment> {
+fn classic(state: &ScheduleSnapshotParts) -> Vec<TaskAssignment> {
     if state.global_budget.is_some_and(|budget| state.global_tokens_used >= budget) {
         return Vec::new();
     }
-    let mut tasks_of: BTreeMap<&str, Vec<&Task>> = BTreeMap::new();
+    let mut tasks_of: BTreeMap<&str, Vec<&ScheduledTask>> = BTreeMap::new();
     for task in state.tasks.iter().filter(|task| task.status == TaskStatus::Ready) {
         tasks_of.entry(&task.project_id).or_default().push(task);
     }
     for tasks in tasks_of.values_mut() {
         tasks.sort_by_key(|task| (task.priority, &task.id));
     }
-    let is_active = |project: &&Project| {
+    let is_active = |project: &&ScheduledProject| {
         project.status == ProjectStatus::Active && tasks_of.contains_key(&*project.id)
     };
-    let projects: Vec<&Project> = state.projects.iter().filter(is_active).collect();
-    let usage = |project: &Project| tokens(&state.project_token_usage, &project.id);
+    let projects: Vec<&ScheduledProject> = state.projects.iter().filter(is_active).collect();
+    let usage = |project: &ScheduledProject| tokens(&state.project_token_usage, &project.id);
     let total_weight = projects.iter().map(|project| weight(project)).sum();
     let total_tokens = sum(&state.project_token_usage).max(1);
 
@@ -55,7 +55,7 @@ fn classic(state: &SnapshotParts) -> Vec<Assignment> {
             {
                 continue;
             }
-            let is_free = |task: &&&Task| {
+            let is_free = |task: &&&ScheduledTask| {
                 !given.contains(&*task.id) && !is_locked(state, task, &BTreeSet::new())
             };
             let Some(task) = tasks_of[&*project.id].iter().find(is_free) else { continue };
@@ -68,11 +68,11 @@ fn classic(state: &SnapshotParts) -> Vec<Assignment> {
     assignments
 }
 
-fn strict(state: &SnapshotParts) -> Vec<Assignment> {
-    let mut ready: Vec<&Task> =
+fn strict(state: &ScheduleSnapshotParts) -> Vec<TaskAssignment> {
+    let mut ready: Vec<&ScheduledTask> =
         state.tasks.iter().filter(|task| task.status == TaskStatus::Ready).collect();
     ready.sort_by_key(|task| (task.priority, task.created, &task.id));
-    let mut tasks_of: BTreeMap<&str, Vec<&Task>> = BTreeMap::new();
+    let mut tasks_of: BTreeMap<&str, Vec<&ScheduledTask>> = BTreeMap::new();
     for task in ready {
         tasks_of.entry(&task.project_id).or_default().push(task);
     }
@@ -87,30 +87,32 @@ fn strict(state: &SnapshotParts) -> Vec<Assignment> {
 }
 
 struct StrictRound<'a> {
-    state: &'a SnapshotParts,
-    /// The ready tasks of each project in their order, given ones included.
-    tasks_of: BTreeMap<&'a str, Vec<&'a Task>>,
-    given: Vec<&'a Task>,
+    state: &'a ScheduleSnapshotParts,
+    /// Ready tasks of each project in the order in which they are given out, including those
+    /// already given in this round.
+    tasks_of: BTreeMap<&'a str, Vec<&'a ScheduledTask>>,
+    given: Vec<&'a ScheduledTask>,
 }
 
-/// What one project has been given in this call.
+/// Number and estimated tokens of the tasks that one project has been given in this round.
 #[derive(Clone, Copy, Default)]
-struct Given {
+struct GivenToProject {
     tasks: u64,
     tokens: u128,
 }
 
 impl<'a> StrictRound<'a> {
-    fn next_task(&self) -> Option<&'a Task> {
+    fn next_task(&self) -> Option<&'a ScheduledTask> {
         let state = self.state;
-        let mut given_to: BTreeMap<&str, Given> = BTreeMap::new();
+        let mut given_to: BTreeMap<&str, GivenToProject> = BTreeMap::new();
         for task in &self.given {
             let given = given_to.entry(&task.project_id).or_default();
             given.tasks += 1;
             given.tokens += estimate(state, task);
         }
-        let given_to = |project: &Project| given_to.get(&*project.id).copied().unwrap_or_default();
-        let spent = |project: &Project| {
+        let given_to =
+            |project: &ScheduledProject| given_to.get(&*project.id).copied().unwrap_or_default();
+        let spent = |project: &ScheduledProject| {
             tokens(&state.project_token_usage, &project.id)
                 + tokens(&state.project_reserved_tokens, &project.id)
                 + given_to(project).tokens
@@ -123,7 +125,7 @@ impl<'a> StrictRound<'a> {
         let taken: BTreeSet<&str> =
             self.given.iter().filter_map(|task| task.preferred_workspace_id.as_deref()).collect();
 
-        let mut startable: Vec<(&Project, &Task)> = Vec::new();
+        let mut startable: Vec<(&ScheduledProject, &ScheduledTask)> = Vec::new();
         for project in &state.projects {
             let active = count(&state.project_active_agent_counts, &project.id);
             let workspaces = count(&state.project_available_workspaces, &project.id);
@@ -133,7 +135,7 @@ impl<'a> StrictRound<'a> {
                     || given_to(project).tasks < workspaces)
                 && is_below(spent(project), project.budget_limit)
                 && is_below(global_spent, state.global_budget);
-            let can_start = |task: &&&Task| {
+            let can_start = |task: &&&ScheduledTask| {
                 let estimate = estimate(state, task);
                 !given_ids.contains(&*task.id)
                     && !is_locked(state, task, &taken)
@@ -146,7 +148,7 @@ impl<'a> StrictRound<'a> {
             }
         }
 
-        let compared = |project: &Project| {
+        let compared = |project: &ScheduledProject| {
             spent(project) + tokens(&state.project_baseline_tokens, &project.id)
         };
         let total_weight = startable.iter().map(|(project, _)| weight(project)).sum();
@@ -163,24 +165,24 @@ impl<'a> StrictRound<'a> {
     }
 }
 
-fn idle(state: &SnapshotParts) -> impl Iterator<Item = &Agent> {
+fn idle(state: &ScheduleSnapshotParts) -> impl Iterator<Item = &ScheduledAgent> {
     state.agents.iter().filter(|agent| agent.state == AgentState::Idle)
 }
 
-fn assignment(agent: &Agent, task: &Task) -> Assignment {
-    Assignment {
+fn assignment(agent: &ScheduledAgent, task: &ScheduledTask) -> TaskAssignment {
+    TaskAssignment {
         agent_id: agent.id.clone(),
         task_id: task.id.clone(),
         project_id: task.project_id.clone(),
     }
 }
 
-fn is_locked(state: &SnapshotParts, task: &Task, taken: &BTreeSet<&str>) -> bool {
+fn is_locked(state: &ScheduleSnapshotParts, task: &ScheduledTask, taken: &BTreeSet<&str>) -> bool {
     let Some(workspace) = task.preferred_workspace_id.as_deref() else { return false };
     taken.contains(workspace) || state.workspace_locks.get(workspace).is_some_and(Option::is_some)
 }
 
-fn estimate(state: &SnapshotParts, task: &Task) -> u128 {
+fn estimate(state: &ScheduleSnapshotParts, task: &ScheduledTask) -> u128 {
     task.estimated_tokens.unwrap_or(state.default_estimated_tokens).0.into()
 }
 
@@ -192,7 +194,7 @@ fn fits(spent: u128, limit: Option<Tokens>) -> bool {
     limit.is_none_or(|limit| spent <= limit.0.into())
 }
 
-fn weight(project: &Project) -> u128 {
+fn weight(project: &ScheduledProject) -> u128 {
     project.credit_weight.thousandths().into()
 }
 
@@ -208,8 +210,8 @@ fn sum(map: &BTreeMap<Box<str>, Tokens>) -> u128 {
     map.values().map(|tokens| u128::from(tokens.0)).sum()
 }
 
-/// usage·ΣW − weight·ΣT with ΣW·ΣT added to it, which leaves the order as it is and nothing below 0:
-/// usage·ΣW + (ΣW − weight)·ΣT, most significant digit first.
+/// Returns a number by which projects are ordered, most significant digit first: usage·ΣW + (ΣW −
+/// weight)·ΣT. This is usage·ΣW − weight·ΣT plus ΣW·ΣT, a constant that avoids negative numbers.
 fn rank(usage: u128, weight: u128, total_weight: u128, total_tokens: u128) -> [u64; 5] {
     let (used, rest) = (product(usage, total_weight), product(total_weight - weight, total_tokens));
     let mut digits = [0; 5];
@@ -222,7 +224,8 @@ fn rank(usage: u128, weight: u128, total_weight: u128, total_tokens: u128) -> [u
     digits
 }
 
-/// Multiplication as learnt at school, in digits of 64 bits, most significant first.
+/// Multiplies two numbers by long multiplication; returns digits of 64 bits, most significant
+/// first.
 fn product(a: u128, b: u128) -> [u64; 4] {
     let mut digits = [0_u64; 4];
     for (i, x) in [low(a), low(a >> 64)].into_iter().enumerate() {
@@ -237,7 +240,7 @@ fn product(a: u128, b: u128) -> [u64; 4] {
     digits
 }
 
-/// The last 64 bits.
+/// Returns the lowest 64 bits of a number.
 #[expect(clippy::cast_possible_truncation, reason = "the rest is carried by whoever calls")]
 fn low(number: u128) -> u64 {
     number as u64

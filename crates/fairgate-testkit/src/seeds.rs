@@ -1,10 +1,12 @@
-//! How randomised tests run: from a seed that is always shown, on every core, as many cases as are asked for.
+//! Runner of randomised tests. It prints the first seed, uses every core, and runs the requested
+//! number of cases.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-/// How many cases a run has in all: `FAIRGATE_CASES`, else 20 000. Each test takes its part of them.
+/// Returns the number of cases of the whole test suite: the variable `FAIRGATE_CASES`, else 20 000.
+/// Each test runs a fraction of that number.
 pub fn cases() -> u64 {
     number_from("FAIRGATE_CASES").unwrap_or(20_000)
 }
@@ -13,13 +15,15 @@ fn number_from(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Says something past the test harness, which keeps what a passing test prints.
+/// Prints directly to standard error, because the test harness hides what a passing test prints in
+/// the usual way.
 pub fn announce(what: &str) {
     writeln!(std::io::stderr(), "{what}").expect("standard error is open");
 }
 
-/// Tries that many seeds, from `FAIRGATE_SEED` (else 1) on, on as many threads as there are cores. A case fails by
-/// panicking; its message should name the seed. After a failure no further seed is begun.
+/// Runs `case` for `count` consecutive seeds, beginning with the variable `FAIRGATE_SEED` (else 1),
+/// on as many threads as there are cores. A case fails by a panic, whose message should name the
+/// seed. After a failure no further seed is begun.
 pub fn for_each_seed(name: &str, count: u64, case: impl Fn(u64) + Sync) {
     let first = number_from("FAIRGATE_SEED").unwrap_or(1);
     announce(&format!("{name}: {count} journals from seed {first}"));
@@ -42,7 +46,7 @@ pub fn for_each_seed(name: &str, count: u64, case: impl Fn(u64) + Sync) {
     });
 }
 
-/// A flag that a panic raises.
+/// Sets the flag if this value is dropped during a panic.
 struct RaisedByPanic<'a>(&'a AtomicBool);
 
 impl Drop for RaisedByPanic<'_> {

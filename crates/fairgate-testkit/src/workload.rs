@@ -1,10 +1,12 @@
 //! Random journals from a seed, for comparing the scheduler with its oracle.
 //!
-//! A [`Shape`] says what kind of journal is wanted; the same shape and seed give the same journal for
-//! ever. [`generate`] guesses what is in flight and so depends on no scheduler, but few of its releases hit: one
-//! in five, one in fifteen where flows are held all the time. [`generate_answered`] listens to the oracle,
-//! and about half or more do; prefer it for comparisons. Journals swing between bursts, that build a deep
-//! backlog, and drains. [`minimise`] takes a failing journal apart.
+//! A [`WorkloadShape`] describes the kind of journal; the same shape and seed always give the same
+//! journal. [`generate`] guesses which requests are in flight, so it depends on no scheduler. But
+//! only one in five of its releases names a request that is in flight, or one in fifteen if flows
+//! are often held. [`generate_answered`] uses the oracle's decisions instead, and about half of its
+//! releases or more name a request in flight; prefer it for comparisons. Journals alternate between
+//! bursts, which build a deep backlog, and drains. [`minimise`](fn@minimise) makes a failing
+//! journal small.
 
 mod minimise;
 mod rng;
@@ -21,15 +23,15 @@ use crate::naive::NaivePool;
 
 pub use minimise::minimise;
 pub use rng::Rng;
-pub use shape::{Costs, Kind, Shape};
-pub use traffic::Traffic;
+pub use shape::{CostDistribution, FlowHomes, NodeKind, WorkloadShape};
+pub use traffic::TrafficGenerator;
 
-/// The events of a journal, with their times.
+/// Events of a journal, each with its time.
 pub type Events = Vec<(Micros, Event)>;
 
-/// A journal of this shape, made without any scheduler.
-pub fn generate(shape: &Shape, seed: u64) -> (PoolConfig, Events) {
-    let mut traffic = Traffic::new(shape, seed);
+/// Generates a journal of this shape by guessing the decisions, without a scheduler.
+pub fn generate(shape: &WorkloadShape, seed: u64) -> (PoolConfig, Events) {
+    let mut traffic = TrafficGenerator::new(shape, seed);
     let config = traffic.config().clone();
     let mut events = Vec::with_capacity(shape.events);
     while let Some(event) = traffic.next_event() {
@@ -39,9 +41,9 @@ pub fn generate(shape: &Shape, seed: u64) -> (PoolConfig, Events) {
     (config, events)
 }
 
-/// A journal of this shape, made with the oracle's answers in view.
-pub fn generate_answered(shape: &Shape, seed: u64) -> (PoolConfig, Events) {
-    let mut traffic = Traffic::new(shape, seed);
+/// Generates a journal of this shape that takes the oracle's decisions into account.
+pub fn generate_answered(shape: &WorkloadShape, seed: u64) -> (PoolConfig, Events) {
+    let mut traffic = TrafficGenerator::new(shape, seed);
     let config = traffic.config().clone();
     let mut pool = NaivePool::new(config.clone());
     let mut events = Vec::with_capacity(shape.events);

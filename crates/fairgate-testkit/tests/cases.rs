@@ -9,6 +9,7 @@ mod cases {
     mod scene;
 
     mod abuse;
+    mod bands;
     mod bounds;
     mod demand;
     mod dynamo;

@@ -1,13 +1,16 @@
 //! Random journals not only contain everything, it also decides: without one feature, many of them are decided
 //! otherwise. A feature that never decides is not tested by any comparison.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairgate_core::event::{Event, PoolConfig, WorkerChange};
-use fairgate_core::policy::{BusyThresholds, ClassLimits, Inside, Node, Policy, Queue};
-use fairgate_core::units::Micros;
-use fairgate_testkit::naive::{Decided, NaivePool};
-use fairgate_testkit::workload::{Events, Shape, generate_answered};
+use fairgate_core::policy::{
+    BusyThresholds, ClassLimits, FlowInside, Policy, PolicyNode, QueueOrder, QueuePolicy,
+};
+use fairgate_core::units::{Micros, OverlapCredit};
+use fairgate_testkit::naive::{ComparedDecision, NaivePool, RuleBranch};
+use fairgate_testkit::workload::{Events, WorkloadShape, generate_answered};
 
 /// How many journals of each shape are tried.
 const JOURNALS: u64 = 40;
@@ -15,7 +18,7 @@ const JOURNALS: u64 = 40;
 type Journal = (PoolConfig, Events);
 
 /// Asserts that at least so many in a hundred journals of this shape are decided otherwise after the change.
-fn decides(what: &str, shape: &Shape, least_percent: u64, change: impl Fn(&mut Journal)) {
+fn decides(what: &str, shape: &WorkloadShape, least_percent: u64, change: impl Fn(&mut Journal)) {
     let otherwise = |seed: &u64| {
         let journal = generate_answered(shape, *seed);
         let mut changed = journal.clone();
@@ -28,7 +31,7 @@ fn decides(what: &str, shape: &Shape, least_percent: u64, change: impl Fn(&mut J
     assert!(percent >= least_percent, "{what} decides only {percent} % of journals");
 }
 
-fn decisions((config, events): &Journal) -> Vec<(Micros, Decided)> {
+fn decisions((config, events): &Journal) -> Vec<(Micros, ComparedDecision)> {
     let mut pool = NaivePool::new(config.clone());
     let decide = |(at, event): &(Micros, Event)| {
         let decided = pool.apply(*at, event);
@@ -50,7 +53,7 @@ fn workers(change: impl Fn(&mut WorkerChange)) -> impl Fn(&mut Journal) {
 }
 
 /// Changes every node of every policy.
-fn nodes(change: impl Fn(&mut Node)) -> impl Fn(&mut Journal) {
+fn nodes(change: impl Fn(&mut PolicyNode)) -> impl Fn(&mut Journal) {
     move |(config, events)| {
         config.policy = with_nodes(&config.policy, &change);
         for (_, event) in events {
@@ -61,52 +64,64 @@ fn nodes(change: impl Fn(&mut Node)) -> impl Fn(&mut Journal) {
     }
 }
 
-fn with_nodes(policy: &Policy, change: &impl Fn(&mut Node)) -> Policy {
+fn with_nodes(policy: &Policy, change: &impl Fn(&mut PolicyNode)) -> Policy {
     let mut root = policy.root().as_ref().clone();
     change_nodes(&mut root, change);
     Policy::new(root).expect("still a policy")
 }
 
-fn change_nodes(node: &mut Node, change: &impl Fn(&mut Node)) {
+fn change_nodes(node: &mut PolicyNode, change: &impl Fn(&mut PolicyNode)) {
     change(node);
     for inside in insides(node) {
-        if let Inside::Node(node) = inside {
+        if let FlowInside::Node(node) = inside {
             change_nodes(Arc::make_mut(node), change);
         }
     }
 }
 
 /// What is inside the flows of a node.
-fn insides(node: &mut Node) -> Vec<&mut Inside> {
+fn insides(node: &mut PolicyNode) -> Vec<&mut FlowInside> {
     match node {
-        Node::Drr(drr) => drr.classes.iter_mut().map(|class| &mut class.inside).collect(),
-        Node::Share(share) => {
+        PolicyNode::Drr(drr) => {
+            let classes = drr.classes.iter_mut().map(|class| &mut class.inside);
+            classes.chain([&mut drr.inside]).collect()
+        }
+        PolicyNode::Bands(bands) => {
+            let classes = bands.classes.iter_mut().map(|class| &mut class.inside);
+            classes.chain([&mut bands.inside]).collect()
+        }
+        PolicyNode::Share(share) => {
             let classes = share.classes.iter_mut().map(|class| &mut class.inside);
             classes.chain([&mut share.inside]).collect()
         }
-        Node::Load(load) => vec![&mut load.inside],
+        PolicyNode::Load(load) => vec![&mut load.inside],
     }
 }
 
 /// Changes every queue of every policy.
-fn queues(change: impl Fn(&mut Queue)) -> impl Fn(&mut Journal) {
+fn queues(change: impl Fn(&mut QueuePolicy)) -> impl Fn(&mut Journal) {
     nodes(move |node| {
         for inside in insides(node) {
-            if let Inside::Queue(queue) = inside {
+            if let FlowInside::Queue(queue) = inside {
                 change(queue);
             }
         }
     })
 }
 
-/// Changes what every class, of drr or share, says about workers.
+/// Changes what every class, of drr, share or bands, says about workers.
 fn classes(change: impl Fn(&mut BusyThresholds, &mut ClassLimits)) -> impl Fn(&mut Journal) {
     nodes(move |node| match node {
-        Node::Drr(drr) => drr.classes.iter_mut().for_each(|c| change(&mut c.busy, &mut c.limits)),
-        Node::Share(share) => {
+        PolicyNode::Drr(drr) => {
+            drr.classes.iter_mut().for_each(|c| change(&mut c.busy, &mut c.limits))
+        }
+        PolicyNode::Share(share) => {
             share.classes.iter_mut().for_each(|c| change(&mut c.busy, &mut c.limits));
         }
-        Node::Load(_) => {}
+        PolicyNode::Bands(bands) => {
+            bands.classes.iter_mut().for_each(|c| change(&mut c.busy, &mut c.limits));
+        }
+        PolicyNode::Load(_) => {}
     })
 }
 
@@ -121,7 +136,9 @@ fn without(which: impl Fn(&Event) -> bool) -> impl Fn(&mut Journal) {
 
 #[test]
 fn rates_bind() {
-    for (name, shape, least) in [("rates", Shape::rates(), 60), ("wild", Shape::wild(), 50)] {
+    for (name, shape, least) in
+        [("rates", WorkloadShape::rates(), 60), ("wild", WorkloadShape::wild(), 50)]
+    {
         decides(
             &format!("rates in {name}"),
             &shape,
@@ -152,7 +169,7 @@ fn rates_bind() {
 
 #[test]
 fn quotas_count() {
-    for (name, shape) in [("rates", Shape::rates()), ("wild", Shape::wild())] {
+    for (name, shape) in [("rates", WorkloadShape::rates()), ("wild", WorkloadShape::wild())] {
         decides(&format!("quotas of submits in {name}"), &shape, 15, |(_, events)| {
             for (_, event) in events {
                 if let Event::Submit(submit) = event {
@@ -173,9 +190,9 @@ fn quotas_count() {
 #[test]
 fn pauses_hold_and_end() {
     let shapes = [
-        ("rates", Shape::rates(), 15),
-        ("paused", Shape::paused(), 80),
-        ("wild", Shape::wild(), 15),
+        ("rates", WorkloadShape::rates(), 15),
+        ("paused", WorkloadShape::paused(), 80),
+        ("wild", WorkloadShape::wild(), 15),
     ];
     for (name, shape, least) in shapes {
         let never = workers(|worker| worker.pause_until = None);
@@ -194,8 +211,11 @@ fn pauses_hold_and_end() {
 
 #[test]
 fn tiers_and_slots_place() {
-    let shapes =
-        [("workers", Shape::workers()), ("jammed", Shape::jammed()), ("wild", Shape::wild())];
+    let shapes = [
+        ("workers", WorkloadShape::workers()),
+        ("jammed", WorkloadShape::jammed()),
+        ("wild", WorkloadShape::wild()),
+    ];
     for (name, shape) in shapes {
         let one_tier = workers(|worker| worker.tier = None);
         decides(&format!("tiers in {name}"), &shape, 40, one_tier);
@@ -207,11 +227,11 @@ fn tiers_and_slots_place() {
 #[test]
 fn queues_have_overdue_heads() {
     let shapes = [
-        ("small", Shape::small(), 5),
-        ("drr", Shape::drr(), 8),
-        ("restless", Shape::restless(), 15),
-        ("jammed", Shape::jammed(), 15),
-        ("wild", Shape::wild(), 15),
+        ("small", WorkloadShape::small(), 5),
+        ("drr", WorkloadShape::drr(), 8),
+        ("restless", WorkloadShape::restless(), 15),
+        ("jammed", WorkloadShape::jammed(), 15),
+        ("wild", WorkloadShape::wild(), 15),
     ];
     for (name, shape, least) in shapes {
         let for_ever = queues(|queue| queue.max_wait = None);
@@ -223,33 +243,38 @@ fn queues_have_overdue_heads() {
 fn classes_of_share_and_drr_have_rules_of_their_own() {
     let class_caps = || {
         nodes(|node| {
-            if let Node::Share(share) = node {
+            if let PolicyNode::Share(share) = node {
                 share.classes.iter_mut().for_each(|class| class.cap = None);
             }
         })
     };
-    for (name, shape) in [("share", Shape::share()), ("copies", Shape::copies())] {
+    for (name, shape) in [("share", WorkloadShape::share()), ("copies", WorkloadShape::copies())] {
         decides(&format!("class caps in {name}"), &shape, 8, class_caps());
     }
     let no_default = nodes(|node| match node {
-        Node::Share(share) if !share.classes.is_empty() => share.default_cap = None,
+        PolicyNode::Share(share) if !share.classes.is_empty() => share.default_cap = None,
         _ => {}
     });
-    decides("default caps of classes in copies", &Shape::copies(), 5, no_default);
-    for (name, shape) in [("workers", Shape::workers()), ("wild", Shape::wild())] {
+    decides("default caps of classes in copies", &WorkloadShape::copies(), 5, no_default);
+    for (name, shape) in [("workers", WorkloadShape::workers()), ("wild", WorkloadShape::wild())] {
         let no_limits = classes(|_, limits| *limits = ClassLimits::default());
         decides(&format!("class limits in {name}"), &shape, 5, no_limits);
         let no_thresholds = classes(|busy, _| *busy = BusyThresholds::default());
         decides(&format!("class thresholds in {name}"), &shape, 10, no_thresholds);
     }
     let only_share = nodes(|node| {
-        if let Node::Share(share) = node {
+        if let PolicyNode::Share(share) = node {
             for class in &mut share.classes {
                 (class.busy, class.limits) = <(BusyThresholds, ClassLimits)>::default();
             }
         }
     });
-    decides("thresholds and limits of share classes in jammed", &Shape::jammed(), 10, only_share);
+    decides(
+        "thresholds and limits of share classes in jammed",
+        &WorkloadShape::jammed(),
+        10,
+        only_share,
+    );
 }
 
 #[test]
@@ -259,20 +284,108 @@ fn caps_and_other_controls_decide() {
     let weight = |event: &Event| matches!(event, Event::Weight { .. });
     let capacity = |event: &Event| matches!(event, Event::Capacity { .. });
     let policy = |event: &Event| matches!(event, Event::Policy(_));
-    decides("cap events in copies", &Shape::copies(), 60, without(cap));
-    decides("cap events in hierarchical", &Shape::hierarchical(), 30, without(cap));
-    decides("holds in small", &Shape::small(), 40, without(hold));
-    decides("weights in hierarchical", &Shape::hierarchical(), 15, without(weight));
-    decides("capacities in small", &Shape::small(), 50, without(capacity));
-    decides("policies in tree", &Shape::tree(), 40, without(policy));
+    decides("cap events in copies", &WorkloadShape::copies(), 60, without(cap));
+    decides("cap events in hierarchical", &WorkloadShape::hierarchical(), 30, without(cap));
+    decides("holds in small", &WorkloadShape::small(), 40, without(hold));
+    decides("weights in hierarchical", &WorkloadShape::hierarchical(), 15, without(weight));
+    decides("capacities in small", &WorkloadShape::small(), 50, without(capacity));
+    decides("policies in tree", &WorkloadShape::tree(), 40, without(policy));
     let undivided = nodes(|node| {
-        if let Node::Share(share) = node {
+        if let PolicyNode::Share(share) = node {
             share.partition = false;
         }
     });
-    decides("partition in share", &Shape::share(), 10, undivided);
+    decides("partition in share", &WorkloadShape::share(), 10, undivided);
     let unbounded = |(config, _): &mut Journal| config.max_queue = None;
-    decides("max_queue in small", &Shape::small(), 20, unbounded);
+    decides("max_queue in small", &WorkloadShape::small(), 20, unbounded);
     let patient = |(config, _): &mut Journal| config.queue_timeout = None;
-    decides("timeouts in small", &Shape::small(), 10, patient);
+    decides("timeouts in small", &WorkloadShape::small(), 10, patient);
+}
+
+/// Every branch of bands, deadlines, placement and flows that stop together is taken at least this often by the random
+/// journals that [`properties`](../properties.rs) begins with.
+const LEAST_TAKEN: u64 = 100;
+
+/// How many journals of each shape are counted: a seventh of those that are compared in a run.
+const COUNTED: u64 = 150;
+
+#[test]
+fn every_new_branch_is_taken_a_hundred_times() {
+    let mut taken: BTreeMap<RuleBranch, u64> = BTreeMap::new();
+    for (_, shape) in WorkloadShape::quick() {
+        for seed in 1..=COUNTED {
+            let (config, events) = generate_answered(&shape, seed);
+            let mut pool = NaivePool::new(config);
+            for (at, event) in &events {
+                pool.apply(*at, event);
+            }
+            for (branch, count) in pool.branches() {
+                *taken.entry(branch).or_default() += count;
+            }
+        }
+    }
+    let count = |branch: &RuleBranch| taken.get(branch).copied().unwrap_or(0);
+    for branch in RuleBranch::ALL {
+        eprintln!("{branch:?}: {}", count(&branch));
+    }
+    let rare: Vec<_> = RuleBranch::ALL.iter().filter(|b| count(b) < LEAST_TAKEN).collect();
+    assert!(rare.is_empty(), "taken fewer than {LEAST_TAKEN} times: {rare:?}");
+}
+
+#[test]
+fn bands_have_caps_that_bind() {
+    let uncapped = || {
+        nodes(|node| {
+            if let PolicyNode::Bands(bands) = node {
+                bands.classes.iter_mut().for_each(|class| class.cap = None);
+            }
+        })
+    };
+    decides("caps of bands in bands", &WorkloadShape::bands(), 15, uncapped());
+    decides("caps of bands in tree", &WorkloadShape::tree(), 10, uncapped());
+    let turned = nodes(|node| {
+        if let PolicyNode::Bands(bands) = node {
+            bands.default = bands.default_class().map(Into::into);
+            bands.classes.reverse();
+        }
+    });
+    decides("the order of bands in bands", &WorkloadShape::bands(), 40, turned);
+    let cap = |event: &Event| matches!(event, Event::Cap { .. });
+    decides("cap events in bands", &WorkloadShape::bands(), 30, without(cap));
+}
+
+#[test]
+fn deadlines_decide() {
+    let patient = |(_, events): &mut Journal| {
+        for (_, event) in events {
+            if let Event::Submit(submit) = event {
+                submit.timeout = None;
+            }
+        }
+    };
+    decides("timeouts of requests in deadlines", &WorkloadShape::deadlines(), 80, patient);
+    decides("timeouts of requests in small", &WorkloadShape::small(), 20, patient);
+    let patient_pool = |(config, _): &mut Journal| config.queue_timeout = None;
+    decides("the pool's timeout in deadlines", &WorkloadShape::deadlines(), 10, patient_pool);
+    let in_order = || {
+        queues(|queue| {
+            if queue.order == QueueOrder::Edf {
+                queue.order = QueueOrder::Fcfs;
+            }
+        })
+    };
+    decides("edf in deadlines", &WorkloadShape::deadlines(), 30, in_order());
+    decides("edf in bands", &WorkloadShape::bands(), 10, in_order());
+}
+
+#[test]
+fn credits_place() {
+    let credit = |thousandths| {
+        let credit = OverlapCredit::from_thousandths(thousandths).expect("in range");
+        move |(config, _): &mut Journal| config.overlap_credit = credit
+    };
+    for (name, shape) in [("ties", WorkloadShape::ties()), ("workers", WorkloadShape::workers())] {
+        decides(&format!("credits over 0 in {name}"), &shape, 20, credit(0));
+    }
+    decides("credits below the largest in ties", &WorkloadShape::ties(), 20, credit(1_000_000));
 }

@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairgate_core::Pool;
-use fairgate_core::decision::{Decision, Reason};
-use fairgate_core::event::{Event, PoolConfig};
+use fairgate_core::decision::{Decision, RejectionReason};
+use fairgate_core::event::{Event, PoolConfig, WorkerState};
 use fairgate_core::units::Micros;
-use fairgate_journal::Writer;
-use fairgate_testkit::naive::{Decided, NaivePool};
+use fairgate_journal::JournalWriter;
+use fairgate_testkit::naive::{ComparedDecision, NaivePool};
 use fairgate_testkit::seeds::{cases, for_each_seed};
-use fairgate_testkit::workload::{self, Events, Rng, Shape};
+use fairgate_testkit::workload::{self, Events, FlowHomes, Rng, WorkloadShape};
 
 /// One test for each shape.
 macro_rules! for_each_shape {
@@ -24,7 +24,7 @@ macro_rules! for_each_shape {
             #[test]
             fn $name() {
                 run(stringify!($name), (cases() * 19 / 20).div_ceil(SHAPES * $part), $check, |seed| {
-                    small_journal(&Shape::$name(), seed)
+                    small_journal(&WorkloadShape::$name(), seed)
                 });
             }
         )+
@@ -36,7 +36,7 @@ macro_rules! for_each_shape {
 
         #[test]
         fn every_quick_shape_has_its_test() {
-            let names: Vec<_> = Shape::quick().into_iter().map(|(name, _)| name).collect();
+            let names: Vec<_> = WorkloadShape::quick().into_iter().map(|(name, _)| name).collect();
             assert_eq!(names, [$(stringify!($name)),+]);
             assert_eq!(names.len() as u64, SHAPES);
         }
@@ -44,7 +44,7 @@ macro_rules! for_each_shape {
 }
 
 /// How many quick shapes there are.
-const SHAPES: u64 = 13;
+const SHAPES: u64 = 18;
 
 /// The core decides as the naive scheduler does.
 mod equal {
@@ -67,6 +67,11 @@ mod equal {
             rates,
             paused,
             wild,
+            bands,
+            deadlines,
+            ties,
+            pinned,
+            pinned_inside,
         ]
     );
 }
@@ -92,6 +97,11 @@ mod hold {
             rates,
             paused,
             wild,
+            bands,
+            deadlines,
+            ties,
+            pinned,
+            pinned_inside,
         ]
     );
 }
@@ -99,7 +109,7 @@ mod hold {
 type Journal = (PoolConfig, Events);
 type Check = fn(&PoolConfig, &Events, u64) -> Result<(), String>;
 
-fn small_journal(shape: &Shape, seed: u64) -> Journal {
+fn small_journal(shape: &WorkloadShape, seed: u64) -> Journal {
     match seed % 3 {
         0 => workload::generate(shape, seed),
         _ => workload::generate_answered(shape, seed),
@@ -108,11 +118,14 @@ fn small_journal(shape: &Shape, seed: u64) -> Journal {
 
 fn crowded_journal(seed: u64) -> Journal {
     let events = if seed.is_multiple_of(5) { 700 } else { 300 };
-    let shape = Shape {
+    // Some have workers, for all flows alike or shared by hundreds of flows each.
+    let few = seed % 4 == 2;
+    let shape = WorkloadShape {
         events,
-        workers: seed.is_multiple_of(4),
+        workers: seed.is_multiple_of(2),
+        homes: if few { FlowHomes::Few } else { FlowHomes::Any },
         rates: seed.is_multiple_of(8),
-        ..Shape::crowded()
+        ..WorkloadShape::crowded()
     };
     workload::generate(&shape, seed)
 }
@@ -141,7 +154,7 @@ fn report(
     let small = workload::minimise(config, events, fails);
     let again = check(config, &small, seed).err().unwrap_or_default();
     let mut text = Vec::new();
-    let mut writer = Writer::new(&mut text);
+    let mut writer = JournalWriter::new(&mut text);
     writer.write_header(config).expect("written to memory");
     for (at, event) in &small {
         writer.write_event(*at, event).expect("written to memory");
@@ -166,12 +179,18 @@ fn apply(pool: &mut Pool, at: Micros, event: &Event) -> Vec<Decision> {
 fn equals_the_naive_scheduler(
     config: &PoolConfig,
     events: &Events,
-    _seed: u64,
+    seed: u64,
 ) -> Result<(), String> {
     let mut pool = Pool::new(config.clone());
     let mut naive = NaivePool::new(config.clone());
+    // In one journal of four the core is saved and restored every few events.
+    let every = seed.is_multiple_of(4).then(|| Rng::new(seed).count(1..=12));
     for (line, (at, event)) in events.iter().enumerate() {
-        let fast: Vec<_> = apply(&mut pool, *at, event).iter().map(Decided::from).collect();
+        if every.is_some_and(|every| line % every == 0) {
+            pool = Pool::restore(pool.snapshot()).map_err(|e| format!("before {line}: {e}"))?;
+        }
+        let fast: Vec<_> =
+            apply(&mut pool, *at, event).iter().map(ComparedDecision::from).collect();
         let slow = naive.apply(*at, event);
         if fast != slow {
             return Err(format!("event {line}: the core {fast:?}, the naive scheduler {slow:?}"));
@@ -241,6 +260,8 @@ impl Watch {
 
     fn note(&mut self, event: &Event) {
         match event {
+            // Who goes unknown leaves a pool without workers as it is.
+            Event::Worker(change) if change.state == Some(WorkerState::Gone) => {}
             Event::Hold { .. } | Event::Cap { .. } | Event::Worker(_) => self.excused = true,
             Event::Policy(policy) if may_cap(policy) => self.excused = true,
             Event::Capacity { .. } => self.capacity_fell = true,
@@ -283,7 +304,7 @@ impl Watch {
                 Decision::Grant(grant) => {
                     self.waiting.remove(&grant.id) && self.in_flight.insert(grant.id.clone())
                 }
-                Decision::Reject(reject) if reject.reason == Reason::Duplicate => {
+                Decision::Reject(reject) if reject.reason == RejectionReason::Duplicate => {
                     duplicate.take() == Some(&reject.id)
                 }
                 Decision::Reject(reject) => self.waiting.remove(&reject.id),
@@ -353,19 +374,19 @@ fn a_late_head_waits_only_for_those_late_before_it() {
 fn late_heads_are_bounded(seed: u64) -> Result<(), String> {
     use fairgate_core::attribute::{Attribute, Attributes};
     use fairgate_core::event::Submit;
-    use fairgate_core::policy::{Inside, Load, Node, Policy};
+    use fairgate_core::policy::{FlowInside, LoadPolicy, Policy, PolicyNode};
     use fairgate_core::units::{Alpha, TaskWeight};
 
     let mut rng = Rng::new(seed);
     let max_wait = rng.range(0..=12);
     let alpha = Alpha::from_millionths(rng.range(0..=1_000_000)).expect("in range");
     let fcfs = rng.percent(50);
-    let policy = Policy::new(Node::Load(Load {
+    let policy = Policy::new(PolicyNode::Load(LoadPolicy {
         by: Attribute::Agent,
         alpha,
         auto_tune: rng.percent(50),
         max_wait_ticks: Some(max_wait),
-        inside: if fcfs { Inside::FCFS } else { Inside::WSPT },
+        inside: if fcfs { FlowInside::FCFS } else { FlowInside::WSPT },
     }))
     .expect("a policy");
     let mut pool = Pool::new(PoolConfig::new(rng.range(1..=4), policy));

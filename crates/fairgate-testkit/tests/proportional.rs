@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fairgate_core::proportional::{
-    Agent, AgentState, Assignment, CreditWeight, Mode, Project, ProjectStatus, Snapshot,
-    SnapshotParts, Task, TaskReason, TaskStatus, explain, schedule,
+    AgentState, CreditWeight, ProjectStatus, ScheduleMode, ScheduleSnapshot, ScheduleSnapshotParts,
+    ScheduledAgent, ScheduledProject, ScheduledTask, TaskAssignment, TaskReason, TaskStatus,
+    explain, schedule,
 };
 use fairgate_core::units::Tokens;
 use fairgate_journal::schedule::{
-    Layout, Round, read_round, read_snapshot, write_round, write_snapshot,
+    JsonLayout, ScheduleRound, read_round, read_snapshot, write_round, write_snapshot,
 };
 use fairgate_testkit::naive_proportional;
 
@@ -28,7 +29,7 @@ fn vectors() -> PathBuf {
 }
 
 /// The snapshots among the vectors, with the assignments they must give.
-fn snapshots() -> Vec<(PathBuf, String, Vec<Assignment>)> {
+fn snapshots() -> Vec<(PathBuf, String, Vec<TaskAssignment>)> {
     let Ok(entries) = std::fs::read_dir(vectors()) else {
         println!("note: no conformance vectors at {}; nothing compared", vectors().display());
         return Vec::new();
@@ -45,9 +46,9 @@ fn snapshots() -> Vec<(PathBuf, String, Vec<Assignment>)> {
     found
 }
 
-fn assignments(text: &str) -> Vec<Assignment> {
+fn assignments(text: &str) -> Vec<TaskAssignment> {
     let list: Vec<BTreeMap<String, String>> = serde_json::from_str(text).unwrap();
-    let assignment = |fields: BTreeMap<String, String>| Assignment {
+    let assignment = |fields: BTreeMap<String, String>| TaskAssignment {
         agent_id: fields["agent_id"].as_str().into(),
         task_id: fields["task_id"].as_str().into(),
         project_id: fields["project_id"].as_str().into(),
@@ -117,21 +118,21 @@ enum Scale {
     Huge,
 }
 
-fn random_snapshot(seed: u64) -> Snapshot {
+fn random_snapshot(seed: u64) -> ScheduleSnapshot {
     let mut dice = Dice(seed);
     let mut scale = dice.pick(&[Scale::Tiny, Scale::Everyday, Scale::Everyday, Scale::Huge]);
     let weights = dice.pick(&[Scale::Tiny, scale]);
     let project_count = 1 + dice.below(7);
     let project_id = |p: u64| -> Box<str> { format!("p{p}").into() };
-    let mut parts = SnapshotParts {
-        mode: dice.pick(&[Mode::Classic, Mode::Strict, Mode::Strict]),
+    let mut parts = ScheduleSnapshotParts {
+        mode: dice.pick(&[ScheduleMode::Classic, ScheduleMode::Strict, ScheduleMode::Strict]),
         min_task_guarantee: dice.chance(70),
         default_estimated_tokens: dice.tokens(scale),
-        ..SnapshotParts::default()
+        ..ScheduleSnapshotParts::default()
     };
     for p in 0..project_count {
         let active = dice.chance(88);
-        parts.projects.push(Project {
+        parts.projects.push(ScheduledProject {
             id: project_id(p),
             status: if active { ProjectStatus::Active } else { ProjectStatus::Paused },
             credit_weight: dice.weight(weights),
@@ -150,18 +151,18 @@ fn random_snapshot(seed: u64) -> Snapshot {
             scale = dice.pick(&[Scale::Tiny, Scale::Everyday, Scale::Huge]);
         }
         let workspace = format!("w{}", dice.below(6)).into_boxed_str();
-        parts.tasks.push(Task {
+        parts.tasks.push(ScheduledTask {
             status: if dice.chance(85) { TaskStatus::Ready } else { TaskStatus::InProgress },
             priority: i64::try_from(dice.below(4)).unwrap() - 1,
             created: i64::try_from(dice.below(4)).unwrap() - 1,
             estimated_tokens: dice.chance(75).then(|| dice.tokens(scale)),
             preferred_workspace_id: dice.chance(35).then_some(workspace),
-            ..Task::ready(format!("t{id}"), project_id(dice.below(project_count)))
+            ..ScheduledTask::ready(format!("t{id}"), project_id(dice.below(project_count)))
         });
     }
     for a in 0..dice.below(14) {
         let state = if dice.chance(85) { AgentState::Idle } else { AgentState::Busy };
-        parts.agents.push(Agent { id: format!("a{a}").into(), state });
+        parts.agents.push(ScheduledAgent { id: format!("a{a}").into(), state });
     }
     // One more than there are: maps may name projects that are not listed.
     let with_workspaces = dice.chance(40);
@@ -197,7 +198,7 @@ fn random_snapshot(seed: u64) -> Snapshot {
         parts.global_budget = Some(Tokens(budget));
         parts.global_tokens_used = Tokens(dice.below(budget / 2 + 1));
     }
-    Snapshot::check(parts).unwrap()
+    ScheduleSnapshot::check(parts).unwrap()
 }
 
 #[test]
@@ -208,7 +209,7 @@ fn fast_equals_naive() {
         let snapshot = random_snapshot(seed);
         let expected = naive_proportional::schedule(&snapshot);
         assert_eq!(schedule(&snapshot), expected, "seed {seed}: {:#?}", snapshot.parts());
-        given[usize::from(snapshot.parts().mode == Mode::Strict)] += expected.len() as u64;
+        given[usize::from(snapshot.parts().mode == ScheduleMode::Strict)] += expected.len() as u64;
     }
     assert!(
         given.iter().all(|n| *n > cases / 2),
@@ -238,8 +239,8 @@ fn explanations_foretell_what_another_agent_gets() {
         assert!(unexplained.is_empty(), "seed {seed}: {unexplained:?}");
 
         let mut parts = snapshot.parts().clone();
-        parts.agents.push(Agent::idle("one more"));
-        let more = schedule(&Snapshot::check(parts).unwrap());
+        parts.agents.push(ScheduledAgent::idle("one more"));
+        let more = schedule(&ScheduleSnapshot::check(parts).unwrap());
         let waiting = ids(|reason| matches!(reason, TaskReason::OutOfAgents(_)));
         match more.get(explanation.assignments.len()) {
             Some(extra) => assert!(waiting.contains(&&*extra.task_id), "seed {seed}: {extra:?}"),
@@ -253,17 +254,25 @@ fn explanations_foretell_what_another_agent_gets() {
 // ── Speed ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 /// Many projects with ten ready tasks each; weights out of `weights` different ones.
-fn large_snapshot(mode: Mode, projects: u64, agents: u64, weights: u64) -> Snapshot {
+fn large_snapshot(
+    mode: ScheduleMode,
+    projects: u64,
+    agents: u64,
+    weights: u64,
+) -> ScheduleSnapshot {
     let mut dice = Dice(projects ^ agents);
-    let mut parts =
-        SnapshotParts { mode, global_budget: Some(Tokens(1 << 50)), ..SnapshotParts::default() };
+    let mut parts = ScheduleSnapshotParts {
+        mode,
+        global_budget: Some(Tokens(1 << 50)),
+        ..ScheduleSnapshotParts::default()
+    };
     for p in 0..projects {
         let id = format!("project-{p}").into_boxed_str();
         let thousandths = 1000 + dice.below(weights);
-        parts.projects.push(Project {
+        parts.projects.push(ScheduledProject {
             credit_weight: CreditWeight::from_thousandths(thousandths).unwrap(),
             max_concurrent_agents: 1 + dice.below(8),
-            ..Project::new(id.clone())
+            ..ScheduledProject::new(id.clone())
         });
         parts.project_token_usage.insert(id.clone(), Tokens(dice.below(1_000_000)));
         parts.project_reserved_tokens.insert(id.clone(), Tokens(dice.below(100_000)));
@@ -272,16 +281,16 @@ fn large_snapshot(mode: Mode, projects: u64, agents: u64, weights: u64) -> Snaps
     }
     for t in 0..projects * 10 {
         let workspace = dice.chance(30).then(|| format!("ws-{}", dice.below(projects)).into());
-        parts.tasks.push(Task {
+        parts.tasks.push(ScheduledTask {
             priority: 100 + i64::try_from(dice.below(5)).unwrap(),
             created: i64::try_from(t).unwrap(),
             estimated_tokens: Some(Tokens(dice.below(200_000))),
             preferred_workspace_id: workspace,
-            ..Task::ready(format!("task-{t}"), format!("project-{}", dice.below(projects)))
+            ..ScheduledTask::ready(format!("task-{t}"), format!("project-{}", dice.below(projects)))
         });
     }
-    parts.agents = (0..agents).map(|a| Agent::idle(format!("agent-{a}"))).collect();
-    Snapshot::check(parts).unwrap()
+    parts.agents = (0..agents).map(|a| ScheduledAgent::idle(format!("agent-{a}"))).collect();
+    ScheduleSnapshot::check(parts).unwrap()
 }
 
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
@@ -290,22 +299,24 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (result, start.elapsed())
 }
 
-fn fastest(snapshot: &Snapshot) -> Duration {
+fn fastest(snapshot: &ScheduleSnapshot) -> Duration {
     (0..5).map(|_| timed(|| schedule(snapshot)).1).min().unwrap()
 }
 
 #[test]
 #[ignore = "a measurement: cargo test --release -p fairgate-testkit --test proportional -- --ignored --nocapture"]
 fn speed_against_naive() {
-    for (mode, weights) in
-        [(Mode::Classic, 1_000_000), (Mode::Strict, 5), (Mode::Strict, 1_000_000)]
-    {
+    for (mode, weights) in [
+        (ScheduleMode::Classic, 1_000_000),
+        (ScheduleMode::Strict, 5),
+        (ScheduleMode::Strict, 1_000_000),
+    ] {
         let snapshot = large_snapshot(mode, 10_000, 1_000, weights);
         let (expected, naive) = timed(|| naive_proportional::schedule(&snapshot));
         assert_eq!(expected.len(), 1_000);
         assert_eq!(schedule(&snapshot), expected);
         let copy = snapshot.parts().clone();
-        let (fast, check) = (fastest(&snapshot), timed(|| Snapshot::check(copy)).1);
+        let (fast, check) = (fastest(&snapshot), timed(|| ScheduleSnapshot::check(copy)).1);
         let ratio = naive.as_secs_f64() / fast.as_secs_f64();
         println!(
             "{mode:?}, {weights} weights: naive {naive:?}, fast {fast:?} ({ratio:.0}×), check {check:?}"
@@ -317,9 +328,11 @@ fn speed_against_naive() {
 #[test]
 #[ignore = "a measurement, as above"]
 fn growth_with_agents_and_projects() {
-    for (mode, weights) in
-        [(Mode::Classic, 1_000_000), (Mode::Strict, 5), (Mode::Strict, 1_000_000)]
-    {
+    for (mode, weights) in [
+        (ScheduleMode::Classic, 1_000_000),
+        (ScheduleMode::Strict, 5),
+        (ScheduleMode::Strict, 1_000_000),
+    ] {
         let time = |projects, agents| {
             fastest(&large_snapshot(mode, projects, agents, weights)).as_secs_f64()
         };
@@ -336,14 +349,17 @@ fn growth_with_agents_and_projects() {
 fn a_written_snapshot_reads_back_the_same() {
     for seed in 0..5_000 {
         let snapshot = random_snapshot(seed);
-        for layout in [Layout::Compact, Layout::Pretty] {
+        for layout in [JsonLayout::Compact, JsonLayout::Pretty] {
             let mut text = Vec::new();
             write_snapshot(&mut text, &snapshot, layout).unwrap();
             let read = read_snapshot(str::from_utf8(&text).unwrap());
             assert_eq!(read.as_ref(), Ok(&snapshot), "seed {seed}");
         }
-        let round =
-            Round { at: seed.cast_signed() - 7, assignments: schedule(&snapshot), snapshot };
+        let round = ScheduleRound {
+            at: seed.cast_signed() - 7,
+            assignments: schedule(&snapshot),
+            snapshot,
+        };
         let mut line = Vec::new();
         write_round(&mut line, &round).unwrap();
         assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1, "seed {seed}");

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use fairgate_core::Pool;
-use fairgate_journal::{Reader, Start};
-use fairgate_testkit::naive::{Decided, NaivePool};
+use fairgate_journal::{JournalReader, JournalStart};
+use fairgate_testkit::naive::{ComparedDecision, NaivePool};
 
 #[test]
 fn every_kept_journal_is_decided_as_the_naive_scheduler_does() {
@@ -14,13 +14,13 @@ fn every_kept_journal_is_decided_as_the_naive_scheduler_does() {
     for entry in fs::read_dir(folder).expect("the journals are checked in") {
         let path = entry.expect("an entry").path();
         let text = fs::read(&path).expect("a readable journal");
-        let (start, mut reader) = Reader::open(&text[..]).expect("a good header");
-        let Start::Fresh(config) = start else { panic!("begins with an empty pool") };
+        let (start, mut reader) = JournalReader::open(&text[..]).expect("a good header");
+        let JournalStart::Fresh(config) = start else { panic!("begins with an empty pool") };
         let (mut pool, mut naive) = (Pool::new(config.clone()), NaivePool::new(config));
         while let Some((at, event)) = reader.next_event().expect("a good line") {
             let mut decisions = Vec::new();
             pool.apply(at, event.clone(), &mut decisions).expect("time goes on");
-            let decided: Vec<_> = decisions.iter().map(Decided::from).collect();
+            let decided: Vec<_> = decisions.iter().map(ComparedDecision::from).collect();
             assert_eq!(decided, naive.apply(at, &event), "{} {event:?}", path.display());
         }
         count += 1;

@@ -8,13 +8,16 @@ use std::path::{Path, PathBuf};
 use fairgate_core::Pool;
 use fairgate_core::event::{Event, PoolConfig};
 use fairgate_core::units::Micros;
-use fairgate_journal::{Reader, Start};
-use fairgate_testkit::naive::{Decided, NaivePool};
+use fairgate_journal::{JournalReader, JournalStart};
+use fairgate_testkit::naive::{ComparedDecision, NaivePool};
 use serde_json::Value;
 
 /// The families that there must be; others are replayed too.
-const FAMILIES: [&str; 12] = [
+const FAMILIES: [&str; 16] = [
+    "bands",
     "bursts",
+    "crowd",
+    "deadlines",
     "deep",
     "drr",
     "hierarchical",
@@ -22,6 +25,7 @@ const FAMILIES: [&str; 12] = [
     "placed",
     "rates",
     "share",
+    "ties",
     "tree",
     "turns",
     "wild",
@@ -49,7 +53,13 @@ fn the_naive_scheduler_gives_the_decisions_of_every_rule() {
     replay_all(&rules(), by_the_naive_scheduler);
 }
 
-type Given = Vec<(Micros, Decided)>;
+/// Whatever a rule keeps from one event to the next is in a snapshot too.
+#[test]
+fn a_core_that_is_restored_before_each_event_gives_the_decisions_of_every_rule() {
+    replay_all(&rules(), by_restored_cores);
+}
+
+type Given = Vec<(Micros, ComparedDecision)>;
 type Replay = fn(PoolConfig, &[(Micros, Event)]) -> Given;
 
 fn by_the_core(config: PoolConfig, events: &[(Micros, Event)]) -> Given {
@@ -58,7 +68,19 @@ fn by_the_core(config: PoolConfig, events: &[(Micros, Event)]) -> Given {
     for (at, event) in events {
         let mut decisions = Vec::new();
         pool.apply(*at, event.clone(), &mut decisions).expect("time goes on");
-        given.extend(decisions.iter().map(|d| (*at, Decided::from(d))));
+        given.extend(decisions.iter().map(|d| (*at, ComparedDecision::from(d))));
+    }
+    given
+}
+
+fn by_restored_cores(config: PoolConfig, events: &[(Micros, Event)]) -> Given {
+    let mut pool = Pool::new(config);
+    let mut given = Vec::new();
+    for (at, event) in events {
+        pool = Pool::restore(pool.snapshot()).expect("its own snapshot restores");
+        let mut decisions = Vec::new();
+        pool.apply(*at, event.clone(), &mut decisions).expect("time goes on");
+        given.extend(decisions.iter().map(|d| (*at, ComparedDecision::from(d))));
     }
     given
 }
@@ -126,8 +148,8 @@ fn journals(folder: &Path) -> Vec<(String, PathBuf)> {
 
 fn read_journal(path: &Path) -> (PoolConfig, Vec<(Micros, Event)>) {
     let text = fs::read(path).expect("a readable vector");
-    let (start, mut reader) = Reader::open(&text[..]).expect("a good header");
-    let Start::Fresh(config) = start else { panic!("vectors begin with an empty pool") };
+    let (start, mut reader) = JournalReader::open(&text[..]).expect("a good header");
+    let JournalStart::Fresh(config) = start else { panic!("vectors begin with an empty pool") };
     let mut events = Vec::new();
     while let Some(event) = reader.next_event().expect("a good line") {
         events.push(event);
@@ -142,11 +164,11 @@ fn read_decisions(journal: &Path) -> Given {
     lines.map(|line: Value| (Micros(line["at"].as_u64().expect("at")), decided(&line))).collect()
 }
 
-fn decided(line: &Value) -> Decided {
+fn decided(line: &Value) -> ComparedDecision {
     let id = line["id"].as_str().expect("id").into();
-    let reasons = fairgate_core::decision::Reason::ALL;
+    let reasons = fairgate_core::decision::RejectionReason::ALL;
     match line["decision"].as_str().expect("decision") {
-        "grant" => Decided::Grant {
+        "grant" => ComparedDecision::Grant {
             id,
             brownout: line.get("brownout").map(|b| b.as_bool().expect("brownout")),
             place: line.get("worker").map(|worker| {
@@ -154,11 +176,11 @@ fn decided(line: &Value) -> Decided {
                 (worker.as_str().expect("worker").into(), u32::try_from(rank).expect("rank"))
             }),
         },
-        "expire" => Decided::Expire { id },
+        "expire" => ComparedDecision::Expire { id },
         _ => {
             let code = line["reason"].as_str().expect("reason");
             let reason = reasons.into_iter().find(|r| r.code() == code).expect("a known reason");
-            Decided::Reject { id, reason }
+            ComparedDecision::Reject { id, reason }
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use fairgate_core::event::{Event, PoolConfig};
-use fairgate_testkit::naive::{Decided, NaivePool};
-use fairgate_testkit::workload::{Events, Shape, generate, generate_answered};
+use fairgate_testkit::naive::{ComparedDecision, NaivePool};
+use fairgate_testkit::workload::{Events, WorkloadShape, generate, generate_answered};
 
 /// What happened in some journals.
 #[derive(Default)]
@@ -40,15 +40,15 @@ impl Seen {
         self.drained += usize::from(drained);
     }
 
-    fn count(&mut self, event: &Event, decided: &[Decided]) {
+    fn count(&mut self, event: &Event, decided: &[ComparedDecision]) {
         *self.events.entry(kind(event)).or_default() += 1;
         for decision in decided {
             let code = match decision {
-                Decided::Grant { brownout: Some(true), .. } => "brownout",
-                Decided::Grant { place: Some(_), .. } => "placed",
-                Decided::Grant { .. } => "grant",
-                Decided::Reject { reason, .. } => reason.code(),
-                Decided::Expire { .. } => "expire",
+                ComparedDecision::Grant { brownout: Some(true), .. } => "brownout",
+                ComparedDecision::Grant { place: Some(_), .. } => "placed",
+                ComparedDecision::Grant { .. } => "grant",
+                ComparedDecision::Reject { reason, .. } => reason.code(),
+                ComparedDecision::Expire { .. } => "expire",
             };
             *self.decisions.entry(code).or_default() += 1;
         }
@@ -81,7 +81,7 @@ fn kind(event: &Event) -> &'static str {
 
 #[test]
 fn the_same_seed_gives_the_same_journal() {
-    for (_, shape) in Shape::quick() {
+    for (_, shape) in WorkloadShape::quick() {
         assert_eq!(generate(&shape, 7), generate(&shape, 7));
         assert_eq!(generate_answered(&shape, 7), generate_answered(&shape, 7));
         assert_ne!(generate(&shape, 7), generate(&shape, 8));
@@ -90,7 +90,7 @@ fn the_same_seed_gives_the_same_journal() {
 
 #[test]
 fn time_never_goes_back() {
-    for (_, shape) in Shape::quick() {
+    for (_, shape) in WorkloadShape::quick() {
         let (_, events) = generate(&shape, 3);
         assert_eq!(events.len(), shape.events);
         assert!(events.is_sorted_by_key(|(at, _)| *at));
@@ -100,7 +100,7 @@ fn time_never_goes_back() {
 #[test]
 fn quick_shapes_reach_every_event_and_decision() {
     let mut all = Seen::default();
-    for (name, shape) in Shape::quick() {
+    for (name, shape) in WorkloadShape::quick() {
         for (answered, make) in [(false, generate as fn(&_, _) -> _), (true, generate_answered)] {
             let mut seen = Seen::default();
             for seed in 0..40 {
@@ -128,7 +128,7 @@ fn quick_shapes_reach_every_event_and_decision() {
 fn a_crowd_waits() {
     let mut seen = Seen::default();
     for seed in 0..6 {
-        let shape = Shape { events: 1500, ..Shape::crowded() };
+        let shape = WorkloadShape { events: 1500, ..WorkloadShape::crowded() };
         let (config, events) = generate_answered(&shape, seed);
         seen.run(&config, &events);
     }

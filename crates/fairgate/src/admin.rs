@@ -1,4 +1,4 @@
-//! The admin commands: each is one call of the gateway's admin API, told as a table or as the API's own JSON.
+//! The admin commands. Each command calls the gateway's admin API and prints the response as a table or as JSON.
 
 mod audit;
 mod budgets;
@@ -11,7 +11,7 @@ mod live;
 mod pools;
 mod reload;
 mod request;
-mod show;
+mod usage;
 mod workers;
 
 use std::io::Write;
@@ -21,9 +21,9 @@ use clap::Args;
 use fairgate_core::units::Micros;
 use serde_json::Value;
 
-use crate::output::Output;
-use crate::table::{Cell, Table};
-use crate::words::{Span, one_line};
+use crate::output::StdoutWriter;
+use crate::table::{TableCell, TextTable};
+use crate::text_format::{TimeSpan, one_line};
 
 pub(crate) use audit::AuditArgs;
 pub(crate) use budgets::{HostedCommand, PriceCommand};
@@ -35,27 +35,27 @@ pub(crate) use live::LiveArgs;
 pub(crate) use pools::PoolCommand;
 pub(crate) use reload::ReloadArgs;
 pub(crate) use request::RequestArgs;
-pub(crate) use show::UsageArgs;
+pub(crate) use usage::UsageArgs;
 pub(crate) use workers::WorkerCommand;
 
-/// Where the gateway is, and how the answer is told.
+/// Options of all admin commands: the gateway's address, the token and the output format.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Common {
+pub(crate) struct AdminOptions {
     #[command(flatten)]
     gateway: GatewayArgs,
-    /// Print the API's own JSON.
+    /// Print the JSON of the admin API instead of text.
     #[arg(long, global = true)]
     json: bool,
 }
 
-impl Common {
-    fn client(&self) -> Result<client::Client> {
-        client::Client::new(&self.gateway)
+impl AdminOptions {
+    fn client(&self) -> Result<client::AdminClient> {
+        client::AdminClient::new(&self.gateway)
     }
 
-    /// Prints an answer: as it is, or as `table` tells it.
-    fn tell(&self, answer: &Value, table: impl FnOnce(&Value) -> Table) -> Result<()> {
-        let mut out = Output::stdout();
+    /// Prints a response as JSON with --json, else as the table that `table` builds from it.
+    fn print_table(&self, answer: &Value, table: impl FnOnce(&Value) -> TextTable) -> Result<()> {
+        let mut out = StdoutWriter::stdout();
         if self.json {
             serde_json::to_writer_pretty(&mut out, answer)?;
             writeln!(out)?;
@@ -65,9 +65,9 @@ impl Common {
         Ok(out.flush()?)
     }
 
-    /// Prints an answer: as it is, or as one line of words.
-    fn say(&self, answer: &Value, words: &str) -> Result<()> {
-        let mut out = Output::stdout();
+    /// Prints a response as JSON with --json, else prints `words` as one line of text.
+    fn print_line(&self, answer: &Value, words: &str) -> Result<()> {
+        let mut out = StdoutWriter::stdout();
         if self.json {
             serde_json::to_writer_pretty(&mut out, answer)?;
             writeln!(out)?;
@@ -78,7 +78,7 @@ impl Common {
     }
 }
 
-/// A name as a part of a path or a query.
+/// Percent-encodes a name for a path or a query.
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
@@ -92,11 +92,11 @@ pub(crate) fn escaped(text: &str) -> String {
     escaped
 }
 
-/// A field as text; `-` where it is null or absent.
+/// Returns a field as text; `-` if it is null or absent.
 fn text(value: &Value, field: &str) -> String {
     match value.get(field) {
         None | Some(Value::Null) => "-".to_owned(),
-        // Models, sessions and questions are texts of callers' own.
+        // Models, sessions and questions are texts that callers chose.
         Some(Value::String(text)) => one_line(text),
         Some(Value::Array(items)) => {
             let items: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
@@ -106,27 +106,27 @@ fn text(value: &Value, field: &str) -> String {
     }
 }
 
-/// A field in microseconds as a span of time; `-` where it is null or absent.
+/// Returns a field in microseconds as a time span; `-` if it is null or absent.
 fn span(value: &Value, field: &str) -> String {
     let micros = value.get(field).and_then(Value::as_u64);
-    micros.map_or("-".to_owned(), |micros| Span(Micros(micros)).to_string())
+    micros.map_or("-".to_owned(), |micros| TimeSpan(Micros(micros)).to_string())
 }
 
-/// A table over the objects of a list: heading, field, and whether it is a number.
-fn listed(items: &Value, columns: &[(&'static str, &str, bool)]) -> Table {
-    let mut table = Table::new(columns.iter().map(|(heading, ..)| *heading).collect());
+/// Builds a table from a list of objects. A column is (heading, name of the field, true if the field is a number).
+fn listed(items: &Value, columns: &[(&'static str, &str, bool)]) -> TextTable {
+    let mut table = TextTable::new(columns.iter().map(|(heading, ..)| *heading).collect());
     for item in items.as_array().into_iter().flatten() {
         let cell = |(_, field, is_number): &(&str, &str, bool)| match is_number {
-            true => Cell::Number(text(item, field)),
-            false => Cell::Text(text(item, field)),
+            true => TableCell::Number(text(item, field)),
+            false => TableCell::Text(text(item, field)),
         };
         table.row(columns.iter().map(cell).collect());
     }
     table
 }
 
-/// All pages of a list.
-fn all(client: &client::Client, path: &str) -> Result<Value> {
+/// Fetches all pages of a list from the API, and returns their items as one list.
+fn fetch_all(client: &client::AdminClient, path: &str) -> Result<Value> {
     let mut items = Vec::new();
     let mut after: Option<String> = None;
     loop {

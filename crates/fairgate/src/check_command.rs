@@ -1,8 +1,8 @@
-//! `fairgate check`: whether a file is right, what it makes of a pool, and which class a request would get.
+//! The command `fairgate check`, which checks a file, draws its policy, and finds the class of a request.
 
-mod drawing;
-mod measured;
-mod question;
+mod class_lookup;
+mod measured_shares;
+mod policy_tree;
 mod sizes;
 
 use std::io::Write;
@@ -10,33 +10,36 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use fairgate_config::{Arbiter, Classes, Config, PolicyFile, PoolConfig, ProcessEnvironment};
+use fairgate_config::{
+    ClassArbiter, Config, PolicyClasses, PolicyFile, PolicyWarning, PoolConfig, ProcessEnvironment,
+};
 
-use self::drawing::Branch;
-use self::question::Question;
+use self::class_lookup::ClassLookupArgs;
+use self::policy_tree::PolicyTreeLine;
 use crate::input::read_text;
-use crate::output::Output;
-use crate::serve_command::tell_pools;
+use crate::output::StdoutWriter;
+use crate::serve_command::print_pools;
 
-/// Check a configuration or a policy file: errors with line, column and what to do, else what it makes.
+/// Check a configuration or a policy file. Print errors with line, column and advice, or the resulting pools.
 ///
-/// A configuration is checked as `fairgate serve --check` does, and each pool's policy is drawn as a tree. A policy file
-/// (docs/dynamo.md) is checked by itself; what depends on the pool that uses it is checked with the configuration.
+/// A configuration is checked as `fairgate serve --check` does, and each pool's policy is drawn as a tree. A policy
+/// file (docs/dynamo.md) is checked by itself; settings that depend on the pool are checked with the configuration.
+/// Warnings are about valid settings that let a request wait without end; the exit status is 0 with them.
 ///
-/// With --input or --class it says instead which class such a request gets, and why.
+/// With --input or --class, print instead the class that such a request gets, and the reason.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// The file; its fields tell whether it is a configuration or a policy file. `-` reads standard input.
+    /// File to check; its fields decide if it is a configuration or a policy file. `-` reads standard input.
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
-    question: Question,
+    question: ClassLookupArgs,
 }
 
 pub(crate) fn run(args: &CheckArgs) -> Result<()> {
     let text = read_text(&args.file).with_context(|| args.file.display().to_string())?;
-    let mut out = Output::stdout();
-    match PolicyFile::is_meant(&text) {
+    let mut out = StdoutWriter::stdout();
+    match PolicyFile::is_policy_file(&text) {
         true => check_policy(&PolicyFile::parse(&text, &args.file)?, &args.question, &mut out)?,
         false => {
             let config = Config::parse(&text, &args.file, &ProcessEnvironment)?;
@@ -46,17 +49,23 @@ pub(crate) fn run(args: &CheckArgs) -> Result<()> {
     Ok(out.flush()?)
 }
 
-fn check_policy(file: &PolicyFile, question: &Question, out: &mut Output) -> Result<()> {
+fn check_policy(
+    file: &PolicyFile,
+    question: &ClassLookupArgs,
+    out: &mut StdoutWriter,
+) -> Result<()> {
     if let Some(classes) = question.profile(file)? {
         return question.answer(classes, out);
     }
     if let Some(classes) = &file.root {
-        Branch::of_classes("for all models", classes).write(out)?;
-        tell_measured(classes, out)?;
+        PolicyTreeLine::of_classes("for all models", classes).write(out)?;
+        print_warnings(&classes.warnings(), out)?;
+        print_measured(classes, out)?;
     }
     for (model, classes) in &file.models {
-        Branch::of_classes(&format!("for the model {model}"), classes).write(out)?;
-        tell_measured(classes, out)?;
+        PolicyTreeLine::of_classes(&format!("for the model {model}"), classes).write(out)?;
+        print_warnings(&classes.warnings(), out)?;
+        print_measured(classes, out)?;
     }
     writeln!(
         out,
@@ -66,27 +75,44 @@ fn check_policy(file: &PolicyFile, question: &Question, out: &mut Output) -> Res
     Ok(())
 }
 
-fn check_config(config: &Config, question: &Question, out: &mut Output) -> Result<()> {
+fn check_config(config: &Config, question: &ClassLookupArgs, out: &mut StdoutWriter) -> Result<()> {
     if let Some(classes) = question.pool(config)? {
         return question.answer(classes, out);
     }
-    tell_pools(&mut *out, config)?;
+    print_pools(&mut *out, config)?;
     for pool in &config.pools {
         writeln!(out)?;
         match &pool.classes {
             Some(classes) => {
-                Branch::of_classes(&format!("pool {}", pool.name), classes).write(out)?;
-                tell_index(pool, classes, out)?;
-                tell_measured(classes, out)?;
+                PolicyTreeLine::of_classes(&format!("pool {}", pool.name), classes).write(out)?;
+                print_warnings(&config.warnings(pool), out)?;
+                print_index_note(pool, classes, out)?;
+                print_measured(classes, out)?;
             }
-            None => Branch::of_policy(&format!("pool {}", pool.name), &pool.policy).write(out)?,
+            None => {
+                PolicyTreeLine::of_policy(&format!("pool {}", pool.name), &pool.policy)
+                    .write(out)?;
+                print_warnings(&config.warnings(pool), out)?;
+            }
         }
     }
     Ok(())
 }
 
-/// Without an index nobody knows of cached tokens in advance.
-fn tell_index(pool: &PoolConfig, classes: &Classes, out: &mut Output) -> Result<()> {
+/// Prints warnings about valid settings that let a request wait without end.
+fn print_warnings(warnings: &[PolicyWarning], out: &mut StdoutWriter) -> Result<()> {
+    for warning in warnings {
+        writeln!(out, "\nwarning: {warning}.")?;
+    }
+    Ok(())
+}
+
+/// Prints a note if the pool has no prefix index, without which cached tokens are not known in advance.
+fn print_index_note(
+    pool: &PoolConfig,
+    classes: &PolicyClasses,
+    out: &mut StdoutWriter,
+) -> Result<()> {
     if pool.prefix_index.is_none() && classes.buckets().len() > 1 {
         writeln!(
             out,
@@ -97,9 +123,10 @@ fn tell_index(pool: &PoolConfig, classes: &Classes, out: &mut Output) -> Result<
     Ok(())
 }
 
-/// What quanta come to under drr, and what they would under share.
-fn tell_measured(classes: &Classes, out: &mut Output) -> Result<()> {
-    if classes.arbiter() == Arbiter::Share || classes.all().len() < 2 {
+/// Prints the shares that the classes' quanta give under drr, and the shares that the same numbers would give as
+/// weights under share.
+fn print_measured(classes: &PolicyClasses, out: &mut StdoutWriter) -> Result<()> {
+    if classes.arbiter() != ClassArbiter::Drr || classes.all().len() < 2 {
         return Ok(());
     }
     writeln!(
@@ -107,7 +134,7 @@ fn tell_measured(classes: &Classes, out: &mut Output) -> Result<()> {
         "\nQuanta are not shares under drr. Measured now, in the scheduler itself, with the sizes of real requests and every \
          class\nalways backlogged:"
     )?;
-    measured::table(classes).write(&mut *out)?;
+    measured_shares::table(classes).write(&mut *out)?;
     writeln!(
         out,
         "drr charges the estimated uncached input and does not count output. With `arbiter: share` the quanta are weights, \

@@ -1,10 +1,10 @@
-//! Files that commands read.
+//! Reads the files that commands take.
 
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// The whole text of a file; of standard input where the path is `-`.
+/// Returns the whole text of a file, or of standard input if the path is `-`.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     if path != Path::new("-") {
         return fs::read_to_string(path);

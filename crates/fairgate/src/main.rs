@@ -1,9 +1,10 @@
-//! The `fairgate` command.
+//! The `fairgate` command: parses the arguments and calls the subcommand.
 
 mod admin;
 mod agent_api;
 mod agent_run;
 mod check_command;
+mod gateway_http;
 mod input;
 mod mcp_command;
 mod output;
@@ -12,8 +13,7 @@ mod replay_command;
 mod schedule_command;
 mod serve_command;
 mod table;
-mod wire;
-mod words;
+mod text_format;
 
 use std::process::ExitCode;
 
@@ -22,13 +22,13 @@ use clap::{Parser, Subcommand};
 /// Fair shares of scarce models: token-fair scheduling that is exact, replayable and explained.
 #[derive(Debug, Parser)]
 #[command(name = "fairgate", version, max_term_width = 100)]
-struct Cli {
+struct FairgateCli {
     #[command(subcommand)]
-    command: Command,
+    command: FairgateCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum FairgateCommand {
     Serve(serve_command::ServeArgs),
     Check(check_command::CheckArgs),
     Prove(prove_command::ProveArgs),
@@ -57,31 +57,31 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
-        Command::Serve(args) => serve_command::run(&args),
-        Command::Check(args) => check_command::run(&args),
-        Command::Prove(args) => prove_command::run(&args),
-        Command::Replay(args) => replay_command::run(&args),
-        Command::Schedule(args) => schedule_command::run(&args),
-        Command::Group(command) => command.run(),
-        Command::Tenant(command) => command.run(),
-        Command::Key(command) => command.run(),
-        Command::Hosted(command) => command.run(),
-        Command::Price(command) => command.run(),
-        Command::Usage(args) => args.run(),
-        Command::Live(args) => args.run(),
-        Command::Request(args) => args.run(),
-        Command::Pool(command) => command.run(),
-        Command::Worker(command) => command.run(),
-        Command::Fleet(args) => args.run(),
-        Command::Project(command) => command.run(),
-        Command::Task(command) => command.run(),
-        Command::Agent(command) => command.run(),
-        Command::Workspace(command) => command.run(),
-        Command::Mcp(args) => mcp_command::run(&args),
-        Command::AgentGuard(args) => agent_run::run_guard(&args),
-        Command::Audit(args) => args.run(),
-        Command::Reload(args) => args.run(),
+    let outcome = match FairgateCli::parse().command {
+        FairgateCommand::Serve(args) => serve_command::run(&args),
+        FairgateCommand::Check(args) => check_command::run(&args),
+        FairgateCommand::Prove(args) => prove_command::run(&args),
+        FairgateCommand::Replay(args) => replay_command::run(&args),
+        FairgateCommand::Schedule(args) => schedule_command::run(&args),
+        FairgateCommand::Group(command) => command.run(),
+        FairgateCommand::Tenant(command) => command.run(),
+        FairgateCommand::Key(command) => command.run(),
+        FairgateCommand::Hosted(command) => command.run(),
+        FairgateCommand::Price(command) => command.run(),
+        FairgateCommand::Usage(args) => args.run(),
+        FairgateCommand::Live(args) => args.run(),
+        FairgateCommand::Request(args) => args.run(),
+        FairgateCommand::Pool(command) => command.run(),
+        FairgateCommand::Worker(command) => command.run(),
+        FairgateCommand::Fleet(args) => args.run(),
+        FairgateCommand::Project(command) => command.run(),
+        FairgateCommand::Task(command) => command.run(),
+        FairgateCommand::Agent(command) => command.run(),
+        FairgateCommand::Workspace(command) => command.run(),
+        FairgateCommand::Mcp(args) => mcp_command::run(&args),
+        FairgateCommand::AgentGuard(args) => agent_run::run_guard(&args),
+        FairgateCommand::Audit(args) => args.run(),
+        FairgateCommand::Reload(args) => args.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

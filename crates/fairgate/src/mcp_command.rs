@@ -1,8 +1,8 @@
-//! `fairgate mcp`: the fleet's tasks as tools of the Model Context Protocol.
+//! The command `fairgate mcp`, which offers the fleet's tasks as tools of the Model Context Protocol.
 
-mod desk;
 mod http;
 mod server;
+mod session;
 mod tools;
 
 use std::io::{self, Write};
@@ -15,24 +15,25 @@ use clap::Args;
 use rmcp::ServiceExt;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::agent_api::{AgentApi, AgentArgs, Say};
-use crate::words::one_line;
-use desk::{Desk, last_release};
-use server::FleetTools;
+use crate::agent_api::{AgentApi, AgentArgs, StatusCallback};
+use crate::text_format::one_line;
+use server::McpFleetTools;
+use session::{McpSession, last_release};
 
 /// Offer the fleet's tasks to an agent as MCP tools: claim, progress, ask, complete, fail, add_tasks, why, my_share.
 ///
 /// Speaks MCP on standard input and output, as coding agents start their tools; or over streamable HTTP with --http.
-/// While a task is claimed, signs of life are given for the agent, so that the task stays its own while the model thinks.
-/// They end with complete, fail or ask. When standard input closes, or on SIGTERM, a task that is still held is given back.
+/// While a task is claimed, heartbeats are sent for the agent, so that it keeps the task while the model thinks. They
+/// end with complete, fail or ask. When standard input closes, or on SIGTERM, a task that is still held is given back.
 #[derive(Debug, Args)]
 pub(crate) struct McpArgs {
     #[command(flatten)]
     agent: AgentArgs,
-    /// Serve streamable HTTP at http://ADDRESS/mcp instead. Clients send the agent's token as bearer token.
+    /// Serve streamable HTTP at http://ADDRESS/mcp instead of standard input. Clients send the agent's token as bearer
+    /// token.
     #[arg(long, value_name = "ADDRESS")]
     http: Option<SocketAddr>,
-    /// With --http: after how many seconds without a call a task is given back.
+    /// With --http: seconds without a tool call after which the task is given back.
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, requires = "http")]
     idle: u64,
 }
@@ -47,11 +48,11 @@ pub(crate) fn run(args: &McpArgs) -> Result<()> {
 }
 
 async fn serve(args: &McpArgs) -> Result<()> {
-    let say: Say = Arc::new(|text: &str| {
-        // It may repeat what somebody else wrote.
+    let say: StatusCallback = Arc::new(|text: &str| {
+        // The text may repeat something that another program wrote.
         let _ = writeln!(io::stderr(), "fairgate: {}", one_line(text));
     });
-    let desk = Arc::new(Desk::new(Arc::new(AgentApi::new(&args.agent)?), say.clone()));
+    let desk = Arc::new(McpSession::new(Arc::new(AgentApi::new(&args.agent)?), say.clone()));
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let served = async {
@@ -72,13 +73,13 @@ async fn serve(args: &McpArgs) -> Result<()> {
     ended
 }
 
-async fn over_stdio(desk: Arc<Desk>) -> Result<()> {
-    match FleetTools::new(desk).serve(rmcp::transport::stdio()).await {
+async fn over_stdio(desk: Arc<McpSession>) -> Result<()> {
+    match McpFleetTools::new(desk).serve(rmcp::transport::stdio()).await {
         Ok(running) => {
             running.waiting().await?;
             Ok(())
         }
-        // A client that leaves before it said hello has no complaint.
+        // A client that disconnects before the handshake is no error.
         Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -1,17 +1,17 @@
-//! Where results go, and how a command that failed says so.
+//! Standard output, and the report of a command's error.
 
 use std::cell::RefCell;
 use std::io::{self, BufWriter, Read, StdoutLock, Write};
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use crate::words::lines;
+use crate::text_format::lines;
 
 /// Standard output, buffered. Clones write to the same buffer.
 #[derive(Clone, Debug)]
-pub(crate) struct Output(Rc<RefCell<BufWriter<StdoutLock<'static>>>>);
+pub(crate) struct StdoutWriter(Rc<RefCell<BufWriter<StdoutLock<'static>>>>);
 
-impl Output {
+impl StdoutWriter {
     /// Locks standard output for the rest of the command.
     pub(crate) fn stdout() -> Self {
         let buffered = BufWriter::with_capacity(1 << 16, io::stdout().lock());
@@ -19,7 +19,7 @@ impl Output {
     }
 }
 
-impl Write for Output {
+impl Write for StdoutWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.borrow_mut().write(bytes)
     }
@@ -33,36 +33,35 @@ impl Write for Output {
     }
 }
 
-/// How many characters fit into a line, where standard output is a terminal.
+/// Returns the width of the terminal in characters; `None` if standard output is not a terminal.
 pub(crate) fn terminal_width() -> Option<usize> {
     let (width, _) = terminal_size::terminal_size_of(io::stdout())?;
     Some(usize::from(width.0))
 }
 
-/// An input that passes the output on before it waits for more, so that what follows a live journal sees each
-/// decision when it is made.
+/// An input that flushes the output before it blocks for more, so that a replay of a live journal shows each decision
+/// at once.
 #[derive(Debug)]
 pub(crate) struct FlushingInput<R> {
     input: R,
-    output: Output,
+    output: StdoutWriter,
 }
 
 impl<R: Read> FlushingInput<R> {
-    pub(crate) fn new(input: R, output: Output) -> Self {
+    pub(crate) fn new(input: R, output: StdoutWriter) -> Self {
         Self { input, output }
     }
 }
 
 impl<R: Read> Read for FlushingInput<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        // A failure is not lost: what could not be passed on stays in the buffer, and the next write meets it.
+        // A failure is not lost: the unwritten bytes stay in the buffer, and the next write meets it.
         let _ = self.output.flush();
         self.input.read(into)
     }
 }
 
-/// The exit status for an error, after saying on standard error what it is. A wrong usage exits as clap has it;
-/// where whoever reads the output has seen enough, nothing went wrong.
+/// Prints the error and returns the exit status. A usage error exits as clap does; a closed output pipe is no error.
 pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
     if let Some(usage) = error.downcast_ref::<clap::Error>() {
         usage.exit();
@@ -70,13 +69,13 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
     if is_broken_pipe(error) {
         return ExitCode::SUCCESS;
     }
-    // Where standard error is closed too, nobody is left to tell.
-    let _ = writeln!(io::stderr(), "fairgate: {}", lines(&told(error)));
+    // If standard error is closed too, the message is lost.
+    let _ = writeln!(io::stderr(), "fairgate: {}", lines(&format_error_chain(error)));
     ExitCode::FAILURE
 }
 
-/// An error and its causes, each said once: many an error says its cause in its own words already.
-fn told(error: &anyhow::Error) -> String {
+/// Formats an error and its causes. A cause whose text is already included is not repeated.
+fn format_error_chain(error: &anyhow::Error) -> String {
     let mut told = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !told.ends_with(&cause) {
@@ -102,8 +101,8 @@ mod tests {
         let parsed =
             "x".parse::<u8>().context("first: invalid digit found in string").context("top");
         let error = parsed.unwrap_err();
-        assert_eq!(told(&error), "top: first: invalid digit found in string");
+        assert_eq!(format_error_chain(&error), "top: first: invalid digit found in string");
         let error = "x".parse::<u8>().context("top").unwrap_err();
-        assert_eq!(told(&error), "top: invalid digit found in string");
+        assert_eq!(format_error_chain(&error), "top: invalid digit found in string");
     }
 }

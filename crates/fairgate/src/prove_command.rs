@@ -1,4 +1,4 @@
-//! `fairgate prove`: a published experiment, run on this machine and judged.
+//! The command `fairgate prove`, which runs a published experiment on this machine and checks the result.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -7,22 +7,24 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::Args;
 use fairgate_prove::observe::for_stderr;
-use fairgate_prove::render::{Style, svg, text};
-use fairgate_prove::report::Report;
-use fairgate_prove::scenario::{Pace, Scenario, scenarios};
+use fairgate_prove::render::{TextStyle, svg, text};
+use fairgate_prove::report::ProveReport;
+use fairgate_prove::scenario::{ExperimentLength, Scenario, scenarios};
 use fairgate_prove::{RunOptions, run as run_scenario};
 
-use crate::output::Output;
+use crate::output::StdoutWriter;
 
-/// Prove fairness: real clients flood a real gateway over sockets, and three accounts of it are compared.
+/// Prove fairness with real clients that flood a real gateway over sockets. The journal, the ledger and the clients'
+/// own counts are compared.
 ///
-/// Each scenario starts simulated models, a gateway with its database and journal in a temporary folder, and clients that
-/// ask again as soon as they are answered. A small tenant floods; when requests wait, the others join. Then the journal is
-/// replayed, and journal, ledger and clients must agree; each tenant's tokens must be within the proven bound of its ideal,
-/// and within 3 % of it in the end. Exits with 1 where a bar fails.
+/// Each scenario starts simulated models, a gateway with its database and journal in a temporary folder, and clients
+/// that send the next request as soon as one is answered. A small tenant floods the gateway; when requests wait, the
+/// other tenants join. Then the journal is replayed, and journal, ledger and clients must agree. Each tenant's tokens
+/// must differ from its ideal share by no more than the proven bound, and by no more than 3 % in the end. Exits with 1
+/// if a check fails.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ProveArgs {
-    /// The scenarios to run; all of them where none is named.
+    /// Scenarios to run. Default: all.
     #[arg(value_name = "SCENARIO")]
     scenarios: Vec<String>,
 
@@ -30,12 +32,12 @@ pub(crate) struct ProveArgs {
     #[arg(long, conflicts_with_all = ["long", "quick", "svg", "json", "keep"])]
     list: bool,
 
-    /// Take the published experiment's own numbers: 20 ms to the first token, 5 ms a token, max_tokens 150, 10 s alone and
-    /// at least 60 s of overlap for each scenario.
+    /// Use the published experiment's own numbers: 20 ms to the first token, 5 ms per token, max_tokens 150, 10 s with
+    /// one tenant alone, and at least 60 s with all tenants, for each scenario.
     #[arg(long)]
     long: bool,
 
-    /// Take as little time as the bars allow.
+    /// Take as little time as the checks allow.
     #[arg(long, conflicts_with = "long")]
     quick: bool,
 
@@ -52,13 +54,13 @@ pub(crate) struct ProveArgs {
     keep: Option<PathBuf>,
 }
 
-/// Runs the command. Fails where a bar fails, with which and by how much.
+/// Runs the command. Fails if a check fails; the error names the check and the difference.
 pub(crate) fn run(args: &ProveArgs) -> anyhow::Result<()> {
-    let mut out = Output::stdout();
+    let mut out = StdoutWriter::stdout();
     let pace = match (args.long, args.quick) {
-        (true, _) => Pace::Long,
-        (_, true) => Pace::Quick,
-        _ => Pace::Normal,
+        (true, _) => ExperimentLength::Long,
+        (_, true) => ExperimentLength::Quick,
+        _ => ExperimentLength::Normal,
     };
     let chosen = choose(scenarios(pace), &args.scenarios)?;
     if args.list {
@@ -73,7 +75,8 @@ pub(crate) fn run(args: &ProveArgs) -> anyhow::Result<()> {
             draw(folder, &report)?;
         }
         if !args.json {
-            writeln!(out, "{}", text(&report, Style::for_stdout())).context("standard output")?;
+            writeln!(out, "{}", text(&report, TextStyle::for_stdout()))
+                .context("standard output")?;
             out.flush().context("standard output")?;
         }
         reports.push(report);
@@ -106,13 +109,13 @@ fn list(scenarios: &[Scenario], mut out: impl Write) -> io::Result<()> {
     out.flush()
 }
 
-fn draw(folder: &Path, report: &Report) -> anyhow::Result<()> {
+fn draw(folder: &Path, report: &ProveReport) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let file = folder.join(format!("prove-{}.svg", report.scenario));
     fs::write(&file, svg(report)).with_context(|| file.display().to_string())
 }
 
-fn verdict(reports: &[Report]) -> anyhow::Result<()> {
+fn verdict(reports: &[ProveReport]) -> anyhow::Result<()> {
     let failed = reports.iter().flat_map(|report| {
         let bars = report.bars.iter().filter(|bar| !bar.passed);
         bars.map(|bar| format!("{}: {}: {}", report.scenario, bar.name, bar.says))

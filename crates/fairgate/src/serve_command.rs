@@ -1,4 +1,4 @@
-//! `fairgate serve`: composes the gateway and runs it until it is told to stop.
+//! The command `fairgate serve`, which starts the gateway and runs it until a signal stops it.
 
 mod admin_token;
 mod first_start;
@@ -14,48 +14,48 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use fairgate_config::{Config, ProcessEnvironment};
-use fairgate_gateway::open_files::{self, OpenFiles};
-use fairgate_gateway::{Gateway, GatewayOptions, Listeners, StartError};
+use fairgate_gateway::open_files::{self, OpenFileLimit};
+use fairgate_gateway::{Gateway, GatewayListeners, GatewayOptions, GatewayStartError};
 use fairgate_sim::{Sim, SimOptions};
 use fairgate_store::{KeyHash, Store, StoreOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 
-pub(crate) use first_start::tell_pools;
+pub(crate) use first_start::print_pools;
 
-use crate::output::Output;
+use crate::output::StdoutWriter;
 use logging::LogFormat;
 
 /// Run the gateway: fair shares in front of OpenAI- and Anthropic-compatible backends.
 ///
-/// Without --config it starts on 127.0.0.1:8080 with SQLite and a built-in simulated model, makes a first tenant and
-/// key, and prints them once with a curl line that works.
+/// Without --config the gateway starts on 127.0.0.1:8080 with SQLite and a built-in simulated model. It creates a first
+/// tenant and key, and prints them once with a working curl line.
 ///
-/// SIGTERM and SIGINT end it in order: what is in flight may finish, what waits is refused. SIGHUP reads the configuration
-/// again; a file with an error in it changes nothing.
+/// SIGTERM and SIGINT end the gateway in order: requests in flight may finish, and waiting requests are refused. SIGHUP
+/// reads the configuration again; a file with an error changes nothing.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// The configuration file; examples/fairgate.yaml is one with comments.
+    /// Configuration file. For an example with comments, see examples/fairgate.yaml.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where clients connect, where there is no configuration file. Port 0 takes a free one.
+    /// Address for clients, if there is no configuration file. Port 0 takes a free port.
     #[arg(long, value_name = "ADDRESS", default_value = LISTEN, conflicts_with = "config")]
     listen: SocketAddr,
-    /// Where everything is kept that must survive a restart, where there is no configuration file.
+    /// Folder for all data that must survive a restart, if there is no configuration file.
     #[arg(long, value_name = "FOLDER", default_value = "fairgate-data", conflicts_with = "config")]
     data_dir: PathBuf,
-    /// Read and check the configuration, say what it would serve, and end.
+    /// Read and check the configuration, print the pools that the gateway would serve, and end.
     #[arg(long, requires = "config")]
     check: bool,
-    /// How the log looks, on standard error.
+    /// Format of the log on standard error.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
-    /// How much is logged: error, warn, info, debug, trace, or a filter such as `fairgate_gateway=debug`.
+    /// Level of the log: error, warn, info, debug, trace, or a filter such as `fairgate_gateway=debug`.
     #[arg(long, env = "FAIRGATE_LOG", default_value = "info", value_name = "LEVEL")]
     log: String,
 }
 
-/// Where clients connect unless told otherwise.
+/// Default address for clients.
 const LISTEN: &str = "127.0.0.1:8080";
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
@@ -63,18 +63,19 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let files = open_files::raise();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(serve(args, files));
-    // A blocking read that never ends must not keep the process.
+    // A blocking read that never ends must not keep the process alive.
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended
 }
 
-async fn serve(args: &ServeArgs, files: OpenFiles) -> Result<()> {
+async fn serve(args: &ServeArgs, files: OpenFileLimit) -> Result<()> {
     let (config, sim) = configuration(args)?;
     if args.check {
-        return Ok(tell_pools(Output::stdout(), &config)?);
+        return Ok(print_pools(StdoutWriter::stdout(), &config)?);
     }
-    // Before anything is made: a key made by a start that then fails would never be seen.
-    let listeners = Listeners::bind(&config).map_err(|error| in_use(error, &config, args))?;
+    // Before anything is created: a key created by a start that then fails would never be seen.
+    let listeners =
+        GatewayListeners::bind(&config).map_err(|error| in_use(error, &config, args))?;
     let token = admin_token::find_or_make(&config)?;
     let store = open_store(&config).await?;
     let first = match &sim {
@@ -87,21 +88,21 @@ async fn serve(args: &ServeArgs, files: OpenFiles) -> Result<()> {
     let connections_max = open_files::connections_max(&config);
     info!(before = files.before, now = files.now, connections_max, "the limit of open files");
     if let Some(file) = &args.config {
-        gateway.app().control.reloads_with(reload::FromFile::new(&gateway, file));
+        gateway.app().control.set_reloader(reload::FileReloader::new(&gateway, file));
     }
-    let greeting = first_start::Greeting { gateway: &gateway, config: &config, first };
+    let greeting = first_start::StartupMessage { gateway: &gateway, config: &config, first };
     let shows_a_key = greeting.first.is_some();
-    match greeting.write(Output::stdout()) {
-        // A first key that nobody saw is lost: better to start again than to go on without one.
+    match greeting.write(StdoutWriter::stdout()) {
+        // A first key that was not shown is lost: failing is better than running without one.
         Err(error) if shows_a_key => return Err(error.into()),
         Err(error) => warn!(%error, "nothing can be written to standard output"),
         Ok(()) => {}
     }
-    until_told(&gateway, args.config.as_deref()).await?;
+    wait_for_stop(&gateway, args.config.as_deref()).await?;
     end(&gateway, sim).await
 }
 
-/// The configuration, and the simulated model where there is no file.
+/// Returns the configuration, and the simulated model if there is no file.
 fn configuration(args: &ServeArgs) -> Result<(Config, Option<Sim>)> {
     if let Some(file) = &args.config {
         return Ok((Config::from_file(file, &ProcessEnvironment)?, None));
@@ -111,9 +112,9 @@ fn configuration(args: &ServeArgs) -> Result<(Config, Option<Sim>)> {
     Ok((Config::embedded(args.data_dir.clone(), args.listen, url), Some(sim)))
 }
 
-/// Why an address cannot be had, and where another one is set.
-fn in_use(error: StartError, config: &Config, args: &ServeArgs) -> anyhow::Error {
-    let StartError::Listen { address, .. } = &error else { return error.into() };
+/// Adds to the error of a busy address the advice where another address can be set.
+fn in_use(error: GatewayStartError, config: &Config, args: &ServeArgs) -> anyhow::Error {
+    let GatewayStartError::Listen { address, .. } = &error else { return error.into() };
     let Some(file) = &args.config else {
         return anyhow!("{error}; choose another address with --listen");
     };
@@ -140,8 +141,8 @@ async fn open_store(config: &Config) -> Result<Store> {
     Ok(store)
 }
 
-/// Waits for SIGTERM or SIGINT. SIGHUP reads the configuration again.
-async fn until_told(gateway: &Gateway, file: Option<&Path>) -> Result<()> {
+/// Waits for SIGTERM or SIGINT. Reloads the configuration on SIGHUP.
+async fn wait_for_stop(gateway: &Gateway, file: Option<&Path>) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
@@ -150,15 +151,15 @@ async fn until_told(gateway: &Gateway, file: Option<&Path>) -> Result<()> {
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
             _ = hangup.recv() => match file {
-                Some(file) => hung_up(gateway, file).await,
+                Some(file) => reload_on_hangup(gateway, file).await,
                 None => warn!("SIGHUP: there is no configuration file to read again"),
             },
         }
     }
 }
 
-/// Reads the file again. Where anything is wrong with it, that is logged and nothing changes.
-async fn hung_up(gateway: &Gateway, file: &Path) {
+/// Reads the configuration file again, on SIGHUP. An error is logged, and then nothing changes.
+async fn reload_on_hangup(gateway: &Gateway, file: &Path) {
     match reload::reload(gateway, file, "SIGHUP").await {
         Ok(plan) => info!(changes = plan.changes.len(), "the configuration is reloaded"),
         Err(errors) => {
@@ -169,7 +170,7 @@ async fn hung_up(gateway: &Gateway, file: &Path) {
     }
 }
 
-/// What is in flight may finish; a second signal cuts it short.
+/// Ends the gateway. Requests in flight may finish, unless a second signal comes.
 async fn end(gateway: &Gateway, sim: Option<Sim>) -> Result<()> {
     let grace = gateway.app().config.load().drain_grace;
     info!(

@@ -1,47 +1,47 @@
-//! Aligned columns.
+//! Tables with aligned columns.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// A table whose first column is text and whose others are numbers, or pairs of numbers side by side.
+/// A table with a heading and a cell for each column in every row.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     headings: Vec<&'static str>,
-    rows: Vec<Vec<Cell>>,
+    rows: Vec<Vec<TableCell>>,
 }
 
-/// One cell.
+/// One cell of a table.
 #[derive(Clone, Debug)]
-pub(crate) enum Cell {
-    /// Aligned left.
+pub(crate) enum TableCell {
+    /// A text, aligned left.
     Text(String),
-    /// Aligned right.
+    /// A number as text, aligned right.
     Number(String),
-    /// What it was and what it would be, each aligned right, in the middle of the column.
+    /// A value before and a value after a change, each aligned right in its half of the column.
     Pair(String, String),
 }
 
 const ARROW: &str = " → ";
 
-impl Table {
+impl TextTable {
     pub(crate) fn new(headings: Vec<&'static str>) -> Self {
         Self { headings, rows: Vec::new() }
     }
 
     /// Adds a row with a cell for each heading.
-    pub(crate) fn row(&mut self, cells: Vec<Cell>) {
+    pub(crate) fn row(&mut self, cells: Vec<TableCell>) {
         self.rows.push(cells);
     }
 
-    /// Writes it all.
+    /// Writes the whole table.
     pub(crate) fn write(&self, out: impl Write) -> io::Result<()> {
         self.write_within(out, None)
     }
 
-    /// Writes it with lines that are cut at a width, where there is one.
+    /// Writes the table, with lines cut at a width if one is given.
     pub(crate) fn write_within(&self, mut out: impl Write, most: Option<usize>) -> io::Result<()> {
         let columns = (0..self.headings.len()).map(|column| self.measure(column));
-        let columns: Vec<Column> = columns.collect();
+        let columns: Vec<TableColumn> = columns.collect();
         let mut line = String::new();
         for (heading, column) in self.headings.iter().zip(&columns) {
             column.heading(&mut line, heading);
@@ -57,16 +57,17 @@ impl Table {
         Ok(())
     }
 
-    fn measure(&self, index: usize) -> Column {
-        let mut column = Column { first: index == 0, text: false, left: 0, right: 0, width: 0 };
+    fn measure(&self, index: usize) -> TableColumn {
+        let mut column =
+            TableColumn { first: index == 0, text: false, left: 0, right: 0, width: 0 };
         for cell in self.rows.iter().filter_map(|row| row.get(index)) {
             match cell {
-                Cell::Text(text) => {
+                TableCell::Text(text) => {
                     column.text = true;
                     column.width = column.width.max(width(text));
                 }
-                Cell::Number(text) => column.width = column.width.max(width(text)),
-                Cell::Pair(was, is) => {
+                TableCell::Number(text) => column.width = column.width.max(width(text)),
+                TableCell::Pair(was, is) => {
                     column.left = column.left.max(width(was));
                     column.right = column.right.max(width(is));
                 }
@@ -80,7 +81,7 @@ impl Table {
     }
 }
 
-struct Column {
+struct TableColumn {
     first: bool,
     text: bool,
     left: usize,
@@ -88,9 +89,9 @@ struct Column {
     width: usize,
 }
 
-impl Column {
+impl TableColumn {
     fn heading(&self, line: &mut String, heading: &str) {
-        // Over pairs of numbers the heading stands in the middle.
+        // Over pairs of numbers the heading is centred.
         let spare = self.width - width(heading);
         let before = match (self.text, self.right > 0) {
             (true, _) => 0,
@@ -100,11 +101,11 @@ impl Column {
         self.place(line, heading, before);
     }
 
-    fn cell(&self, line: &mut String, cell: &Cell) {
+    fn cell(&self, line: &mut String, cell: &TableCell) {
         match cell {
-            Cell::Text(text) => self.place(line, text, 0),
-            Cell::Number(text) => self.place(line, text, self.width - width(text)),
-            Cell::Pair(was, is) => {
+            TableCell::Text(text) => self.place(line, text, 0),
+            TableCell::Number(text) => self.place(line, text, self.width - width(text)),
+            TableCell::Pair(was, is) => {
                 let (was_gap, is_gap) = (self.left - width(was), self.right - width(is));
                 let pair = format!("{:was_gap$}{was}{ARROW}{:is_gap$}{is}", "", "");
                 self.place(line, &pair, (self.width - width(&pair)).div_ceil(2));
@@ -120,7 +121,7 @@ impl Column {
     }
 }
 
-/// A line, or where it is longer than that its beginning.
+/// Cuts a line at a width in characters; `None` cuts nothing.
 fn cut(line: &str, most: Option<usize>) -> Cow<'_, str> {
     match most {
         Some(most) if width(line) > most => {
@@ -148,9 +149,13 @@ mod tests {
 
     #[test]
     fn columns_are_aligned() {
-        let mut table = Table::new(vec!["flow", "n", "waited"]);
+        let mut table = TextTable::new(vec!["flow", "n", "waited"]);
         let row = |name: &str, n: &str, was: &str, is: &str| {
-            vec![Cell::Text(name.into()), Cell::Number(n.into()), Cell::Pair(was.into(), is.into())]
+            vec![
+                TableCell::Text(name.into()),
+                TableCell::Number(n.into()),
+                TableCell::Pair(was.into(), is.into()),
+            ]
         };
         table.row(row("a", "1", "5 µs", "10 ms"));
         table.row(row("longer", "100", "20 ms", "1 s"));

@@ -34,6 +34,7 @@ class Gate:
         attributes: dict[str, str] | None,
         owner: int,
         flags: int,
+        timeout: float | None = None,
     ) -> int | Refusal | None: ...
     def wait(
         self,
@@ -56,10 +57,11 @@ class Gate:
         self, requests_per_minute: int | None, tokens_per_minute: int | None, burst_seconds: int
     ) -> None: ...
     def tick(self) -> None: ...
+    def skip_time(self, seconds: float) -> None: ...
     def answered(
         self, id: int, status: int, headers: list[tuple[str, bytes]], body: bytes
     ) -> float | None: ...
-    def again(self, id: int) -> int | Refusal | None: ...
+    def again(self, id: int, timeout: float | None = None) -> int | Refusal | None: ...
     def set_capacity(self, slots: int) -> None: ...
     def set_policy(self, policy: str) -> None: ...
     def hold(self, by: str, flow: str) -> None: ...
@@ -220,9 +222,10 @@ class SlotFactory:
         :param cost: how many tokens the call is expected to use: what ``share`` and ``drr`` charge and what a budget
             reserves, until it is settled (``drr`` goes by the estimate for good). Where not given, a thousand tokens for
             each 1.0 of weight.
-        :param priority: higher goes first among the waiting calls of the same agent; equals go first come, first
-            served.
-        :param timeout: for how many seconds to wait before :class:`fairgate.SlotTimeout`; for ever where None.
+        :param priority: higher goes first among the waiting calls of the same agent; equals go in the order of its queue.
+        :param timeout: for how many seconds to wait before :class:`fairgate.SlotTimeout`; for ever where None. It is the
+            deadline by which an ``"edf"`` queue orders. It counts through retries after a provider's limit, and ends no
+            call that has its slot.
         :param model: the model that is called, for :meth:`costs`.
         :param attributes: by which a policy tree may share beside the agent: class, tenant, group, key, project,
             session.

@@ -1,4 +1,4 @@
-"""Tells gates that time has passed: one thread for all schedulers that know their provider's limits.
+"""Tells gates that time has passed: one thread for all schedulers that have deadlines, or know their provider's limits.
 
 It starts with the first alarm, sleeps until the next one, and costs nothing where no scheduler has any.
 """
@@ -6,14 +6,13 @@ It starts with the first alarm, sleeps until the next one, and costs nothing whe
 from __future__ import annotations
 
 import atexit
-import heapq
-import itertools
 import logging
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from .budget import BudgetAlert
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from ._core import Gate
 
 _log = logging.getLogger("fairgate")
+#: Longer than any system's longest wait is an error.
+_SLEEP_SECONDS_MAX = 1_000_000.0
 
 
 class Alarm:
@@ -51,57 +52,87 @@ class Alarm:
 
 class _Clock:
     def __init__(self) -> None:
-        self._lock = threading.Condition()
-        self._alarms: list[tuple[float, int, weakref.ref[Gate]]] = []
-        self._numbers = itertools.count()
+        #: What gates ask for: when to be told the time next. None ends the thread. A slot that is collected may set an
+        #: alarm in the middle of anything: of all queues and locks, this is the one that allows for that.
+        self._asked: SimpleQueue[tuple[weakref.ref[Gate], float] | None] = SimpleQueue()
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
-        self._is_over = False
+        #: Whether the program ends: no alarm is kept any more.
+        self.is_over = False
 
     def stop(self) -> None:
         """Waits until the thread is out of native code: the interpreter may not end while it is in there."""
-        with self._lock:
-            self._is_over = True
-            self._lock.notify()
-            thread = self._thread
-        if thread is not None:
-            thread.join()
+        self.is_over = True
+        self._asked.put(None)
+        if self._thread is not None:
+            self._thread.join()
 
     def wake(self, due: float, gate: weakref.ref[Gate]) -> None:
-        with self._lock:
-            if self._is_over:
-                return
-            heapq.heappush(self._alarms, (due, next(self._numbers), gate))
-            if self._thread is None:
-                # A daemon: it never keeps a program from ending.
-                self._thread = threading.Thread(target=self._run, name="fairgate-clock", daemon=True)
-                self._thread.start()
-            elif self._alarms[0][0] == due:
-                self._lock.notify()
+        if self.is_over:
+            return
+        self._asked.put((gate, due))
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._start()
+
+    def is_running(self) -> bool:
+        return self._thread is not None and not self.is_over
+
+    def _start(self) -> None:
+        # A daemon: it never keeps a program from ending.
+        self._thread = threading.Thread(target=self._run, name="fairgate-clock", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            # The program ends, or has too many threads: who waits notices that no clock runs, and the next alarm tries again.
+            self._thread = None
 
     def _run(self) -> None:
+        # One for each gate, which sets another one when it is told the time: so it does not matter how many calls with how
+        # many deadlines come and go.
+        alarms: dict[weakref.ref[Gate], float] = {}
         while True:
-            its = self._next()
-            if its is None:
+            first = min(alarms, key=alarms.__getitem__, default=None)
+            wait = None if first is None else min(alarms[first] - time.monotonic(), _SLEEP_SECONDS_MAX)
+            if first is not None and wait is not None and wait <= 0:
+                del alarms[first]
+                _tick(first)
+                continue
+            try:
+                asked = self._asked.get(timeout=wait)
+            except Empty:
+                continue
+            if asked is None:
                 return
-            gate = its()
-            if gate is not None:
-                try:
-                    gate.tick()
-                except Exception:
-                    _log.exception("a scheduler could not be told that time has passed")
+            # Gates that are gone need no alarm.
+            alarms = {gate: due for gate, due in alarms.items() if gate() is not None}
+            _note(alarms, *asked)
 
-    def _next(self) -> weakref.ref[Gate] | None:
-        with self._lock:
-            while True:
-                if self._is_over:
-                    return None
-                now = time.monotonic()
-                if self._alarms and self._alarms[0][0] <= now:
-                    return heapq.heappop(self._alarms)[2]
-                self._lock.wait(self._alarms[0][0] - now if self._alarms else None)
+
+def _note(alarms: dict[weakref.ref[Gate], float], its: weakref.ref[Gate], due: float) -> None:
+    # A reference to what is gone cannot be a key: hold on to the gate until it is one.
+    gate = its()
+    if gate is not None:
+        # Two threads may set alarms of one gate at once, and the later one arrive last.
+        alarms[its] = min(due, alarms.get(its, due))
+
+
+def _tick(its: weakref.ref[Gate]) -> None:
+    gate = its()
+    if gate is not None:
+        try:
+            gate.tick()
+        except Exception:
+            _log.exception("a scheduler could not be told that time has passed")
 
 
 _clock = _Clock()
+
+
+def is_running() -> bool:
+    """Whether gates are told the time. Where not, as at the end of the program, who waits must watch its own deadline."""
+    return _clock.is_running()
 
 
 def _in_child() -> None:

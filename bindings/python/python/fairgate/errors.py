@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Union
+from typing import Literal, Union
 
 #: How the native part says that a request is refused: a kind, then its numbers.
 Refusal = Union[
@@ -10,8 +10,10 @@ Refusal = Union[
     "tuple[str, int, int]",
     "tuple[str, str, int, int, int | None]",
     "tuple[str, int, int, int, int]",
-    "tuple[str, GatewayError]",
+    "tuple[str, GatewayError | SlotTimeout]",
 ]
+#: Which setting ended a wait; see :attr:`SlotTimeout.limit`.
+WaitLimit = Literal["timeout", "deadline", "queue_timeout"]
 
 
 class FairgateError(Exception):
@@ -45,13 +47,31 @@ class QueueFull(FairgateError):
 
 
 class SlotTimeout(FairgateError, TimeoutError):
-    """A request was not granted a slot within its timeout. It waits no more."""
+    """A request was not granted a slot in the time that it may wait. It waits no more."""
 
-    def __init__(self, agent: str, timeout: float) -> None:
-        super().__init__(f"a request of agent {agent!r} got no slot within {timeout:g} s")
+    def __init__(
+        self,
+        agent: str,
+        timeout: float | None,
+        limit: WaitLimit = "timeout",
+        message: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        whose = {
+            "timeout": f" within {timeout or 0.0:g} s, its own timeout",
+            "deadline": " before the deadline that the gateway sets for its key or class",
+            "queue_timeout": " within the queue_timeout of the gateway's pool",
+        }[limit]
+        said = "" if message is None else f": {message}"
+        super().__init__(f"a request of agent {agent!r} got no slot{whose}{said}")
         self.agent = agent
-        #: The timeout, in seconds.
+        #: The request's own timeout, in seconds; None where it had none.
         self.timeout = timeout
+        #: Which setting ended the wait: ``"timeout"``, the request's own; over :func:`fairgate.connect` also
+        #: ``"deadline"``, that of its key or class, and ``"queue_timeout"``, that of the pool.
+        self.limit: WaitLimit = limit
+        #: After how many seconds to try again, where a gateway says.
+        self.retry_after = retry_after
 
 
 class BudgetExceeded(FairgateError):

@@ -15,6 +15,8 @@ from .errors import GatewayError
 _TIMEOUT = 45.0
 #: How often a question is tried where the gateway cannot be reached or says to come back soon.
 _TRIES = 4
+#: Codes that are final, although their status is one that often means: come back soon.
+_FINAL_CODES = ("provider_limited", "provider_out", "deadline_passed", "queue_timeout")
 
 
 class Gateway:
@@ -53,7 +55,7 @@ class Gateway:
             try:
                 return self._once(method, path, body)
             except GatewayError as error:
-                soon = error.status in (0, 502, 503, 504) and error.code not in ("provider_limited", "provider_out")
+                soon = error.status in (0, 502, 503, 504) and error.code not in _FINAL_CODES
                 if attempt == tries or not soon:
                     raise
                 time.sleep(min(error.retry_after or 0.1 * 4**attempt / 4, 2.0))

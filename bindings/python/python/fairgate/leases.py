@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import math
 import os
 import threading
 import time
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from .errors import FairgateError, GatewayError, Refusal
+from .errors import FairgateError, GatewayError, Refusal, SlotTimeout, WaitLimit
 from .gateway import Gateway
 
 _log = logging.getLogger("fairgate")
@@ -40,12 +41,28 @@ Outcome = Any
 class _Call:
     """One request, from the question until it is settled."""
 
-    __slots__ = ("answer", "attempt", "body", "id", "lease", "news", "number", "refused_with", "state", "waiter")
+    __slots__ = (
+        "answer",
+        "attempt",
+        "body",
+        "deadline",
+        "id",
+        "lease",
+        "news",
+        "number",
+        "refused_with",
+        "state",
+        "timeout",
+        "waiter",
+    )
 
-    def __init__(self, number: int, own_id: str, body: dict[str, Any]) -> None:
+    def __init__(self, number: int, own_id: str, body: dict[str, Any], timeout: float | None) -> None:
         self.number = number
         self.id = own_id
         self.body = body
+        #: For how many seconds it may wait, and until when by the clock of ``time.monotonic``.
+        self.timeout = timeout
+        self.deadline = None if timeout is None else time.monotonic() + timeout
         #: The gateway's id of it, once it has one.
         self.lease: str | None = None
         self.state = _WAITING
@@ -91,8 +108,11 @@ class LeaseGate:
         attributes: dict[str, str] | None,
         owner: int,
         flags: int,
+        timeout: float | None = None,
     ) -> int | Refusal | None:
         """Submits a request. It always waits: the gateway answers on another thread."""
+        if timeout is not None and math.isnan(timeout):
+            raise ValueError("timeout must be a number of seconds, not nan")
         body = _submission(agent, weight, cost, priority, attributes)
         if self._pool is not None:
             body["pool"] = self._pool
@@ -100,7 +120,7 @@ class LeaseGate:
             if self._closed:
                 return ("closed",)
             own_id = f"{self._client}-{id}"
-            call = _Call(id, own_id, {**body, "id": own_id, "client": self._client})
+            call = _Call(id, own_id, {**body, "id": own_id, "client": self._client}, timeout)
             self._calls[id] = self._by_id[own_id] = call
             self._start()
             self._send_soon(lambda: self._submit(call))
@@ -174,8 +194,8 @@ class LeaseGate:
             }
         return 0.0 if status in (429, 503, 529) else None
 
-    def again(self, id: int) -> int | Refusal | None:
-        """Submits a call again that its provider has not taken on."""
+    def again(self, id: int, timeout: float | None = None) -> int | Refusal | None:
+        """Submits a call again that its provider has not taken on. Its deadline at the gateway stays what it was."""
         with self._lock:
             call = self._calls.get(id)
             if call is None or call.state != _HELD:
@@ -330,7 +350,7 @@ class LeaseGate:
 
     def _refuse(self, call: _Call, error: GatewayError) -> None:
         if call.state == _WAITING:
-            self._deliver(call, ("gateway", error))
+            self._deliver(call, _refusal(call, error))
         self._end(call)
 
     def _lose(self, call: _Call, why: str) -> None:
@@ -390,11 +410,16 @@ class LeaseGate:
         with self._lock:
             if call.state != _WAITING:
                 return
+        body = call.body
+        if call.deadline is not None and math.isfinite(call.deadline):
+            # From now on: to get here took time, after a restart of the gateway even long.
+            left = call.deadline - time.monotonic()
+            body = {**body, "deadline_ms": max(1, math.ceil(left * 1000))}
         try:
-            lease = self._gateway.ask("POST", "/v1/leases", call.body)
+            lease = self._gateway.ask("POST", "/v1/leases", body)
         except GatewayError as error:
             with self._lock:
-                self._refuse(call, error)
+                self._refuse(call, self._explained(error))
             return
         with self._lock:
             if call.state == _OVER and call.lease is None:
@@ -402,6 +427,17 @@ class LeaseGate:
                 self._send_soon(lambda: self._cancel(call))
             elif call.state != _OVER:
                 self._hear(call, lease)
+
+    def _explained(self, error: GatewayError) -> GatewayError:
+        """The error of a submission; of a gateway that does not know deadlines, one that says so."""
+        if error.status != 400 or "unknown field `deadline_ms`" not in error.message:
+            return error
+        return GatewayError(
+            "deadline_unsupported",
+            f"the gateway at {self._gateway.url} is too old to know the deadline of a request, which timeout= is. Update the "
+            "gateway, or ask without timeout and bound the wait yourself, as with asyncio.wait_for",
+            error.status,
+        )
 
     def _limited(self, call: _Call) -> None:
         try:
@@ -449,6 +485,20 @@ def _submission(
             )
         body[name] = value
     return body
+
+
+def _refusal(call: _Call, error: GatewayError) -> Refusal:
+    """How a call that the gateway refused is told: as a timeout where it has waited for as long as it may."""
+    limit: WaitLimit
+    if error.code == "deadline_passed":
+        # A request's own deadline is asked first, then its key's, then its class's.
+        limit = "deadline" if call.timeout is None else "timeout"
+    elif error.code == "queue_timeout":
+        limit = "queue_timeout"
+    else:
+        return ("gateway", error)
+    late = SlotTimeout(call.body["agent"], call.timeout, limit, error.message, error.retry_after)
+    return ("timeout", late)
 
 
 def _is_told(name: str) -> bool:

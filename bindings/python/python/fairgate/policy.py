@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Union
 
 OptimizeFor = Literal["latency", "balanced", "throughput"]
-PolicyName = Literal["load", "share", "drr"]
+PolicyName = Literal["load", "share", "drr", "bands"]
 #: A policy by name, as a JSON tree, or as the text of one.
 Policy = Union[PolicyName, Mapping[str, Any], str]
+#: The order of the calls of one agent: first come, first served; smallest first; earliest deadline first.
+QueueOrder = Literal["fcfs", "wspt", "edf"]
+#: The same, or a mapping with ``order`` and ``max_wait_us``.
+Queue = Union[QueueOrder, Mapping[str, Any]]
+
+#: Which options a policy that is named takes.
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "load": ("optimize_for", "alpha", "auto_tune", "max_wait_ticks", "queue"),
+    "share": ("weights", "caps", "queue"),
+    "drr": ("weights", "queue"),
+    "bands": ("bands", "caps", "queue"),
+}
+#: Why some options are refused, where that needs words.
+_REASONS = {
+    ("load", "weights"): "the load policy has none; weigh single requests with slot(…, weight=…)",
+    ("bands", "weights"): "strict priority has none; bands=[…] states the order, caps={…} leaves slots for those below",
+}
 
 
 def policy_text(
@@ -20,36 +37,59 @@ def policy_text(
     auto_tune: bool = False,
     max_wait_ticks: int | None = None,
     weights: Mapping[str, int] | None = None,
+    bands: Sequence[str] | None = None,
+    caps: Mapping[str, int] | None = None,
+    queue: Queue | None = None,
 ) -> str:
     """The policy's JSON text. What does not go with the policy is a ValueError."""
-    load_options = {
+    options: dict[str, Any] = {
         "optimize_for": optimize_for,
         "alpha": alpha,
         "auto_tune": auto_tune or None,
         "max_wait_ticks": max_wait_ticks,
+        "weights": dict(weights) if weights else None,
+        "bands": bands,
+        "caps": dict(caps) if caps else None,
+        "queue": queue if queue is None or isinstance(queue, str) else dict(queue),
     }
-    given = {name: value for name, value in load_options.items() if value is not None}
-    if policy == "load":
-        if weights:
-            raise ValueError(
-                "weights: the load policy has none; weigh single requests with slot(…, weight=…)"
-            )
-        return json.dumps({"load": {"by": "agent", **given}})
+    given = {name: value for name, value in options.items() if value is not None}
+    if isinstance(policy, str) and policy in _OPTIONS:
+        _check_options(policy, given)
+        return json.dumps({policy: {"by": "agent", **_fields(policy, given)}})
     if given:
-        raise ValueError(f"{', '.join(given)}: only for policy=\"load\"")
-    if policy == "share":
-        return json.dumps({"share": {"by": "agent", "weights": dict(weights or {})}})
+        raise ValueError(f"{', '.join(given)}: a policy tree states its own")
+    if isinstance(policy, str):
+        if not policy.lstrip().startswith("{"):
+            raise ValueError(f'policy must be "load", "share", "drr", "bands" or a JSON tree, not {policy!r}')
+        return policy
+    return json.dumps(policy)
+
+
+def _check_options(policy: str, given: Mapping[str, Any]) -> None:
+    for name in given:
+        if name not in _OPTIONS[policy]:
+            fitting = " or ".join(f'"{kind}"' for kind, options in _OPTIONS.items() if name in options)
+            raise ValueError(f"{name}: " + _REASONS.get((policy, name), f"only for policy={fitting}"))
+
+
+def _fields(policy: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a node by agent."""
     if policy == "drr":
+        weights = given.pop("weights", None)
         if not weights:
             raise ValueError(
                 'policy="drr" needs weights={agent: tokens per round, …}; the first also takes all other agents'
             )
-        classes = [{"name": name, "quantum": quantum} for name, quantum in weights.items()]
-        return json.dumps({"drr": {"by": "agent", "classes": classes}})
-    if weights:
-        raise ValueError("weights: a policy tree states its own")
-    if isinstance(policy, str):
-        if not policy.lstrip().startswith("{"):
-            raise ValueError(f'policy must be "load", "share", "drr" or a JSON tree, not {policy!r}')
-        return policy
-    return json.dumps(policy)
+        return {"classes": [{"name": name, "quantum": quantum} for name, quantum in weights.items()], **given}
+    if policy == "bands":
+        names, caps = given.pop("bands", None), given.pop("caps", {})
+        if not names or isinstance(names, str):
+            raise ValueError(
+                'policy="bands" needs bands=[agent, …], the first before all others; the last also takes all other agents'
+            )
+        unknown = [name for name in caps if name not in names]
+        if unknown:
+            raise ValueError(f"caps: {unknown[0]!r} is none of bands")
+        classes = [{"name": name, **({"cap": caps[name]} if name in caps else {})} for name in names]
+        return {"classes": classes, "default": names[-1], **given}
+    return given

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, overload
@@ -17,7 +17,7 @@ from .budget import Budget, BudgetAlert
 from .clock import Alarm
 from .cost import Cost, Price, costs_of
 from .hooks import Hooks
-from .policy import OptimizeFor, Policy, policy_text
+from .policy import OptimizeFor, Policy, Queue, policy_text
 from .prometheus import exposition
 from .rates import Rate, per_minute
 from .slot import acquire, acquire_blocking
@@ -69,10 +69,17 @@ class Scheduler(SlotFactory):
         with the most waiting loses one (:class:`fairgate.QueueFull`).
     :param max_wait_ticks: after how many ended requests a waiting one goes before all others: the bound against
         starvation.
-    :param policy: ``"load"``, ``"share"``, ``"drr"``, or a policy tree as a dict or JSON text.
+    :param policy: ``"load"``, ``"share"``, ``"drr"``, ``"bands"``, or a policy tree as a dict or JSON text.
     :param weights: with ``policy="share"`` how large each agent's share is (100 where not named); with
         ``policy="drr"`` how many tokens of estimates each agent is granted in a round (the first also takes all agents
         not named).
+    :param bands: with ``policy="bands"`` the agents in their order: whoever is earlier goes first, always. The last also
+        takes all agents not named.
+    :param caps: with ``policy="bands"`` or ``"share"`` how many slots an agent may hold at once. In ``bands`` the cap of a
+        higher one is what leaves slots for those below.
+    :param queue: the order of the waiting calls of one agent: ``"fcfs"``, first come, first served (the default);
+        ``"wspt"``, the smallest ``cost`` first; ``"edf"``, the earliest deadline first, as ``slot(timeout=…)`` states
+        it. Or a dict with ``order`` and ``max_wait_us``.
     :param rates: the provider's limits, such as ``{"requests": "500/min", "tokens": "200k/min"}``: no more is granted. What the
         provider's answers state counts where it is lower. Without rates, what the answers state.
     :param burst_seconds: for how many seconds of these rates calls may be saved up, 1 to 60.
@@ -101,6 +108,9 @@ class Scheduler(SlotFactory):
         max_wait_ticks: int | None = None,
         policy: Policy = "load",
         weights: Mapping[str, int] | None = None,
+        bands: Sequence[str] | None = None,
+        caps: Mapping[str, int] | None = None,
+        queue: Queue | None = None,
         rates: Mapping[str, Rate] | None = None,
         burst_seconds: int = 10,
         retry_seconds: float = 300.0,
@@ -126,6 +136,9 @@ class Scheduler(SlotFactory):
             auto_tune=auto_tune,
             max_wait_ticks=max_wait_ticks,
             weights=weights,
+            bands=bands,
+            caps=caps,
+            queue=queue,
         )
         self.name = name
         self._prices = dict(prices or {})
@@ -253,8 +266,9 @@ class Scheduler(SlotFactory):
         """What every flow of the policy's tree got beside what it was due, in tokens, from the root down.
 
         Each flow has ``got_tokens``, ``due_tokens``, their ``difference_tokens``, the ``bound_tokens`` within which a
-        ``share`` node keeps that, and whether it is ``within_bound``. Flows of a ``load`` node, which promises no shares,
-        have ``got_tokens`` alone. Where something waits, ``lag_tokens_per_weight`` is how far a flow is behind its
+        ``share`` node keeps that, and whether it is ``within_bound``. Flows of a ``load`` or ``bands`` node, which promise
+        no shares, have ``got_tokens`` alone; those of a ``bands`` node also ``goes_before``, the flows that wait while this
+        one can go. Where something waits, ``lag_tokens_per_weight`` is how far a flow is behind its
         node's own clock. Where it has a cap, ``cap_use`` is how full that was while something waited, 1.0 being always.
         """
         nodes: list[dict[str, Any]] = json.loads(self._gate.fairness())
@@ -297,11 +311,14 @@ class Scheduler(SlotFactory):
         self._gate.set_policy(policy_text(policy, **options))
 
     def set_weight(self, agent: str, weight: int, *, by: str = "agent") -> None:
-        """Changes an agent's share under ``share``, or its tokens per round under ``drr``."""
+        """Changes an agent's share under ``share``, or its tokens per round under ``drr``.
+
+        Under ``bands``, whose order is strict, it is a ValueError.
+        """
         self._gate.set_weight(by, agent, weight)
 
     def set_cap(self, agent: str, slots: int | None, *, by: str = "agent") -> None:
-        """Limits how many slots an agent may hold at once under ``share``; None ends the limit."""
+        """Limits how many slots an agent may hold at once under ``share`` or ``bands``; None ends the limit."""
         self._gate.set_cap(by, agent, slots)
 
     def hold(self, agent: str, *, by: str = "agent") -> None:

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from ._core import Slot
+from . import clock
+from ._core import Gate, Slot
 from .errors import FairgateError, Refusal, SlotTimeout, WouldDeadlock, refused
 from .limits import TAKEN_ON, ProviderAnswer, answer_of, headers_of
 
@@ -55,8 +56,9 @@ async def _news_in_task(slot: Slot, timeout: float | None) -> int | Refusal:
     if outcome is not None:
         return outcome
     timer = None
-    if timeout is not None:
-        timer = loop.call_later(timeout, _time_out, slot, future)
+    patience = _patience(slot, timeout)
+    if patience is not None:
+        timer = loop.call_later(patience, _time_out, slot, future)
     try:
         return await future
     finally:
@@ -100,10 +102,30 @@ def _news_in_thread(slot: Slot, timeout: float | None) -> int | Refusal:
     if outcome is not None:
         return outcome
     try:
-        return queue.get(timeout=None if timeout is None else max(timeout, 0))
+        return queue.get(timeout=_patience(slot, timeout))
     except Empty:
         # Where it has just been granted, that stands, and the news is on its way.
         return ("timeout",) if slot._gate.withdraw(slot._id) else queue.get()
+
+
+# -- deadlines ----------------------------------------------------------------------------------------------------
+
+#: How many seconds after its deadline a request gives up that its gateway has not answered. Usually it has.
+_GRACE = 0.25
+#: For how many seconds threads and event loops can wait at most, by far: a longer timeout is for ever.
+_SECONDS_MAX = 1e9
+
+
+def _patience(slot: Slot, timeout: float | None) -> float | None:
+    """For how many seconds whoever waits watches the time itself; None where it need not.
+
+    The native gate ends the wait at its deadline. A gateway does that, too, but may be out of reach.
+    """
+    if timeout is None or timeout > _SECONDS_MAX:
+        return None
+    if isinstance(slot._gate, Gate):
+        return None if clock.is_running() else max(timeout, 0.0)
+    return max(timeout, 0.0) + _GRACE
 
 
 # -- how a wait ends ----------------------------------------------------------------------------------------------
@@ -121,7 +143,7 @@ def refusal(slot: Slot, outcome: Any) -> FairgateError:
     if outcome[0] == "used_before":
         return FairgateError(f"{slot!r} was used before: ask for a new one with scheduler.slot()")
     slot._end()
-    if outcome[0] == "timeout":
+    if outcome == ("timeout",):
         return SlotTimeout(slot.agent, slot._timeout or 0.0)
     return refused(slot.agent, outcome)
 
@@ -195,7 +217,7 @@ async def again(slot: Slot, answer: ProviderAnswer) -> bool:
         return False
     slot._wait_again()
     try:
-        outcome = slot._gate.again(slot._id)
+        outcome = slot._gate.again(slot._id, left)
         if outcome is None:
             outcome = await _news_in_task(slot, left)
     except BaseException:
@@ -211,7 +233,7 @@ def again_blocking(slot: Slot, answer: ProviderAnswer) -> bool:
         return False
     slot._wait_again()
     try:
-        outcome = slot._gate.again(slot._id)
+        outcome = slot._gate.again(slot._id, left)
         if outcome is None:
             outcome = _news_in_thread(slot, left)
     except BaseException:

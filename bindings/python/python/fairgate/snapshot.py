@@ -88,7 +88,8 @@ class AgentSnapshot:
     #: How many granted requests waited how long: counts by upper end in seconds, the last one without end.
     waits: dict[float, int]
     budget: BudgetSnapshot | None = None
-    #: Under a policy that divides tokens among agents (``share``, ``drr``); None under ``load``, which promises no shares.
+    #: Under a policy that divides tokens among agents (``share``, ``drr``); None under ``load`` and ``bands``, which
+    #: promise no shares: what they served is in :meth:`fairgate.Scheduler.fairness`.
     service: ServiceSnapshot | None = None
 
 

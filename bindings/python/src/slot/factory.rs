@@ -1,13 +1,13 @@
-//! What makes slots: the base of the schedulers in Python.
+//! The base class of the schedulers in Python, which creates their slots.
 
 use pyo3::exceptions::PyAttributeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
-use super::{Asks, Slot};
+use super::{Slot, SlotParams};
 
-/// What the schedulers of Python make slots with.
+/// Base class of the Python schedulers, which creates their slots.
 #[pyclass(subclass, module = "fairgate._core")]
 pub(crate) struct SlotFactory {
     gate: Option<Py<PyAny>>,
@@ -23,7 +23,7 @@ impl SlotFactory {
         Self { gate: None, retry_seconds: 0.0, hooks: None }
     }
 
-    /// From now on its slots are of this gate.
+    /// Sets the gate, the retry time and the hooks of all slots that are created later.
     #[pyo3(signature = (gate, retry_seconds, hooks))]
     fn _serve(&mut self, gate: Py<PyAny>, retry_seconds: f64, hooks: Option<Py<PyAny>>) {
         (self.gate, self.retry_seconds, self.hooks) = (Some(gate), retry_seconds, hooks);
@@ -35,19 +35,21 @@ impl SlotFactory {
         gate.ok_or_else(|| PyAttributeError::new_err("a scheduler has no gate before its __init__"))
     }
 
-    /// A slot for one call of ``agent``: ``async with`` it in a task, ``with`` it in a thread.
+    /// Creates a slot for one call of ``agent``. Use the slot as ``async with`` in a task or as ``with`` in a thread.
     ///
-    /// :param weight: how heavy the call is, 0.001 to 1 000 000 with at most three decimals: what it adds to its
-    ///     agent's depth in the load function while it waits.
-    /// :param cost: how many tokens the call is expected to use: what ``share`` and ``drr`` charge and what a budget
-    ///     reserves, until it is settled (``drr`` goes by the estimate for good). Where not given, a thousand tokens for
-    ///     each 1.0 of weight.
-    /// :param priority: higher goes first among the waiting calls of the same agent; equals go first come, first
-    ///     served.
-    /// :param timeout: for how many seconds to wait before :class:`fairgate.SlotTimeout`; for ever where None.
-    /// :param model: the model that is called, for :meth:`costs`.
-    /// :param attributes: by which a policy tree may share beside the agent: class, tenant, group, key, project,
-    ///     session.
+    /// :param weight: weight of the call, 0.001 to 1 000 000 with at most three decimals. While the call waits, its
+    ///     weight is added to the agent's depth in the load function.
+    /// :param cost: tokens that the call is expected to use. ``share`` and ``drr`` charge this estimate and a budget
+    ///     reserves it, until the call is settled (``drr`` keeps the estimate). Default: a thousand tokens for each 1.0
+    ///     of weight.
+    /// :param priority: a call with a higher priority gets a slot first among the waiting calls of the same agent.
+    ///     Calls with the same priority keep the order of the agent's queue.
+    /// :param timeout: longest wait in seconds before :class:`fairgate.SlotTimeout`; None for no limit. An ``"edf"``
+    ///     queue orders calls by their timeouts. Waits for retries after a provider's limit count too. A call that has
+    ///     its slot is not ended.
+    /// :param model: name of the model that is called, for :meth:`costs`.
+    /// :param attributes: attributes besides the agent by which a policy tree may share: class, tenant, group, key,
+    ///     project, session.
     /// :param explain: keep the numbers that decided the grant in :attr:`Slot.why`.
     #[pyo3(signature = (agent, *, weight=1.0, cost=None, priority=0, timeout=None, model=None, attributes=None, explain=false))]
     #[expect(clippy::too_many_arguments, reason = "the options of a call")]
@@ -63,7 +65,7 @@ impl SlotFactory {
         attributes: Option<Py<PyDict>>,
         explain: bool,
     ) -> Slot {
-        let asks = Asks { agent, weight, cost, priority, timeout, attributes, explain };
+        let asks = SlotParams { agent, weight, cost, priority, timeout, attributes, explain };
         let gate = self.gate.as_ref().map(|gate| gate.clone_ref(py));
         let hooks = self.hooks.as_ref().map(|hooks| hooks.clone_ref(py));
         Slot::new(gate, asks, model, self.retry_seconds, hooks)

@@ -1,18 +1,19 @@
-//! Agents that do nothing but claim and complete.
+//! Agents that claim tasks and complete them at once, without doing any work.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use fairgate_fleet::{AgentId, Completion, Fleet, NewAgent};
+use fairgate_fleet::{AgentId, Fleet, NewAgent, TaskCompletionBody};
 use tokio::task::JoinSet;
 
-/// How long a claim waits; where nothing came in that time, there is no more work.
+/// Longest wait for a claim. An agent that gets no task in this time assumes that none is left, and
+/// ends.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// What agents did.
-pub(super) struct Worked {
-    /// How long each claim took that got a task, in order.
+/// Claims, times and rounds of all agents together.
+pub(super) struct BenchAgentResults {
+    /// Time that each successful claim took, sorted; a claim succeeds if it gets a task.
     claims: Vec<Duration>,
     tasks: Vec<String>,
     time: Duration,
@@ -21,7 +22,7 @@ pub(super) struct Worked {
     pub(super) statements_most: u64,
 }
 
-impl Worked {
+impl BenchAgentResults {
     pub(super) fn claims(&self) -> usize {
         self.claims.len()
     }
@@ -53,12 +54,13 @@ fn count(number: usize) -> f64 {
     number as f64
 }
 
-/// Has agents claim and complete, dealt out over servers, for some time or until there is nothing left.
+/// Distributes the agents evenly over the given fleet servers, and lets them work for `time`, or
+/// until no task is left if `time` is `None`.
 pub(super) async fn work(
     fleets: &[Fleet],
     agents: usize,
     time: Option<Duration>,
-) -> Result<Worked> {
+) -> Result<BenchAgentResults> {
     let loops: Vec<_> = fleets.iter().map(|fleet| tokio::spawn(fleet.run())).collect();
     let first = fleets.first().context("there is a server")?;
     let mut made = Vec::with_capacity(agents);
@@ -81,8 +83,14 @@ pub(super) async fn work(
         }
     }
     let time = start.elapsed();
-    let mut worked =
-        Worked { claims, tasks, time, rounds: 0, rounds_time: Duration::ZERO, statements_most: 0 };
+    let mut worked = BenchAgentResults {
+        claims,
+        tasks,
+        time,
+        rounds: 0,
+        rounds_time: Duration::ZERO,
+        statements_most: 0,
+    };
     for fleet in fleets {
         let rounds = fleet.rounds();
         worked.rounds += rounds.with_agents;
@@ -104,7 +112,7 @@ async fn claim_and_complete(
         let asked = Instant::now();
         let Some(claim) = fleet.claim(&agent, WAIT).await? else { break };
         done.push((claim.task.clone(), asked.elapsed()));
-        let completion = Completion { tokens: Some(900), ..Completion::default() };
+        let completion = TaskCompletionBody { tokens: Some(900), ..TaskCompletionBody::default() };
         fleet.complete(&agent, &claim.task, claim.epoch, completion).await?;
     }
     Ok(done)

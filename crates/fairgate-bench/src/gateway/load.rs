@@ -1,4 +1,5 @@
-//! The load generators: wrk for the most that a target carries, oha for its latency at a fixed rate.
+//! The load generators: wrk for the greatest throughput of a target, oha for its latency at a fixed
+//! rate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,11 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::http::Ask;
+use crate::http::BenchRequest;
 
-/// What wrk measured.
+/// Throughput measured by wrk.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Most {
+pub(crate) struct WrkThroughput {
     pub(crate) requests: f64,
     pub(crate) per_second: f64,
     pub(crate) errors: u64,
@@ -19,8 +20,13 @@ pub(crate) struct Most {
 
 pub(crate) const CONNECTIONS: &str = "32";
 
-/// As many requests as the target carries.
-pub(crate) fn most(ask: &Ask, folder: &Path, time: Duration) -> Result<Most> {
+/// Measures the target's greatest throughput with wrk, which sends requests as fast as it is
+/// answered.
+pub(crate) fn max_throughput(
+    ask: &BenchRequest,
+    folder: &Path,
+    time: Duration,
+) -> Result<WrkThroughput> {
     let script = folder.join("wrk.lua");
     fs::write(&script, lua(ask))?;
     let seconds = format!("{}s", time.as_secs());
@@ -39,10 +45,10 @@ pub(crate) fn most(ask: &Ask, folder: &Path, time: Duration) -> Result<Most> {
     let [requests, micros, errors] = numbers[..] else { bail!("wrk said: {line}") };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
     let errors = errors as u64;
-    Ok(Most { requests, per_second: requests / (micros / 1e6), errors })
+    Ok(WrkThroughput { requests, per_second: requests / (micros / 1e6), errors })
 }
 
-fn lua(ask: &Ask) -> String {
+fn lua(ask: &BenchRequest) -> String {
     let header = |(name, value): &(String, String)| format!("wrk.headers[{name:?}] = {value:?}\n");
     let headers: String = ask.headers.iter().map(header).collect();
     let body = &ask.body;
@@ -56,15 +62,20 @@ fn lua(ask: &Ask) -> String {
     )
 }
 
-/// What oha measured at a fixed rate, in seconds.
+/// Latency measured by oha at a fixed rate, in seconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Paced {
+pub(crate) struct OhaLatency {
     pub(crate) p50: f64,
     pub(crate) p99: f64,
 }
 
-/// The latency at `rate` requests a second.
-pub(crate) fn paced(oha: &PathBuf, ask: &Ask, rate: f64, time: Duration) -> Result<Paced> {
+/// Measures the target's latency with oha, which sends `rate` requests per second.
+pub(crate) fn latency_at_rate(
+    oha: &PathBuf,
+    ask: &BenchRequest,
+    rate: f64,
+    time: Duration,
+) -> Result<OhaLatency> {
     let mut command = Command::new(oha);
     let seconds = format!("{}s", time.as_secs());
     command.args([
@@ -89,5 +100,8 @@ pub(crate) fn paced(oha: &PathBuf, ask: &Ask, rate: f64, time: Duration) -> Resu
     if good < 0.9999 {
         bail!("only {:.2} % of the requests at {rate:.0}/s succeeded", good * 100.0);
     }
-    Ok(Paced { p50: needed("/latencyPercentiles/p50")?, p99: needed("/latencyPercentiles/p99")? })
+    Ok(OhaLatency {
+        p50: needed("/latencyPercentiles/p50")?,
+        p99: needed("/latencyPercentiles/p99")?,
+    })
 }

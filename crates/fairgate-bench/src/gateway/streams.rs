@@ -1,4 +1,4 @@
-//! How much later the first chunk of a stream comes through a gateway.
+//! Delay of a stream's first chunk through a gateway.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -6,13 +6,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Result, bail};
 use tokio::task::JoinSet;
 
-use crate::http::{self, Ask};
+use crate::http::{self, BenchRequest};
 
-/// How many streams run side by side.
+/// Streams that run in parallel.
 const SIDE_BY_SIDE: usize = 4;
 
-/// The delays of the first chunks, in microseconds, sorted: from when the upstream sent it to when it was here.
-pub(crate) async fn first_chunks(ask: &Ask, streams: usize) -> Result<Vec<u64>> {
+/// Measures the delay of each stream's first chunk, from its sending by the upstream to its arrival
+/// here. Returns the delays in microseconds, sorted.
+pub(crate) async fn first_chunks(ask: &BenchRequest, streams: usize) -> Result<Vec<u64>> {
     let mut set = JoinSet::new();
     for _ in 0..SIDE_BY_SIDE {
         let ask = ask.clone();
@@ -32,9 +33,9 @@ pub(crate) async fn first_chunks(ask: &Ask, streams: usize) -> Result<Vec<u64>> 
     Ok(all)
 }
 
-async fn one(ask: &Ask) -> Result<u64> {
+async fn one(ask: &BenchRequest) -> Result<u64> {
     let mut delay = None;
-    let answer = http::ask(ask, Duration::from_secs(10), |answer, _| {
+    let answer = http::send(ask, Duration::from_secs(10), |answer, _| {
         if delay.is_none() {
             let now = now_micros();
             delay = stamp(answer.body()).map(|sent| now.saturating_sub(sent));
@@ -53,7 +54,7 @@ fn now_micros() -> u64 {
     u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The first `sent_unix_us` stamp in an answer, once it is whole.
+/// Parses the first `sent_unix_us` stamp in an answer; `None` until the whole stamp has arrived.
 fn stamp(seen: &[u8]) -> Option<u64> {
     const MARK: &[u8] = b"\"sent_unix_us\":";
     let start = seen.windows(MARK.len()).position(|window| window == MARK)? + MARK.len();

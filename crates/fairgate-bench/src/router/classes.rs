@@ -1,5 +1,5 @@
-//! Two classes in front of the workers, both backlogged: whether what they get keeps the ratio of their weights while the index chooses
-//! the workers.
+//! Two backlogged classes in one pool with a prefix index. Measures whether the tokens of the
+//! classes keep the ratio of their weights while the index chooses the workers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,24 +9,26 @@ use anyhow::{Context, Result};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::drive::{Told, ask};
-use super::stage::{SLOTS, Stage};
-use super::workload::Session;
+use super::clients::{ClientMeasurements, send_and_measure};
+use super::testbed::{RouterTestbed, SLOTS};
+use super::workload::AgentSession;
 
-/// Class and weight.
+/// Names and weights of the two classes.
 pub(crate) const CLASSES: [(&str, u64); 2] = [("premium", 4), ("batch", 1)];
 
-/// How many requests of a class are asked for at once, for each slot of all workers: some always wait.
+/// Number of clients of each class per slot of all workers together. At 2, requests of both classes
+/// are always queued.
 const CLIENTS_PER_SLOT: usize = 2;
 
-/// The policy of the pool, as lines of its configuration.
+/// Returns the policy of the pool, as lines of the configuration file.
 pub(crate) fn policy() -> String {
     let class = |(name, weight): (&str, u64)| format!("{{name: {name}, weight: {weight}}}");
     format!("    policy: {{share: {{by: class, classes: [{}]}}}}\n", CLASSES.map(class).join(", "))
 }
 
-/// What each class was charged, after a quarter of the time has passed in which caches fill and queues grow.
-pub(crate) async fn run(stage: &Stage, workers: usize, time: Duration) -> Result<[u64; 2]> {
+/// Runs clients of both classes for `time` and returns the tokens charged to each class. The first
+/// quarter of the time does not count, because caches and queues fill in it.
+pub(crate) async fn run(stage: &RouterTestbed, workers: usize, time: Duration) -> Result<[u64; 2]> {
     let mut clients = JoinSet::new();
     for number in 0..workers * SLOTS * CLIENTS_PER_SLOT {
         for (place, (class, _)) in CLASSES.into_iter().enumerate() {
@@ -44,19 +46,19 @@ pub(crate) async fn run(stage: &Stage, workers: usize, time: Duration) -> Result
     Ok([after[0] - before[0], after[1] - before[1]])
 }
 
-/// One session after another, without a pause.
+/// Runs one session after another without a pause between requests.
 async fn client(addr: SocketAddr, headers: Vec<(String, String)>, seed: u64) {
-    let told = Arc::new(Told::default());
+    let told = Arc::new(ClientMeasurements::default());
     for number in 0.. {
-        let mut session = Session::new(1 << 62 | seed << 24 | number);
+        let mut session = AgentSession::new(1 << 62 | seed << 24 | number);
         while let Some(body) = session.turn() {
-            ask(addr, headers.clone(), body, Arc::clone(&told)).await;
+            send_and_measure(addr, headers.clone(), body, Arc::clone(&told)).await;
         }
     }
 }
 
-/// What the ledger says of each class so far.
-fn charged(stage: &Stage) -> Result<[u64; 2]> {
+/// Returns the tokens that the ledger has charged to each class so far.
+fn charged(stage: &RouterTestbed) -> Result<[u64; 2]> {
     let usage = stage.admin(&["usage", "--by", "class"])?;
     let rows = usage["rows"].as_array().with_context(|| format!("usage says {usage}"))?;
     let of = |name: &str| rows.iter().find(|row| row["name"] == name);

@@ -1,9 +1,10 @@
-//! The runs as a picture: for each workload and number of workers one bar a router, in three panels.
+//! The runs as an SVG picture with three panels. Each panel has one bar per router for each
+//! workload and number of workers.
 
 use std::fmt::Write as _;
 
-use super::Run;
-use super::stage::Router;
+use super::RouterRun;
+use super::testbed::RouterKind;
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 60.0;
@@ -11,33 +12,33 @@ const RIGHT: f64 = 740.0;
 const PANEL: f64 = 150.0;
 const FIRST: f64 = 84.0;
 
-/// What a panel shows.
-struct Panel {
+/// One panel of the picture: its title, the value of each bar, and the bars' labels.
+struct PicturePanel {
     title: &'static str,
-    value: fn(&Run) -> f64,
+    value: fn(&RouterRun) -> f64,
     text: fn(f64) -> String,
 }
 
-const PANELS: [Panel; 3] = [
-    Panel {
+const PANELS: [PicturePanel; 3] = [
+    PicturePanel {
         title: "prefill tokens saved, of all input tokens; more is better",
         value: |run| run.seen.saved() * 100.0,
         text: |value| format!("{value:.0} %"),
     },
-    Panel {
+    PicturePanel {
         title: "time to the first token, p99; less is better",
         value: |run| run.seen.first_token_ms(0.99),
         text: |value| format!("{value:.0} ms"),
     },
-    Panel {
+    PicturePanel {
         title: "prefill tokens of the busiest worker over the mean; 1 is best",
         value: |run| run.seen.imbalance(),
         text: |value| format!("{value:.2}"),
     },
 ];
 
-/// The picture, to be written to a file.
-pub(crate) fn svg(runs: &[Run]) -> String {
+/// Renders the picture as the text of an SVG file.
+pub(crate) fn svg(runs: &[RouterRun]) -> String {
     let height = FIRST + PANELS.len() as f64 * (PANEL + 50.0);
     let mut svg = format!(
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" aria-label="Fairgate beside other routers">
@@ -47,7 +48,7 @@ pub(crate) fn svg(runs: &[Run]) -> String {
         WIDTH - 1.0,
         height - 1.0,
     );
-    for (number, router) in Router::ALL.into_iter().enumerate() {
+    for (number, router) in RouterKind::ALL.into_iter().enumerate() {
         let x = 20.0 + number as f64 * 170.0;
         let _ = writeln!(
             svg,
@@ -64,14 +65,14 @@ pub(crate) fn svg(runs: &[Run]) -> String {
     svg
 }
 
-fn draw(svg: &mut String, panel: &Panel, runs: &[Run], top: f64) {
+fn draw(svg: &mut String, panel: &PicturePanel, runs: &[RouterRun], top: f64) {
     let bottom = top + PANEL;
-    let finite = |run: &Run| Some((panel.value)(run)).filter(|value| value.is_finite());
+    let finite = |run: &RouterRun| Some((panel.value)(run)).filter(|value| value.is_finite());
     let most = runs.iter().filter_map(finite).fold(f64::MIN_POSITIVE, f64::max);
     let _ =
         writeln!(svg, r#"  <text class="small" x="20" y="{}">{}</text>"#, top - 4.0, panel.title);
     let _ = writeln!(svg, r#"  <path class="grid" d="M{LEFT} {bottom}H{RIGHT}"/>"#);
-    let groups: Vec<&[Run]> = runs
+    let groups: Vec<&[RouterRun]> = runs
         .chunk_by(|one, two| (one.workload, one.workers) == (two.workload, two.workers))
         .collect();
     let width = (RIGHT - LEFT) / groups.len().max(1) as f64;
@@ -82,7 +83,8 @@ fn draw(svg: &mut String, panel: &Panel, runs: &[Run], top: f64) {
             let Some(value) = finite(run) else { continue };
             let high = (PANEL - 34.0) * value / most;
             let (x, y) = (left + bar * (place as f64 + 0.5), bottom - high);
-            let series = Router::ALL.iter().position(|router| *router == run.router).unwrap_or(0);
+            let series =
+                RouterKind::ALL.iter().position(|router| *router == run.router).unwrap_or(0);
             let _ = writeln!(
                 svg,
                 r#"  <rect class="r{series}" x="{x:.1}" y="{y:.1}" width="{:.1}" height="{high:.1}"/><text class="small mid" x="{:.1}" y="{:.1}">{}</text>"#,

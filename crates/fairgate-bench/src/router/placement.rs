@@ -1,172 +1,213 @@
-//! What the rule of placement saves by itself: the conversations in virtual time, with other rules beside ours.
-//!
-//! The workers are those of the stage without HTTP: each reads one prompt at a time, and its cache forgets what was used
-//! longest ago. A rule knows what every worker has cached and what it has still to read, so the difference between two rows
-//! is what the rules differ in.
+//! Rules by which a worker is chosen: Fairgate's current rule, as its core applies it, and others
+//! for comparison.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::time::Duration;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
-use super::workload::{BLOCK_TOKENS, Conversation};
+use fairgate_core::Pool;
+use fairgate_core::attribute::{Attribute, Attributes};
+use fairgate_core::decision::Decision;
+use fairgate_core::event::{Event, PoolConfig, Submit, WorkerChange};
+use fairgate_core::units::{Micros, Tokens};
 
-/// How a worker is chosen.
+use super::testbed::SLOTS;
+use crate::scenarios::tenants_of_equal_weight;
+
+/// Rule by which a worker is chosen for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rule {
-    /// Fairgate's: the least that is to be read there, this prompt included; then the most cached; then the first worker.
-    LeastToRead,
-    /// The same, but a tie goes to the worker that was chosen longest ago.
+pub(crate) enum PlacementRule {
+    /// Fairgate's former rule, which the table calls that of the second edition. Chooses the worker
+    /// with the fewest tokens to prefill, this prompt's uncached tokens included. Ties go to the
+    /// worker with the most cached tokens, then to the first worker.
+    SecondEdition,
+    /// Like [`SecondEdition`](Self::SecondEdition), but a tie goes to the worker that was chosen
+    /// longest ago.
     LeastToReadTiesByTurns,
-    /// The most cached, whatever the worker has to do, where that is at least [`MUCH`]; else the least to read, ties by turns.
+    /// The worker with the most cached tokens of the prompt, regardless of load, if those are at
+    /// least the fraction [`CACHED_PART_MIN`] of the prompt. Otherwise the worker with the fewest
+    /// tokens to prefill; a tie goes to the worker that was chosen longest ago.
     MostCachedIfMuch,
-    /// The most cached, whatever the worker has to do; a tie goes to the one that was chosen longest ago.
+    /// The worker with the most cached tokens of the prompt, regardless of load; a tie goes to the
+    /// worker that was chosen longest ago.
     MostCached,
+    /// Fairgate's current rule, applied by its core.
+    Core,
 }
 
-impl Rule {
-    pub(crate) const ALL: [Self; 4] =
-        [Self::LeastToRead, Self::LeastToReadTiesByTurns, Self::MostCachedIfMuch, Self::MostCached];
+/// Fraction of a prompt that must be cached so that [`PlacementRule::MostCachedIfMuch`] disregards
+/// load.
+const CACHED_PART_MIN: f64 = 0.3;
 
-    pub(crate) fn name(self) -> &'static str {
+/// A request that was placed: the index of the request, and the index of its worker.
+pub(crate) type PlacedRequest = (usize, usize);
+
+/// Decides which worker gets which request. The methods are called in the order of `at`. A worker
+/// takes [`SLOTS`] requests at once; a request that finds all workers full waits until another
+/// request ends. Each method returns the requests that were placed as a result.
+pub(crate) trait RequestPlacer {
+    /// Handles the arrival of a request with `tokens` input tokens; `cached` has for each worker
+    /// the tokens of the prompt that it is believed to have cached.
+    fn submit(&mut self, at: Micros, id: usize, tokens: u64, cached: &[u64]) -> Vec<PlacedRequest>;
+
+    /// Handles the first token of the answer: the worker has prefilled the prompt.
+    fn first_token(&mut self, at: Micros, id: usize) -> Vec<PlacedRequest>;
+
+    /// Handles the end of the answer, which frees the request's slot.
+    fn end(&mut self, at: Micros, id: usize) -> Vec<PlacedRequest>;
+}
+
+impl PlacementRule {
+    /// Returns a placer that applies this rule to the given number of workers.
+    pub(crate) fn placer(self, workers: usize) -> Box<dyn RequestPlacer> {
         match self {
-            Self::LeastToRead => "least to read (Fairgate)",
-            Self::LeastToReadTiesByTurns => "least to read, ties by turns",
-            Self::MostCachedIfMuch => "most cached, if 30 % of the prompt are",
-            Self::MostCached => "most cached",
+            Self::Core => Box::new(CorePlacer::new(workers)),
+            rule => Box::new(CountingPlacer::new(rule, workers)),
         }
     }
 }
 
-/// The part of a prompt from which on a cache is worth any wait, by the rule that says so.
-const MUCH: f64 = 0.3;
-
-/// What a rule came to.
-pub(crate) struct Placed {
-    /// The part of all input tokens that was cached.
-    pub(crate) saved: f64,
-    /// The prefill tokens of the worker with the most, over the mean.
-    pub(crate) imbalance: f64,
-    /// Of all requests, in order.
-    first_tokens: Vec<Duration>,
+/// Placer that uses Fairgate's core with one tenant.
+struct CorePlacer {
+    pool: Pool,
+    names: Vec<Arc<str>>,
 }
 
-impl Placed {
-    pub(crate) fn first_token_ms(&self, percent: usize) -> f64 {
-        let index = self.first_tokens.len() * percent / 100;
-        self.first_tokens.get(index).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
+impl CorePlacer {
+    fn new(workers: usize) -> Self {
+        // The names sort in the order of the numbers.
+        let names: Vec<Arc<str>> =
+            (0..workers).map(|number| format!("w{number:03}").into()).collect();
+        let slots = SLOTS as u64;
+        let mut config = PoolConfig::new(slots * workers as u64, tenants_of_equal_weight());
+        let worker = |name: &Arc<str>| WorkerChange {
+            name: (&**name).into(),
+            slots: Some(slots),
+            ..WorkerChange::default()
+        };
+        config.workers = names.iter().map(worker).collect();
+        Self { pool: Pool::new(config), names }
+    }
+
+    fn apply(&mut self, at: Micros, event: Event) -> Vec<PlacedRequest> {
+        let mut decisions = Vec::new();
+        self.pool.apply(at, event, &mut decisions).expect("time goes on");
+        let placed = |decision| {
+            let Decision::Grant(grant) = decision else {
+                panic!("nothing is refused: {decision:?}")
+            };
+            let place = grant.place.expect("there are workers");
+            let worker = self.names.iter().position(|name| *name == place.worker);
+            (grant.id.parse().expect("a number"), worker.expect("one of the workers"))
+        };
+        decisions.into_iter().map(placed).collect()
     }
 }
 
-/// The workers of a run.
-pub(crate) struct Size {
-    pub(crate) workers: usize,
-    /// What each can keep.
-    pub(crate) cache_tokens: u64,
-    /// How long each reads a token.
-    pub(crate) per_token: Duration,
+impl RequestPlacer for CorePlacer {
+    fn submit(&mut self, at: Micros, id: usize, tokens: u64, cached: &[u64]) -> Vec<PlacedRequest> {
+        let cached = self.names.iter().zip(cached).filter(|(_, tokens)| **tokens > 0);
+        let submit = Submit {
+            attributes: Attributes::none().with(Attribute::Tenant, "bench"),
+            input: Some(Tokens(tokens)),
+            cached: cached.map(|(name, tokens)| (name.clone(), Tokens(*tokens))).collect(),
+            ..Submit::new(&id.to_string())
+        };
+        self.apply(at, Event::Submit(Box::new(submit)))
+    }
+
+    fn first_token(&mut self, at: Micros, id: usize) -> Vec<PlacedRequest> {
+        self.apply(at, Event::FirstToken { id: id.to_string().into() })
+    }
+
+    fn end(&mut self, at: Micros, id: usize) -> Vec<PlacedRequest> {
+        self.apply(at, Event::Release { id: id.to_string().into(), tokens: None, quota: None })
+    }
 }
 
-struct Worker {
-    cache: Cache,
-    free_at: Duration,
-    /// Prompts that are not read yet: when they are, and their tokens.
-    to_read: VecDeque<(Duration, u64)>,
+/// Placer for all rules except Fairgate's current one. Counts the load of each worker itself.
+struct CountingPlacer {
+    rule: PlacementRule,
+    workers: Vec<PlacerWorkerLoad>,
+    /// Requests that found all workers full: index, input tokens, and cached tokens on each worker.
+    waiting: VecDeque<(usize, u64, Vec<u64>)>,
+    placed: HashMap<usize, (usize, u64)>,
+    turn: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct PlacerWorkerLoad {
+    in_flight: usize,
+    to_read: u64,
     chosen: u64,
-    read_tokens: u64,
 }
 
-/// Places all requests by one rule.
-pub(crate) fn place(requests: &[Conversation], size: &Size, rule: Rule) -> Placed {
-    let new = || Worker {
-        cache: Cache::new(size.cache_tokens / BLOCK_TOKENS),
-        free_at: Duration::ZERO,
-        to_read: VecDeque::new(),
-        chosen: 0,
-        read_tokens: 0,
-    };
-    let mut workers: Vec<Worker> = (0..size.workers).map(|_| new()).collect();
-    let (mut all, mut first_tokens) = (0, Vec::new());
-    for (turn, request) in (1..).zip(requests) {
-        for worker in &mut workers {
-            while worker.to_read.front().is_some_and(|(at, _)| *at <= request.at) {
-                worker.to_read.pop_front();
-            }
+impl CountingPlacer {
+    fn new(rule: PlacementRule, workers: usize) -> Self {
+        Self {
+            rule,
+            workers: vec![PlacerWorkerLoad::default(); workers],
+            waiting: VecDeque::new(),
+            placed: HashMap::new(),
+            turn: 0,
         }
-        let most = workers.iter().map(|worker| worker.cached(request)).max().unwrap_or_default();
-        let is_much = most as f64 >= request.tokens as f64 * MUCH;
+    }
+
+    fn choose(&self, tokens: u64, cached: &[u64]) -> Option<usize> {
+        let most = cached.iter().copied().max().unwrap_or_default();
+        let is_much = most as f64 >= tokens as f64 * CACHED_PART_MIN;
         let key = |place: &usize| {
-            let worker = &workers[*place];
-            let cached = worker.cached(request);
-            let waiting: u64 = worker.to_read.iter().map(|(_, tokens)| tokens).sum();
-            let load = waiting + request.tokens - cached;
-            match rule {
-                Rule::LeastToRead => (load, Reverse(cached), *place as u64),
-                Rule::MostCached => (0, Reverse(cached), worker.chosen),
-                Rule::MostCachedIfMuch if is_much => (0, Reverse(cached), worker.chosen),
-                Rule::LeastToReadTiesByTurns | Rule::MostCachedIfMuch => {
-                    (load, Reverse(cached), worker.chosen)
-                }
+            let (worker, cached) = (self.workers[*place], cached[*place]);
+            let load = worker.to_read + tokens - cached;
+            match self.rule {
+                PlacementRule::SecondEdition => (load, Reverse(cached), *place as u64),
+                PlacementRule::MostCached => (0, Reverse(cached), worker.chosen),
+                PlacementRule::MostCachedIfMuch if is_much => (0, Reverse(cached), worker.chosen),
+                _ => (load, Reverse(cached), worker.chosen),
             }
         };
-        let Some(place) = (0..workers.len()).min_by_key(key) else { break };
-        let worker = &mut workers[place];
-        let tokens = request.tokens - worker.cached(request);
-        let reading = size.per_token * u32::try_from(tokens).unwrap_or(u32::MAX);
-        worker.free_at = worker.free_at.max(request.at) + reading;
-        worker.to_read.push_back((worker.free_at, tokens));
-        worker.chosen = turn;
-        worker.read_tokens += tokens;
-        worker.cache.use_all(&request.blocks);
-        first_tokens.push(worker.free_at - request.at);
-        all += request.tokens;
-    }
-    first_tokens.sort_unstable();
-    let read: u64 = workers.iter().map(|worker| worker.read_tokens).sum();
-    let most = workers.iter().map(|worker| worker.read_tokens).max().unwrap_or_default();
-    Placed {
-        saved: 1.0 - read as f64 / all.max(1) as f64,
-        imbalance: (most * workers.len() as u64) as f64 / read.max(1) as f64,
-        first_tokens,
-    }
-}
-
-impl Worker {
-    fn cached(&self, request: &Conversation) -> u64 {
-        let known = request.blocks.iter().take_while(|block| self.cache.has(**block)).count();
-        (known as u64 * BLOCK_TOKENS).min(request.tokens)
-    }
-}
-
-/// Blocks, of which those that were used longest ago are forgotten.
-struct Cache {
-    capacity: u64,
-    clock: u64,
-    used_at: HashMap<u64, u64>,
-    by_use: BTreeMap<u64, u64>,
-}
-
-impl Cache {
-    fn new(capacity: u64) -> Self {
-        Self { capacity, clock: 0, used_at: HashMap::new(), by_use: BTreeMap::new() }
+        let open = |place: &usize| self.workers[*place].in_flight < SLOTS;
+        (0..self.workers.len()).filter(open).min_by_key(key)
     }
 
-    fn has(&self, block: u64) -> bool {
-        self.used_at.contains_key(&block)
-    }
-
-    /// The last block is the first to go: one without those before it is worth nothing.
-    fn use_all(&mut self, blocks: &[u64]) {
-        for &block in blocks.iter().rev() {
-            self.clock += 1;
-            if let Some(before) = self.used_at.insert(block, self.clock) {
-                self.by_use.remove(&before);
-            }
-            self.by_use.insert(self.clock, block);
+    fn place_waiting(&mut self) -> Vec<PlacedRequest> {
+        let mut placed = Vec::new();
+        while let Some((id, tokens, cached)) = self.waiting.front() {
+            let Some(place) = self.choose(*tokens, cached) else { break };
+            let to_read = tokens - cached[place];
+            self.turn += 1;
+            let worker = &mut self.workers[place];
+            worker.in_flight += 1;
+            worker.to_read += to_read;
+            worker.chosen = self.turn;
+            self.placed.insert(*id, (place, to_read));
+            placed.push((*id, place));
+            self.waiting.pop_front();
         }
-        while self.used_at.len() as u64 > self.capacity {
-            let Some((_, block)) = self.by_use.pop_first() else { break };
-            self.used_at.remove(&block);
+        placed
+    }
+}
+
+impl RequestPlacer for CountingPlacer {
+    fn submit(&mut self, _: Micros, id: usize, tokens: u64, cached: &[u64]) -> Vec<PlacedRequest> {
+        let cached = cached.iter().map(|cached| (*cached).min(tokens)).collect();
+        self.waiting.push_back((id, tokens, cached));
+        self.place_waiting()
+    }
+
+    fn first_token(&mut self, _: Micros, id: usize) -> Vec<PlacedRequest> {
+        if let Some((place, to_read)) = self.placed.get_mut(&id) {
+            self.workers[*place].to_read -= std::mem::take(to_read);
         }
+        Vec::new()
+    }
+
+    fn end(&mut self, at: Micros, id: usize) -> Vec<PlacedRequest> {
+        self.first_token(at, id);
+        if let Some((place, _)) = self.placed.remove(&id) {
+            self.workers[place].in_flight -= 1;
+        }
+        self.place_waiting()
     }
 }
 
@@ -174,47 +215,56 @@ impl Cache {
 mod tests {
     use super::*;
 
-    fn request(at_ms: u64, blocks: &[u64]) -> Conversation {
-        let tokens = blocks.len() as u64 * BLOCK_TOKENS;
-        Conversation { at: Duration::from_millis(at_ms), tokens, blocks: blocks.to_vec() }
-    }
-
-    fn size(workers: usize) -> Size {
-        let per_token = Duration::from_micros(10);
-        Size { workers, cache_tokens: 4 * BLOCK_TOKENS, per_token }
-    }
-
-    #[test]
-    fn a_cache_forgets_the_ends_of_what_was_used_longest_ago() {
-        let mut cache = Cache::new(3);
-        cache.use_all(&[1, 2]);
-        cache.use_all(&[3, 4]);
-        assert_eq!([1, 2, 3, 4].map(|block| cache.has(block)), [true, false, true, true]);
+    /// Submits requests of 100 tokens one after another, each when the one before has ended.
+    fn alone(rule: PlacementRule, cached: &[&[u64]]) -> Vec<usize> {
+        let mut placer = rule.placer(cached[0].len());
+        let place = |(id, cached): (usize, &&[u64])| {
+            let placed = placer.submit(Micros(id as u64), id, 100, cached);
+            assert_eq!(placer.end(Micros(id as u64), id), []);
+            assert_eq!((placed.len(), placed[0].0), (1, id));
+            placed[0].1
+        };
+        cached.iter().enumerate().map(place).collect()
     }
 
     #[test]
-    fn ties_decide_where_new_prompts_go() {
-        // Far apart, so that nobody has anything to read.
-        let new: Vec<Conversation> =
-            (0..8).map(|n| request(n * 1000, &[2 * n, 2 * n + 1])).collect();
-        let first = place(&new, &size(4), Rule::LeastToRead);
-        let turns = place(&new, &size(4), Rule::LeastToReadTiesByTurns);
-        assert!((first.imbalance - 4.0).abs() < 1e-9, "{}", first.imbalance);
-        assert!((turns.imbalance - 1.0).abs() < 1e-9, "{}", turns.imbalance);
-
-        // Asked again, only four caches together have them all.
-        let again: Vec<Conversation> =
-            (0..16).map(|n| request(n * 1000, &[n % 8 * 2, n % 8 * 2 + 1])).collect();
-        assert!(place(&again, &size(4), Rule::LeastToRead).saved.abs() < 1e-9);
-        assert!((place(&again, &size(4), Rule::LeastToReadTiesByTurns).saved - 0.5).abs() < 1e-9);
+    fn ties_go_to_the_first_worker_or_by_turns() {
+        let nothing: [&[u64]; 5] = [&[0, 0, 0]; 5];
+        assert_eq!(alone(PlacementRule::SecondEdition, &nothing), [0; 5]);
+        for rule in
+            [PlacementRule::LeastToReadTiesByTurns, PlacementRule::MostCached, PlacementRule::Core]
+        {
+            assert_eq!(alone(rule, &nothing), [0, 1, 2, 0, 1], "{rule:?}");
+        }
     }
 
     #[test]
-    fn the_most_cached_waits_where_the_least_to_read_does_not() {
-        let hot: Vec<Conversation> = (0..8).map(|n| request(0, &[1, 2, 3, 100 + n])).collect();
-        let cached = place(&hot, &size(4), Rule::MostCached);
-        let least = place(&hot, &size(4), Rule::LeastToRead);
-        assert!(cached.saved > least.saved);
-        assert!(cached.first_token_ms(99) > least.first_token_ms(99));
+    fn a_cache_is_weighed_against_what_waits() {
+        for rule in [PlacementRule::SecondEdition, PlacementRule::Core, PlacementRule::MostCached] {
+            assert_eq!(alone(rule, &[&[0, 50, 40][..]; 3]), [1; 3], "{rule:?}");
+        }
+        // The worker with the cache has 60 tokens to read, the others nothing: 60 more than its 50 are worth, and less than twice.
+        let second = |rule: PlacementRule| {
+            let mut placer = rule.placer(2);
+            assert_eq!(placer.submit(Micros(0), 0, 100, &[40, 0]), [(0, 0)]);
+            placer.submit(Micros(0), 1, 100, &[50, 0])[0].1
+        };
+        assert_eq!(second(PlacementRule::SecondEdition), 1);
+        assert_eq!(second(PlacementRule::Core), 0);
+        assert_eq!(second(PlacementRule::MostCached), 0);
+        assert_eq!(second(PlacementRule::MostCachedIfMuch), 0);
+    }
+
+    #[test]
+    fn who_finds_all_full_waits_for_the_next_end() {
+        for rule in [PlacementRule::SecondEdition, PlacementRule::Core] {
+            let mut placer = rule.placer(1);
+            for id in 0..SLOTS {
+                assert_eq!(placer.submit(Micros(0), id, 10, &[0]), [(id, 0)]);
+            }
+            assert_eq!(placer.submit(Micros(0), SLOTS, 10, &[0]), []);
+            assert_eq!(placer.first_token(Micros(1), 0), []);
+            assert_eq!(placer.end(Micros(2), 0), [(SLOTS, 0)], "{rule:?}");
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! What is asked: recorded conversations at their times, or agents that go on as soon as they are answered.
+//! The workloads: recorded conversations sent at their recorded times, or agents that send the next
+//! request after each answer.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -10,56 +11,64 @@ use anyhow::{Context, Result};
 use fairgate_testkit::workload::Rng;
 use serde_json::{Value, json};
 
-/// The tokens of one of the trace's blocks, and what they become: prompts are an eighth as long.
+use super::prompt::{BlockPrompt, SeededText};
+
+/// Tokens of one block in the trace. Each block is replaced by [`BLOCK_TOKENS`] tokens, an eighth
+/// of that.
 const TRACE_BLOCK_TOKENS: u64 = 512;
 pub(crate) const BLOCK_TOKENS: u64 = 64;
 const BYTES_PER_TOKEN: usize = 4;
-/// How much faster the trace runs.
+/// Factor by which the recorded times of the trace are shortened.
 const TRACE_SPEED: u64 = 24;
-/// The trace has its arrivals on a grid of so many milliseconds; each batch is spread over it.
+/// Interval between the recorded arrival times of the trace, in milliseconds. Requests with the
+/// same time are spread evenly over this interval.
 const TRACE_GRID_MS: u64 = 3000;
 
-/// The agents: a few kinds, each with its system prompt; a session goes on for some turns.
+/// Number of kinds of agents. All agents of a kind have the same system prompt.
 const AGENT_KINDS: u64 = 4;
-const SYSTEM_TOKENS: usize = 1000;
-const TURNS: usize = 10;
-const ANSWER_TOKENS: usize = 20;
-/// How many sessions go on at once, for each worker.
+const SYSTEM_TOKENS: u64 = 1000;
+const TURNS: u64 = 10;
+/// Length of every answer, in tokens.
+pub(crate) const ANSWER_TOKENS: u64 = 20;
+/// Number of sessions that run in parallel, per worker.
 pub(crate) const SESSIONS_PER_WORKER: usize = 5;
 
-pub(crate) struct Workload {
+pub(crate) struct RouterWorkload {
     pub(crate) name: &'static str,
     pub(crate) time: Duration,
-    pub(crate) kind: Kind,
-    /// Input tokens a second if nothing is cached, which the workers are made for.
+    pub(crate) kind: WorkloadKind,
+    /// Expected input tokens per second, cached or not. The workers' speed is derived from this
+    /// number.
     pub(crate) tokens_per_second: f64,
-    /// The part of all input tokens that one cache for all workers, which forgets nothing, would save; where it is known in
-    /// advance.
+    /// Fraction (0 to 1) of all input tokens that one unlimited cache shared by all workers would
+    /// save; `None` if it is not known in advance.
     pub(crate) repeated: Option<f64>,
-    /// The tokens of all different prefixes: what a cache would need to keep everything.
+    /// Number of tokens in all distinct prefixes, which is the size of a cache that keeps
+    /// everything.
     pub(crate) distinct_tokens: u64,
 }
 
-pub(crate) enum Kind {
-    /// Requests at their times.
-    Conversations(Vec<Conversation>),
-    /// As many sessions as fit, each from a seed.
+pub(crate) enum WorkloadKind {
+    /// Recorded requests, each sent at its recorded time.
+    Conversations(Vec<TraceRequest>),
+    /// Sessions generated from seeds, as many as the time of the run allows.
     Agents,
 }
 
-/// One request of the trace.
-pub(crate) struct Conversation {
+/// One recorded request of the trace.
+pub(crate) struct TraceRequest {
     pub(crate) at: Duration,
     pub(crate) tokens: u64,
     pub(crate) blocks: Vec<u64>,
 }
 
-impl Workload {
-    /// The beginning of a trace, shortened and sped up.
+impl RouterWorkload {
+    /// Reads the requests of the trace that fall into `time` after the trace is sped up, with
+    /// shortened prompts.
     pub(crate) fn conversations(trace: &Path, time: Duration) -> Result<Self> {
         let file = File::open(trace).with_context(|| trace.display().to_string())?;
         let lines = BufReader::new(flate2::read::GzDecoder::new(file)).lines();
-        let mut requests: Vec<Conversation> = Vec::new();
+        let mut requests: Vec<TraceRequest> = Vec::new();
         let last_ms = u64::try_from(time.as_millis())? * TRACE_SPEED;
         for line in lines {
             let line: Value = serde_json::from_str(&line?)?;
@@ -71,7 +80,7 @@ impl Workload {
             let blocks = line["hash_ids"].as_array().context("no hash_ids")?;
             let blocks = blocks.iter().filter_map(Value::as_u64).collect();
             let tokens = number("input_length")? * BLOCK_TOKENS / TRACE_BLOCK_TOKENS;
-            requests.push(Conversation { at: Duration::from_millis(at_ms), tokens, blocks });
+            requests.push(TraceRequest { at: Duration::from_millis(at_ms), tokens, blocks });
         }
         spread(&mut requests);
         let tokens: u64 = requests.iter().map(|request| request.tokens).sum();
@@ -83,20 +92,20 @@ impl Workload {
             tokens_per_second: tokens as f64 / time.as_secs_f64(),
             repeated: Some(repeated(&requests)),
             distinct_tokens: distinct.len() as u64 * BLOCK_TOKENS,
-            kind: Kind::Conversations(requests),
+            kind: WorkloadKind::Conversations(requests),
         })
     }
 
-    /// Sessions with a growing history.
+    /// Returns the workload of agents, whose sessions have a growing history.
     pub(crate) fn agents(time: Duration) -> Self {
         let mean = (SYSTEM_TOKENS + TURNS / 2 * 320) as f64;
-        // About as many requests a second as the conversations have, and as much that differs.
+        // About as many requests per second as the conversations have, and as many distinct tokens.
         let requests_per_second = 40.0;
         let distinct = requests_per_second * time.as_secs_f64() * 340.0;
         Self {
             name: "agents",
             time,
-            kind: Kind::Agents,
+            kind: WorkloadKind::Agents,
             tokens_per_second: requests_per_second * mean,
             repeated: None,
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size")]
@@ -105,8 +114,9 @@ impl Workload {
     }
 }
 
-/// The part of all tokens that earlier requests had at their beginnings too.
-fn repeated(requests: &[Conversation]) -> f64 {
+/// Returns the fraction (0 to 1) of all input tokens that repeat the beginning of an earlier
+/// request.
+fn repeated(requests: &[TraceRequest]) -> f64 {
     let (mut seen, mut shared, mut all) = (HashSet::<u64>::new(), 0_u64, 0_u64);
     for request in requests {
         let known = request.blocks.iter().take_while(|block| seen.contains(*block)).count();
@@ -117,8 +127,9 @@ fn repeated(requests: &[Conversation]) -> f64 {
     shared as f64 / all.max(1) as f64
 }
 
-/// Spreads each batch of the grid evenly, and makes all times shorter.
-fn spread(requests: &mut [Conversation]) {
+/// Spreads the requests with equal recorded times evenly over the interval between recorded times,
+/// and divides all times by [`TRACE_SPEED`].
+fn spread(requests: &mut [TraceRequest]) {
     for batch in requests.chunk_by_mut(|one, two| one.at == two.at) {
         let count = batch.len() as u64;
         for (number, request) in batch.iter_mut().enumerate() {
@@ -128,8 +139,19 @@ fn spread(requests: &mut [Conversation]) {
     }
 }
 
-impl Conversation {
-    /// The body: a block's text depends on its id alone, so that equal ids are equal text.
+impl TraceRequest {
+    /// Returns the prompt without its text.
+    pub(crate) fn prompt(&self) -> BlockPrompt {
+        let mut left = self.tokens;
+        BlockPrompt::of(self.blocks.iter().map(|&seed| {
+            let tokens = left.min(BLOCK_TOKENS);
+            left -= tokens;
+            SeededText { seed, tokens }
+        }))
+    }
+
+    /// Builds the HTTP body. A block's text depends only on its id, so that equal ids give equal
+    /// text.
     pub(crate) fn body(&self) -> String {
         let mut text = String::new();
         for &block in &self.blocks {
@@ -140,38 +162,51 @@ impl Conversation {
     }
 }
 
-/// One agent's history.
-pub(crate) struct Session {
+/// History of one agent's session.
+pub(crate) struct AgentSession {
     rng: Rng,
-    messages: Vec<Value>,
-    turns: usize,
+    messages: Vec<(&'static str, SeededText)>,
+    turns: u64,
 }
 
-impl Session {
+impl AgentSession {
     pub(crate) fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let kind = rng.range(0..=AGENT_KINDS - 1);
-        let system = words(1 << 60 | kind, SYSTEM_TOKENS as u64);
-        Self { rng, messages: vec![json!({"role": "system", "content": system})], turns: 0 }
+        let system = SeededText { seed: 1 << 60 | kind, tokens: SYSTEM_TOKENS };
+        Self { rng, messages: vec![("system", system)], turns: 0 }
     }
 
-    /// The next turn's body: a tool's result after the last answer. `None` where the session is over.
-    pub(crate) fn turn(&mut self) -> Option<String> {
+    /// Advances to the next turn, which appends a tool's result after the last answer. Returns
+    /// false if the session is over.
+    pub(crate) fn next_turn(&mut self) -> bool {
         if self.turns == TURNS {
-            return None;
+            return false;
         }
         if self.turns > 0 {
-            let answer = words(self.rng.next_u64(), ANSWER_TOKENS as u64);
-            self.messages.push(json!({"role": "assistant", "content": answer}));
+            let answer = SeededText { seed: self.rng.next_u64(), tokens: ANSWER_TOKENS };
+            self.messages.push(("assistant", answer));
         }
         let tokens = self.rng.range(100..=500);
-        let result = words(self.rng.next_u64(), tokens);
-        self.messages.push(json!({"role": "user", "content": result}));
+        self.messages.push(("user", SeededText { seed: self.rng.next_u64(), tokens }));
         self.turns += 1;
-        Some(body(&self.messages))
+        true
     }
 
-    /// How long the agent works before its next turn.
+    /// Advances to the next turn and returns its HTTP body; `None` if the session is over.
+    pub(crate) fn turn(&mut self) -> Option<String> {
+        self.next_turn().then(|| {
+            let message = |(role, text): &(&str, SeededText)| json!({"role": role, "content": words(text.seed, text.tokens)});
+            body(&self.messages.iter().map(message).collect::<Vec<Value>>())
+        })
+    }
+
+    /// Returns the prompt of the current turn, without its text.
+    pub(crate) fn prompt(&self) -> BlockPrompt {
+        BlockPrompt::of(self.messages.iter().map(|(_, text)| *text))
+    }
+
+    /// Draws the time that the agent works before its next turn.
     pub(crate) fn pause(&mut self) -> Duration {
         Duration::from_millis(self.rng.range(0..=600))
     }
@@ -185,7 +220,7 @@ fn body(messages: &[Value]) -> String {
     .to_string()
 }
 
-/// Text of so many tokens that follows from a number.
+/// Generates pseudo-random text of the given number of tokens from a seed.
 fn words(seed: u64, tokens: u64) -> String {
     let mut rng = Rng::new(seed);
     let mut text = String::new();
@@ -203,7 +238,7 @@ mod tests {
     #[test]
     fn a_batch_is_spread_over_its_grid() {
         let request =
-            |ms| Conversation { at: Duration::from_millis(ms), tokens: 1, blocks: vec![] };
+            |ms| TraceRequest { at: Duration::from_millis(ms), tokens: 1, blocks: vec![] };
         let mut requests = [request(0), request(0), request(0), request(3000)];
         spread(&mut requests);
         let times = requests.map(|request| request.at.as_micros() * u128::from(TRACE_SPEED) / 1000);
@@ -212,13 +247,13 @@ mod tests {
 
     #[test]
     fn equal_blocks_are_equal_text_and_turns_extend_each_other() {
-        let one = Conversation { at: Duration::ZERO, tokens: 100, blocks: vec![7, 8] };
-        let two = Conversation { at: Duration::ZERO, tokens: 120, blocks: vec![7, 9] };
+        let one = TraceRequest { at: Duration::ZERO, tokens: 100, blocks: vec![7, 8] };
+        let two = TraceRequest { at: Duration::ZERO, tokens: 120, blocks: vec![7, 9] };
         let shared = one.body().bytes().zip(two.body().bytes()).take_while(|(a, b)| a == b).count();
         assert!((256..400).contains(&shared), "{shared}");
-        let mut session = Session::new(3);
+        let mut session = AgentSession::new(3);
         let turns: Vec<String> = std::iter::from_fn(|| session.turn()).collect();
-        assert_eq!(turns.len(), TURNS);
+        assert_eq!(turns.len() as u64, TURNS);
         for pair in turns.windows(2) {
             let history =
                 pair[0].split("\"messages\":[").nth(1).and_then(|text| text.split("],").next());

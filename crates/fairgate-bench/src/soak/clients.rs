@@ -1,4 +1,5 @@
-//! Clients in closed loops, each with the habit of its tenant, who keep their own books.
+//! The soak's clients. Each sends its next request when the last one has ended, behaves as its
+//! tenant's habit says, and records its own results.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,23 +13,25 @@ use fairgate_testkit::workload::Rng;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::seen::{Ended, Seen, Sight, error_code};
+use super::client_results::{EndedAnswer, SoakRequestResult, SoakResults, error_code};
 use super::slow_readers;
-use super::tenants::{Habit, TENANTS, body};
-use crate::http::{self, Answer, Ask};
+use super::tenants::{ClientHabit, TENANTS, body};
+use crate::http::{self, BenchRequest, BenchResponse};
 
-/// How long an answer may take in all: longer than a request may wait and be answered.
-pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+/// Time limit of an answer. It is longer than the longest wait in the queue plus the longest
+/// answer.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// All clients at work.
-pub(super) struct Clients {
+/// All clients of a running soak.
+pub(super) struct SoakClients {
     stop: Arc<AtomicBool>,
     ended: Arc<AtomicU64>,
-    tasks: JoinSet<Seen>,
+    tasks: JoinSet<SoakResults>,
 }
 
-impl Clients {
-    /// Starts the clients of all tenants, whose keys come in their order.
+impl SoakClients {
+    /// Starts the clients of all tenants. `keys` has one key per tenant, in the order of the
+    /// tenants.
     pub(super) fn start(addr: SocketAddr, keys: &[String], seed: u64) -> Self {
         let (stop, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let mut tasks = JoinSet::new();
@@ -36,13 +39,13 @@ impl Clients {
         for (tenant, key) in keys.iter().enumerate() {
             for _ in 0..TENANTS[tenant].clients {
                 number += 1;
-                let client = Client {
+                let client = SoakClient {
                     addr,
                     tenant,
                     habit: TENANTS[tenant].habit,
                     headers: headers(key),
                     rng: Rng::new(seed.wrapping_mul(1_000_003).wrapping_add(number)),
-                    seen: Seen::default(),
+                    seen: SoakResults::default(),
                 };
                 tasks.spawn(client.run(stop.clone(), ended.clone()));
             }
@@ -50,15 +53,15 @@ impl Clients {
         Self { stop, ended, tasks }
     }
 
-    /// How many answers have ended.
+    /// Returns the number of answers that have ended so far.
     pub(super) fn so_far(&self) -> u64 {
         self.ended.load(Relaxed)
     }
 
-    /// Lets each end its request, and gives what all saw.
-    pub(super) async fn finish(mut self) -> Result<Seen> {
+    /// Lets each client finish its current request, and returns the results of all clients.
+    pub(super) async fn finish(mut self) -> Result<SoakResults> {
         self.stop.store(true, Relaxed);
-        let mut all = Seen::default();
+        let mut all = SoakResults::default();
         while let Some(seen) = self.tasks.join_next().await {
             all.add(seen?);
         }
@@ -66,46 +69,48 @@ impl Clients {
     }
 }
 
-/// The headers of a request with a key.
+/// Returns the headers of a request that uses the given key.
 pub(super) fn headers(key: &str) -> Vec<(String, String)> {
     let headers =
         [("authorization", format!("Bearer {key}")), ("content-type", "application/json".into())];
     headers.map(|(name, value)| (name.to_owned(), value)).to_vec()
 }
 
-struct Client {
+struct SoakClient {
     addr: SocketAddr,
     tenant: usize,
-    habit: Habit,
+    habit: ClientHabit,
     headers: Vec<(String, String)>,
     rng: Rng,
-    seen: Seen,
+    seen: SoakResults,
 }
 
-/// How a request is meant to end.
+/// Moment at which a client plans to end its request.
 #[derive(Clone, Copy)]
-enum Plan {
+enum PlannedEnd {
     ReadAll,
-    /// Leave after so many bytes.
+    /// Leave after that many bytes of the answer.
     LeaveAfterBytes(usize),
-    /// Leave after so long, whether anything has come or not.
+    /// Leave after that time, even if nothing of the answer has arrived.
     LeaveAfter(Duration),
-    /// Leave when the model has stopped.
+    /// Leave when the model has reported the end of its text, before the usage arrives.
     LeaveAtFinish,
 }
 
-impl Client {
-    async fn run(mut self, stop: Arc<AtomicBool>, ended: Arc<AtomicU64>) -> Seen {
+impl SoakClient {
+    async fn run(mut self, stop: Arc<AtomicBool>, ended: Arc<AtomicU64>) -> SoakResults {
         while !stop.load(Relaxed) {
             let sight = self.one().await;
             let pause = match &sight {
-                // Who is refused comes back a moment later, as the answer says it should.
-                Sight::End(_, ended) if ended.status == 429 || ended.status == 503 => 100,
-                Sight::End(..) => 0,
-                // The gateway may be away: who hammers it learns nothing.
+                // A refused client retries a moment later, as the response asks.
+                SoakRequestResult::End(_, ended) if ended.status == 429 || ended.status == 503 => {
+                    100
+                }
+                SoakRequestResult::End(..) => 0,
+                // The gateway may be away, so wait a little.
                 _ => self.rng.range(0..=50),
             };
-            if matches!(sight, Sight::End(..)) {
+            if matches!(sight, SoakRequestResult::End(..)) {
                 ended.fetch_add(1, Relaxed);
             }
             self.seen.note(sight);
@@ -114,80 +119,87 @@ impl Client {
         self.seen
     }
 
-    async fn one(&mut self) -> Sight {
+    async fn one(&mut self) -> SoakRequestResult {
         let body = body(self.habit, &mut self.rng);
-        let ask = Ask { addr: self.addr, headers: self.headers.clone(), body };
+        let ask = BenchRequest { addr: self.addr, headers: self.headers.clone(), body };
         match self.habit {
-            Habit::ReadSlowly => slow_readers::http1(&ask, self.tenant, &mut self.rng).await,
-            Habit::ReadByteByByte => slow_readers::http2(&ask, self.tenant, &mut self.rng).await,
+            ClientHabit::ReadSlowly => slow_readers::http1(&ask, self.tenant, &mut self.rng).await,
+            ClientHabit::ReadByteByByte => {
+                slow_readers::http2(&ask, self.tenant, &mut self.rng).await
+            }
             _ => self.read(&ask).await,
         }
     }
 
-    fn plan(&mut self) -> Plan {
+    fn plan(&mut self) -> PlannedEnd {
         let left = self.rng.range(0..=99);
         match self.habit {
-            Habit::LeaveAtFinish => Plan::LeaveAtFinish,
-            Habit::Leave if left < 60 => {
-                Plan::LeaveAfter(Duration::from_millis(self.rng.range(0..=400)))
+            ClientHabit::LeaveAtFinish => PlannedEnd::LeaveAtFinish,
+            ClientHabit::Leave if left < 60 => {
+                PlannedEnd::LeaveAfter(Duration::from_millis(self.rng.range(0..=400)))
             }
-            Habit::Leave if left < 90 => Plan::LeaveAfterBytes(self.rng.count(0..=4000)),
-            Habit::Honest if left < 4 => Plan::LeaveAfterBytes(self.rng.count(0..=4000)),
-            Habit::Honest if left < 6 => {
-                Plan::LeaveAfter(Duration::from_millis(self.rng.range(0..=60)))
+            ClientHabit::Leave if left < 90 => {
+                PlannedEnd::LeaveAfterBytes(self.rng.count(0..=4000))
             }
-            _ => Plan::ReadAll,
+            ClientHabit::Honest if left < 4 => {
+                PlannedEnd::LeaveAfterBytes(self.rng.count(0..=4000))
+            }
+            ClientHabit::Honest if left < 6 => {
+                PlannedEnd::LeaveAfter(Duration::from_millis(self.rng.range(0..=60)))
+            }
+            _ => PlannedEnd::ReadAll,
         }
     }
 
-    /// Reads as fast as the answer comes, for as long as the client stays.
-    async fn read(&mut self, ask: &Ask) -> Sight {
+    /// Sends the request and reads the answer at full speed, until its end or until the client
+    /// leaves as planned.
+    async fn read(&mut self, ask: &BenchRequest) -> SoakRequestResult {
         let plan = self.plan();
         let mut id = None;
-        let asked = http::ask(ask, PATIENCE, |answer: &Answer, _| {
+        let asked = http::send(ask, ANSWER_TIMEOUT, |answer: &BenchResponse, _| {
             id = answer.header("x-fairgate-request-id").map(str::to_owned);
             let leaves = match plan {
-                Plan::LeaveAfterBytes(bytes) => answer.body().len() > bytes,
-                Plan::LeaveAtFinish => has_stopped(answer.body()),
-                Plan::ReadAll | Plan::LeaveAfter(_) => false,
+                PlannedEnd::LeaveAfterBytes(bytes) => answer.body().len() > bytes,
+                PlannedEnd::LeaveAtFinish => has_stopped(answer.body()),
+                PlannedEnd::ReadAll | PlannedEnd::LeaveAfter(_) => false,
             };
             if leaves { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         let answer = match plan {
-            Plan::LeaveAfter(time) => timeout(time, asked).await.ok(),
+            PlannedEnd::LeaveAfter(time) => timeout(time, asked).await.ok(),
             _ => Some(asked.await),
         };
-        sight(answer, id, self.tenant)
+        classify_result(answer, id, self.tenant)
     }
 }
 
-/// Whether the model has said that it has stopped.
+/// Returns whether the model has reported the end of its text.
 fn has_stopped(body: &[u8]) -> bool {
     let end = &body[body.len().saturating_sub(8192)..];
     let end = String::from_utf8_lossy(end);
     ["stop", "length"].iter().any(|reason| end.contains(&format!("\"finish_reason\":\"{reason}\"")))
 }
 
-/// What a request came to, where there is an answer or a part of one.
-pub(super) fn sight(
-    answer: Option<io::Result<Answer>>,
+/// Classifies the result of a request by its answer, or by the part of it that arrived.
+pub(super) fn classify_result(
+    answer: Option<io::Result<BenchResponse>>,
     id: Option<String>,
     tenant: usize,
-) -> Sight {
+) -> SoakRequestResult {
     let answer = match answer {
         Some(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            return Sight::Nobody;
+            return SoakRequestResult::ConnectionRefused;
         }
-        answer => answer.and_then(io::Result::ok).filter(Answer::is_whole),
+        answer => answer.and_then(io::Result::ok).filter(BenchResponse::is_whole),
     };
-    let status = answer.as_ref().and_then(Answer::status);
+    let status = answer.as_ref().and_then(BenchResponse::status);
     match (answer, status, id) {
         (Some(answer), Some(status), Some(id)) => {
             let code = error_code(answer.body());
-            Sight::End(id, Ended { tenant, status, code, at: Instant::now() })
+            SoakRequestResult::End(id, EndedAnswer { tenant, status, code, at: Instant::now() })
         }
-        (Some(_), Some(_), None) => Sight::Nameless,
-        (_, _, Some(id)) => Sight::Cut(id),
-        (_, _, None) => Sight::Unknown,
+        (Some(_), Some(_), None) => SoakRequestResult::WithoutId,
+        (_, _, Some(id)) => SoakRequestResult::CutAfterId(id),
+        (_, _, None) => SoakRequestResult::CutBeforeId,
     }
 }

@@ -1,22 +1,23 @@
-//! What goes wrong, and when: a plan that depends on the length of the run and its seed alone.
+//! The plan of failures, which depends only on the length of the run and its seed.
 //!
-//! All times are parts of the run, so that a minute has the same disasters as ten, each a tenth as long. The order is on
-//! purpose. The disk gets full while the database is there, and takes rows in its place; then the database goes away too, and
-//! rows can be kept nowhere.
-//! The second SIGKILL comes while the database is away: the rows of that time are in the spool only, and the next process
-//! must bring them in.
+//! Times of disasters are fractions of the run, so that a run of one minute has the same disasters
+//! as one of ten minutes, each a tenth as long. The order is deliberate. First the disk gets full
+//! while the database is available, so rows go to the database instead. Then the database becomes
+//! unavailable too, and no rows can be kept. The second SIGKILL comes while the database is
+//! unavailable. The rows of that time are only in the spool, and the next gateway process must
+//! write them to the database.
 
 use std::fmt;
 use std::time::Duration;
 
 use fairgate_testkit::workload::Rng;
 
-/// One thing that goes wrong, or is put right.
+/// One failure, or the repair of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Disaster {
+pub(super) enum SoakDisaster {
     WorkerKilled(usize),
     WorkerBack(usize),
-    /// PostgreSQL stands still (SIGSTOP): connections stay, and nothing is answered.
+    /// PostgreSQL is stopped by SIGSTOP: connections stay open, and nothing is answered.
     DatabaseHangs,
     DatabaseGoesOn,
     /// PostgreSQL is shut down: connections break, and new ones are refused.
@@ -27,7 +28,7 @@ pub(super) enum Disaster {
     DiskFreed,
 }
 
-impl fmt::Display for Disaster {
+impl fmt::Display for SoakDisaster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::WorkerKilled(worker) => write!(f, "worker {worker} is killed"),
@@ -43,31 +44,34 @@ impl fmt::Display for Disaster {
     }
 }
 
-/// When something happens, in thousandths of the run.
-type Thousandths = u64;
+/// Time of an event, in thousandths of the run.
+type RunThousandths = u64;
 
-/// The disasters of every run but those of the workers. Each is moved by the seed by up to [`JITTER`].
-const FIXED: [(Thousandths, Disaster); 8] = [
-    (120, Disaster::DatabaseHangs),
-    (220, Disaster::DatabaseGoesOn),
-    (300, Disaster::GatewayKilled),
-    (560, Disaster::DiskFull),
-    (600, Disaster::DatabaseStopped),
-    (627, Disaster::DiskFreed),
-    (680, Disaster::GatewayKilled),
-    (700, Disaster::DatabaseStarted),
+/// Disasters of every run, except those of the workers. The seed shifts all of them by the same
+/// time, at most [`JITTER`].
+const FIXED: [(RunThousandths, SoakDisaster); 8] = [
+    (120, SoakDisaster::DatabaseHangs),
+    (220, SoakDisaster::DatabaseGoesOn),
+    (300, SoakDisaster::GatewayKilled),
+    (560, SoakDisaster::DiskFull),
+    (600, SoakDisaster::DatabaseStopped),
+    (627, SoakDisaster::DiskFreed),
+    (680, SoakDisaster::GatewayKilled),
+    (700, SoakDisaster::DatabaseStarted),
 ];
-/// By how much all of them are moved, at most.
-const JITTER: Thousandths = 20;
-/// How often a worker is killed, and how long it stays away.
-const WORKER_EVERY: Thousandths = 100;
+/// Greatest time by which the seed shifts the disasters in [`FIXED`].
+const JITTER: RunThousandths = 20;
+/// Interval at which one of the workers is killed. The worker is restarted after [`WORKER_AWAY`] at
+/// the latest.
+const WORKER_EVERY: RunThousandths = 100;
 const WORKER_AWAY: Duration = Duration::from_secs(10);
 
-/// What happens when, in order of time.
-pub(super) fn plan(length: Duration, workers: usize, seed: u64) -> Vec<(Duration, Disaster)> {
+/// Returns the disasters of a run of the given length, in order of time.
+pub(super) fn plan(length: Duration, workers: usize, seed: u64) -> Vec<(Duration, SoakDisaster)> {
     let mut rng = Rng::new(seed);
-    let at =
-        |thousandths: Thousandths| length * u32::try_from(thousandths).unwrap_or(u32::MAX) / 1000;
+    let at = |thousandths: RunThousandths| {
+        length * u32::try_from(thousandths).unwrap_or(u32::MAX) / 1000
+    };
     let shift = rng.range(0..=JITTER);
     let mut plan: Vec<_> = FIXED.iter().map(|&(when, what)| (at(when + shift), what)).collect();
     let away = WORKER_AWAY.min(at(WORKER_EVERY / 2));
@@ -75,8 +79,8 @@ pub(super) fn plan(length: Duration, workers: usize, seed: u64) -> Vec<(Duration
     for (turn, when) in (WORKER_EVERY..1000 - WORKER_EVERY / 2).step_by(100).enumerate() {
         let worker = (first + turn) % workers;
         let killed = at(when + rng.range(0..=WORKER_EVERY / 4));
-        plan.push((killed, Disaster::WorkerKilled(worker)));
-        plan.push((killed + away, Disaster::WorkerBack(worker)));
+        plan.push((killed, SoakDisaster::WorkerKilled(worker)));
+        plan.push((killed + away, SoakDisaster::WorkerBack(worker)));
     }
     plan.sort_by_key(|(when, _)| *when);
     plan
@@ -86,11 +90,11 @@ pub(super) fn plan(length: Duration, workers: usize, seed: u64) -> Vec<(Duration
 mod tests {
     use super::*;
 
-    fn count(plan: &[(Duration, Disaster)], what: Disaster) -> usize {
+    fn count(plan: &[(Duration, SoakDisaster)], what: SoakDisaster) -> usize {
         plan.iter().filter(|(_, disaster)| *disaster == what).count()
     }
 
-    fn when(plan: &[(Duration, Disaster)], what: Disaster) -> Duration {
+    fn when(plan: &[(Duration, SoakDisaster)], what: SoakDisaster) -> Duration {
         plan.iter().find(|(_, disaster)| *disaster == what).unwrap().0
     }
 
@@ -100,15 +104,22 @@ mod tests {
             let plan = plan(Duration::from_secs(600), 3, seed);
             assert!(plan.is_sorted_by_key(|(when, _)| *when));
             assert!(plan.last().unwrap().0 < Duration::from_secs(600));
-            assert_eq!(count(&plan, Disaster::GatewayKilled), 2);
-            assert_eq!(count(&plan, Disaster::DiskFull), 1);
+            assert_eq!(count(&plan, SoakDisaster::GatewayKilled), 2);
+            assert_eq!(count(&plan, SoakDisaster::DiskFull), 1);
             let length = |from, to| when(&plan, to) - when(&plan, from);
             let minute = Duration::from_secs(60);
-            assert_eq!(length(Disaster::DatabaseHangs, Disaster::DatabaseGoesOn), minute);
-            assert_eq!(length(Disaster::DatabaseStopped, Disaster::DatabaseStarted), minute);
+            assert_eq!(length(SoakDisaster::DatabaseHangs, SoakDisaster::DatabaseGoesOn), minute);
+            assert_eq!(
+                length(SoakDisaster::DatabaseStopped, SoakDisaster::DatabaseStarted),
+                minute
+            );
             // Rows can be kept nowhere for a while, and the database alone can keep them for a while.
-            assert!(when(&plan, Disaster::DiskFull) < when(&plan, Disaster::DatabaseStopped));
-            assert!(when(&plan, Disaster::DatabaseStopped) < when(&plan, Disaster::DiskFreed));
+            assert!(
+                when(&plan, SoakDisaster::DiskFull) < when(&plan, SoakDisaster::DatabaseStopped)
+            );
+            assert!(
+                when(&plan, SoakDisaster::DatabaseStopped) < when(&plan, SoakDisaster::DiskFreed)
+            );
         }
     }
 
@@ -118,8 +129,8 @@ mod tests {
             let mut away = 0;
             for (_, disaster) in plan(Duration::from_secs(seconds), 3, 7) {
                 match disaster {
-                    Disaster::WorkerKilled(_) => away += 1,
-                    Disaster::WorkerBack(_) => away -= 1,
+                    SoakDisaster::WorkerKilled(_) => away += 1,
+                    SoakDisaster::WorkerBack(_) => away -= 1,
                     _ => {}
                 }
                 assert!((0..=1).contains(&away));

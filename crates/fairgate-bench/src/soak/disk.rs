@@ -1,11 +1,13 @@
-//! The gateway's disk, which gets full: data folder and log are on it.
+//! The disk with the gateway's data folder and log, which can be filled.
 //!
-//! A small file system in memory is best: a write fails with ENOSPC, as on a real disk. It is mounted in a mount namespace
-//! of its own, which lasts as long as the process that holds it; nothing else on the machine sees it, and nothing is left of
-//! it afterwards. The files are reached through `/proc/PID/root` of that process.
+//! If possible, the disk is a small file system in memory, on which a write fails with ENOSPC as on
+//! a real disk. It is mounted in its own mount namespace, which exists as long as the process that
+//! holds it. No other program on the machine sees the file system, and nothing of it remains
+//! afterwards. The files are accessed through `/proc/PID/root` of the holding process.
 //!
-//! That takes root, or a kernel that lets anybody have a user namespace. Where neither is there, the gateway's limit on the
-//! size of files stands in: while it is 0, each write to a file fails with EFBIG.
+//! Such a file system needs root, or a kernel that allows unprivileged user namespaces. Without
+//! either, the soak sets the gateway's limit on the size of files instead. While the limit is 0,
+//! each write to a file fails with EFBIG.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -14,60 +16,64 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// How large it is. A minute of rows takes about 10 MiB, the journal 16 MiB.
+/// Size of the small file system. The rows of one minute take about 10 MiB, and the journal 16 MiB.
 const SIZE_MIB: u64 = 96;
 
-/// The disk.
-pub(super) struct Disk {
+/// The disk of the gateway.
+pub(super) struct SoakDisk {
     folder: PathBuf,
-    kind: Kind,
+    kind: SoakDiskKind,
 }
 
-enum Kind {
-    /// A small file system, held by this process.
+enum SoakDiskKind {
+    /// A small file system, whose mount namespace this process holds.
     Small(Child),
-    /// An ordinary folder, and why it is one.
+    /// An ordinary folder, and the reason why no small file system could be mounted.
     Limited(String),
 }
 
-impl Disk {
-    /// A disk in this folder, which must be there.
+impl SoakDisk {
+    /// Creates a disk in this folder, which must exist.
     pub(super) fn new(folder: &Path) -> Result<Self> {
         match hold(folder) {
             Ok(holder) => {
                 let inside = Path::new("/proc").join(holder.id().to_string()).join("root");
                 let inside = inside.join(folder.strip_prefix("/").unwrap_or(folder));
                 fs::metadata(&inside).with_context(|| inside.display().to_string())?;
-                Ok(Self { folder: inside, kind: Kind::Small(holder) })
+                Ok(Self { folder: inside, kind: SoakDiskKind::Small(holder) })
             }
-            Err(problem) => {
-                Ok(Self { folder: folder.to_owned(), kind: Kind::Limited(problem.to_string()) })
-            }
+            Err(problem) => Ok(Self {
+                folder: folder.to_owned(),
+                kind: SoakDiskKind::Limited(problem.to_string()),
+            }),
         }
     }
 
-    /// Where its files are.
+    /// Returns the folder through which the disk's files are accessed.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What it is, in words.
+    /// Describes the kind of disk in words.
     pub(super) fn described(&self) -> String {
         match &self.kind {
-            Kind::Small(_) => format!("the gateway's disk is a file system of {SIZE_MIB} MiB"),
-            Kind::Limited(problem) => format!(
+            SoakDiskKind::Small(_) => {
+                format!("the gateway's disk is a file system of {SIZE_MIB} MiB")
+            }
+            SoakDiskKind::Limited(problem) => format!(
                 "NOTE: this machine lets nobody mount a small disk here ({problem}); instead of a full disk, the \
                  gateway's limit on the size of files is set to 0 (prlimit)"
             ),
         }
     }
 
-    /// A command that runs a program whose writes may fail. A process that reaches its limit on the size of files is killed
-    /// unless it ignores that signal.
+    /// Returns a command that runs `program` on this disk. If the disk is an ordinary folder, the
+    /// command ignores SIGXFSZ, which otherwise kills a process that exceeds its limit on the size
+    /// of files.
     pub(super) fn command(&self, program: &Path) -> Command {
         match self.kind {
-            Kind::Small(_) => Command::new(program),
-            Kind::Limited(_) => {
+            SoakDiskKind::Small(_) => Command::new(program),
+            SoakDiskKind::Limited(_) => {
                 let mut command = Command::new("sh");
                 command.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]).arg(program);
                 command
@@ -75,10 +81,11 @@ impl Disk {
         }
     }
 
-    /// Leaves no room, for the process with this id.
+    /// Fills the disk, so that writes fail until [`Self::free`]. If the disk is an ordinary folder,
+    /// only the writes of the process `pid` fail.
     pub(super) fn fill(&self, pid: u32) -> Result<()> {
         match self.kind {
-            Kind::Small(_) => {
+            SoakDiskKind::Small(_) => {
                 let mut file = File::create(self.filler())?;
                 let piece = vec![0; 64 << 10];
                 // Smaller pieces at the end, or there would be room for some more rows.
@@ -87,15 +94,15 @@ impl Disk {
                 }
                 Ok(())
             }
-            Kind::Limited(_) => limit(pid, "0"),
+            SoakDiskKind::Limited(_) => limit(pid, "0"),
         }
     }
 
-    /// Makes room again.
+    /// Makes room on the disk again after [`Self::fill`], with the same `pid`.
     pub(super) fn free(&self, pid: u32) -> Result<()> {
         match self.kind {
-            Kind::Small(_) => Ok(fs::remove_file(self.filler())?),
-            Kind::Limited(_) => limit(pid, "unlimited"),
+            SoakDiskKind::Small(_) => Ok(fs::remove_file(self.filler())?),
+            SoakDiskKind::Limited(_) => limit(pid, "unlimited"),
         }
     }
 
@@ -104,9 +111,9 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for SoakDisk {
     fn drop(&mut self) {
-        if let Kind::Small(holder) = &mut self.kind {
+        if let SoakDiskKind::Small(holder) = &mut self.kind {
             drop(holder.stdin.take());
             let _ = holder.wait();
         }
@@ -122,7 +129,8 @@ fn limit(pid: u32, soft: &str) -> Result<()> {
     Ok(())
 }
 
-/// A process in a mount namespace of its own, with a small file system over a folder. It ends when its standard input does.
+/// Starts a process in its own mount namespace, with a small file system mounted over a folder. The
+/// process ends when its standard input is closed.
 fn hold(folder: &Path) -> Result<Child> {
     let script =
         format!("mount -t tmpfs -o size={SIZE_MIB}m soak \"$1\" && echo held && exec cat >&2");
@@ -150,7 +158,7 @@ mod tests {
     use super::*;
 
     /// A file can be written, then it cannot, then it can.
-    fn gets_full_and_is_freed(disk: &Disk) {
+    fn gets_full_and_is_freed(disk: &SoakDisk) {
         let file = disk.folder().join("file");
         let script =
             "while read -r _; do if echo row >>\"$0\"; then echo kept; else echo lost; fi; done";
@@ -182,11 +190,12 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("fairgate-disk-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         // Whichever kind this machine allows, and the one that every machine does.
-        let disk = Disk::new(&folder).unwrap();
+        let disk = SoakDisk::new(&folder).unwrap();
         println!("{}", disk.described());
         gets_full_and_is_freed(&disk);
         drop(disk);
-        let limited = Disk { folder: folder.clone(), kind: Kind::Limited("of a test".into()) };
+        let limited =
+            SoakDisk { folder: folder.clone(), kind: SoakDiskKind::Limited("of a test".into()) };
         gets_full_and_is_freed(&limited);
         fs::remove_dir_all(&folder).unwrap();
     }

@@ -1,4 +1,4 @@
-//! The ledger against what the clients saw, row by row.
+//! Comparison of the ledger with the clients' results, request by request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -6,29 +6,30 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tokio_postgres::Client;
 
-use super::seen::Seen;
+use super::client_results::SoakResults;
 
-/// How a request stands in the ledger.
+/// Summary of a request's final rows in the ledger.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct SoakLedgerRow {
     status: i64,
     outcome: String,
-    /// How many final rows it has: 1.
+    /// Number of final rows that the request has; 1 is correct.
     finals: u32,
-    /// All of them, in words.
+    /// Description of all final rows of the request, for messages.
     told: String,
 }
 
-/// What the ledger says beside what the clients saw.
-pub(super) struct Comparison {
-    /// What does not agree, a sentence each.
+/// Result of the comparison.
+pub(super) struct LedgerComparison {
+    /// Differences between the ledger and the clients' results, one sentence each.
     pub(super) problems: Vec<String>,
-    /// The numbers, in words.
+    /// Summary of the ledger in numbers, as text.
     pub(super) told: String,
 }
 
-/// Waits until nothing is reserved: what a killed process had reserved is charged when its lease has run out.
-pub(super) async fn nothing_reserved(database: &Client, patience: Duration) -> Result<()> {
+/// Waits until no budget has a reservation. Reservations of a killed gateway are charged when the
+/// gateway's lease has run out.
+pub(super) async fn wait_nothing_reserved(database: &Client, patience: Duration) -> Result<()> {
     let deadline = Instant::now() + patience;
     while number(database, RESERVATIONS).await? > 0 && Instant::now() < deadline {
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -36,10 +37,10 @@ pub(super) async fn nothing_reserved(database: &Client, patience: Duration) -> R
     Ok(())
 }
 
-/// Compares them.
-pub(super) async fn compare(database: &Client, seen: &Seen) -> Result<Comparison> {
+/// Compares the ledger with the clients' results.
+pub(super) async fn compare(database: &Client, seen: &SoakResults) -> Result<LedgerComparison> {
     let rows = rows(database).await?;
-    let mut problems = books(&rows, seen);
+    let mut problems = check_rows(&rows, seen);
     let all = number(database, "SELECT COUNT(*) FROM attempts").await?;
     let reserved = number(database, RESERVATIONS).await?;
     if reserved != 0 {
@@ -74,7 +75,7 @@ pub(super) async fn compare(database: &Client, seen: &Seen) -> Result<Comparison
         rows.len(),
         outcomes.join(", ")
     );
-    Ok(Comparison { problems, told })
+    Ok(LedgerComparison { problems, told })
 }
 
 const RESERVATIONS: &str = "SELECT COUNT(*) FROM reservations";
@@ -83,15 +84,16 @@ async fn number(database: &Client, sql: &str) -> Result<i64> {
     Ok(database.query_one(sql, &[]).await?.try_get(0)?)
 }
 
-async fn rows(database: &Client) -> Result<HashMap<String, Row>> {
+async fn rows(database: &Client) -> Result<HashMap<String, SoakLedgerRow>> {
     let sql = "SELECT request, status, outcome, attempt, tenant FROM attempts WHERE last_attempt";
-    let mut rows: HashMap<String, Row> = HashMap::new();
+    let mut rows: HashMap<String, SoakLedgerRow> = HashMap::new();
     for row in database.query(sql, &[]).await? {
         let (status, outcome): (i64, String) = (row.try_get(1)?, row.try_get(2)?);
         let (attempt, tenant): (i64, String) = (row.try_get(3)?, row.try_get(4)?);
         let told = format!("attempt {attempt} of {tenant}: {status} {outcome}");
         let known = rows.entry(row.try_get(0)?);
-        let known = known.or_insert(Row { status, outcome, finals: 0, told: String::new() });
+        let known =
+            known.or_insert(SoakLedgerRow { status, outcome, finals: 0, told: String::new() });
         let comma = if known.finals > 0 { ", " } else { "" };
         known.finals += 1;
         known.told += &format!("{comma}{told}");
@@ -99,10 +101,11 @@ async fn rows(database: &Client) -> Result<HashMap<String, Row>> {
     Ok(rows)
 }
 
-/// Every ended answer has one final row with its status; every other final row belongs to a request that its client
-/// left, or lost with a connection. Who was told that no row can be kept may have a row or none: it may be kept after all
-/// when the database is back, but nobody saw an end that it would have to account for.
-fn books(rows: &HashMap<String, Row>, seen: &Seen) -> Vec<String> {
+/// Checks that every complete answer has one final row with its status, and that every other final
+/// row belongs to a request whose client left or lost its connection. A request that was refused
+/// because no row could be kept may have a row or none, because the row may still be written when
+/// the database is available again.
+fn check_rows(rows: &HashMap<String, SoakLedgerRow>, seen: &SoakResults) -> Vec<String> {
     let mut problems = Vec::new();
     let doubled: Vec<_> = rows.iter().filter(|(_, row)| row.finals != 1).collect();
     if let Some((id, row)) = doubled.first() {
@@ -123,15 +126,15 @@ fn books(rows: &HashMap<String, Row>, seen: &Seen) -> Vec<String> {
         let count = missing.len();
         problems.push(format!(
             "{count} answers that ended have no row, such as {id}, which ended with {}.",
-            ended.told()
+            ended.describe()
         ));
     }
     let differs = |id: &String, status: u16| {
         rows.get(id).filter(|row| row.status != i64::from(status)).map(|row| (id.clone(), row))
     };
-    // An error is told with or without a row. Where the disk was full, its row went with the killed process, and what it had
-    // reserved was found by the next one.
-    let is_guess = |row: &Row, status: u16| row.outcome == "lost" && status >= 500;
+    // An error is sent with or without a row. If the disk was full, its row was lost with the
+    // killed process, and the next process found its reservation.
+    let is_guess = |row: &SoakLedgerRow, status: u16| row.outcome == "lost" && status >= 500;
     let differ: Vec<_> = accountable()
         .filter_map(|(id, ended)| differs(id, ended.status).zip(Some(ended)))
         .filter(|((_, row), ended)| !is_guess(row, ended.status))
@@ -140,7 +143,7 @@ fn books(rows: &HashMap<String, Row>, seen: &Seen) -> Vec<String> {
         let count = differ.len();
         problems.push(format!(
             "{count} rows have another status than the answer, such as {id}: it ended with {}, its row says {} {}.",
-            ended.told(),
+            ended.describe(),
             row.status,
             row.outcome
         ));
@@ -158,51 +161,57 @@ fn books(rows: &HashMap<String, Row>, seen: &Seen) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::seen::{Ended, Sight};
+    use super::super::client_results::{EndedAnswer, SoakRequestResult};
     use super::*;
 
-    fn row(status: i64, outcome: &str) -> Row {
-        Row { status, outcome: outcome.into(), finals: 1, told: String::new() }
+    fn row(status: i64, outcome: &str) -> SoakLedgerRow {
+        SoakLedgerRow { status, outcome: outcome.into(), finals: 1, told: String::new() }
     }
 
-    fn ended(status: u16, code: Option<&str>) -> Ended {
-        Ended { tenant: 0, status, code: code.map(str::to_owned), at: Instant::now() }
+    fn ended(status: u16, code: Option<&str>) -> EndedAnswer {
+        EndedAnswer { tenant: 0, status, code: code.map(str::to_owned), at: Instant::now() }
     }
 
-    fn agreed() -> (HashMap<String, Row>, Seen) {
+    fn agreed() -> (HashMap<String, SoakLedgerRow>, SoakResults) {
         let rows =
             [("a", row(200, "completed")), ("b", row(499, "client_left")), ("c", row(499, "lost"))];
         let rows = rows.into_iter().map(|(id, row)| (id.to_owned(), row)).collect();
-        let mut seen = Seen::default();
-        seen.note(Sight::End("a".into(), ended(200, None)));
-        seen.note(Sight::End("refused".into(), ended(503, Some("store_unavailable"))));
-        seen.note(Sight::Cut("b".into()));
+        let mut seen = SoakResults::default();
+        seen.note(SoakRequestResult::End("a".into(), ended(200, None)));
+        seen.note(SoakRequestResult::End("refused".into(), ended(503, Some("store_unavailable"))));
+        seen.note(SoakRequestResult::CutAfterId("b".into()));
         (rows, seen)
     }
 
     #[test]
     fn books_that_agree_are_no_problem() {
         let (mut rows, seen) = agreed();
-        assert_eq!(books(&rows, &seen), Vec::<String>::new());
+        assert_eq!(check_rows(&rows, &seen), Vec::<String>::new());
         rows.insert("refused".into(), row(200, "completed"));
-        assert_eq!(books(&rows, &seen), Vec::<String>::new(), "it was kept after all");
+        assert_eq!(check_rows(&rows, &seen), Vec::<String>::new(), "it was kept after all");
     }
 
     #[test]
     fn each_kind_of_disagreement_is_seen() {
-        let spoil = |spoil: &dyn Fn(&mut HashMap<String, Row>, &mut Seen)| {
+        let spoil = |spoil: &dyn Fn(&mut HashMap<String, SoakLedgerRow>, &mut SoakResults)| {
             let (mut rows, mut seen) = agreed();
             spoil(&mut rows, &mut seen);
-            books(&rows, &seen).len()
+            check_rows(&rows, &seen).len()
         };
         assert_eq!(spoil(&|rows, _| drop(rows.remove("a"))), 1);
         assert_eq!(spoil(&|rows, _| rows.entry("a".into()).or_insert(row(0, "")).finals = 2), 1);
         assert_eq!(spoil(&|rows, _| rows.entry("a".into()).or_insert(row(0, "")).status = 502), 1);
         assert_eq!(spoil(&|rows, _| drop(rows.insert("d".into(), row(200, "completed")))), 1);
-        assert_eq!(spoil(&|_, seen| seen.note(Sight::Nameless)), 1);
-        assert_eq!(spoil(&|_, seen| seen.note(Sight::End("a".into(), ended(200, None)))), 1);
-        assert_eq!(spoil(&|_, seen| seen.note(Sight::End("x".into(), ended(429, None)))), 1);
-        let left_early = |rows: &mut HashMap<String, Row>, seen: &mut Seen| {
+        assert_eq!(spoil(&|_, seen| seen.note(SoakRequestResult::WithoutId)), 1);
+        assert_eq!(
+            spoil(&|_, seen| seen.note(SoakRequestResult::End("a".into(), ended(200, None)))),
+            1
+        );
+        assert_eq!(
+            spoil(&|_, seen| seen.note(SoakRequestResult::End("x".into(), ended(429, None)))),
+            1
+        );
+        let left_early = |rows: &mut HashMap<String, SoakLedgerRow>, seen: &mut SoakResults| {
             rows.insert("d".into(), row(499, "client_left"));
             seen.unknown = 1;
         };

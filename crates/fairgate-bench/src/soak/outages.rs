@@ -1,41 +1,42 @@
-//! When what was away, and how long each tenant went without an answer while it could have had one.
+//! Outages of the gateway, its disk, the database and the workers; and the longest time that a
+//! tenant went without an answer while it could be served.
 
 use std::time::{Duration, Instant};
 
-/// What may be away.
+/// Component of the testbed that can have an outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum OutagePart {
     Gateway,
     Database,
     Disk,
-    /// One of the simulated workers; the others are there.
+    /// One of the simulated workers, while the others are available.
     Worker,
 }
 
-/// A span of time.
-type Span = (Instant, Instant);
+/// Beginning and end of a span of time.
+type OutageSpan = (Instant, Instant);
 
-/// When each part was away.
+/// Outages of all components since the beginning of the run.
 #[derive(Debug)]
-pub(super) struct Outages {
+pub(super) struct SoakOutages {
     since: Instant,
-    ended: Vec<(Part, Span)>,
-    under_way: Vec<(Part, Instant)>,
+    ended: Vec<(OutagePart, OutageSpan)>,
+    under_way: Vec<(OutagePart, Instant)>,
 }
 
-impl Outages {
-    /// From now on.
+impl SoakOutages {
+    /// Creates a log without outages that begins at `since`.
     pub(super) fn new(since: Instant) -> Self {
         Self { since, ended: Vec::new(), under_way: Vec::new() }
     }
 
-    /// A part is away from now on.
-    pub(super) fn begin(&mut self, part: Part) {
+    /// Notes that a component is unavailable from now on.
+    pub(super) fn begin(&mut self, part: OutagePart) {
         self.under_way.push((part, Instant::now()));
     }
 
-    /// It is back.
-    pub(super) fn end(&mut self, part: Part) {
+    /// Notes that a component is available again.
+    pub(super) fn end(&mut self, part: OutagePart) {
         let found = self.under_way.iter().position(|(away, _)| *away == part);
         if let Some(index) = found {
             let (part, from) = self.under_way.swap_remove(index);
@@ -43,32 +44,36 @@ impl Outages {
         }
     }
 
-    /// Whether a part was away at a time, or until a moment before it: what an outage does may be seen after it.
-    pub(super) fn was_away(&self, part: Part, at: Instant, moment: Duration) -> bool {
+    /// Returns whether a component was unavailable at `at`, or at any time up to `moment` before.
+    /// The extra time covers effects that outlast an outage.
+    pub(super) fn was_away(&self, part: OutagePart, at: Instant, moment: Duration) -> bool {
         self.spans(part).any(|span| holds(span, at, moment))
     }
 
-    /// Whether somebody could not be served at a time, or until a moment before it.
+    /// Returns whether a tenant could not be served at `at`, or at any time up to `moment` before.
+    /// `budget` is true for a tenant with a budget.
     pub(super) fn was_unserved(&self, budget: bool, at: Instant, moment: Duration) -> bool {
         self.unserved(budget).into_iter().any(|span| holds(span, at, moment))
     }
 
-    fn spans(&self, part: Part) -> impl Iterator<Item = Span> + '_ {
+    fn spans(&self, part: OutagePart) -> impl Iterator<Item = OutageSpan> + '_ {
         self.ended.iter().filter(move |(away, _)| *away == part).map(|(_, span)| *span)
     }
 
-    /// When nobody was served: no gateway, or one that refuses new requests because its files take no rows. Who has a
-    /// budget needs the database, too.
-    fn unserved(&self, budget: bool) -> Vec<Span> {
-        let mut spans: Vec<Span> =
-            self.spans(Part::Gateway).chain(self.spans(Part::Disk)).collect();
+    /// Returns the spans in which a tenant could not be served: without a gateway, or while the
+    /// gateway refuses new requests because its disk takes no rows. For a tenant with a budget,
+    /// outages of the database are included.
+    fn unserved(&self, budget: bool) -> Vec<OutageSpan> {
+        let mut spans: Vec<OutageSpan> =
+            self.spans(OutagePart::Gateway).chain(self.spans(OutagePart::Disk)).collect();
         if budget {
-            spans.extend(self.spans(Part::Database));
+            spans.extend(self.spans(OutagePart::Database));
         }
         spans
     }
 
-    /// The longest time without an answer, without the time in which there could be none; and when it ended.
+    /// Returns the longest time between two answers, and the end of that time. Spans in which the
+    /// tenant could not be served are not counted.
     pub(super) fn longest_gap(
         &self,
         answers: impl Iterator<Item = Instant>,
@@ -77,7 +82,7 @@ impl Outages {
     ) -> (Duration, Instant) {
         let unserved = merged(self.unserved(budget));
         let served = |at: Instant| {
-            let away = |(from, to): &Span| at.min(*to).saturating_duration_since(*from);
+            let away = |(from, to): &OutageSpan| at.min(*to).saturating_duration_since(*from);
             let away: Duration = unserved.iter().map(away).sum();
             at.saturating_duration_since(self.since).saturating_sub(away)
         };
@@ -90,14 +95,14 @@ impl Outages {
     }
 }
 
-fn holds((from, to): Span, at: Instant, moment: Duration) -> bool {
+fn holds((from, to): OutageSpan, at: Instant, moment: Duration) -> bool {
     from <= at && at <= to + moment
 }
 
-/// The same spans, in order, without overlaps.
-fn merged(mut spans: Vec<Span>) -> Vec<Span> {
+/// Sorts the spans and merges overlaps.
+fn merged(mut spans: Vec<OutageSpan>) -> Vec<OutageSpan> {
     spans.sort_unstable();
-    let mut merged: Vec<Span> = Vec::new();
+    let mut merged: Vec<OutageSpan> = Vec::new();
     for (from, to) in spans {
         match merged.last_mut() {
             Some(last) if from <= last.1 => last.1 = last.1.max(to),
@@ -111,16 +116,17 @@ fn merged(mut spans: Vec<Span>) -> Vec<Span> {
 mod tests {
     use super::*;
 
-    fn outages(ended: &[(Part, u64, u64)]) -> (Outages, impl Fn(u64) -> Instant) {
+    fn outages(ended: &[(OutagePart, u64, u64)]) -> (SoakOutages, impl Fn(u64) -> Instant) {
         let since = Instant::now();
         let at = move |seconds| since + Duration::from_secs(seconds);
         let ended = ended.iter().map(|&(part, from, to)| (part, (at(from), at(to)))).collect();
-        (Outages { since, ended, under_way: Vec::new() }, at)
+        (SoakOutages { since, ended, under_way: Vec::new() }, at)
     }
 
     #[test]
     fn a_gap_is_counted_without_the_time_in_which_nobody_could_be_served() {
-        let (outages, at) = outages(&[(Part::Gateway, 10, 14), (Part::Database, 12, 20)]);
+        let (outages, at) =
+            outages(&[(OutagePart::Gateway, 10, 14), (OutagePart::Database, 12, 20)]);
         let answers = [1, 9, 21, 22].map(&at);
         let gap = |budget| outages.longest_gap(answers.into_iter(), at(30), budget).0.as_secs();
         // From 9 to 21: 12 s without the 4 s of the gateway, or the 10 s of both. From 22 to the end: 8 s.
@@ -134,12 +140,12 @@ mod tests {
 
     #[test]
     fn nobody_is_served_while_the_disk_takes_no_row() {
-        let (outages, at) = outages(&[(Part::Disk, 2, 8), (Part::Database, 6, 20)]);
+        let (outages, at) = outages(&[(OutagePart::Disk, 2, 8), (OutagePart::Database, 6, 20)]);
         let gap = |budget| outages.longest_gap([at(1), at(9)].into_iter(), at(12), budget).0;
         assert_eq!((gap(false).as_secs(), gap(true).as_secs()), (3, 1));
         let moment = Duration::from_secs(1);
-        assert!(outages.was_away(Part::Disk, at(9), moment));
-        assert!(!outages.was_away(Part::Disk, at(10), moment));
+        assert!(outages.was_away(OutagePart::Disk, at(9), moment));
+        assert!(!outages.was_away(OutagePart::Disk, at(10), moment));
         assert!(outages.was_unserved(false, at(9), moment));
         assert!(!outages.was_unserved(false, at(15), moment));
         assert!(outages.was_unserved(true, at(15), moment));

@@ -1,4 +1,4 @@
-//! A PostgreSQL server of the soak's own, which can be stopped, started and made to hang.
+//! A PostgreSQL server for the soak, which can be stopped, started and made to hang.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -9,25 +9,25 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail};
 use tokio_postgres::{Client, NoTls};
 
-use crate::processes::{family, lasting_addr, signal};
+use crate::processes::{addr_below_ephemeral_ports, process_tree, signal};
 
-/// The server, while it runs and while it is away.
-pub(crate) struct Postgres {
+/// A PostgreSQL server, which may be running, stopped or hanging.
+pub(crate) struct SoakPostgres {
     programs: PathBuf,
     folder: PathBuf,
     port: u16,
-    /// Ends the server when our half of its standard input is closed.
+    /// Script that shuts the server down when the script's standard input is closed.
     script: Child,
 }
 
-impl Postgres {
+impl SoakPostgres {
     /// Starts a server with an empty database.
     pub(crate) fn start() -> Result<Self> {
         let programs = programs().context(
             "PostgreSQL's server is not installed: `cargo xtask soak` installs it, and so does `apt-get install \
              postgresql`",
         )?;
-        let port = lasting_addr()?.port();
+        let port = addr_below_ephemeral_ports()?.port();
         let mut script = as_postgres("sh")?;
         script.args(["-c", include_str!("postgres.sh"), "postgres.sh"]).arg(&programs);
         script.arg(port.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -42,33 +42,34 @@ impl Postgres {
         Ok(Self { programs, folder: PathBuf::from(folder.trim_end()), port, script })
     }
 
-    /// Its URL.
+    /// Returns the URL of the server's database.
     pub(crate) fn url(&self) -> String {
         format!("postgres://fairgate@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// Shuts it down: connections break, and new ones are refused.
+    /// Shuts the server down, so that connections break and new ones are refused.
     pub(super) fn shut_down(&self) -> Result<()> {
         self.control(&["-m", "fast", "-w", "stop"])
     }
 
-    /// Starts it again after [`Self::shut_down`].
+    /// Starts the server again after [`Self::shut_down`].
     pub(super) fn start_again(&self) -> Result<()> {
         let log = self.folder.join("log").display().to_string();
         self.control(&["-l", &log, "-w", "-t", "60", "start"])
     }
 
-    /// Has all of it stand still, as a machine does that is cut off: connections stay, and nothing is answered.
+    /// Stops all processes of the server with SIGSTOP, as if its machine were cut off: connections
+    /// stay open, and nothing is answered.
     pub(super) fn hang(&self) -> Result<()> {
         self.signal_all("-STOP")
     }
 
-    /// Lets it go on after [`Self::hang`].
+    /// Lets the server's processes continue after [`Self::hang`].
     pub(super) fn go_on(&self) -> Result<()> {
         self.signal_all("-CONT")
     }
 
-    /// A connection.
+    /// Opens a connection to the server's database.
     pub(super) async fn connect(&self) -> Result<Client> {
         let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await?;
         tokio::spawn(connection);
@@ -80,16 +81,16 @@ impl Postgres {
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         let first = text.lines().next().unwrap_or_default().trim();
         let first: u32 = first.parse().with_context(|| format!("{first:?} is no process"))?;
-        // The first of them starts all others, so it stands still before they are counted.
+        // The first process starts all others, so it is stopped before they are listed.
         signal(name, first);
-        family(first).iter().skip(1).for_each(|process| signal(name, process.pid));
+        process_tree(first).iter().skip(1).for_each(|process| signal(name, process.pid));
         Ok(())
     }
 
     fn control(&self, args: &[&str]) -> Result<()> {
         let mut command = as_postgres(&self.programs.join("pg_ctl").display().to_string())?;
         command.arg("-D").arg(self.folder.join("data")).args(args).stdin(Stdio::null());
-        // The server that it starts keeps its output open, so that is no pipe.
+        // The server that it starts keeps the output open, so it must not be a pipe.
         let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status()?;
         if !status.success() {
             let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
@@ -101,14 +102,15 @@ impl Postgres {
     }
 }
 
-impl Drop for Postgres {
+impl Drop for SoakPostgres {
     fn drop(&mut self) {
         drop(self.script.stdin.take());
         let _ = self.script.wait();
     }
 }
 
-/// A command that runs as somebody whom PostgreSQL lets start it: not as root.
+/// Returns a command that runs `program` as a user other than root, because PostgreSQL refuses to
+/// run as root.
 fn as_postgres(program: &str) -> Result<Command> {
     let mut command = if fs::metadata("/proc/self")?.uid() == 0 {
         let mut command = Command::new("setpriv");
@@ -121,7 +123,7 @@ fn as_postgres(program: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// Where `initdb` and `pg_ctl` are: Debian keeps them off the path.
+/// Finds the folder with `initdb` and `pg_ctl`, which on Debian is not in `PATH`.
 fn programs() -> Option<PathBuf> {
     let on_path: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH")?).collect();
     let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();

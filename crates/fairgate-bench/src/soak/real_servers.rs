@@ -1,6 +1,8 @@
-//! Servers that others wrote: llama.cpp's own with a small model of random weights, and an application on uvicorn. They come
-//! from `tests/backends`. Bursts of streams keep all of their slots taken and others waiting, with quiet times between them
-//! in which uvicorn closes its idle connections. A stream fails only if its server or a disaster made it fail.
+//! Real servers written by others: llama.cpp's own server, with a small model of random weights,
+//! and an application on uvicorn. Their sources are in `tests/backends`. Bursts of streams keep all
+//! slots of the servers taken and further requests queued. Between bursts there are quiet times in
+//! which uvicorn closes its idle connections. A stream may fail only because of its server or a
+//! disaster.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,33 +18,33 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::Options;
-use super::clients::{PATIENCE, headers, sight};
-use super::seen::{Seen, Sight};
-use super::stage::Lives;
-use super::tenants::{Habit, TENANTS, with_image};
-use crate::http::{self, Answer, Ask};
-use crate::processes::{Program, lasting_addr, start};
+use super::SoakOptions;
+use super::client_results::{SoakRequestResult, SoakResults};
+use super::clients::{ANSWER_TIMEOUT, classify_result, headers};
+use super::tenants::{ClientHabit, TENANTS, with_image};
+use super::testbed::GatewayRestarts;
+use crate::http::{self, BenchRequest, BenchResponse};
+use crate::processes::{RunningProgram, addr_below_ephemeral_ports, start};
 
 const SLOTS: usize = 4;
-/// How many streams of a server are asked for at once in a burst: eight times what it has slots for.
+/// Number of parallel streams per server during a burst, eight times the server's slots.
 const AT_ONCE: usize = 32;
 const BURSTS: u32 = 20;
-/// Requests of a burst that the server cannot read, beside the streams.
+/// Number of malformed requests in a burst, in addition to the streams.
 const POISON: usize = 5;
-/// How long the streams may take beyond the time that they are spread over.
+/// Time that the streams may take beyond the planned length of the run.
 const OVERTIME: Duration = Duration::from_secs(120);
 
-/// A server, and the model that it serves to the gateway's clients.
+/// A real server, and the name of the model under which the gateway's clients request it.
 pub(super) struct RealServer {
     pub(super) model: &'static str,
     addr: SocketAddr,
-    _program: Program,
+    _program: RunningProgram,
 }
 
 impl RealServer {
-    /// Starts both, if there is a Python that has what they need.
-    pub(super) fn start_all(options: &Options, folder: &Path) -> Result<Vec<Self>> {
+    /// Starts both servers; returns none if the options name no Python or no folder of sources.
+    pub(super) fn start_all(options: &SoakOptions, folder: &Path) -> Result<Vec<Self>> {
         let (Some(python), Some(sources)) = (&options.python, &options.backends) else {
             return Ok(Vec::new());
         };
@@ -51,13 +53,13 @@ impl RealServer {
             command.env("PYTHONDONTWRITEBYTECODE", "1");
             command
         };
-        let addr = lasting_addr()?;
+        let addr = addr_below_ephemeral_ports()?;
         let mut llama = command();
         llama.arg(sources.join("llama_server.py")).arg(folder.join("tiny.gguf"));
         llama.args([addr.port().to_string(), SLOTS.to_string()]);
         let program = start("llama", &mut llama, folder, addr)?;
         let llama = Self { model: "tiny-llama", addr, _program: program };
-        let addr = lasting_addr()?;
+        let addr = addr_below_ephemeral_ports()?;
         let mut uvicorn = command();
         uvicorn.args(["-m", "uvicorn", "chat_app:app", "--app-dir"]).arg(sources);
         uvicorn.args(["--port", &addr.port().to_string(), "--timeout-keep-alive", "1"]);
@@ -65,13 +67,13 @@ impl RealServer {
         Ok(vec![llama, Self { model: "tiny-uvicorn", addr, _program: program }])
     }
 
-    /// Its part of the gateway's upstreams.
+    /// Returns the server's entry in the gateway's configuration of upstreams.
     pub(super) fn upstream(&self) -> String {
         let (model, addr) = (self.model, self.addr);
         format!("  - name: {model}\n    url: http://{addr}\n    slots: {SLOTS}\n")
     }
 
-    /// Its part of the gateway's pools.
+    /// Returns the server's entry in the gateway's configuration of pools.
     pub(super) fn pool(&self) -> String {
         let model = self.model;
         format!(
@@ -80,21 +82,21 @@ impl RealServer {
     }
 }
 
-/// What became of the streams.
+/// Results of all streams to the real servers.
 #[derive(Debug, Default)]
-pub(super) struct Report {
-    pub(super) seen: Seen,
-    /// Streams that came to their end, by model.
+pub(super) struct RealServerReport {
+    pub(super) seen: SoakResults,
+    /// Number of complete streams, by model.
     whole: BTreeMap<&'static str, u64>,
-    /// Streams that broke off when the gateway was killed.
+    /// Number of streams that broke off because the gateway was killed.
     killed: u64,
-    /// Streams that were refused because no row could be kept.
+    /// Number of streams that were refused because no row could be kept.
     refused: u64,
-    /// Everything else, with what it said.
+    /// Descriptions of all other streams, with the end of each answer.
     failed: Vec<String>,
 }
 
-impl Report {
+impl RealServerReport {
     fn add(&mut self, other: Self) {
         self.seen.add(other.seen);
         other.whole.into_iter().for_each(|(model, n)| *self.whole.entry(model).or_default() += n);
@@ -103,8 +105,8 @@ impl Report {
         self.failed.extend(other.failed);
     }
 
-    /// The numbers in words.
-    pub(super) fn told(&self) -> String {
+    /// Summarises the numbers in words.
+    pub(super) fn describe(&self) -> String {
         let whole: Vec<String> =
             self.whole.iter().map(|(model, count)| format!("{count} of {model}")).collect();
         format!(
@@ -117,7 +119,8 @@ impl Report {
         )
     }
 
-    /// What should not have been, a sentence each.
+    /// Lists unexpected results, one sentence each. `streams` is the number of streams that each
+    /// model should have completed.
     pub(super) fn problems(&self, models: &[&str], streams: u64) -> Vec<String> {
         let mut problems = Vec::new();
         if let Some(first) = self.failed.first() {
@@ -138,24 +141,24 @@ impl Report {
     }
 }
 
-/// Who asks for streams.
+/// Client that requests streams of the real servers through the gateway.
 #[derive(Clone)]
-pub(super) struct Asker {
+pub(super) struct RealServerClient {
     pub(super) addr: SocketAddr,
-    /// The keys of all tenants.
+    /// Keys of all tenants, in the order of the tenants.
     pub(super) keys: Arc<Vec<String>>,
-    pub(super) lives: Arc<Lives>,
+    pub(super) lives: Arc<GatewayRestarts>,
 }
 
-/// Asks for so many streams of each model, in bursts over so long.
+/// Requests `streams` streams of each model, in bursts that are spread over `length`.
 pub(super) async fn streams(
-    asker: Asker,
+    asker: RealServerClient,
     models: Vec<&'static str>,
     streams: u64,
     length: Duration,
-) -> Result<Report> {
+) -> Result<RealServerReport> {
     let begin = Instant::now();
-    let mut report = Report::default();
+    let mut report = RealServerReport::default();
     let each = i64::try_from(streams.div_ceil(u64::from(BURSTS)))?;
     for burst in 0..BURSTS {
         sleep_until(begin + length * burst / BURSTS).await;
@@ -182,17 +185,18 @@ pub(super) async fn streams(
     Ok(report)
 }
 
-impl Asker {
-    /// One client of a burst.
+impl RealServerClient {
+    /// Runs one client of a burst, which requests streams until `left` is used up or the deadline
+    /// passes.
     async fn ask_until_none_is_left(
         self,
         model: &'static str,
         client: usize,
         left: Arc<AtomicI64>,
         deadline: Instant,
-    ) -> Report {
-        let mut report = Report::default();
-        // The two honest tenants without a budget.
+    ) -> RealServerReport {
+        let mut report = RealServerReport::default();
+        // Only the two honest tenants without a budget are used.
         let tenant = client % 2;
         while Instant::now() < deadline && left.fetch_sub(1, SeqCst) > 0 {
             while Instant::now() < deadline && !self.one(model, tenant, &mut report).await {
@@ -202,9 +206,10 @@ impl Asker {
         report
     }
 
-    /// One stream; whether it was counted, well or badly. Who found no gateway, or one that was killed or could keep no
-    /// row, comes again.
-    async fn one(&self, model: &'static str, tenant: usize, report: &mut Report) -> bool {
+    /// Requests one stream. Returns true if the stream counts as complete or failed. Returns false
+    /// if the gateway was unavailable, was killed during the stream, or could keep no row; then the
+    /// caller tries again.
+    async fn one(&self, model: &'static str, tenant: usize, report: &mut RealServerReport) -> bool {
         let body = json!({
             "model": model,
             "stream": true,
@@ -215,16 +220,16 @@ impl Asker {
         let (answer, sight) = self.ask(tenant, &body.to_string()).await;
         let was_away = self.lives.was_away(lives);
         let counted = match &sight {
-            Sight::Nobody => false,
-            Sight::End(_, ended) if ended.is_store_unavailable() => {
+            SoakRequestResult::ConnectionRefused => false,
+            SoakRequestResult::End(_, ended) if ended.is_store_unavailable() => {
                 report.refused += 1;
                 false
             }
-            Sight::End(_, ended) if ended.is_good() && is_finished(&answer) => {
+            SoakRequestResult::End(_, ended) if ended.is_good() && is_finished(&answer) => {
                 *report.whole.entry(model).or_default() += 1;
                 true
             }
-            Sight::Cut(_) | Sight::Unknown if was_away => {
+            SoakRequestResult::CutAfterId(_) | SoakRequestResult::CutBeforeId if was_away => {
                 report.killed += 1;
                 false
             }
@@ -239,10 +244,10 @@ impl Asker {
         counted
     }
 
-    /// Requests that the server answers with an error of its own.
-    async fn poison(self, model: &'static str) -> Report {
-        let mut report = Report::default();
-        let tenant = TENANTS.iter().position(|tenant| tenant.habit == Habit::Poison);
+    /// Sends malformed requests, to which the server must respond with its own error.
+    async fn poison(self, model: &'static str) -> RealServerReport {
+        let mut report = RealServerReport::default();
+        let tenant = TENANTS.iter().position(|tenant| tenant.habit == ClientHabit::Poison);
         let body = json!({
             "model": model,
             "max_tokens": 4,
@@ -255,21 +260,21 @@ impl Asker {
         report
     }
 
-    async fn ask(&self, tenant: usize, body: &str) -> (Vec<u8>, Sight) {
+    async fn ask(&self, tenant: usize, body: &str) -> (Vec<u8>, SoakRequestResult) {
         let headers = headers(&self.keys[tenant]);
-        let ask = Ask { addr: self.addr, headers, body: body.to_owned() };
+        let ask = BenchRequest { addr: self.addr, headers, body: body.to_owned() };
         let (mut id, mut bytes) = (None, Vec::new());
-        let answer = http::ask(&ask, PATIENCE, |answer: &Answer, piece| {
+        let answer = http::send(&ask, ANSWER_TIMEOUT, |answer: &BenchResponse, piece| {
             id = answer.header("x-fairgate-request-id").map(str::to_owned);
             bytes.extend_from_slice(piece);
             ControlFlow::Continue(())
         });
         let answer = answer.await;
-        (bytes, sight(Some(answer), id, tenant))
+        (bytes, classify_result(Some(answer), id, tenant))
     }
 }
 
-/// Whether a stream has its last event, and no error in it.
+/// Returns whether a stream has ended with its last event and contains no error.
 fn is_finished(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
     text.contains("data: [DONE]") && !text.contains("\"error\"")

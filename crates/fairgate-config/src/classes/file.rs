@@ -1,32 +1,33 @@
-//! A policy file by itself: all its profiles, whoever uses them.
+//! A policy file with all of its profiles, independent of any pool.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::Classes;
-use super::read::{self, Profile};
+use super::PolicyClasses;
+use super::read::{self, PolicyProfile};
 use crate::error::ConfigErrors;
 use crate::read::load;
 
-/// A policy file: a profile for all models, and profiles of single models. A model's profile replaces the other as a
-/// whole.
+/// A policy file, with one profile for all models and profiles for single models. The profile of a model replaces the
+/// general profile completely.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyFile {
-    /// The profile of models that have none of their own.
-    pub root: Option<Classes>,
-    /// The profiles of single models, by exact name.
-    pub models: BTreeMap<String, Classes>,
+    /// The profile of models without a profile of their own; `None` if the file has none at its top.
+    pub root: Option<PolicyClasses>,
+    /// Profiles of single models, by exact model name.
+    pub models: BTreeMap<String, PolicyClasses>,
 }
 
 impl PolicyFile {
-    /// Reads and checks a file by itself. What depends on a pool (whether a setting can act there) is not checked.
+    /// Reads and checks a policy file without a pool. Settings that only work in some pools are not checked.
     pub fn from_file(path: &Path) -> Result<Self, ConfigErrors> {
         Self::parse(&load(path)?, path)
     }
 
-    /// The same for a text that is, or could be, in the file `file`.
+    /// Parses and checks a text. `file` is the path that errors show and that relative paths start from; it need not
+    /// exist.
     pub fn parse(text: &str, file: &Path) -> Result<Self, ConfigErrors> {
-        let classes = |profile: Profile<'_>| profile.classes;
+        let classes = |profile: PolicyProfile<'_>| profile.classes;
         read::profiles(text, file, |profiles| {
             let models = profiles.models.into_iter();
             Self {
@@ -36,14 +37,15 @@ impl PolicyFile {
         })
     }
 
-    /// Whether a text is meant as a policy file: it has such a file's fields at its top, and none of a configuration's. What
-    /// is no YAML is neither.
-    pub fn is_meant(text: &str) -> bool {
+    /// Returns true if the top level of a text has at least one field of a policy file, and neither `upstreams` nor
+    /// `pools`. Returns false for invalid YAML.
+    pub fn is_policy_file(text: &str) -> bool {
         read::has_fields(text)
     }
 
-    /// The profile of a model: its own, else the root's.
-    pub fn profile(&self, model: &str) -> Option<&Classes> {
+    /// Returns the profile for a model, which is the model's own profile or else the general one; `None` if there is
+    /// neither.
+    pub fn profile(&self, model: &str) -> Option<&PolicyClasses> {
         self.models.get(model).or(self.root.as_ref())
     }
 }

@@ -1,5 +1,5 @@
-//! Reads policy files. Errors name their place in the policy file; only what concerns the pool as a whole (which profile
-//! its models have) is told where the configuration names the file.
+//! Reads policy files. Errors point into the policy file. Only errors that concern the pool as a whole (the choice of a
+//! profile for its models) point at the line of the configuration that names the file.
 
 mod buckets;
 mod class;
@@ -9,36 +9,36 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-pub(super) use self::profile::Profile;
+pub(super) use self::profile::PolicyProfile;
 use self::profile::{PROFILE, profile};
-use super::Classes;
+use super::PolicyClasses;
 use crate::error::{ConfigError, ConfigErrors};
-use crate::field::{Context, Field};
+use crate::field::{ConfigField, ConfigReadContext};
 use crate::read::load;
-use crate::yaml::{self, Flaw, Node, Value};
+use crate::yaml::{self, FieldError, YamlNode, YamlValue};
 
 const ROOT: &[&str] =
     &["default_policy_family", "uncached_isl_buckets", "policy_classes", "arbiter", "models"];
 
-pub(super) struct Profiles<'a> {
-    pub(super) root: Option<Profile<'a>>,
-    pub(super) models: BTreeMap<String, Profile<'a>>,
+pub(super) struct PolicyProfiles<'a> {
+    pub(super) root: Option<PolicyProfile<'a>>,
+    pub(super) models: BTreeMap<String, PolicyProfile<'a>>,
 }
 
-/// What a pool has that some settings need.
-pub(crate) struct Surroundings {
-    /// Whether some worker states its `batch_tokens`.
+/// Properties of a pool that some class settings depend on.
+pub(crate) struct ClassPoolFeatures {
+    /// True if some worker of the pool states its `batch_tokens`.
     pub(crate) states_batch: bool,
-    /// Whether the pool has a `prefix_index`.
+    /// True if the pool has a `prefix_index`.
     pub(crate) has_index: bool,
 }
 
-/// Reads the file that `field` names, for a pool with these models.
+/// Reads the file that `field` names, for a pool with these models. Returns `None` after recording an error.
 pub(crate) fn for_pool(
-    field: Field<'_>,
+    field: ConfigField<'_>,
     models: &[&str],
-    around: &Surroundings,
-) -> Option<Classes> {
+    around: &ClassPoolFeatures,
+) -> Option<PolicyClasses> {
     let file = field.clone().file()?;
     let read = load(&file).and_then(|text| {
         profiles(&text, &file, |profiles| {
@@ -49,17 +49,17 @@ pub(crate) fn for_pool(
     });
     match read {
         Ok(classes) => classes,
-        Err(errors) => field.wrong_elsewhere(errors),
+        Err(errors) => field.wrong_in_other_file(errors),
     }
 }
 
-/// Reads the profiles of a text, and gives them to `use_them`, which may say more about what is wrong with them.
+/// Reads the profiles of a text and passes them to `use_them`, which may record more errors.
 pub(super) fn profiles<T>(
     text: &str,
     file: &Path,
-    use_them: impl FnOnce(Profiles<'_>) -> T,
+    use_them: impl FnOnce(PolicyProfiles<'_>) -> T,
 ) -> Result<T, ConfigErrors> {
-    let located = |flaw: Flaw| ConfigError {
+    let located = |flaw: FieldError| ConfigError {
         file: Some(file.to_owned()),
         place: Some(flaw.place),
         field: flaw.field,
@@ -70,15 +70,15 @@ pub(super) fn profiles<T>(
         "is empty: a policy file has at least policy_classes, or models with a profile each";
     let root = yaml::parse(text, empty, &mut flaws).map_err(located)?;
     let folder = file.parent().unwrap_or(Path::new(""));
-    // A policy file holds no secrets.
+    // A policy file holds no secrets, so it needs no environment variables.
     let environment = BTreeMap::new();
-    let context = Context {
+    let context = ConfigReadContext {
         folder,
         environment: &environment,
         flaws: RefCell::new(flaws),
-        elsewhere: RefCell::default(),
+        other_files: RefCell::default(),
     };
-    let used = read(Field::root(&context, &root), file).map(use_them);
+    let used = read(ConfigField::root(&context, &root), file).map(use_them);
     let flaws = context.flaws.into_inner();
     match (ConfigErrors::new(flaws.into_iter().map(located).collect()), used) {
         (None, Some(used)) => Ok(used),
@@ -89,17 +89,17 @@ pub(super) fn profiles<T>(
 
 pub(super) fn has_fields(text: &str) -> bool {
     let root = yaml::parse(text, "", &mut Vec::new());
-    let Ok(Node { value: Value::Map(entries), .. }) = root else { return false };
+    let Ok(YamlNode { value: YamlValue::Map(entries), .. }) = root else { return false };
     let has = |name: &str| entries.iter().any(|entry| entry.name == name);
     ROOT.iter().any(|name| has(name)) && !has("upstreams") && !has("pools")
 }
 
-fn read<'a>(root: Field<'a>, file: &Path) -> Option<Profiles<'a>> {
+fn read<'a>(root: ConfigField<'a>, file: &Path) -> Option<PolicyProfiles<'a>> {
     let section = root.section(ROOT)?;
     let models = section.or("models", BTreeMap::new(), |field| models(field, file));
     if !PROFILE.iter().any(|name| section.has(name)) {
         return match section.has("models") {
-            true => Some(Profiles { root: None, models: models? }),
+            true => Some(PolicyProfiles { root: None, models: models? }),
             false => section.field.wrong(
                 "has no profile: state default_policy_family, uncached_isl_buckets and policy_classes, for all models or \
                  for single ones under models",
@@ -107,17 +107,17 @@ fn read<'a>(root: Field<'a>, file: &Path) -> Option<Profiles<'a>> {
         };
     }
     let root = profile(&section, file);
-    Some(Profiles { root: Some(root?), models: models? })
+    Some(PolicyProfiles { root: Some(root?), models: models? })
 }
 
-fn models<'a>(field: Field<'a>, file: &Path) -> Option<BTreeMap<String, Profile<'a>>> {
+fn models<'a>(field: ConfigField<'a>, file: &Path) -> Option<BTreeMap<String, PolicyProfile<'a>>> {
     let Some(entries) = field.entries() else {
         return field.wrong("must be a mapping from names of models to a profile each");
     };
     if entries.is_empty() {
         return field.wrong("names no model: give one a profile, or remove it");
     }
-    let read = |field: Field<'a>| profile(&field.section(PROFILE)?, file);
+    let read = |field: ConfigField<'a>| profile(&field.section(PROFILE)?, file);
     let all: Vec<_> = entries
         .into_iter()
         .map(|(entry, field)| {
@@ -132,10 +132,11 @@ fn models<'a>(field: Field<'a>, file: &Path) -> Option<BTreeMap<String, Profile<
     all.into_iter().collect()
 }
 
-impl<'a> Profiles<'a> {
-    /// The one profile that all models of a pool have. `field` is where the configuration names the file.
-    fn choose(&self, models: &[&str], field: &Field<'_>) -> Option<&Profile<'a>> {
-        let mut first: Option<(&str, &Profile<'a>)> = None;
+impl<'a> PolicyProfiles<'a> {
+    /// Returns the profile that all models of a pool have in common. Records an error if they have different profiles.
+    /// Errors point at `field`, the line of the configuration that names the file.
+    fn choose(&self, models: &[&str], field: &ConfigField<'_>) -> Option<&PolicyProfile<'a>> {
+        let mut first: Option<(&str, &PolicyProfile<'a>)> = None;
         for model in models {
             let Some(found) = self.models.get(*model).or(self.root.as_ref()) else {
                 return field.wrong(format!(
@@ -153,7 +154,7 @@ impl<'a> Profiles<'a> {
                 Some(_) => {}
             }
         }
-        // A pool without models has been told so.
+        // An error for a pool without models was recorded before.
         first.map(|(_, profile)| profile)
     }
 }

@@ -1,4 +1,4 @@
-//! What is read from engines, and what is found by name: slots that follow an engine, its metrics, and DNS.
+//! Settings of upstreams that concern engines and DNS: automatic slots, metrics and discovery.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -7,23 +7,23 @@ use http::Uri;
 
 use crate::config::{AutoSlots, DiscoverConfig, MetricsConfig, OverloadConfig};
 use crate::defaults;
-use crate::field::{Field, Section};
+use crate::field::{ConfigField, ConfigSection};
 use crate::read::url::metrics_path;
 
-/// How often an engine's metrics may be read, or a name looked up.
+/// Range of the intervals at which metrics are read or a DNS name is looked up.
 const EVERY: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
 
 const SLOTS: RangeInclusive<u64> = 1..=1_000_000;
 
-/// The slots that an upstream begins with, where it has a limit, and how they follow its engine.
+/// Initial slots of an upstream, if limited, and their automatic adjustment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slots {
+pub(super) struct UpstreamSlots {
     pub(super) first: Option<u64>,
     pub(super) auto: Option<AutoSlots>,
 }
 
-/// Reads `slots` and `slots_max`.
-pub(super) fn slots(section: &Section<'_>) -> Option<Slots> {
+/// Reads `slots` and `slots_max` of an upstream.
+pub(super) fn slots(section: &ConfigSection<'_>) -> Option<UpstreamSlots> {
     let mut is_auto = false;
     let stated = section.optional("slots", |field| match field.scalar() {
         Some("auto") => {
@@ -38,15 +38,18 @@ pub(super) fn slots(section: &Section<'_>) -> Option<Slots> {
     });
     let (first, most) = (stated?, most?.unwrap_or(defaults::AUTO_SLOTS_MOST));
     Some(match is_auto {
-        true => Slots { first: first.map(|first| first.min(most)), auto: Some(AutoSlots { most }) },
-        false => Slots { first, auto: None },
+        true => UpstreamSlots {
+            first: first.map(|first| first.min(most)),
+            auto: Some(AutoSlots { most }),
+        },
+        false => UpstreamSlots { first, auto: None },
     })
 }
 
-/// Reads `metrics`. An upstream whose slots follow its engine has them in any case.
+/// Reads `metrics`. An upstream with automatic slots gets the default metrics settings if it states none.
 pub(super) fn metrics(
-    section: &Section<'_>,
-    slots: Option<Slots>,
+    section: &ConfigSection<'_>,
+    slots: Option<UpstreamSlots>,
 ) -> Option<Option<MetricsConfig>> {
     let stated = section.optional("metrics", |field| {
         let section = field.section(&["path", "every", "overload_waiting", "overload_cache"])?;
@@ -69,8 +72,11 @@ fn default_metrics() -> MetricsConfig {
     }
 }
 
-/// Reads `discover`.
-pub(super) fn discover(section: &Section<'_>, url: Option<&Uri>) -> Option<Option<DiscoverConfig>> {
+/// Reads `discover`. Host and port default to those of the upstream's url.
+pub(super) fn discover(
+    section: &ConfigSection<'_>,
+    url: Option<&Uri>,
+) -> Option<Option<DiscoverConfig>> {
     section.optional("discover", |field| {
         let section = field.section(&["dns", "port", "every"])?;
         let host = url.and_then(Uri::host).unwrap_or_default().trim_matches(['[', ']']).to_owned();
@@ -87,8 +93,8 @@ fn default_port(url: &Uri) -> u16 {
     url.port_u16().unwrap_or(usual)
 }
 
-/// A name as DNS has them, or an address.
-fn dns_name(field: Field<'_>) -> Option<String> {
+/// Reads a DNS name or an IP address.
+fn dns_name(field: ConfigField<'_>) -> Option<String> {
     let text = field.scalar().unwrap_or_default();
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
     match (1..=253).contains(&text.len()) && text.chars().all(fits) {

@@ -1,4 +1,4 @@
-//! Projects, tasks and the agents that work on them.
+//! Reads the settings of projects, tasks and agents.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::config::FleetConfig;
 use crate::defaults;
-use crate::field::Field;
+use crate::field::ConfigField;
 
 const FLEET: &[&str] = &[
     "window",
@@ -20,13 +20,14 @@ const FLEET: &[&str] = &[
     "journal",
 ];
 
-/// From a few seconds, as in a trial, to a quarter of a year.
+/// Range of the window: from 24 seconds, for trials, to 90 days.
 const WINDOW: RangeInclusive<Duration> =
     Duration::from_secs(24)..=Duration::from_secs(2160 * 60 * 60);
-/// From what an agent can renew in time to what others can wait for.
+/// Range of the lease. The shortest leaves an agent enough time for a heartbeat, and the longest is still acceptable as
+/// the wait for the task of a dead agent.
 const LEASE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(60 * 60);
 const BACKOFF: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(24 * 60 * 60);
-/// The most tokens that a budget may have, and that a task may be expected to use.
+/// Largest budget of all projects together, in tokens.
 const TOKENS_MAX: u64 = 1_000_000_000_000_000;
 const ESTIMATE_MAX: u64 = 1_000_000_000_000;
 
@@ -44,23 +45,23 @@ pub(crate) fn default_fleet(data_dir: &Path) -> FleetConfig {
     }
 }
 
-pub(super) fn fleet(field: Field<'_>, data_dir: &Path) -> Option<FleetConfig> {
+pub(super) fn fleet(field: ConfigField<'_>, data_dir: &Path) -> Option<FleetConfig> {
     let fleet = field.section(FLEET)?;
     let default = default_fleet(data_dir);
     let window = fleet.or("window", default.window, |field| field.duration(WINDOW));
     let budget = fleet.optional("budget", |field| field.integer(0..=TOKENS_MAX));
     let min_task_guarantee =
-        fleet.or("min_task_guarantee", default.min_task_guarantee, Field::boolean);
+        fleet.or("min_task_guarantee", default.min_task_guarantee, ConfigField::boolean);
     let default_estimate = fleet
         .or("default_estimate", default.default_estimate, |field| field.integer(1..=ESTIMATE_MAX));
     let lease = fleet.or("lease", default.lease, |field| field.duration(LEASE));
     let backoff = fleet.or("backoff", default.backoff, |field| field.duration(BACKOFF));
-    // Whoever states a long first wait need not state the longest.
+    // A stated first wait that is longer than the default maximum raises the maximum.
     let most = default.backoff_max.max(backoff.unwrap_or_default());
     let backoff_max = fleet.or("backoff_max", most, |field| field.duration(BACKOFF));
     let log_bytes_max =
         fleet.or("log_size_max", default.log_bytes_max, |field| field.size(0..=1 << 30));
-    let journal = fleet.or("journal", true, Field::boolean);
+    let journal = fleet.or("journal", true, ConfigField::boolean);
     if let (Some(first), Some(most)) = (backoff, backoff_max)
         && most < first
     {

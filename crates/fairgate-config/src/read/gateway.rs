@@ -1,4 +1,4 @@
-//! What concerns the gateway as a whole.
+//! Reads the settings of the gateway as a whole.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -9,11 +9,11 @@ use crate::config::{
     AdminConfig, JournalConfig, LimitsConfig, OnStoreFailure, Secret, StoreConfig, TlsConfig,
 };
 use crate::defaults;
-use crate::field::Field;
+use crate::field::ConfigField;
 use crate::read::TIMEOUT;
 use crate::read::secret::{admin_token, store_url};
 
-pub(super) fn address(field: Field<'_>) -> Option<SocketAddr> {
+pub(super) fn address(field: ConfigField<'_>) -> Option<SocketAddr> {
     let address = field.scalar().and_then(|text| text.parse().ok());
     address.or_else(|| {
         field.wrong(
@@ -22,10 +22,10 @@ pub(super) fn address(field: Field<'_>) -> Option<SocketAddr> {
     })
 }
 
-pub(super) fn tls(field: Field<'_>) -> Option<TlsConfig> {
+pub(super) fn tls(field: ConfigField<'_>) -> Option<TlsConfig> {
     let tls = field.section(&["cert", "key"])?;
-    let cert = tls.required("cert", "a PEM file, the certificate chain", Field::file);
-    let key = tls.required("key", "a PEM file, the private key", Field::file);
+    let cert = tls.required("cert", "a PEM file, the certificate chain", ConfigField::file);
+    let key = tls.required("key", "a PEM file, the private key", ConfigField::file);
     Some(TlsConfig { cert: cert?, key: key? })
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn default_store(data_dir: &Path) -> StoreConfig {
     }
 }
 
-pub(super) fn store(field: Field<'_>, data_dir: &Path) -> Option<StoreConfig> {
+pub(super) fn store(field: ConfigField<'_>, data_dir: &Path) -> Option<StoreConfig> {
     let store = field.section(&["url", "keep_days", "spool", "spool_size_max"])?;
     let default = default_store(data_dir);
     let url = store.or("url", default.url, store_url);
@@ -55,8 +55,8 @@ pub(super) fn store(field: Field<'_>, data_dir: &Path) -> Option<StoreConfig> {
     })
 }
 
-/// A folder that is there, or can be made.
-fn folder(field: Field<'_>) -> Option<PathBuf> {
+/// Reads the path of a folder, which may not exist yet.
+fn folder(field: ConfigField<'_>) -> Option<PathBuf> {
     let path = field.clone().path()?;
     match path.is_file() {
         true => field.wrong(format!("must be a folder, and {} is a file", path.display())),
@@ -64,13 +64,13 @@ fn folder(field: Field<'_>) -> Option<PathBuf> {
     }
 }
 
-pub(super) fn on_store_failure(field: Field<'_>) -> Option<OnStoreFailure> {
+pub(super) fn on_store_failure(field: ConfigField<'_>) -> Option<OnStoreFailure> {
     field.one_of(&[("refuse", OnStoreFailure::Refuse), ("serve", OnStoreFailure::Serve)])
 }
 
 pub(super) const DEFAULT_ADMIN: AdminConfig = AdminConfig { token: None, listen: None };
 
-pub(super) fn admin(field: Field<'_>, clients: Option<SocketAddr>) -> Option<AdminConfig> {
+pub(super) fn admin(field: ConfigField<'_>, clients: Option<SocketAddr>) -> Option<AdminConfig> {
     let admin = field.section(&["token", "listen"])?;
     let token = admin.optional("token", admin_token);
     let listen = admin.optional("listen", |field| {
@@ -85,9 +85,9 @@ pub(super) fn admin(field: Field<'_>, clients: Option<SocketAddr>) -> Option<Adm
     Some(AdminConfig { token: token?, listen: listen? })
 }
 
-pub(super) fn journal(field: Field<'_>, data_dir: &Path) -> Option<JournalConfig> {
+pub(super) fn journal(field: ConfigField<'_>, data_dir: &Path) -> Option<JournalConfig> {
     let journal = field.section(&["folder", "file_size_max", "files_max"])?;
-    let folder = journal.or("folder", data_dir.join(defaults::JOURNAL_FOLDER), Field::path);
+    let folder = journal.or("folder", data_dir.join(defaults::JOURNAL_FOLDER), ConfigField::path);
     let file_bytes_max = journal.or("file_size_max", defaults::JOURNAL_FILE_BYTES_MAX, |field| {
         field.size(1 << 20..=16 << 30)
     });
@@ -109,11 +109,11 @@ const LIMITS: &[&str] = &[
     "foreign_response_ids",
 ];
 
-/// How long an id of a response may be remembered.
+/// Range of the time for which the id of a response is remembered.
 const RESPONSE_ID_LIFETIME: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(8760 * 60 * 60);
 
-pub(super) fn limits(field: Field<'_>) -> Option<LimitsConfig> {
+pub(super) fn limits(field: ConfigField<'_>) -> Option<LimitsConfig> {
     let limits = field.section(LIMITS)?;
     let default = defaults::LIMITS;
     let body_bytes_max =

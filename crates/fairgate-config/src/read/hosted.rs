@@ -1,18 +1,19 @@
-//! What a model may use on hosted workers.
+//! Reads the budget of a model for hosted workers.
 
 use fairgate_money::MicroUnits;
 
 use crate::config::HostedBudget;
-use crate::field::{Field, Section};
+use crate::field::{ConfigField, ConfigSection};
 
 const BUDGET: &[&str] = &["tokens_per_day", "tokens_per_month", "money_per_day", "money_per_month"];
 
-/// The most tokens and the most money that a budget may have.
+/// Largest budget of a model for hosted workers, in tokens.
 const TOKENS_MAX: u64 = 1_000_000_000_000_000;
 const MONEY_MAX: MicroUnits = MicroUnits(999_999_999_999_999);
 
-/// Reads the budget of a model. `has_prices`: money means something.
-pub(super) fn hosted_budget(field: Field<'_>, has_prices: bool) -> Option<HostedBudget> {
+/// Reads the budget of a model for hosted workers. An amount of money is an error if the file has no prices
+/// (`has_prices` is false).
+pub(super) fn hosted_budget(field: ConfigField<'_>, has_prices: bool) -> Option<HostedBudget> {
     let section = field.section(BUDGET)?;
     let tokens = |name: &str| section.optional(name, |field| field.integer(0..=TOKENS_MAX));
     let tokens_per_day = tokens("tokens_per_day");
@@ -27,7 +28,7 @@ pub(super) fn hosted_budget(field: Field<'_>, has_prices: bool) -> Option<Hosted
     })
 }
 
-fn money(section: &Section<'_>, name: &str, has_prices: bool) -> Option<Option<MicroUnits>> {
+fn money(section: &ConfigSection<'_>, name: &str, has_prices: bool) -> Option<Option<MicroUnits>> {
     section.optional(name, |field| {
         if !has_prices {
             return field.wrong(

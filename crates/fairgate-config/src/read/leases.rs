@@ -1,16 +1,16 @@
-//! Pools whose slots are leased to programs that call a provider themselves.
+//! Reads the settings of pools whose slots are leased to programs that call a provider themselves.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::config::{LeasesConfig, QuotaConfig};
 use crate::defaults;
-use crate::field::{Field, Section};
-use crate::read::upstream::{PER_MINUTE_MAX, Upstream};
+use crate::field::{ConfigField, ConfigSection};
+use crate::read::upstream::{PER_MINUTE_MAX, UpstreamDraft};
 
 const LEASES: &[&str] = &["ttl", "requests_per_minute", "tokens_per_minute", "burst_seconds"];
 
-/// What such a pool cannot have: it sends nothing anywhere.
+/// Settings that a pool of leases cannot have, because it forwards no requests.
 const WITHOUT_MEANING: &[&str] = &[
     "models",
     "workers",
@@ -21,15 +21,17 @@ const WITHOUT_MEANING: &[&str] = &[
     "down_wait",
     "overloaded_status",
     "sticky_sessions",
+    "overlap_credit",
     "observe",
     "hosted_over_budget",
 ];
 
-/// From what a client can renew in time to what others can wait for.
+/// Range of a lease's lifetime. The shortest leaves a client enough time to renew, and the longest is still acceptable
+/// as the wait for the slot of a dead client.
 const TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
 
-/// `true`, `false`, or a mapping, which means `true`.
-pub(super) fn leases(field: Field<'_>) -> Option<Option<LeasesConfig>> {
+/// Reads `leases`, which is `true`, `false`, or a mapping of settings, which means `true`.
+pub(super) fn leases(field: ConfigField<'_>) -> Option<Option<LeasesConfig>> {
     if field.scalar().is_some() {
         let on = || LeasesConfig { ttl: defaults::LEASE_TTL, quota: defaults::QUOTA };
         return field.boolean().map(|leases| leases.then(on));
@@ -52,8 +54,13 @@ pub(super) fn leases(field: Field<'_>) -> Option<Option<LeasesConfig>> {
     }))
 }
 
-/// Says what a pool of leases has that it cannot have.
-pub(super) fn check(section: &Section<'_>, name: Option<&str>, upstreams: Option<&[Upstream<'_>]>) {
+/// Records an error for each setting that a pool of leases cannot have or lacks, and for a name that an upstream has
+/// too.
+pub(super) fn check(
+    section: &ConfigSection<'_>,
+    name: Option<&str>,
+    upstreams: Option<&[UpstreamDraft<'_>]>,
+) {
     for option in WITHOUT_MEANING {
         if let Some(field) = section.stated(option) {
             field.wrong::<()>(
@@ -64,7 +71,8 @@ pub(super) fn check(section: &Section<'_>, name: Option<&str>, upstreams: Option
     if !section.has("capacity") {
         section.missing::<()>("capacity", "how many leases may be held at once");
     }
-    let is_taken = |upstream: &Upstream<'_>| name.is_some() && upstream.name.as_deref() == name;
+    let is_taken =
+        |upstream: &UpstreamDraft<'_>| name.is_some() && upstream.name.as_deref() == name;
     if upstreams.into_iter().flatten().any(is_taken) {
         section.field.wrong::<()>(
             "a pool of leases is a worker of the same name, and an upstream is called so: rename one of them",

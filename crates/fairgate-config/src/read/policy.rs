@@ -1,41 +1,55 @@
-//! The policy of a pool: the same tree as in a journal, and the rules that a gateway adds to it.
+//! Reads the policy of a pool, which has the tree format of a journal. The gateway has additional rules for it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fairgate_core::attribute::Attribute;
-use fairgate_core::policy::{Inside, Node as PolicyNode, Policy, Queue, Share};
+use fairgate_core::policy::{FlowInside, Policy, PolicyNode, QueuePolicy, SharePolicy};
 use fairgate_journal::{JournalError, parse_policy};
 
-use crate::field::Field;
+use crate::field::ConfigField;
 use crate::json::write_json;
+use crate::read::deadlines;
 use crate::suggest::did_you_mean;
 
-const NODES: [&str; 3] = ["drr", "share", "load"];
+const NODES: [&str; 4] = ["drr", "share", "load", "bands"];
 
-/// Share by group, then tenant, then key, first come first served.
+/// Builds the default policy: share by group, then tenant, then key, first come first served.
 pub(crate) fn default_policy(partition: bool) -> Policy {
-    let tree = owners_tree(partition, Queue::default());
+    let tree = owners_tree(partition, QueuePolicy::default());
     Policy::new(tree).expect("three shares in each other are a policy")
 }
 
-/// Share by group, then tenant, then key, with such a queue for each key.
-pub(crate) fn owners_tree(partition: bool, queue: Queue) -> PolicyNode {
-    let share =
-        |by, partition, inside| PolicyNode::Share(Share { partition, inside, ..Share::new(by) });
-    let keys = share(Attribute::Key, false, Inside::Queue(queue));
-    let tenants = share(Attribute::Tenant, false, Inside::Node(Arc::new(keys)));
-    share(Attribute::Group, partition, Inside::Node(Arc::new(tenants)))
+/// Builds the tree that shares by group, then tenant, then key, with one `queue` for each key.
+pub(crate) fn owners_tree(partition: bool, queue: QueuePolicy) -> PolicyNode {
+    let share = |by, partition, inside| {
+        PolicyNode::Share(SharePolicy { partition, inside, ..SharePolicy::new(by) })
+    };
+    let keys = share(Attribute::Key, false, FlowInside::Queue(queue));
+    let tenants = share(Attribute::Tenant, false, FlowInside::Node(Arc::new(keys)));
+    share(Attribute::Group, partition, FlowInside::Node(Arc::new(tenants)))
 }
 
-pub(crate) fn policy(field: Field<'_>) -> Option<Policy> {
+/// Reads a policy whose classes may have deadlines. The gateway applies these deadlines, because the core has no
+/// deadlines of classes.
+pub(super) fn policy_with_deadlines(
+    field: ConfigField<'_>,
+) -> Option<(Policy, BTreeMap<String, Duration>)> {
+    let (without, deadlines) = deadlines::extract_deadlines(&field)?;
+    let policy = policy(field.with_value(&without))?;
+    Some((policy, deadlines))
+}
+
+pub(crate) fn policy(field: ConfigField<'_>) -> Option<Policy> {
     let Some(entries) = field.entries() else {
-        return field.wrong("must be a node: a mapping with share, drr or load");
+        return field.wrong("must be a node: a mapping with share, drr, load or bands");
     };
-    // A journal's policy may also stand inside a pool or a header; here it may not.
+    // A journal also accepts a policy inside a pool or a header; the configuration does not.
     for (entry, inner) in &entries {
         if !NODES.contains(&&*entry.name) {
             let guess = did_you_mean(&entry.name, NODES);
-            let message = format!("unknown: a node is one of share, drr, load{guess}");
+            let message = format!("unknown: a node is one of share, drr, load, bands{guess}");
             return field.wrong_at(entry.place, &inner.path, message);
         }
     }
@@ -56,8 +70,9 @@ pub(crate) fn policy(field: Field<'_>) -> Option<Policy> {
     }
 }
 
-/// Checks that nobody gains by the names that he chooses. `owned` is whether all requests in the node are of one tenant
-/// or key: it lies below a node that shares by tenant or key, and not in that node's default class.
+/// Checks that clients cannot get a larger share by choosing names. `owned` is true if all requests in the node belong
+/// to one tenant or key. This is so if the node lies below a node that shares by tenant or key, and not in the default
+/// class of that node.
 fn check(node: &PolicyNode, path: &str, owned: bool) -> Result<(), (String, String)> {
     let by = node.by();
     let name = by.name();
@@ -68,37 +83,39 @@ fn check(node: &PolicyNode, path: &str, owned: bool) -> Result<(), (String, Stri
         );
         return Err((format!("{path}.by"), message));
     }
-    // Projects are no owners: requests without one meet in one flow.
+    // Projects do not count as owners: requests without a project share one flow.
     let owns = matches!(by, Attribute::Tenant | Attribute::Key);
-    let below = |inside: &Inside, path: &str, owned: bool| match inside {
-        Inside::Queue(_) => Ok(()),
-        Inside::Node(node) => check(node, &format!("{path}.inside.{}", node.kind()), owned),
+    let below = |inside: &FlowInside, path: &str, owned: bool| match inside {
+        FlowInside::Queue(_) => Ok(()),
+        FlowInside::Node(node) => check(node, &format!("{path}.inside.{}", node.kind()), owned),
     };
-    let default_class = |default: &Option<Box<str>>, i: usize, name: &str| match default {
-        Some(default) => **default == *name,
-        None => i == 0,
-    };
+    let of_class =
+        |i: usize, name: &str, class: &FlowInside, node: &FlowInside, default: Option<&str>| {
+            let meets = default.map_or(i == 0, |default| default == name);
+            let at = match is_inherited(class, node) {
+                true => path.to_owned(),
+                false => format!("{path}.classes[{i}]"),
+            };
+            below(class, &at, owned || owns && !meets)
+        };
     match node {
         PolicyNode::Load(load) => below(&load.inside, path, owned || owns),
         PolicyNode::Share(share) if share.classes.is_empty() => {
             below(&share.inside, path, owned || owns)
         }
         PolicyNode::Share(share) => share.classes.iter().enumerate().try_for_each(|(i, class)| {
-            let meets = default_class(&share.default, i, &class.name);
-            let at = match is_the_nodes(&class.inside, &share.inside) {
-                true => path.to_owned(),
-                false => format!("{path}.classes[{i}]"),
-            };
-            below(&class.inside, &at, owned || owns && !meets)
+            of_class(i, &class.name, &class.inside, &share.inside, share.default.as_deref())
+        }),
+        PolicyNode::Bands(bands) => bands.classes.iter().enumerate().try_for_each(|(i, class)| {
+            of_class(i, &class.name, &class.inside, &bands.inside, bands.default.as_deref())
         }),
         PolicyNode::Drr(drr) => drr.classes.iter().enumerate().try_for_each(|(i, class)| {
-            let meets = default_class(&drr.default, i, &class.name);
-            below(&class.inside, &format!("{path}.classes[{i}]"), owned || owns && !meets)
+            of_class(i, &class.name, &class.inside, &drr.inside, drr.default.as_deref())
         }),
     }
 }
 
-/// Whether a class has inside what its node says, not something of its own.
-fn is_the_nodes(class: &Inside, node: &Inside) -> bool {
-    matches!((class, node), (Inside::Node(class), Inside::Node(node)) if Arc::ptr_eq(class, node))
+/// Returns true if a class uses the `inside` of its node and has none of its own.
+fn is_inherited(class: &FlowInside, node: &FlowInside) -> bool {
+    matches!((class, node), (FlowInside::Node(class), FlowInside::Node(node)) if Arc::ptr_eq(class, node))
 }

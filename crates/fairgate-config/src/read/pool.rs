@@ -1,20 +1,22 @@
-//! Pools.
+//! Reads the pools of a configuration.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::classes::Arbiter;
+use fairgate_core::units::OverlapCredit;
+
+use crate::classes::ClassArbiter;
 use crate::config::{
     BrownoutConfig, CostConfig, HostedBudget, HostedOverBudget, ModelConfig, PoolConfig,
     PrefixIndexConfig, PrefixScope, Tokenizer,
 };
 use crate::defaults;
-use crate::field::{Field, Section};
+use crate::field::{ConfigField, ConfigSection};
 use crate::read::hosted::hosted_budget;
 use crate::read::leases::{check as check_leases, leases};
-use crate::read::sharing::shared;
-use crate::read::upstream::Upstream;
+use crate::read::pool_policy::{PoolPolicy, pool_policy};
+use crate::read::upstream::UpstreamDraft;
 use crate::read::{TIMEOUT, model_name, name};
 use crate::suggest::did_you_mean;
 
@@ -36,48 +38,54 @@ const POOL: &[&str] = &[
     "cost",
     "prefix_index",
     "sticky_sessions",
+    "overlap_credit",
     "observe",
     "hosted_over_budget",
 ];
 
 const MODEL: &[&str] = &["name", "upstream_name", "hosted", "hosted_budget"];
 
-/// What may be waited for workers that are down; nothing, where one would rather be refused at once.
+/// Range of the wait for workers that are down; zero refuses at once.
 const DOWN_WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 
-/// What is known of a pool even where something is wrong with it.
-pub(super) struct Pool {
+/// Settings of a pool that are known even if other settings of the pool are invalid.
+pub(super) struct PoolDraft {
     pub(super) models: Vec<String>,
     pub(super) workers: Vec<String>,
-    /// Whether its slots are leased: then its clients may name any model.
+    /// True if the pool's slots are leased. Clients of such a pool may name any model.
     pub(super) is_leased: bool,
     pub(super) config: Option<PoolConfig>,
 }
 
-/// What earlier pools have taken, and what else of the file matters to them.
+/// Names that earlier pools of the file use, and settings of the file on which pools depend.
 #[derive(Default)]
-struct Taken {
+struct PoolNamesTaken {
     names: BTreeMap<String, usize>,
-    /// Models, by the path of the pool that has them.
+    /// Models of earlier pools, each with the path of its pool in the file.
     models: BTreeMap<String, String>,
-    /// Upstreams, by the path of the first pool that uses them.
+    /// Upstreams of earlier pools, each with the path of the last pool that lists it.
     workers: BTreeMap<String, String>,
-    /// Whether the file has prices.
+    /// True if the file has prices.
     has_prices: bool,
 }
 
-/// Reads the pools. Upstreams are none where nothing is known of them.
+/// Reads the pools. `upstreams` is `None` if they could not be read.
 pub(super) fn pools(
-    field: Field<'_>,
-    upstreams: Option<&[Upstream<'_>]>,
+    field: ConfigField<'_>,
+    upstreams: Option<&[UpstreamDraft<'_>]>,
     has_prices: bool,
-) -> Option<Vec<Pool>> {
-    let mut taken = Taken { has_prices, ..Taken::default() };
+) -> Option<Vec<PoolDraft>> {
+    let mut taken = PoolNamesTaken { has_prices, ..PoolNamesTaken::default() };
     Some(field.list()?.into_iter().map(|field| pool(field, upstreams, &mut taken)).collect())
 }
 
-fn pool(field: Field<'_>, upstreams: Option<&[Upstream<'_>]>, taken: &mut Taken) -> Pool {
-    let nothing = Pool { models: Vec::new(), workers: Vec::new(), is_leased: false, config: None };
+fn pool(
+    field: ConfigField<'_>,
+    upstreams: Option<&[UpstreamDraft<'_>]>,
+    taken: &mut PoolNamesTaken,
+) -> PoolDraft {
+    let nothing =
+        PoolDraft { models: Vec::new(), workers: Vec::new(), is_leased: false, config: None };
     let (path, line) = (field.path.clone(), field.node.place.line);
     let Some(section) = field.clone().section(POOL) else { return nothing };
     let name = section.required("name", "what metrics and the ledger call it", name);
@@ -91,7 +99,7 @@ fn pool(field: Field<'_>, upstreams: Option<&[Upstream<'_>]>, taken: &mut Taken)
         check_leases(&section, name.as_deref(), upstreams);
         let config = config(&section, name, Some(Vec::new()), Some(Vec::new()), upstreams);
         let config = config.and_then(|config| Some(PoolConfig { leases: leases?, ..config }));
-        return Pool { is_leased: true, config, ..nothing };
+        return PoolDraft { is_leased: true, config, ..nothing };
     }
     let models = section.required("models", "the models that it serves", |field| {
         let read = |field| model(field, &path, taken);
@@ -104,27 +112,28 @@ fn pool(field: Field<'_>, upstreams: Option<&[Upstream<'_>]>, taken: &mut Taken)
     });
     let known_models = models.iter().flatten().map(|model| model.name.clone()).collect();
     let config = config(&section, name, models, workers, upstreams);
-    Pool { models: known_models, workers: named, is_leased: false, config }
+    PoolDraft { models: known_models, workers: named, is_leased: false, config }
 }
 
-/// All of them, where all are right. They have all been read by then, and have said what is wrong.
+/// Returns all values, or `None` if one of them is missing because an error was recorded for it.
 fn all<T>(read: Vec<Option<T>>) -> Option<Vec<T>> {
     read.into_iter().collect()
 }
 
 fn config(
-    section: &Section<'_>,
+    section: &ConfigSection<'_>,
     name: Option<String>,
     models: Option<Vec<ModelConfig>>,
     workers: Option<Vec<String>>,
-    upstreams: Option<&[Upstream<'_>]>,
+    upstreams: Option<&[UpstreamDraft<'_>]>,
 ) -> Option<PoolConfig> {
     let capacity = capacity(section, workers.as_deref(), upstreams);
     let hosted_over_budget = hosted_over_budget(section, workers.as_deref(), upstreams);
     let prefix_index = section.optional("prefix_index", prefix_index);
     let sticky_sessions =
         section.or("sticky_sessions", false, |field| sticky_sessions(field, section));
-    let shared = shared(section, models.as_deref(), workers.as_deref(), upstreams);
+    let overlap_credit = section.or("overlap_credit", OverlapCredit::DEFAULT, overlap_credit);
+    let shared = pool_policy(section, models.as_deref(), workers.as_deref(), upstreams);
     let max_queue =
         section.or("max_queue", defaults::MAX_QUEUE, |field| field.integer(1..=1_000_000));
     let queue_timeout =
@@ -136,13 +145,17 @@ fn config(
         field.one_of(&[("529", 529), ("503", 503), ("429", 429)])
     });
     let default_cost = match &shared {
-        Some((_, Some(classes))) if classes.arbiter() == Arbiter::Drr => defaults::DYNAMO_COST,
+        Some(PoolPolicy { classes: Some(classes), .. })
+            if classes.arbiter() == ClassArbiter::Drr =>
+        {
+            defaults::DYNAMO_COST
+        }
         _ => defaults::COST,
     };
     let cost = section.or("cost", default_cost.clone(), |field| cost(field, default_cost));
     let observe =
         section.or("observe", true, |field| observe(field, workers.as_deref(), upstreams));
-    let (policy, classes) = shared?;
+    let PoolPolicy { policy, classes, class_deadlines } = shared?;
     Some(PoolConfig {
         name: name?,
         capacity: capacity?.slots,
@@ -151,8 +164,10 @@ fn config(
         classes,
         prefix_index: prefix_index?,
         sticky_sessions: sticky_sessions?,
+        overlap_credit: overlap_credit?,
         max_queue: max_queue?,
         queue_timeout: queue_timeout?,
+        class_deadlines,
         brownout: brownout?,
         models: models?,
         workers: workers?,
@@ -166,7 +181,7 @@ fn config(
     })
 }
 
-fn model(field: Field<'_>, pool: &str, taken: &mut Taken) -> Option<ModelConfig> {
+fn model(field: ConfigField<'_>, pool: &str, taken: &mut PoolNamesTaken) -> Option<ModelConfig> {
     let model = match field.scalar() {
         Some(_) => ModelConfig {
             name: model_name(field.clone())?,
@@ -207,17 +222,17 @@ fn model(field: Field<'_>, pool: &str, taken: &mut Taken) -> Option<ModelConfig>
 }
 
 fn worker(
-    field: Field<'_>,
+    field: ConfigField<'_>,
     pool: &str,
-    upstreams: Option<&[Upstream<'_>]>,
-    taken: &mut Taken,
+    upstreams: Option<&[UpstreamDraft<'_>]>,
+    taken: &mut PoolNamesTaken,
     named: &mut Vec<String>,
 ) -> Option<String> {
     let worker = field.clone().text()?.to_owned();
     named.push(worker.clone());
-    // Where no upstream could be read, that has been said.
+    // An error was recorded before if the upstreams could not be read.
     let upstreams = upstreams?;
-    let is_it = |upstream: &&Upstream<'_>| upstream.name.as_deref() == Some(&worker);
+    let is_it = |upstream: &&UpstreamDraft<'_>| upstream.name.as_deref() == Some(&worker);
     let Some(upstream) = upstreams.iter().find(is_it) else {
         let names = upstreams.iter().filter_map(|upstream| upstream.name.as_deref());
         let guess = did_you_mean(&worker, names);
@@ -227,7 +242,7 @@ fn worker(
         Some(first) if first == pool => {
             field.wrong(format!("the upstream {worker:?} is listed twice"))
         }
-        // Each pool counts for itself, so two of them would send it twice what it takes.
+        // Each pool counts slots separately, so two pools would send the upstream twice its limit.
         Some(first) if upstream.slots.and_then(|slots| slots.first).is_some() => field.wrong(format!(
             "the upstream {worker:?} works for {first} already and has slots, which each pool would count for \
              itself: list it a second time under another name with its own part of the slots, or remove its slots"
@@ -236,25 +251,26 @@ fn worker(
     }
 }
 
-/// How many requests may be in flight at once, and whether that is the sum of the workers' slots.
+/// Largest number of requests in flight of a pool, and a flag that is true if this is the sum of the workers' slots.
 #[derive(Clone, Copy)]
-struct Capacity {
+struct PoolCapacity {
     slots: u64,
     follows_slots: bool,
 }
 
-/// What is stated, or the sum of the workers' slots where all state theirs.
+/// Reads the stated capacity, or sums up the workers' slots. Records an error if no capacity is stated and a worker
+/// states no slots.
 fn capacity(
-    section: &Section<'_>,
+    section: &ConfigSection<'_>,
     workers: Option<&[String]>,
-    upstreams: Option<&[Upstream<'_>]>,
-) -> Option<Capacity> {
+    upstreams: Option<&[UpstreamDraft<'_>]>,
+) -> Option<PoolCapacity> {
     if let Some(capacity) = section.optional("capacity", |field| field.integer(1..=1_000_000))? {
-        return Some(Capacity { slots: capacity, follows_slots: false });
+        return Some(PoolCapacity { slots: capacity, follows_slots: false });
     }
     let mut sum = 0;
     for worker in workers? {
-        let is_it = |upstream: &&Upstream<'_>| upstream.name.as_ref() == Some(worker);
+        let is_it = |upstream: &&UpstreamDraft<'_>| upstream.name.as_ref() == Some(worker);
         let upstream = upstreams?.iter().find(is_it)?;
         match upstream.slots?.first {
             Some(slots) => sum += slots * u64::from(upstream.ranks?),
@@ -267,17 +283,17 @@ fn capacity(
             }
         }
     }
-    Some(Capacity { slots: sum, follows_slots: true })
+    Some(PoolCapacity { slots: sum, follows_slots: true })
 }
 
-/// Slots that follow an engine do so by what is observed.
+/// Reads `observe`. Automatic slots depend on observation, so `false` is an error if a worker has them.
 fn observe(
-    field: Field<'_>,
+    field: ConfigField<'_>,
     workers: Option<&[String]>,
-    upstreams: Option<&[Upstream<'_>]>,
+    upstreams: Option<&[UpstreamDraft<'_>]>,
 ) -> Option<bool> {
     let observe = field.clone().boolean()?;
-    let is_auto = |upstream: &&Upstream<'_>| {
+    let is_auto = |upstream: &&UpstreamDraft<'_>| {
         let works_here = |name: &String| workers.is_some_and(|workers| workers.contains(name));
         upstream.slots.is_some_and(|slots| slots.auto.is_some())
             && upstream.name.as_ref().is_some_and(works_here)
@@ -290,18 +306,18 @@ fn observe(
     }
 }
 
-/// What is stated, or waiting for own workers where there is one.
+/// Reads `hosted_over_budget`. The default is `Wait` if the pool has an own worker, else `Refuse`.
 fn hosted_over_budget(
-    section: &Section<'_>,
+    section: &ConfigSection<'_>,
     workers: Option<&[String]>,
-    upstreams: Option<&[Upstream<'_>]>,
+    upstreams: Option<&[UpstreamDraft<'_>]>,
 ) -> Option<HostedOverBudget> {
     let words = [("wait", HostedOverBudget::Wait), ("refuse", HostedOverBudget::Refuse)];
-    let is_own = |upstream: &&Upstream<'_>| {
+    let is_own = |upstream: &&UpstreamDraft<'_>| {
         let works_here = |name: &String| workers.is_some_and(|workers| workers.contains(name));
         upstream.tier.is_none_or(|tier| tier == 0) && upstream.name.as_ref().is_some_and(works_here)
     };
-    // Where workers or upstreams could not be read, that has been said.
+    // An error was recorded before if workers or upstreams could not be read.
     let has_own = match (workers, upstreams) {
         (Some(_), Some(upstreams)) => upstreams.iter().any(|upstream| is_own(&upstream)),
         _ => true,
@@ -319,7 +335,7 @@ fn hosted_over_budget(
     Some(stated.unwrap_or(default))
 }
 
-fn prefix_index(field: Field<'_>) -> Option<PrefixIndexConfig> {
+fn prefix_index(field: ConfigField<'_>) -> Option<PrefixIndexConfig> {
     let section = field.section(&["scope", "cache_tokens", "memory_max"])?;
     let default = defaults::PREFIX_INDEX;
     let scopes = [("pool", PrefixScope::Pool), ("tenant", PrefixScope::Tenant)];
@@ -335,8 +351,9 @@ fn prefix_index(field: Field<'_>) -> Option<PrefixIndexConfig> {
     })
 }
 
-/// An index knows more than a session's last worker: both together would contradict each other.
-fn sticky_sessions(field: Field<'_>, pool: &Section<'_>) -> Option<bool> {
+/// Reads `sticky_sessions`, which is an error together with `prefix_index`. The index knows more than the session's
+/// last worker, and the two could disagree.
+fn sticky_sessions(field: ConfigField<'_>, pool: &ConfigSection<'_>) -> Option<bool> {
     let sticky = field.clone().boolean()?;
     if sticky && pool.has("prefix_index") {
         return field.wrong(
@@ -346,7 +363,12 @@ fn sticky_sessions(field: Field<'_>, pool: &Section<'_>) -> Option<bool> {
     Some(sticky)
 }
 
-fn brownout(field: Field<'_>) -> Option<BrownoutConfig> {
+/// Reads the number of waiting tokens that a cached token outweighs: 0 to 1000.
+fn overlap_credit(field: ConfigField<'_>) -> Option<OverlapCredit> {
+    OverlapCredit::from_thousandths(field.thousandths(0..=1_000_000)?).ok()
+}
+
+fn brownout(field: ConfigField<'_>) -> Option<BrownoutConfig> {
     let section = field.section(&["wait", "max_tokens"])?;
     let wait = section.or("wait", defaults::BROWNOUT_WAIT, |field| field.duration(TIMEOUT));
     let max_tokens = section
@@ -360,7 +382,7 @@ const COST: &[&str] =
 const TOKENIZERS: [(&str, Tokenizer); 3] =
     [("learned", Tokenizer::Learned), ("o200k", Tokenizer::O200k), ("cl100k", Tokenizer::Cl100k)];
 
-fn cost(field: Field<'_>, default: CostConfig) -> Option<CostConfig> {
+fn cost(field: ConfigField<'_>, default: CostConfig) -> Option<CostConfig> {
     let section = field.section(COST)?;
     let weight =
         |name, default| section.or(name, default, |field| field.thousandths(0..=1_000_000));

@@ -1,52 +1,52 @@
-//! What models cost.
+//! Reads the prices of models.
 
 use std::collections::BTreeMap;
 
-use fairgate_money::{Currency, Day, MicroUnits, PerMillion, Price, Prices, Rates};
+use fairgate_money::{Currency, MicroUnits, ModelPrices, PerMillion, Price, PriceRates, UtcDay};
 
-use crate::field::{Field, Section};
+use crate::field::{ConfigField, ConfigSection};
 use crate::read::model_name;
-use crate::read::pool::Pool;
-use crate::read::upstream::Upstream;
+use crate::read::pool::PoolDraft;
+use crate::read::upstream::UpstreamDraft;
 use crate::suggest::did_you_mean;
 
 const PRICE: &[&str] = &["model", "upstream", "input", "cached_input", "output", "request", "from"];
 
-/// The most that a million tokens or a request may cost, in units of the currency.
+/// The highest price of a million tokens or of a request, in units of the currency.
 const MOST: u64 = 1_000_000;
 
-/// Reads the prices. Upstreams and pools are none where nothing is known of them.
+/// Reads the prices. `upstreams` or `pools` is `None` if it could not be read.
 pub(super) fn prices(
-    field: Field<'_>,
-    upstreams: Option<&[Upstream<'_>]>,
-    pools: Option<&[Pool]>,
-) -> Option<Prices> {
+    field: ConfigField<'_>,
+    upstreams: Option<&[UpstreamDraft<'_>]>,
+    pools: Option<&[PoolDraft]>,
+) -> Option<ModelPrices> {
     let section = field.section(&["currency", "models"])?;
     let currency =
         section.required("currency", "the currency of all prices, such as USD", currency);
     let models = section.required("models", "the price of each model", |field| {
         let mut taken = BTreeMap::new();
-        let read = |field: Field<'_>| price(field, currency, upstreams, pools, &mut taken);
+        let read = |field: ConfigField<'_>| price(field, currency, upstreams, pools, &mut taken);
         let all: Vec<_> = field.list()?.into_iter().map(read).collect();
         all.into_iter().collect::<Option<Vec<Price>>>()
     });
     currency?;
-    models.map(Prices::new)
+    models.map(ModelPrices::new)
 }
 
-fn currency(field: Field<'_>) -> Option<Currency> {
+fn currency(field: ConfigField<'_>) -> Option<Currency> {
     let found = field.scalar().and_then(Currency::parse);
     found.or_else(|| field.wrong("must be a currency as three capital letters, such as USD or EUR"))
 }
 
-type Taken = BTreeMap<(String, Option<String>, Option<Day>), usize>;
+type PriceKeysTaken = BTreeMap<(String, Option<String>, Option<UtcDay>), usize>;
 
 fn price(
-    field: Field<'_>,
+    field: ConfigField<'_>,
     currency: Option<Currency>,
-    upstreams: Option<&[Upstream<'_>]>,
-    pools: Option<&[Pool]>,
-    taken: &mut Taken,
+    upstreams: Option<&[UpstreamDraft<'_>]>,
+    pools: Option<&[PoolDraft]>,
+    taken: &mut PriceKeysTaken,
 ) -> Option<Price> {
     let line = field.node.place.line;
     let section = field.clone().section(PRICE)?;
@@ -57,7 +57,7 @@ fn price(
     let from = section.optional("from", date);
     let (model, upstream, from) = (model?, upstream?, from?);
     if let (Some(name), Some(pools)) = (&upstream, pools) {
-        let serves = |pool: &Pool| pool.workers.contains(name) && pool.models.contains(&model);
+        let serves = |pool: &PoolDraft| pool.workers.contains(name) && pool.models.contains(&model);
         if !pools.iter().any(serves) {
             return field
                 .wrong(format!("no pool with the worker {name:?} has the model {model:?}"));
@@ -71,14 +71,14 @@ fn price(
     Some(Price::new(&model, upstream.as_deref(), currency?, rates?, from))
 }
 
-fn rates(section: &Section<'_>) -> Option<Rates> {
+fn rates(section: &ConfigSection<'_>) -> Option<PriceRates> {
     let tokens = |name: &str, what| section.required(name, what, amount);
     let input = tokens("input", "what a million input tokens cost; 0 for nothing");
     let cached_input = section.optional("cached_input", amount);
     let output = tokens("output", "what a million output tokens cost; 0 for nothing");
     let request = section.or("request", MicroUnits::ZERO, amount);
     let (input, cached_input) = (input?, cached_input?);
-    Some(Rates {
+    Some(PriceRates {
         input: PerMillion(input.0),
         cached_input: PerMillion(cached_input.unwrap_or(input).0),
         output: PerMillion(output?.0),
@@ -86,19 +86,19 @@ fn rates(section: &Section<'_>) -> Option<Rates> {
     })
 }
 
-fn amount(field: Field<'_>) -> Option<MicroUnits> {
+fn amount(field: ConfigField<'_>) -> Option<MicroUnits> {
     let most = MicroUnits::parse(&MOST.to_string()).unwrap_or_default();
     let found = field.plain().and_then(MicroUnits::parse).filter(|amount| *amount <= most);
     let expected = format_args!("a decimal from 0 to {MOST} of at most 6 places");
     found.or_else(|| field.expected(expected))
 }
 
-fn date(field: Field<'_>) -> Option<Day> {
-    let found = field.scalar().and_then(Day::parse);
+fn date(field: ConfigField<'_>) -> Option<UtcDay> {
+    let found = field.scalar().and_then(UtcDay::parse);
     found.or_else(|| field.expected("a date such as 2026-11-01"))
 }
 
-fn known_model(field: Field<'_>, pools: Option<&[Pool]>) -> Option<String> {
+fn known_model(field: ConfigField<'_>, pools: Option<&[PoolDraft]>) -> Option<String> {
     let model = model_name(field.clone())?;
     let Some(pools) = pools else { return Some(model) };
     let models = || pools.iter().flat_map(|pool| &pool.models).map(String::as_str);
@@ -109,7 +109,10 @@ fn known_model(field: Field<'_>, pools: Option<&[Pool]>) -> Option<String> {
     field.wrong(format!("no pool has the model {model:?}{guess}"))
 }
 
-fn known_upstream(field: Field<'_>, upstreams: Option<&[Upstream<'_>]>) -> Option<String> {
+fn known_upstream(
+    field: ConfigField<'_>,
+    upstreams: Option<&[UpstreamDraft<'_>]>,
+) -> Option<String> {
     let name = field.clone().text()?.to_owned();
     let Some(upstreams) = upstreams else { return Some(name) };
     let names = || upstreams.iter().filter_map(|upstream| upstream.name.as_deref());

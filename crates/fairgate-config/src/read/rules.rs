@@ -1,9 +1,9 @@
-//! Rules for the fields and headers that go to an upstream.
+//! Reads the rules for the fields and headers that go to an upstream.
 
-use crate::field::Field;
-use crate::rules::{Rule, Rules};
+use crate::field::ConfigField;
+use crate::field_rules::{FieldRule, FieldRules};
 
-/// What the gateway reads and may have to change itself: a rule for these would take away what limits rest on.
+/// Fields that the gateway reads and may change itself. A rule for them would disable the limits that depend on them.
 const READ_BY_THE_GATEWAY: &[&str] = &[
     "model",
     "stream",
@@ -21,26 +21,26 @@ const READ_BY_THE_GATEWAY: &[&str] = &[
     "conversation",
 ];
 
-const LISTS: [(&str, Rule); 3] =
-    [("allow", Rule::Allow), ("strip", Rule::Strip), ("refuse", Rule::Refuse)];
+const LISTS: [(&str, FieldRule); 3] =
+    [("allow", FieldRule::Allow), ("strip", FieldRule::Strip), ("refuse", FieldRule::Refuse)];
 
-pub(super) fn fields(field: Field<'_>) -> Option<Rules> {
+pub(super) fn fields(field: ConfigField<'_>) -> Option<FieldRules> {
     rules(field, |name| {
         let read = READ_BY_THE_GATEWAY.iter().find(|read| covers(name, read));
         read.map(|read| format!("{read} is read by the gateway itself and can have no rule"))
     })
 }
 
-pub(super) fn headers(field: Field<'_>) -> Option<Rules> {
+pub(super) fn headers(field: ConfigField<'_>) -> Option<FieldRules> {
     rules(field, |name| {
         let fits = |c: char| c.is_ascii_alphanumeric() || "-_.*".contains(c);
         (!name.chars().all(fits)).then(|| "must be the name of a header".to_owned())
     })
 }
 
-fn rules(field: Field<'_>, wrong: impl Fn(&str) -> Option<String>) -> Option<Rules> {
+fn rules(field: ConfigField<'_>, wrong: impl Fn(&str) -> Option<String>) -> Option<FieldRules> {
     let section = field.section(&["allow", "strip", "refuse"])?;
-    let mut named: Vec<(String, Rule)> = Vec::new();
+    let mut named: Vec<(String, FieldRule)> = Vec::new();
     let mut well = true;
     for (list, rule) in LISTS {
         let read = section.optional(list, |field| {
@@ -62,11 +62,11 @@ fn rules(field: Field<'_>, wrong: impl Fn(&str) -> Option<String>) -> Option<Rul
             named.push((name, rule));
         }
     }
-    well.then_some(Rules { named })
+    well.then_some(FieldRules { named })
 }
 
-/// A name in lower case, with a `*` at most at its end.
-fn name(field: Field<'_>, wrong: impl Fn(&str) -> Option<String>) -> Option<String> {
+/// Reads a name, in lower case, with `*` at most at its end.
+fn name(field: ConfigField<'_>, wrong: impl Fn(&str) -> Option<String>) -> Option<String> {
     let text = field.scalar().unwrap_or_default().to_ascii_lowercase();
     let beginning = text.strip_suffix('*').unwrap_or(&text);
     if beginning.is_empty() || text.len() > 128 || beginning.contains(['*', ' ']) {

@@ -1,22 +1,22 @@
-//! Secrets, which a file may only point to. No error repeats what stands where a secret should.
+//! Reads secrets, which a file may only refer to. No error message repeats text that is given where a secret belongs.
 
 use std::fs;
 use std::path::Path;
 
-use crate::config::{Credential, Secret};
-use crate::field::Field;
+use crate::config::{Secret, UpstreamCredential};
+use crate::field::ConfigField;
 
-/// The shortest admin token that is taken, in characters.
+/// The fewest characters of an admin token.
 const TOKEN_CHARS_MIN: usize = 16;
 
-/// The largest secret that is taken, in bytes.
+/// The largest secret, in bytes.
 const SECRET_BYTES_MAX: u64 = 64 << 10;
 
-pub(super) fn credential(field: Field<'_>) -> Option<Credential> {
-    in_header(field).map(|secret| Credential { secret })
+pub(super) fn credential(field: ConfigField<'_>) -> Option<UpstreamCredential> {
+    in_header(field).map(|secret| UpstreamCredential { secret })
 }
 
-pub(super) fn admin_token(field: Field<'_>) -> Option<Secret> {
+pub(super) fn admin_token(field: ConfigField<'_>) -> Option<Secret> {
     let token = in_header(field.clone())?;
     match token.expose().len() >= TOKEN_CHARS_MIN {
         true => Some(token),
@@ -26,8 +26,8 @@ pub(super) fn admin_token(field: Field<'_>) -> Option<Secret> {
     }
 }
 
-/// A secret that can stand in an HTTP header.
-fn in_header(field: Field<'_>) -> Option<Secret> {
+/// Reads a secret that is valid in an HTTP header.
+fn in_header(field: ConfigField<'_>) -> Option<Secret> {
     let secret = secret(field.clone())?;
     match secret.expose().bytes().all(|byte| byte.is_ascii_graphic()) {
         true => Some(secret),
@@ -35,8 +35,8 @@ fn in_header(field: Field<'_>) -> Option<Secret> {
     }
 }
 
-/// `{env: NAME}` or `{file: PATH}`.
-fn secret(field: Field<'_>) -> Option<Secret> {
+/// Reads `{env: NAME}` or `{file: PATH}`.
+fn secret(field: ConfigField<'_>) -> Option<Secret> {
     if field.scalar().is_some() {
         return field.wrong(
             "must not be written here, where others can read it: put it into an environment variable and write \
@@ -56,7 +56,7 @@ fn secret(field: Field<'_>) -> Option<Secret> {
     }
 }
 
-fn from_environment(field: Field<'_>) -> Option<String> {
+fn from_environment(field: ConfigField<'_>) -> Option<String> {
     let name = field.scalar().unwrap_or_default();
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if name.is_empty() || !name.chars().all(fits) || name.starts_with(|c: char| c.is_ascii_digit())
@@ -64,7 +64,7 @@ fn from_environment(field: Field<'_>) -> Option<String> {
         return field.wrong("must be the name of an environment variable, such as OPENAI_API_KEY");
     }
     field.context.environment.variable(name).or_else(|| {
-        // A name that does not look like one may be the secret itself.
+        // Text that does not look like the name of a variable may be the secret itself, so it is not repeated.
         let usual = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
         match name.len() <= 64 && name.contains('_') && name.chars().all(usual) {
             true => field.wrong(format!("the environment variable {name} is not set")),
@@ -73,11 +73,11 @@ fn from_environment(field: Field<'_>) -> Option<String> {
     })
 }
 
-fn from_file(field: Field<'_>) -> Option<String> {
+fn from_file(field: ConfigField<'_>) -> Option<String> {
     let path = field.clone().path()?;
     match read(&path) {
         Ok(text) => Some(text),
-        // Not the path: it may be the secret itself.
+        // The message does not repeat the path, which may be the secret itself.
         Err(problem) => field.wrong(format!(
             "the file that it names cannot be read: {problem} (relative paths start at the folder of this file)"
         )),
@@ -92,8 +92,8 @@ fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| error.to_string())
 }
 
-/// `sqlite:PATH`, `postgres://…` without a password, or a secret that is one of them.
-pub(super) fn store_url(field: Field<'_>) -> Option<Secret> {
+/// Reads `sqlite:PATH`, `postgres://…` without a password, or a secret that holds one of them.
+pub(super) fn store_url(field: ConfigField<'_>) -> Option<Secret> {
     let literal = field.scalar();
     let url = match literal {
         Some(text) => text.to_owned(),
@@ -128,7 +128,7 @@ pub(super) fn store_url(field: Field<'_>) -> Option<Secret> {
     }
 }
 
-/// Whether a PostgreSQL URL, from its user on, has a password in it.
+/// Returns true if a PostgreSQL URL, given without its scheme, contains a password.
 fn has_password(url: &str) -> bool {
     let user = url.rsplit_once('@').map_or("", |(user, _)| user);
     user.contains(':') || url.to_ascii_lowercase().contains("password")

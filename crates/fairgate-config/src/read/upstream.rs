@@ -1,4 +1,4 @@
-//! Upstreams.
+//! Reads the upstreams of a configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -7,16 +7,16 @@ use std::time::Duration;
 use fairgate_core::event::MAX_RANKS;
 
 use crate::config::{
-    BreakerConfig, Dialects, HealthConfig, QuotaConfig, UpstreamConfig, UpstreamTimeouts,
+    BreakerConfig, HealthConfig, QuotaConfig, UpstreamConfig, UpstreamDialects, UpstreamTimeouts,
 };
 use crate::defaults;
-use crate::field::{Field, Section};
-use crate::read::engine::{self, Slots};
+use crate::field::{ConfigField, ConfigSection};
+use crate::field_rules::FieldRules;
+use crate::read::engine::{self, UpstreamSlots};
 use crate::read::rules;
 use crate::read::secret::credential;
 use crate::read::url::{base_url, health_path};
 use crate::read::{TIMEOUT, model_name, name};
-use crate::rules::Rules;
 
 const UPSTREAM: &[&str] = &[
     "name",
@@ -45,29 +45,29 @@ const UPSTREAM: &[&str] = &[
     "burst_seconds",
 ];
 
-/// How often a backend may be asked how it is.
+/// Range of the interval between health checks.
 const EVERY: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
 
-/// More than any provider allows.
+/// The highest rate per minute; more than any provider allows.
 pub(super) const PER_MINUTE_MAX: u64 = 1_000_000_000_000;
 
-/// What is known of an upstream even where something is wrong with it.
-pub(super) struct Upstream<'a> {
+/// Settings of an upstream that are known even if other settings of the upstream are invalid.
+pub(super) struct UpstreamDraft<'a> {
     pub(super) name: Option<String>,
-    /// None: wrong, and said so.
-    pub(super) slots: Option<Slots>,
-    /// None: wrong, and said so.
+    /// Slots of the upstream; `None` if they are invalid and an error was recorded.
+    pub(super) slots: Option<UpstreamSlots>,
+    /// Number of ranks; `None` if it is invalid and an error was recorded.
     pub(super) ranks: Option<u32>,
-    /// Whether `batch_tokens` is stated, right or wrong.
+    /// True if `batch_tokens` is stated, valid or not.
     pub(super) states_batch: bool,
-    /// None: wrong, and said so.
+    /// Tier of the upstream; `None` if it is invalid and an error was recorded.
     pub(super) tier: Option<u32>,
-    /// The models that it calls otherwise, and where that is said.
-    pub(super) aliases: Vec<(String, Field<'a>)>,
+    /// Models with an alias, and the field of each alias.
+    pub(super) aliases: Vec<(String, ConfigField<'a>)>,
     pub(super) config: Option<UpstreamConfig>,
 }
 
-pub(super) fn upstreams(field: Field<'_>) -> Option<Vec<Upstream<'_>>> {
+pub(super) fn upstreams(field: ConfigField<'_>) -> Option<Vec<UpstreamDraft<'_>>> {
     let mut seen = BTreeMap::new();
     let mut accounts = BTreeMap::new();
     let mut all = Vec::new();
@@ -86,9 +86,9 @@ pub(super) fn upstreams(field: Field<'_>) -> Option<Vec<Upstream<'_>>> {
     Some(all)
 }
 
-/// Upstreams of one account share its rates, so they cannot state different ones.
+/// Records an error if two upstreams of one account state different rates, because they share the rates of the account.
 fn check_account(
-    field: &Field<'_>,
+    field: &ConfigField<'_>,
     quota: &QuotaConfig,
     accounts: &mut BTreeMap<String, (QuotaConfig, usize)>,
 ) {
@@ -103,8 +103,8 @@ fn check_account(
     }
 }
 
-fn upstream(field: Field<'_>) -> Upstream<'_> {
-    let nothing = Upstream {
+fn upstream(field: ConfigField<'_>) -> UpstreamDraft<'_> {
+    let nothing = UpstreamDraft {
         name: None,
         slots: None,
         ranks: None,
@@ -126,11 +126,11 @@ fn upstream(field: Field<'_>) -> Upstream<'_> {
         Some(pairs)
     });
     let config = config(&section, name.clone(), slots, ranks, tier, pairs);
-    Upstream { name, slots, ranks, states_batch, tier, aliases, config }
+    UpstreamDraft { name, slots, ranks, states_batch, tier, aliases, config }
 }
 
-/// The tier of an upstream with these slots.
-fn tier(field: Field<'_>, slots: Option<Slots>) -> Option<u32> {
+/// Reads the tier. A hosted upstream (tier above 0) without slots is an error.
+fn tier(field: ConfigField<'_>, slots: Option<UpstreamSlots>) -> Option<u32> {
     match field.clone().integer(0..=100)? {
         tier if tier > 0 && slots.is_some_and(|slots| slots.first.is_none()) => field.wrong(
             "a hosted upstream must state its slots: without them it always has a free place, and nothing says when those of \
@@ -141,9 +141,9 @@ fn tier(field: Field<'_>, slots: Option<Slots>) -> Option<u32> {
 }
 
 fn config(
-    section: &Section<'_>,
+    section: &ConfigSection<'_>,
     name: Option<String>,
-    slots: Option<Slots>,
+    slots: Option<UpstreamSlots>,
     ranks: Option<u32>,
     tier: Option<u32>,
     aliases: Option<BTreeMap<String, String>>,
@@ -167,8 +167,8 @@ fn config(
         section.or("idle_connections_max", defaults::IDLE_CONNECTIONS_MAX, |field| {
             field.integer(0..=10_000)
         });
-    let fields = section.or("fields", Rules::default(), rules::fields);
-    let headers = section.or("headers", Rules::default(), rules::headers);
+    let fields = section.or("fields", FieldRules::default(), rules::fields);
+    let headers = section.or("headers", FieldRules::default(), rules::headers);
     let quota = quota(section);
     let taints = section.or("taints", Vec::new(), taints);
     let batch_tokens = section.optional("batch_tokens", |field| field.integer(1..=1_000_000_000));
@@ -200,10 +200,10 @@ fn config(
     })
 }
 
-/// Names that are all different.
-fn taints(field: Field<'_>) -> Option<Vec<String>> {
+/// Reads the list of taints. A repeated taint is an error.
+fn taints(field: ConfigField<'_>) -> Option<Vec<String>> {
     let mut seen = BTreeSet::new();
-    let read = |field: Field<'_>| match name(field.clone())? {
+    let read = |field: ConfigField<'_>| match name(field.clone())? {
         taint if seen.insert(taint.clone()) => Some(taint),
         taint => field.wrong(format!("the taint {taint:?} is listed twice")),
     };
@@ -211,7 +211,7 @@ fn taints(field: Field<'_>) -> Option<Vec<String>> {
     all.into_iter().collect()
 }
 
-fn quota(section: &Section<'_>) -> Option<QuotaConfig> {
+fn quota(section: &ConfigSection<'_>) -> Option<QuotaConfig> {
     let rate = |name| section.optional(name, |field| field.integer(1..=PER_MINUTE_MAX));
     let account = section.optional("account", name);
     let requests_per_minute = rate("requests_per_minute");
@@ -232,9 +232,9 @@ fn quota(section: &Section<'_>) -> Option<QuotaConfig> {
     })
 }
 
-type Aliases<'a> = (BTreeMap<String, String>, Vec<(String, Field<'a>)>);
+type Aliases<'a> = (BTreeMap<String, String>, Vec<(String, ConfigField<'a>)>);
 
-fn read_aliases(field: Field<'_>) -> Option<Aliases<'_>> {
+fn read_aliases(field: ConfigField<'_>) -> Option<Aliases<'_>> {
     let Some(entries) = field.entries() else {
         return field
             .wrong("must be a mapping from models, as clients name them, to its names for them");
@@ -247,14 +247,14 @@ fn read_aliases(field: Field<'_>) -> Option<Aliases<'_>> {
     Some((pairs.into_iter().collect::<Option<_>>()?, fields))
 }
 
-fn dialects(field: Field<'_>) -> Option<Dialects> {
+fn dialects(field: ConfigField<'_>) -> Option<UpstreamDialects> {
     let words = [("openai", true), ("anthropic", false)];
     let spoken: Vec<_> = field.list()?.into_iter().map(|field| field.one_of(&words)).collect();
     let spoken: Vec<bool> = spoken.into_iter().collect::<Option<_>>()?;
-    Some(Dialects { openai: spoken.contains(&true), anthropic: spoken.contains(&false) })
+    Some(UpstreamDialects { openai: spoken.contains(&true), anthropic: spoken.contains(&false) })
 }
 
-fn timeouts(field: Field<'_>) -> Option<UpstreamTimeouts> {
+fn timeouts(field: ConfigField<'_>) -> Option<UpstreamTimeouts> {
     let section = field.section(&["connect", "first_byte", "idle", "total"])?;
     let default = defaults::TIMEOUTS;
     let read = |name, default| section.or(name, default, |field| field.duration(TIMEOUT));
@@ -270,7 +270,7 @@ fn timeouts(field: Field<'_>) -> Option<UpstreamTimeouts> {
     })
 }
 
-fn health(field: Field<'_>) -> Option<HealthConfig> {
+fn health(field: ConfigField<'_>) -> Option<HealthConfig> {
     let known = &["path", "every", "timeout", "unhealthy_after", "healthy_after"];
     let section = field.section(known)?;
     let path = section.or("path", defaults::HEALTH_PATH.to_owned(), health_path);
@@ -288,7 +288,7 @@ fn health(field: Field<'_>) -> Option<HealthConfig> {
     })
 }
 
-fn breaker(field: Field<'_>) -> Option<BreakerConfig> {
+fn breaker(field: ConfigField<'_>) -> Option<BreakerConfig> {
     let section = field.section(&["failures", "open_for"])?;
     let default = defaults::BREAKER;
     let failures = section.or("failures", default.failures, |field| field.integer(1..=1000));

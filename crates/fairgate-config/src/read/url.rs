@@ -1,14 +1,14 @@
-//! The base URL of an upstream.
+//! Reads the base URL of an upstream, and paths below it.
 
 use http::Uri;
 use http::uri::PathAndQuery;
 
-use crate::field::Field;
+use crate::field::ConfigField;
 
 const EXAMPLE: &str = "such as http://10.0.0.5:8000 or https://api.openai.com";
 
-/// Reads a base URL. A `/v1` at its end is dropped: everybody pastes it, and the request's own path brings it back.
-pub(super) fn base_url(field: Field<'_>) -> Option<Uri> {
+/// Reads a base URL. Drops a trailing `/v1`, which users often paste and which the request's own path adds again.
+pub(super) fn base_url(field: ConfigField<'_>) -> Option<Uri> {
     let text = field.scalar().unwrap_or_default();
     match parse_base_url(text) {
         Ok(uri) => Some(uri),
@@ -16,10 +16,10 @@ pub(super) fn base_url(field: Field<'_>) -> Option<Uri> {
     }
 }
 
-/// Reads the base URL of an upstream.
+/// Parses the base URL of an upstream, and drops a trailing `/v1`.
 ///
 /// # Errors
-/// Says what the text must be. The problem never repeats the text, which may hold a password.
+/// Returns a description of valid URLs. It never repeats the text, which may hold a password.
 pub fn parse_base_url(text: &str) -> Result<Uri, &'static str> {
     let uri: Uri = text.parse().map_err(|_| "must be a URL")?;
     let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
@@ -57,16 +57,16 @@ pub fn parse_base_url(text: &str) -> Result<Uri, &'static str> {
 }
 
 /// Reads the path of a health check.
-pub(super) fn health_path(field: Field<'_>) -> Option<String> {
+pub(super) fn health_path(field: ConfigField<'_>) -> Option<String> {
     path(field, "/health")
 }
 
 /// Reads the path of an engine's metrics.
-pub(super) fn metrics_path(field: Field<'_>) -> Option<String> {
+pub(super) fn metrics_path(field: ConfigField<'_>) -> Option<String> {
     path(field, "/metrics")
 }
 
-fn path(field: Field<'_>, example: &str) -> Option<String> {
+fn path(field: ConfigField<'_>, example: &str) -> Option<String> {
     let text = field.scalar().unwrap_or_default();
     match text.starts_with('/') && !text.contains('#') && text.parse::<PathAndQuery>().is_ok() {
         true => Some(text.to_owned()),

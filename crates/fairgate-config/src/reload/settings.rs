@@ -1,98 +1,100 @@
-//! A configuration as a list of settings in words, each with whether it is fixed while the gateway runs. The structs
-//! are taken apart field by field, so that a new field cannot be forgotten here.
+//! Lists the settings of a configuration as texts. Each setting is marked if it is fixed while the gateway runs. The
+//! structs are destructured field by field, so that a new field cannot be forgotten here.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
 use fairgate_journal::format_policy;
-use fairgate_money::{Price, Prices, Rates};
+use fairgate_money::{ModelPrices, Price, PriceRates};
 
-use crate::classes::{Bucket, Cell, Classes};
+use crate::classes::{ClassBucket, ClassCell, PolicyClasses};
 use crate::config::{
-    AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, Credential,
-    Dialects, DiscoverConfig, FleetConfig, HealthConfig, HostedBudget, HostedOverBudget,
-    JournalConfig, LeasesConfig, LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure,
-    OverloadConfig, PoolConfig, PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig,
-    TlsConfig, Tokenizer, UpstreamConfig, UpstreamTimeouts,
+    AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, DiscoverConfig,
+    FleetConfig, HealthConfig, HostedBudget, HostedOverBudget, JournalConfig, LeasesConfig,
+    LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig,
+    PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer,
+    UpstreamConfig, UpstreamCredential, UpstreamDialects, UpstreamTimeouts,
 };
-use crate::rules::{Rule, Rules};
+use crate::field_rules::{FieldRule, FieldRules};
 use crate::values::{format_duration, format_size, format_thousandths};
 
-/// Whose setting it is. Upstreams and pools are who they are by their names, wherever they stand in the file.
+/// Owner of a setting. Upstreams and pools are identified by name, so their order in the file does not matter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Owner {
+pub(super) enum SettingOwner {
     Gateway,
     Upstream(String),
     Pool(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
-    pub(super) owner: Owner,
-    /// The field's path from its owner.
+pub(super) struct SettingKey {
+    pub(super) owner: SettingOwner,
+    /// Path of the field below its owner, such as `capacity`.
     pub(super) name: String,
 }
 
 pub(super) struct Setting {
-    pub(super) value: Value,
-    /// Its path in the file: `pools[1].capacity`.
+    pub(super) value: SettingValue,
+    /// Path of the field in the file, such as `pools[1].capacity`.
     pub(super) file_field: String,
-    /// Whether a change needs a restart.
+    /// True if a change needs a restart.
     pub(super) fixed: bool,
 }
 
 #[derive(PartialEq, Eq)]
-pub(super) enum Value {
+pub(super) enum SettingValue {
     None,
     Shown(String),
     Hidden(Secret),
 }
 
-/// Settings of one owner, being listed.
-struct List<'a> {
-    settings: &'a mut BTreeMap<Key, Setting>,
-    owner: Owner,
-    /// The owner's path in the file, with a dot at its end where it is not the file itself.
+/// Collects the settings of one owner.
+struct SettingList<'a> {
+    settings: &'a mut BTreeMap<SettingKey, Setting>,
+    owner: SettingOwner,
+    /// Path of the owner in the file, with a dot at its end; empty for the file itself.
     file_prefix: String,
 }
 
-impl List<'_> {
-    fn put(&mut self, name: &str, value: Value, fixed: bool) {
-        let key = Key { owner: self.owner.clone(), name: name.to_owned() };
+impl SettingList<'_> {
+    fn put(&mut self, name: &str, value: SettingValue, fixed: bool) {
+        let key = SettingKey { owner: self.owner.clone(), name: name.to_owned() };
         let file_field = format!("{}{name}", self.file_prefix);
         self.settings.insert(key, Setting { value, file_field, fixed });
     }
 
-    /// A setting that can change while the gateway runs.
+    /// Adds a setting that can change while the gateway runs.
     fn live(&mut self, name: &str, value: impl Display) {
-        self.put(name, Value::Shown(value.to_string()), false);
+        self.put(name, SettingValue::Shown(value.to_string()), false);
     }
 
-    /// The same, where it may be absent.
+    /// Adds a setting that can change while the gateway runs, and may be absent.
     fn live_option(&mut self, name: &str, value: Option<impl Display>) {
-        let value = value.map_or(Value::None, |value| Value::Shown(value.to_string()));
+        let value =
+            value.map_or(SettingValue::None, |value| SettingValue::Shown(value.to_string()));
         self.put(name, value, false);
     }
 
-    /// A setting that is fixed while the gateway runs.
+    /// Adds a setting that is fixed while the gateway runs.
     fn fixed(&mut self, name: &str, value: impl Display) {
-        self.put(name, Value::Shown(value.to_string()), true);
+        self.put(name, SettingValue::Shown(value.to_string()), true);
     }
 
-    /// The same, where it may be absent.
+    /// Adds a setting that is fixed while the gateway runs, and may be absent.
     fn fixed_option(&mut self, name: &str, value: Option<impl Display>) {
-        let value = value.map_or(Value::None, |value| Value::Shown(value.to_string()));
+        let value =
+            value.map_or(SettingValue::None, |value| SettingValue::Shown(value.to_string()));
         self.put(name, value, true);
     }
 
     fn secret(&mut self, name: &str, secret: Option<&Secret>) {
-        self.put(name, secret.cloned().map_or(Value::None, Value::Hidden), false);
+        self.put(name, secret.cloned().map_or(SettingValue::None, SettingValue::Hidden), false);
     }
 }
 
-/// All settings of a configuration.
-pub(super) fn settings(config: &Config) -> BTreeMap<Key, Setting> {
+/// Lists all settings of a configuration.
+pub(super) fn settings(config: &Config) -> BTreeMap<SettingKey, Setting> {
     let mut settings = BTreeMap::new();
     let Config {
         listen,
@@ -110,12 +112,13 @@ pub(super) fn settings(config: &Config) -> BTreeMap<Key, Setting> {
         prices,
     } = config;
     let file_prefix = String::new();
-    let mut list = List { settings: &mut settings, owner: Owner::Gateway, file_prefix };
+    let mut list =
+        SettingList { settings: &mut settings, owner: SettingOwner::Gateway, file_prefix };
     list.fixed("listen", listen);
     tls_settings(&mut list, tls.as_ref());
     list.fixed("data_dir", data_dir.display());
     list.live("drain_grace", format_duration(*drain_grace));
-    list.put("store.url", Value::Hidden(url.clone()), true);
+    list.put("store.url", SettingValue::Hidden(url.clone()), true);
     list.live_option("store.keep_days", *keep_days);
     list.fixed("store.spool", spool.display());
     list.fixed("store.spool_size_max", format_size(*spool_bytes_max));
@@ -127,14 +130,15 @@ pub(super) fn settings(config: &Config) -> BTreeMap<Key, Setting> {
     fleet_settings(&mut list, fleet);
     price_settings(&mut list, prices);
     for (i, upstream) in upstreams.iter().enumerate() {
-        let owner = Owner::Upstream(upstream.name.clone());
+        let owner = SettingOwner::Upstream(upstream.name.clone());
         let file_prefix = format!("upstreams[{i}].");
-        let list = List { settings: &mut settings, owner, file_prefix };
+        let list = SettingList { settings: &mut settings, owner, file_prefix };
         upstream_settings(list, upstream);
     }
     for (i, pool) in pools.iter().enumerate() {
-        let owner = Owner::Pool(pool.name.clone());
-        let list = List { settings: &mut settings, owner, file_prefix: format!("pools[{i}].") };
+        let owner = SettingOwner::Pool(pool.name.clone());
+        let list =
+            SettingList { settings: &mut settings, owner, file_prefix: format!("pools[{i}].") };
         pool_settings(list, pool);
     }
     settings
@@ -147,8 +151,9 @@ fn failure_word(on_store_failure: OnStoreFailure) -> &'static str {
     }
 }
 
-/// Certificates can be renewed; whether there is TLS at all is decided when the socket is opened.
-fn tls_settings(list: &mut List<'_>, tls: Option<&TlsConfig>) {
+/// Lists the settings of TLS. Certificates can be renewed while the gateway runs. TLS cannot be switched on or off,
+/// because that is decided when the socket is opened.
+fn tls_settings(list: &mut SettingList<'_>, tls: Option<&TlsConfig>) {
     list.fixed("tls", if tls.is_some() { "on" } else { "off" });
     if let Some(TlsConfig { cert, key }) = tls {
         list.live("tls.cert", cert.display());
@@ -156,8 +161,8 @@ fn tls_settings(list: &mut List<'_>, tls: Option<&TlsConfig>) {
     }
 }
 
-/// A pool opens its journal when it starts.
-fn journal_settings(list: &mut List<'_>, journal: Option<&JournalConfig>) {
+/// Lists the settings of the journals. All are fixed, because a pool opens its journal when the pool starts.
+fn journal_settings(list: &mut SettingList<'_>, journal: Option<&JournalConfig>) {
     list.fixed("journal", if journal.is_some() { "on" } else { "off" });
     if let Some(JournalConfig { folder, file_bytes_max, files_max }) = journal {
         list.fixed("journal.folder", folder.display());
@@ -166,7 +171,7 @@ fn journal_settings(list: &mut List<'_>, journal: Option<&JournalConfig>) {
     }
 }
 
-fn limit_settings(list: &mut List<'_>, limits: &LimitsConfig) {
+fn limit_settings(list: &mut SettingList<'_>, limits: &LimitsConfig) {
     let LimitsConfig {
         body_bytes_max,
         header_timeout,
@@ -192,8 +197,9 @@ fn limit_settings(list: &mut List<'_>, limits: &LimitsConfig) {
     list.live("limits.foreign_response_ids", foreign);
 }
 
-/// The fleet has these from its start on: a window that changed would make other sums of what was used.
-fn fleet_settings(list: &mut List<'_>, fleet: &FleetConfig) {
+/// Lists the settings of the fleet. All are fixed, because the fleet reads them when it starts, and a different window
+/// would change the sums of past usage.
+fn fleet_settings(list: &mut SettingList<'_>, fleet: &FleetConfig) {
     let FleetConfig {
         window,
         budget,
@@ -216,11 +222,11 @@ fn fleet_settings(list: &mut List<'_>, fleet: &FleetConfig) {
     list.fixed("fleet.journal", journal.is_some());
 }
 
-fn upstream_settings(mut list: List<'_>, upstream: &UpstreamConfig) {
+fn upstream_settings(mut list: SettingList<'_>, upstream: &UpstreamConfig) {
     let UpstreamConfig {
         name: _,
         url,
-        dialects: Dialects { openai, anthropic },
+        dialects: UpstreamDialects { openai, anthropic },
         credential,
         aliases,
         slots,
@@ -248,7 +254,7 @@ fn upstream_settings(mut list: List<'_>, upstream: &UpstreamConfig) {
     let aliases = aliases.iter().map(|(model, name)| format!("{model} as {name}"));
     list.live("url", url);
     list.live("dialects", spoken.join(", "));
-    list.secret("credential", credential.as_ref().map(|Credential { secret }| secret));
+    list.secret("credential", credential.as_ref().map(|UpstreamCredential { secret }| secret));
     list.live_option("aliases", some_words(aliases.collect()));
     match auto_slots {
         Some(AutoSlots { most }) => {
@@ -287,7 +293,7 @@ fn upstream_settings(mut list: List<'_>, upstream: &UpstreamConfig) {
 }
 
 fn engine_settings(
-    list: &mut List<'_>,
+    list: &mut SettingList<'_>,
     metrics: Option<&MetricsConfig>,
     discover: Option<&DiscoverConfig>,
 ) {
@@ -307,8 +313,9 @@ fn engine_settings(
     }
 }
 
-fn rule_settings(list: &mut List<'_>, name: &str, rules: &Rules) {
-    let lists = [("allow", Rule::Allow), ("strip", Rule::Strip), ("refuse", Rule::Refuse)];
+fn rule_settings(list: &mut SettingList<'_>, name: &str, rules: &FieldRules) {
+    let lists =
+        [("allow", FieldRule::Allow), ("strip", FieldRule::Strip), ("refuse", FieldRule::Refuse)];
     for (word, rule) in lists {
         let named = rules.named.iter().filter(|(_, of)| *of == rule);
         let names = some_words(named.map(|(name, _)| name.clone()).collect());
@@ -316,7 +323,7 @@ fn rule_settings(list: &mut List<'_>, name: &str, rules: &Rules) {
     }
 }
 
-fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
+fn pool_settings(mut list: SettingList<'_>, pool: &PoolConfig) {
     let PoolConfig {
         name: _,
         capacity,
@@ -325,8 +332,10 @@ fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
         classes,
         prefix_index,
         sticky_sessions,
+        overlap_credit,
         max_queue,
         queue_timeout,
+        class_deadlines,
         brownout,
         models,
         workers,
@@ -358,9 +367,15 @@ fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
     }
     list.live("prefix_index", if prefix_index.is_some() { "on" } else { "off" });
     list.live("sticky_sessions", sticky_sessions);
-    // A pool's state machine has no event for these three: they are fixed from its first line on.
+    // Each submit carries the longest wait of its request.
+    list.live("queue_timeout", format_duration(*queue_timeout));
+    for (class, deadline) in class_deadlines {
+        list.live(&format!("deadline.{class}"), format_duration(*deadline));
+    }
+    // The pool's state machine has no event for these: they are in the header of its journal, fixed from the first line
+    // on.
+    list.fixed("overlap_credit", format_thousandths(overlap_credit.thousandths().into()));
     list.fixed("max_queue", max_queue);
-    list.fixed("queue_timeout", format_duration(*queue_timeout));
     let wait: Option<Duration> = brownout.map(|BrownoutConfig { wait, .. }| wait);
     list.fixed_option("brownout.wait", wait.map(format_duration));
     if let Some(BrownoutConfig { wait: _, max_tokens }) = brownout {
@@ -378,22 +393,23 @@ fn pool_settings(mut list: List<'_>, pool: &PoolConfig) {
     list.live("hosted_over_budget", over_budget);
 }
 
-/// What classes are not in the policy: which of them a request gets.
-fn class_settings(list: &mut List<'_>, classes: &Classes) {
+/// Lists the class settings that are not part of the policy: the assignment of requests to classes.
+fn class_settings(list: &mut SettingList<'_>, classes: &PolicyClasses) {
     let buckets = classes.buckets().iter();
-    let buckets = buckets.map(|Bucket { name, min_tokens }| format!("{name} from {min_tokens}"));
+    let buckets =
+        buckets.map(|ClassBucket { name, min_tokens }| format!("{name} from {min_tokens}"));
     list.live("policy_file.default_policy_family", classes.default_family());
     list.live("policy_file.uncached_isl_buckets", buckets.collect::<Vec<_>>().join(", "));
     for class in classes.all() {
         let serves = match &class.cell {
-            Some(Cell { family, bucket }) => format!("{family} × {bucket}"),
+            Some(ClassCell { family, bucket }) => format!("{family} × {bucket}"),
             None => "explicit".to_owned(),
         };
         list.live(&format!("policy_file.policy_classes.{}", class.name), serves);
     }
 }
 
-fn prefix_settings(list: &mut List<'_>, index: PrefixIndexConfig) {
+fn prefix_settings(list: &mut SettingList<'_>, index: PrefixIndexConfig) {
     let PrefixIndexConfig { scope, cache_tokens, memory_bytes_max } = index;
     let scope = match scope {
         PrefixScope::Pool => "pool",
@@ -404,7 +420,7 @@ fn prefix_settings(list: &mut List<'_>, index: PrefixIndexConfig) {
     list.live("prefix_index.memory_max", format_size(memory_bytes_max));
 }
 
-fn cost_settings(list: &mut List<'_>, cost: &CostConfig) {
+fn cost_settings(list: &mut SettingList<'_>, cost: &CostConfig) {
     let CostConfig {
         input_milli,
         cached_milli,
@@ -448,13 +464,13 @@ fn budget_words(budget: &HostedBudget) -> String {
     if words.is_empty() { String::new() } else { format!(" hosted up to {}", words.join(", ")) }
 }
 
-/// Each price is a setting of its own, by model, upstream and day.
-fn price_settings(list: &mut List<'_>, prices: &Prices) {
+/// Lists each price as a setting of its own, by model, upstream and day.
+fn price_settings(list: &mut SettingList<'_>, prices: &ModelPrices) {
     list.live_option("prices.currency", prices.currency());
     for Price { id: _, model, upstream, currency: _, rates, from } in prices.all() {
         let on = upstream.as_ref().map(|upstream| format!(" on {upstream}")).unwrap_or_default();
         let from = from.map(|day| format!(" from {}", day.name())).unwrap_or_default();
-        let Rates { input, cached_input, output, request } = rates;
+        let PriceRates { input, cached_input, output, request } = rates;
         let words = format!(
             "{input} input, {cached_input} cached input, {output} output a million tokens, {request} a request"
         );

@@ -5,7 +5,7 @@ mod refused;
 
 use std::path::Path;
 
-use fairgate_config::{Arbiter, Classes, PolicyFile, Why};
+use fairgate_config::{ClassArbiter, ClassReason, PolicyClass, PolicyClasses, PolicyFile};
 use fairgate_journal::parse_policy;
 
 use crate::support::repository;
@@ -14,11 +14,16 @@ fn read(text: &str) -> Result<PolicyFile, String> {
     PolicyFile::parse(text, Path::new("router-policy.yaml")).map_err(|errors| errors.to_string())
 }
 
-fn root(text: &str) -> Classes {
+fn root(text: &str) -> PolicyClasses {
     read(text).expect("it is right").root.expect("it has a profile for all models")
 }
 
-fn sample() -> Classes {
+/// The quantum of a class that has one.
+fn quantum(class: &PolicyClass) -> u64 {
+    class.quantum.expect("a quantum").get()
+}
+
+fn sample() -> PolicyClasses {
     root(&repository("examples/router-policy.yaml"))
 }
 
@@ -37,7 +42,7 @@ policy_classes:
 fn the_sample_has_its_facts() {
     let classes = sample();
     let quanta: Vec<(&str, u64)> =
-        classes.all().iter().map(|class| (class.name.as_str(), class.quantum.get())).collect();
+        classes.all().iter().map(|class| (class.name.as_str(), quantum(class))).collect();
     assert_eq!(
         quanta,
         [
@@ -51,7 +56,7 @@ fn the_sample_has_its_facts() {
     let orders: Vec<_> =
         classes.all().iter().take(2).map(|class| format!("{:?}", class.queue.order)).collect();
     assert_eq!(orders, ["Wspt", "Fcfs"]);
-    assert_eq!(classes.arbiter(), Arbiter::Drr);
+    assert_eq!(classes.arbiter(), ClassArbiter::Drr);
     assert_eq!(classes.families().collect::<Vec<_>>(), ["standard", "latency"]);
     assert_eq!(classes.default_family(), "standard");
     let explicit: Vec<&str> = classes.explicit().map(|name| name.as_str()).collect();
@@ -62,27 +67,27 @@ fn the_sample_has_its_facts() {
 fn a_request_gets_the_class_of_its_family_and_bucket() {
     let classes = sample();
     for (named, uncached, class, why) in [
-        (None, 0, "standard_cached", Why::NamedNothing),
-        (None, 3071, "standard_cached", Why::NamedNothing),
-        (None, 3072, "standard_uncached", Why::NamedNothing),
-        (None, u64::MAX, "standard_uncached", Why::NamedNothing),
-        (Some("latency"), 3071, "latency_cached", Why::NamedFamily),
-        (Some("latency"), 3072, "latency_uncached", Why::NamedFamily),
-        (Some("standard"), 1, "standard_cached", Why::NamedFamily),
-        (Some("custom_priority"), 0, "custom_priority", Why::NamedClass),
-        (Some("custom_priority"), 1 << 40, "custom_priority", Why::NamedClass),
+        (None, 0, "standard_cached", ClassReason::NamedNothing),
+        (None, 3071, "standard_cached", ClassReason::NamedNothing),
+        (None, 3072, "standard_uncached", ClassReason::NamedNothing),
+        (None, u64::MAX, "standard_uncached", ClassReason::NamedNothing),
+        (Some("latency"), 3071, "latency_cached", ClassReason::NamedFamily),
+        (Some("latency"), 3072, "latency_uncached", ClassReason::NamedFamily),
+        (Some("standard"), 1, "standard_cached", ClassReason::NamedFamily),
+        (Some("custom_priority"), 0, "custom_priority", ClassReason::NamedClass),
+        (Some("custom_priority"), 1 << 40, "custom_priority", ClassReason::NamedClass),
         // Nobody gets round the buckets by naming the class of a cell.
-        (Some("latency_cached"), 9000, "standard_uncached", Why::NamedUnknown),
-        (Some("Latency"), 9000, "standard_uncached", Why::NamedUnknown),
-        (Some(""), 0, "standard_cached", Why::NamedUnknown),
+        (Some("latency_cached"), 9000, "standard_uncached", ClassReason::NamedUnknown),
+        (Some("Latency"), 9000, "standard_uncached", ClassReason::NamedUnknown),
+        (Some(""), 0, "standard_cached", ClassReason::NamedUnknown),
     ] {
         let resolution = classes.resolve(named, uncached);
         assert_eq!(resolution.class.as_str(), class, "{named:?} {uncached}");
-        assert_eq!(resolution.why, why, "{named:?} {uncached}");
+        assert_eq!(resolution.reason, why, "{named:?} {uncached}");
         let family = match why {
-            Why::NamedClass => None,
-            Why::NamedFamily => named,
-            Why::NamedNothing | Why::NamedUnknown => Some("standard"),
+            ClassReason::NamedClass => None,
+            ClassReason::NamedFamily => named,
+            ClassReason::NamedNothing | ClassReason::NamedUnknown => Some("standard"),
         };
         assert_eq!(resolution.family, family);
         let bucket = family.map(|_| if uncached < 3072 { "cached" } else { "uncached" });
@@ -122,9 +127,33 @@ policy_classes:
     };
     assert_eq!(root(text).policy(), expected("drr", "quantum"));
     let share = root(&format!("{text}arbiter: share\n"));
-    assert_eq!(share.arbiter(), Arbiter::Share);
+    assert_eq!(share.arbiter(), ClassArbiter::Share);
     assert_eq!(share.policy(), expected("share", "weight"));
-    assert_eq!(share.policy_under(Arbiter::Drr), expected("drr", "quantum"));
+    assert_eq!(share.policy_under(ClassArbiter::Drr), expected("drr", "quantum"));
+}
+
+#[test]
+fn bands_have_an_order_and_caps_instead_of_quanta() {
+    let text = "\
+default_policy_family: batch
+arbiter: bands
+uncached_isl_buckets: [{min_tokens: 0, bucket: any}]
+policy_classes:
+  - {name: chat, cap: 12, queue_policy: edf, inside: queue, prefill_busy_threshold: 4000}
+  - {name: batch, policy_family: batch, cache_bucket: any, request_queue_limit_per_worker: 3}
+";
+    let bands = root(text);
+    assert_eq!((bands.arbiter(), bands.arbiter().word()), (ClassArbiter::Bands, "bands"));
+    let owners = r#"{"share":{"by":"group","inside":{"share":{"by":"tenant","inside":{"share":{"by":"key"}}}}}}"#;
+    let expected = format!(
+        r#"{{"bands":{{"by":"class","classes":[{{"name":"chat","cap":12,"queue":"edf","busy_tokens":4000}},{{"name":"batch","inside":{owners},"limit_requests_per_worker":3}}],"default":"batch"}}}}"#
+    );
+    assert_eq!(bands.policy(), parse_policy(&expected).expect("a policy"));
+    let capped = LEAST.replace("quantum: 512", "quantum: 512, cap: 3");
+    let share = root(&format!("{capped}arbiter: share\n"));
+    assert_eq!(share.all()[1].cap, Some(3));
+    let policy = fairgate_journal::format_policy(&share.policy());
+    assert!(policy.contains(r#""weight":512,"cap":3"#), "{policy}");
 }
 
 #[test]
@@ -157,9 +186,9 @@ fn a_model_has_its_own_profile_or_the_root() {
     let own = LEAST.replace("quantum: 512", "quantum: 513").replace('\n', "\n    ");
     let text = format!("{LEAST}models:\n  meta-llama/Llama-3.1-8B:\n    {}\n", own.trim_end());
     let file = read(&text).expect("it is right");
-    let quantum = |model: &str| file.profile(model).map(|profile| profile.all()[1].quantum.get());
-    assert_eq!(quantum("meta-llama/Llama-3.1-8B"), Some(513));
-    assert_eq!(quantum("meta-llama/llama-3.1-8b"), Some(512), "names are exact");
+    let quantum_of = |model: &str| file.profile(model).map(|profile| quantum(&profile.all()[1]));
+    assert_eq!(quantum_of("meta-llama/Llama-3.1-8B"), Some(513));
+    assert_eq!(quantum_of("meta-llama/llama-3.1-8b"), Some(512), "names are exact");
     let without = text.strip_prefix(LEAST).expect("it is in front");
     let file = read(without).expect("a root is not needed");
     assert_eq!(file.root, None);

@@ -200,12 +200,12 @@ const SINGLE: &[(&str, &str, &str)] = &[
     (
         "models:",
         "policy: ▸fair, models:",
-        "pools[0].policy: must be a node: a mapping with share, drr or load",
+        "pools[0].policy: must be a node: a mapping with share, drr, load or bands",
     ),
     (
         "models:",
         "policy: {▸shares: {by: tenant}}, models:",
-        r#"pools[0].policy.shares: unknown: a node is one of share, drr, load; did you mean "share"?"#,
+        r#"pools[0].policy.shares: unknown: a node is one of share, drr, load, bands; did you mean "share"?"#,
     ),
     (
         "models:",
@@ -286,12 +286,47 @@ const SINGLE: &[(&str, &str, &str)] = &[
     (
         "models:",
         "policy: {share: {by: class, classes: [{name: a, weight: 4}, {name: b, weight: 1, queue: {▸order: lifo}}]}}, models:",
-        r#"pools[0].policy.share.classes[1].queue.order: must be one of fcfs, wspt, not the text "lifo""#,
+        r#"pools[0].policy.share.classes[1].queue.order: must be one of fcfs, wspt, edf, not the text "lifo""#,
+    ),
+    (
+        "models:",
+        "policy: {share: {by: class, classes: [{name: a, weight: 4, deadline: ▸5}]}}, models:",
+        "pools[0].policy.share.classes[0].deadline: must be a duration such as 750ms, 30s, 5m or 1h, not 5",
+    ),
+    (
+        "models:",
+        "policy: {share: {by: tenant, classes: [{name: a, weight: 4, deadline: ▸5s}]}}, models:",
+        "pools[0].policy.share.classes[0].deadline: is for the classes of a node with by: class; keys have deadlines of their own (fairgate key set --deadline)",
+    ),
+    (
+        "models:",
+        "policy: {share: {by: tenant, inside: {share: {by: class, classes: [{name: a, weight: 4, deadline: 5s, inside: {drr: {by: class, classes: [{name: a, quantum: 1, deadline: ▸4s}]}}}]}}}}, models:",
+        r#"pools[0].policy.share.inside.share.classes[0].inside.drr.classes[0].deadline: the class "a" stands in this policy twice with different deadlines: state one, or the same in both places"#,
     ),
     (
         "models:",
         "policy: {share: {by: tenant, classes: [{name: a, weight: 1, inside: {share: {▸by: session}}}]}}, models:",
         "pools[0].policy.share.classes[0].inside.share.by: session names are chosen by clients, so who uses many of them would gain: share by session only inside a node that shares by tenant or key (and there not in a default class, where several meet)",
+    ),
+    (
+        "models:",
+        "policy: {bands: {by: class, classes: [{name: a, ▸weight: 4}]}}, models:",
+        "pools[0].policy.bands.classes[0].weight: unknown; known here: name, cap, queue, inside, busy_tokens, busy_fraction, limit_requests_per_worker, limit_input_tokens_per_worker, limit_cached_tokens_per_worker",
+    ),
+    (
+        "models:",
+        "policy: {bands: {by: class, classes: [{name: a}], ▸default_cap: 3}}, models:",
+        "pools[0].policy.bands.default_cap: unknown; known here: by, classes, default, queue, inside",
+    ),
+    (
+        "models:",
+        "policy: {bands: {by: tenant, classes: [{name: a, inside: {share: {▸by: session}}}]}}, models:",
+        "pools[0].policy.bands.classes[0].inside.share.by: session names are chosen by clients, so who uses many of them would gain: share by session only inside a node that shares by tenant or key (and there not in a default class, where several meet)",
+    ),
+    (
+        "models:",
+        "policy: {drr: {by: class, classes: [{name: a, quantum: 1}], inside: {bands: {▸by: agent, classes: [{name: a}]}}}}, models:",
+        "pools[0].policy.drr.inside.bands.by: agent names are chosen by clients, so who uses many of them would gain: share by agent only inside a node that shares by tenant or key (and there not in a default class, where several meet)",
     ),
     (
         "models:",

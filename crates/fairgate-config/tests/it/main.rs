@@ -11,3 +11,4 @@ mod reload;
 mod secrets;
 mod support;
 mod values;
+mod warnings;

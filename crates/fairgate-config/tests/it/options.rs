@@ -140,6 +140,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("pools[].prefix_index.cache_tokens", "500000"),
     ("pools[].prefix_index.memory_max", "64MiB"),
     ("pools[].sticky_sessions", "true"),
+    ("pools[].overlap_credit", "0.125"),
     ("pools[].observe", "false"),
     ("pools[].hosted_over_budget", "refuse"),
     ("prices", r#"{"currency": "EUR", "models": [{"model": "llama", "input": 7, "output": 7}]}"#),

@@ -1,7 +1,7 @@
 //! Prices, tiers and what happens over a hosted budget.
 
 use fairgate_config::{Config, HostedBudget, HostedOverBudget};
-use fairgate_money::{Day, MicroUnits, TokenCounts, UnixMicros};
+use fairgate_money::{MicroUnits, TokenCounts, UnixMicros, UtcDay};
 
 use crate::support::{Folder, LEAST, errors};
 
@@ -23,7 +23,7 @@ fn read(text: &str) -> Config {
 fn prices_are_exact_and_chosen_by_upstream_and_day() {
     let prices = read(&format!("{LEAST}{PRICES}")).prices;
     let cost = |upstream: &str, day: &str| -> MicroUnits {
-        let at = Day::parse(day).unwrap().midnight();
+        let at = UtcDay::parse(day).unwrap().midnight();
         let used = TokenCounts { input: 1_000, cached: 200, output: 500 };
         prices.price("llama-8b", upstream, at).unwrap().cost(used)
     };

@@ -1,10 +1,10 @@
 //! What a reload changes, and what it refuses.
 
-use fairgate_config::{Config, Plan, Reload};
+use fairgate_config::{Config, ConfigReload, ReloadPlan};
 
 use crate::support::{Folder, LEAST, SECRET, environment};
 
-fn words(plan: &Plan) -> Vec<String> {
+fn words(plan: &ReloadPlan) -> Vec<String> {
     plan.changes.iter().map(ToString::to_string).collect()
 }
 
@@ -12,7 +12,10 @@ fn words(plan: &Plan) -> Vec<String> {
 fn the_same_changes_nothing() {
     let folder = Folder::new();
     let config = folder.parse(LEAST).expect("it is right");
-    assert_eq!(folder.reload(&config, &format!("# A comment.\n{LEAST}")), Ok(Plan::default()));
+    assert_eq!(
+        folder.reload(&config, &format!("# A comment.\n{LEAST}")),
+        Ok(ReloadPlan::default())
+    );
 }
 
 #[test]
@@ -117,7 +120,7 @@ fn a_secret_that_changed_is_not_shown() {
     assert_eq!(words(&plan), ["upstreams.vllm-a.credential: changed"]);
     let mut environment = environment();
     environment.insert("OPENAI_API_KEY".into(), "another".into());
-    let reload = Reload::parse(
+    let reload = ConfigReload::parse(
         &current,
         &text.replace("{file: secrets/openai-key}", "{env: OPENAI_API_KEY}"),
         &folder.file(),
@@ -134,10 +137,52 @@ fn a_file_is_reloaded() {
     folder.write("fairgate.yaml", LEAST);
     let current = Config::from_file(&folder.file(), &environment()).expect("it is right");
     folder.write("fairgate.yaml", &LEAST.replace("slots: 16", "slots: 17"));
-    let reload = Reload::from_file(&current, &folder.file(), &environment()).expect("it is right");
+    let reload =
+        ConfigReload::from_file(&current, &folder.file(), &environment()).expect("it is right");
     assert_eq!(reload.next.pools[0].capacity, 25);
     assert_eq!(
         words(&reload.plan),
         ["upstreams.vllm-a.slots: 16 → 17", "pools.llama.capacity: 24 → 25"]
     );
+}
+
+#[test]
+fn queue_timeout_and_deadlines_of_classes_can_change() {
+    let folder = Folder::new();
+    let pool =
+        |more: &str| LEAST.replace("models: [llama-8b]", &format!("{more}, models: [llama-8b]"));
+    let policy = |chat: &str| {
+        format!(
+            "policy: {{share: {{by: class, classes: [{{name: chat, weight: 4{chat}, queue: edf}}, {{name: batch, weight: 1}}]}}}}"
+        )
+    };
+    let current = pool(&policy(", deadline: 5s"));
+    let current = folder.parse(&current).expect("it is right");
+    assert_eq!(current.pools[0].class_deadlines["chat"].as_secs(), 5);
+    let next = pool(&format!("queue_timeout: 7s, {}", policy(", deadline: 750ms")));
+    let plan = folder.reload(&current, &next).expect("it can be applied");
+    assert_eq!(
+        words(&plan),
+        ["pools.llama.deadline.chat: 5s → 750ms", "pools.llama.queue_timeout: 1m → 7s"]
+    );
+    let plan = folder.reload(&current, &pool(&policy(""))).expect("it can be applied");
+    assert_eq!(words(&plan), ["pools.llama.deadline.chat: 5s → none"]);
+}
+
+#[test]
+fn deadlines_in_a_policy_file_are_those_of_its_classes() {
+    let folder = Folder::new();
+    let file = |deadline: &str| {
+        format!(
+            "policy_classes:\n  - {{name: chat, policy_family: standard, cache_bucket: all, quantum: 512, queue_policy: edf{deadline}}}\n\
+             default_policy_family: standard\nuncached_isl_buckets: [{{bucket: all, min_tokens: 0}}]\n"
+        )
+    };
+    let text = LEAST.replace("models: [llama-8b]", "policy_file: classes.yaml, models: [llama-8b]");
+    folder.write("classes.yaml", &file(", deadline: 2s"));
+    let current = folder.parse(&text).expect("it is right");
+    assert_eq!(current.pools[0].class_deadlines["chat"].as_secs(), 2);
+    folder.write("classes.yaml", &file(", deadline: 3s"));
+    let plan = folder.reload(&current, &text).expect("it can be applied");
+    assert_eq!(words(&plan), ["pools.llama.deadline.chat: 2s → 3s"]);
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use fairgate_config::{Config, ConfigErrors, Plan, Reload};
+use fairgate_config::{Config, ConfigErrors, ConfigReload, ReloadPlan};
 
 /// What no error and no debug output may show.
 pub(crate) const SECRET: &str = "hunter2-hunter2-hunter2";
@@ -47,8 +47,8 @@ impl Folder {
         Config::parse(text, &self.file(), &environment())
     }
 
-    pub(crate) fn reload(&self, current: &Config, text: &str) -> Result<Plan, ConfigErrors> {
-        Reload::parse(current, text, &self.file(), &environment()).map(|reload| reload.plan)
+    pub(crate) fn reload(&self, current: &Config, text: &str) -> Result<ReloadPlan, ConfigErrors> {
+        ConfigReload::parse(current, text, &self.file(), &environment()).map(|reload| reload.plan)
     }
 
     /// Errors as a reader sees them, but for the folder.

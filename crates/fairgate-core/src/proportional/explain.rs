@@ -1,164 +1,168 @@
-//! Why every project and every ready task got an agent or did not, with the numbers that decided.
+//! Explains why every project and every ready task got an agent or did not, with the numbers that decided.
 
-use super::gap::Totals;
-use super::ledger::{Ledger, Obstacle};
-use super::snapshot::{Mode, Project, ProjectStatus, Snapshot, Task};
-use super::{Assignment, Contender, Contest, Round, classic_contest, run};
+use super::call_state::{ScheduleCall, StartObstacle};
+use super::gap::GapTotals;
+use super::snapshot::{
+    ProjectStatus, ScheduleMode, ScheduleSnapshot, ScheduledProject, ScheduledTask,
+};
+use super::{
+    AssignmentRound, ProjectContender, StrictContest, TaskAssignment, classic_contest, run,
+};
 use crate::units::Tokens;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What a call decided and why. Made by [`explain`].
+/// The assignments for a snapshot with the reasons for them. Made by [`explain`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Explanation<'a> {
-    /// What [`super::schedule`] returns for the same snapshot.
-    pub assignments: Vec<Assignment>,
-    /// Every project, in the order of the snapshot.
+pub struct ScheduleExplanation<'a> {
+    /// The assignments that [`super::schedule`] returns for the same snapshot.
+    pub assignments: Vec<TaskAssignment>,
+    /// A report on every project, in the order of the snapshot.
     pub projects: Vec<ProjectReport<'a>>,
-    /// Every ready task, in the order of the snapshot.
+    /// A report on every ready task, in the order of the snapshot.
     pub tasks: Vec<TaskReport<'a>>,
 }
 
-/// How one project came out of a call. Amounts are as the call ended.
+/// The result of the scheduler for one project. Amounts are as of after the last assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProjectReport<'a> {
-    /// Which project.
-    pub project: &'a Project,
-    /// Why it got no more than it did.
+    /// The project as stated in the snapshot.
+    pub project: &'a ScheduledProject,
+    /// The reason why the project got no more agents.
     pub reason: ProjectReason<'a>,
-    /// How it stood when the call began; `None`: it did not compete.
-    pub share: Option<Share>,
-    /// How many ready tasks it came with.
+    /// Share of the project before the first assignment; `None` if the project did not compete.
+    pub share: Option<ProjectShare>,
+    /// Number of the project's tasks that were ready before the first assignment.
     pub ready: usize,
-    /// How many of them went to an agent in this call.
+    /// Number of the project's ready tasks that were assigned to an agent.
     pub given: usize,
-    /// What counts against its budget.
+    /// Tokens that count against the project's budget.
     pub spent: u128,
-    /// What the comparison adds to that.
+    /// Tokens that the comparison of projects adds to `spent`, as the snapshot's baseline states.
     pub baseline: u128,
-    /// What is left of its budget, where it has one.
+    /// Tokens left of the project's budget; `None` if the project has no budget.
     pub budget_left: Option<u128>,
-    /// How many agents work for it.
+    /// Number of agents that work for the project, including those just assigned.
     pub agents: u64,
-    /// How many of its workspaces are free, where they are counted.
+    /// Number of the project's free workspaces; `None` if workspaces are not counted.
     pub workspaces: Option<u64>,
 }
 
-/// How one ready task came out of a call.
+/// The result of the scheduler for one ready task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskReport<'a> {
-    /// Which task.
-    pub task: &'a Task,
-    /// What it is charged when it starts: its estimate, or in classic mode nothing.
+    /// The task as stated in the snapshot.
+    pub task: &'a ScheduledTask,
+    /// Tokens that the task is charged when it is assigned, which is its estimate, or 0 in classic mode.
     pub charge: Tokens,
-    /// What became of it.
+    /// The reason why the task was or was not assigned.
     pub reason: TaskReason<'a>,
-    /// The task of the same project that an agent got last before it in this call.
+    /// Id of the task of the same project that was assigned last before this one; `None` if there is none.
     pub went_first: Option<&'a str>,
 }
 
-/// How a project stands against those it competes with.
+/// The share of a project, compared with the projects that compete with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// Whether its min-task guarantee is still to be met, which puts it before all others.
+pub struct ProjectShare {
+    /// True if the min-task guarantee is still to be met, which puts the project before all others.
     pub is_first_task_due: bool,
-    /// The weights of all that compete, in thousandths.
+    /// Summed weights of all competitors, in thousandths.
     pub weight_total: u128,
-    /// What it has spent, its baseline included.
+    /// Tokens that the project has spent, plus its baseline.
     pub spent: u128,
-    /// What all that compete have spent; in classic mode, what all projects have.
+    /// Tokens that all competitors have spent; in classic mode, the tokens of all projects.
     pub spent_total: u128,
-    /// The part it should have, in millionths rounded down.
+    /// The part of all tokens that the project should have, in millionths rounded down.
     pub target_ppm: u64,
-    /// The part it has, in millionths rounded down.
+    /// The part of all tokens that the project has, in millionths rounded down.
     pub actual_ppm: u64,
 }
 
-/// Why a project got no more than it did.
+/// The reason why a project got no more agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProjectReason<'a> {
-    /// Nothing of it was ready.
+    /// None of the project's tasks was ready.
     NoReadyTask,
-    /// All that was ready went to agents.
+    /// All of the project's ready tasks were assigned to agents.
     AllTasksGiven,
-    /// It may start nothing more.
-    Blocked(Obstacle<'a>),
-    /// It may, but each task that is left has an obstacle of its own.
+    /// An obstacle keeps the project from starting any further task.
+    Blocked(StartObstacle<'a>),
+    /// The project may start tasks, but each of its remaining tasks has an obstacle of its own.
     NoTaskCanStart,
-    /// It could, but there was no agent for it.
+    /// The project could start a task, but no agent was left for it.
     OutOfAgents(OutOfAgents<'a>),
 }
 
-/// What became of a ready task.
+/// The reason why a ready task was or was not assigned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskReason<'a> {
-    /// An agent has it.
+    /// The task was assigned to an agent.
     Given {
-        /// Which agent.
+        /// Id of the agent that got the task.
         agent: &'a str,
-        /// How many agents were given away with it, counted from 1.
+        /// Number of the assignment within this result, counted from 1.
         round: usize,
-        /// How its project stood before.
-        share: Share,
+        /// Share of the task's project right before this assignment.
+        share: ProjectShare,
     },
-    /// It cannot start. All that would have to change, the first test that fails first.
-    Blocked(Vec<Obstacle<'a>>),
-    /// It could start, but another task of its project goes first.
+    /// The task cannot start. The list has every obstacle, in the order of the tests.
+    Blocked(Vec<StartObstacle<'a>>),
+    /// The task could start, but another task of the same project goes first.
     Behind {
-        /// The project's next task.
+        /// Id of the task that goes first.
         task: &'a str,
     },
-    /// It is its project's next task, but there was no agent for it.
+    /// The task is the next of its project, but no agent was left for it.
     OutOfAgents(OutOfAgents<'a>),
 }
 
-/// Who has the agents that somebody else could have used.
+/// The reason why no agent was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutOfAgents<'a> {
-    /// No agent was idle.
+    /// No agent was idle in the snapshot.
     NoneIdle,
-    /// The last one works for the same project.
+    /// The last idle agent was assigned to another task of the same project.
     TookTheLast {
-        /// Which agent.
+        /// Id of the last agent that was assigned.
         agent: &'a str,
-        /// On which task.
+        /// Id of the task that this agent got.
         task: &'a str,
     },
-    /// The last one works for another project.
-    LostTo(Loss<'a>),
+    /// The last idle agent was assigned to another project.
+    LostTo(LostComparison<'a>),
 }
 
 /// The comparison in which a project lost the last agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Loss<'a> {
-    /// Which agent.
+pub struct LostComparison<'a> {
+    /// Id of the last agent that was assigned.
     pub agent: &'a str,
-    /// Who got it.
+    /// Id of the project that got this agent.
     pub winner: &'a str,
-    /// What decided.
-    pub margin: Margin,
-    /// How the loser stood.
-    pub own_share: Share,
-    /// How the winner stood.
-    pub winner_share: Share,
+    /// The difference between the two projects that decided the comparison.
+    pub margin: ComparisonMargin,
+    /// Share of the losing project when the last agent was assigned.
+    pub own_share: ProjectShare,
+    /// Share of the winning project when the last agent was assigned.
+    pub winner_share: ProjectShare,
 }
 
-/// By what one project goes before another.
+/// The difference because of which one project goes before another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Margin {
-    /// It was owed its first task, the other was not.
+pub enum ComparisonMargin {
+    /// The winner was still owed its guaranteed first task, and the loser was not.
     FirstTask,
-    /// It was further below its share.
+    /// The winner was further below its share.
     Gap {
-        /// By how much, in millionths of all tokens; 0 is less than one millionth.
+        /// Gap of the loser minus gap of the winner, in millionths of all tokens; 0 means less than one millionth.
         ppm: u64,
     },
-    /// They stood alike, and it is listed first.
+    /// The gaps were equal, and the snapshot lists the winner before the loser.
     ListOrder,
 }
 
-impl Obstacle<'_> {
-    /// The stable code that callers see.
+impl StartObstacle<'_> {
+    /// Returns the stable code of this reason that callers see.
     pub fn code(&self) -> &'static str {
         match self {
             Self::ProjectInactive { .. } => "project_inactive",
@@ -174,7 +178,7 @@ impl Obstacle<'_> {
 }
 
 impl ProjectReason<'_> {
-    /// The stable code that callers see.
+    /// Returns the stable code of this reason that callers see.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoReadyTask => "no_ready_task",
@@ -187,11 +191,11 @@ impl ProjectReason<'_> {
 }
 
 impl TaskReason<'_> {
-    /// The stable code that callers see.
+    /// Returns the stable code of this reason that callers see.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Given { .. } => "given",
-            Self::Blocked(obstacles) => obstacles.first().map_or("blocked", Obstacle::code),
+            Self::Blocked(obstacles) => obstacles.first().map_or("blocked", StartObstacle::code),
             Self::Behind { .. } => "behind",
             Self::OutOfAgents(cause) => cause.code(),
         }
@@ -199,7 +203,7 @@ impl TaskReason<'_> {
 }
 
 impl OutOfAgents<'_> {
-    /// The stable code that callers see.
+    /// Returns the stable code of this reason that callers see.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NoneIdle => "no_idle_agent",
@@ -209,17 +213,18 @@ impl OutOfAgents<'_> {
     }
 }
 
-/// Runs the call and says why everything came as it did.
-pub fn explain(snapshot: &Snapshot) -> Explanation<'_> {
+/// Assigns tasks as [`super::schedule`] does, and explains the result.
+pub fn explain(snapshot: &ScheduleSnapshot) -> ScheduleExplanation<'_> {
     let opening = opening_shares(snapshot);
-    let mut ledger = Ledger::open(snapshot);
+    let mut ledger = ScheduleCall::open(snapshot);
     let rounds = run(&mut ledger);
-    let mut end = End { given_in: vec![None; snapshot.parts().tasks.len()], rounds, ledger };
+    let mut end =
+        FinishedCall { given_in: vec![None; snapshot.parts().tasks.len()], rounds, ledger };
     for (number, round) in end.rounds.iter().enumerate() {
         end.given_in[round.task] = Some(number);
     }
     let tasks_to_start = end.tasks_to_start();
-    Explanation {
+    ScheduleExplanation {
         assignments: end.rounds.iter().map(|round| round.assignment(snapshot)).collect(),
         projects: (opening.into_iter().enumerate())
             .map(|(project, share)| end.project(project, tasks_to_start[project], share))
@@ -228,24 +233,24 @@ pub fn explain(snapshot: &Snapshot) -> Explanation<'_> {
     }
 }
 
-/// How each project stood when the call began, where it competes.
-fn opening_shares(snapshot: &Snapshot) -> Vec<Option<Share>> {
-    let mut ledger = Ledger::open(snapshot);
+/// Returns the share of each project before the first assignment; `None` for a project that does not compete.
+fn opening_shares(snapshot: &ScheduleSnapshot) -> Vec<Option<ProjectShare>> {
+    let mut ledger = ScheduleCall::open(snapshot);
     let (contenders, totals) = match snapshot.parts().mode {
-        Mode::Classic => classic_contest(&ledger),
-        Mode::Strict => Contest::open(&mut ledger).contenders(&ledger),
+        ScheduleMode::Classic => classic_contest(&ledger),
+        ScheduleMode::Strict => StrictContest::open(&mut ledger).contenders(&ledger),
     };
     let mut shares = vec![None; snapshot.parts().projects.len()];
     for contender in contenders {
-        shares[contender.project] = Some(Share::of(&contender, &totals));
+        shares[contender.project] = Some(ProjectShare::of(&contender, &totals));
     }
     shares
 }
 
-impl Share {
-    fn of(contender: &Contender, totals: &Totals) -> Self {
+impl ProjectShare {
+    fn of(contender: &ProjectContender, totals: &GapTotals) -> Self {
         Self {
-            is_first_task_due: !contender.had_its_task,
+            is_first_task_due: !contender.is_guarantee_met,
             weight_total: totals.weight,
             spent: contender.spent,
             spent_total: totals.spent,
@@ -254,22 +259,22 @@ impl Share {
         }
     }
 
-    /// actual − target, in millionths: below 0 where a project is owed.
+    /// Returns actual − target, in millionths: below 0 if the project is owed.
     pub fn gap_ppm(&self) -> i64 {
         self.actual_ppm.cast_signed().saturating_sub(self.target_ppm.cast_signed())
     }
 }
 
-/// A call that is over.
-struct End<'a> {
-    ledger: Ledger<'a>,
-    rounds: Vec<Round>,
-    /// Per task, the round in which it was given.
+/// The final state of the scheduler, with the assignments made.
+struct FinishedCall<'a> {
+    ledger: ScheduleCall<'a>,
+    rounds: Vec<AssignmentRound>,
+    /// For each task, the index of the assignment that assigned it; `None` if the task was not assigned.
     given_in: Vec<Option<usize>>,
 }
 
-impl<'a> End<'a> {
-    /// Per project, the task it would start next if there were another agent.
+impl<'a> FinishedCall<'a> {
+    /// Returns, for each project, the task that it would start next if there were another agent.
     fn tasks_to_start(&mut self) -> Vec<Option<usize>> {
         (0..self.ledger.accounts.len()).map(|project| self.ledger.next_task(project)).collect()
     }
@@ -278,7 +283,7 @@ impl<'a> End<'a> {
         &self,
         project: usize,
         next: Option<usize>,
-        share: Option<Share>,
+        share: Option<ProjectShare>,
     ) -> ProjectReport<'a> {
         let (rules, account) =
             (&self.ledger.snapshot.parts().projects[project], &self.ledger.accounts[project]);
@@ -341,7 +346,7 @@ impl<'a> End<'a> {
             return TaskReason::Given {
                 agent: &snapshot.parts().agents[round.agent].id,
                 round: number + 1,
-                share: Share::of(&round.winner, &round.totals),
+                share: ProjectShare::of(&round.winner, &round.totals),
             };
         }
         let project = snapshot.project_of[task];
@@ -361,7 +366,7 @@ impl<'a> End<'a> {
         }
     }
 
-    /// Why a project that could start another task has no agent for it.
+    /// Returns the reason why no agent was left for a project that could start another task.
     fn out_of_agents(&self, project: usize) -> OutOfAgents<'a> {
         let parts = self.ledger.snapshot.parts();
         let Some(last) = self.rounds.last() else { return OutOfAgents::NoneIdle };
@@ -369,26 +374,30 @@ impl<'a> End<'a> {
         if last.winner.project == project {
             return OutOfAgents::TookTheLast { agent, task: &parts.tasks[last.task].id };
         }
-        // It was given nothing in that round, so it stood then as it stands now.
-        let own = Contender::of(&self.ledger, project);
-        OutOfAgents::LostTo(Loss {
+        // The project got nothing in that round, so its numbers then equal those now.
+        let own = ProjectContender::of(&self.ledger, project);
+        OutOfAgents::LostTo(LostComparison {
             agent,
             winner: &parts.projects[last.winner.project].id,
             margin: margin(&last.winner, &own, &last.totals),
-            own_share: Share::of(&own, &last.totals),
-            winner_share: Share::of(&last.winner, &last.totals),
+            own_share: ProjectShare::of(&own, &last.totals),
+            winner_share: ProjectShare::of(&last.winner, &last.totals),
         })
     }
 }
 
-fn margin(winner: &Contender, loser: &Contender, totals: &Totals) -> Margin {
-    if winner.had_its_task != loser.had_its_task {
-        return Margin::FirstTask;
+fn margin(
+    winner: &ProjectContender,
+    loser: &ProjectContender,
+    totals: &GapTotals,
+) -> ComparisonMargin {
+    if winner.is_guarantee_met != loser.is_guarantee_met {
+        return ComparisonMargin::FirstTask;
     }
-    let gap = |contender: &Contender| totals.gap(contender.weight, contender.spent);
+    let gap = |contender: &ProjectContender| totals.gap(contender.weight, contender.spent);
     if gap(winner) == gap(loser) {
-        return Margin::ListOrder;
+        return ComparisonMargin::ListOrder;
     }
-    let ppm = |contender| Share::of(contender, totals).gap_ppm();
-    Margin::Gap { ppm: ppm(loser).saturating_sub(ppm(winner)).max(0).cast_unsigned() }
+    let ppm = |contender| ProjectShare::of(contender, totals).gap_ppm();
+    ComparisonMargin::Gap { ppm: ppm(loser).saturating_sub(ppm(winner)).max(0).cast_unsigned() }
 }

@@ -1,67 +1,71 @@
-//! How far a project is from its share, exactly.
+//! The exact distance between the tokens that a project has used and its share.
 
 use super::CreditWeight;
 
-/// The denominators of one comparison: the weights and the tokens of everybody in it.
+/// The denominators of one comparison, which are the summed weights and the summed tokens of all projects in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Totals {
-    /// ΣW, in thousandths.
+pub(super) struct GapTotals {
+    /// ΣW, the summed weights in thousandths.
     pub(super) weight: u128,
-    /// ΣT.
+    /// ΣT, the summed tokens; 0 is counted as 1 only when gaps are computed.
     pub(super) spent: u128,
 }
 
-/// usage·ΣW − weight·ΣT as a 256-bit number in two's complement; the lower, the more a project is owed.
+/// The gap usage·ΣW − weight·ΣT as a 256-bit number in two's complement. The project with the lowest gap is owed most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Gap {
+pub(super) struct ShareGap {
     high: i128,
     low: u128,
 }
 
-impl Totals {
-    /// ΣT as it is compared: 1 where nothing was used, so that the heavier weight goes first.
+impl GapTotals {
+    /// Returns ΣT as gaps use it, which is 1 if nothing was used, so that the project with the greater weight goes
+    /// first.
     fn tokens(&self) -> u128 {
         self.spent.max(1)
     }
 
-    /// The gap of a project of this weight that has spent so much.
+    /// Returns the gap of a project with this weight and these tokens spent.
     ///
-    /// Weights are below 2^60 and tokens below 2^64 each, so that even 2^60 projects and tasks keep both products
-    /// below 2^255.
-    pub(super) fn gap(&self, weight: CreditWeight, spent: u128) -> Gap {
+    /// Weights are below 2^60 and tokens below 2^64 each, so that even 2^60 projects and tasks keep both products below
+    /// 2^255.
+    pub(super) fn gap(&self, weight: CreditWeight, spent: u128) -> ShareGap {
         let (used_low, used_high) = spent.carrying_mul(self.weight, 0);
         let (due_low, due_high) = u128::from(weight.thousandths()).carrying_mul(self.tokens(), 0);
         let (low, borrow) = used_low.borrowing_sub(due_low, false);
         let (high, _) = used_high.borrowing_sub(due_high, borrow);
-        Gap { high: high.cast_signed(), low }
+        ShareGap { high: high.cast_signed(), low }
     }
 
-    /// The same denominators in 64 bits, where they fit: the usual case.
-    pub(super) fn narrow(&self) -> Option<NarrowTotals> {
+    /// Returns the denominators in 64 bits if they fit, which is the usual case; otherwise `None`.
+    pub(super) fn narrow(&self) -> Option<NarrowGapTotals> {
         let below_2_63 = |n: u128| i64::try_from(n).ok().map(i64::cast_unsigned);
-        Some(NarrowTotals { weight: below_2_63(self.weight)?, tokens: below_2_63(self.tokens())? })
+        Some(NarrowGapTotals {
+            weight: below_2_63(self.weight)?,
+            tokens: below_2_63(self.tokens())?,
+        })
     }
 
-    /// The share that a weight stands for, in millionths, rounded down.
+    /// Returns the part of all tokens that a project of this weight should have, in millionths rounded down.
     pub(super) fn target_ppm(&self, weight: CreditWeight) -> u64 {
         millionths(weight.thousandths().into(), self.weight)
     }
 
-    /// The share that so many tokens are, in millionths, rounded down.
+    /// Returns `spent` as a part of all tokens, in millionths rounded down.
     pub(super) fn actual_ppm(&self, spent: u128) -> u64 {
         millionths(spent, self.tokens())
     }
 }
 
-/// Denominators below 2^63, for whom a gap takes two multiplications of 64 bits.
+/// Denominators below 2^63, with which a gap takes only two 64-bit multiplications.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NarrowTotals {
+pub(super) struct NarrowGapTotals {
     weight: u64,
     tokens: u64,
 }
 
-impl NarrowTotals {
-    /// The gap of a project of this weight that has spent so much, no more than ΣT.
+impl NarrowGapTotals {
+    /// Returns the gap of a project with this weight and these tokens spent, which must be at most ΣT.
     pub(super) fn gap(&self, weight: CreditWeight, spent: u128) -> i128 {
         debug_assert!(spent <= u128::from(self.tokens));
         let spent = u64::try_from(spent).unwrap_or(self.tokens);
@@ -71,7 +75,7 @@ impl NarrowTotals {
     }
 }
 
-/// part / whole in millionths; both are below 2^100, and the part is no more than the whole.
+/// Returns part / whole in millionths, rounded down. Both are below 2^100, and the part is not above the whole.
 fn millionths(part: u128, whole: u128) -> u64 {
     let ppm = part.saturating_mul(1_000_000) / whole.max(1);
     u64::try_from(ppm).unwrap_or(u64::MAX)
@@ -88,7 +92,7 @@ mod tests {
 
     #[test]
     fn both_widths_agree_where_both_can_be_used() {
-        let totals = Totals { weight: (1 << 63) - 1, spent: (1 << 63) - 1 };
+        let totals = GapTotals { weight: (1 << 63) - 1, spent: (1 << 63) - 1 };
         let narrow_totals = totals.narrow().unwrap();
         for spent in [0, 1, (1 << 62) - 1, (1 << 63) - 1] {
             for w in [1, 999, CreditWeight::MAX.thousandths()].map(weight) {
@@ -103,7 +107,7 @@ mod tests {
     #[test]
     fn one_token_decides_at_the_largest_numbers() {
         let most = u128::from(u64::MAX);
-        let totals = Totals { weight: 1 << 92, spent: most << 32 };
+        let totals = GapTotals { weight: 1 << 92, spent: most << 32 };
         let heavy = CreditWeight::MAX;
         assert!(totals.gap(heavy, most << 31) < totals.gap(heavy, (most << 31) + 1));
         assert!(totals.gap(weight(1), most) > totals.gap(weight(2), most));
@@ -113,7 +117,7 @@ mod tests {
 
     #[test]
     fn where_nothing_was_used_the_heavier_weight_is_owed_more() {
-        let totals = Totals { weight: 4000, spent: 0 };
+        let totals = GapTotals { weight: 4000, spent: 0 };
         assert!(totals.gap(weight(3000), 0) < totals.gap(weight(1000), 0));
         let narrow = totals.narrow().unwrap();
         assert!(narrow.gap(weight(3000), 0) < narrow.gap(weight(1000), 0));

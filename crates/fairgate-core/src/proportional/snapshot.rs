@@ -1,4 +1,4 @@
-//! What a call of the scheduler sees: plain data, checked once.
+//! The input of the proportional scheduler as plain data, which is checked once.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -7,38 +7,39 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::units::{OutOfRange, Tokens};
+use crate::units::{OutOfRangeError, Tokens};
 
-/// Which algorithm decides.
+/// The algorithm by which the scheduler assigns tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// The published algorithm: within a call only concurrency and tasks already given are counted.
+pub enum ScheduleMode {
+    /// The published algorithm. Between two assignments it updates only the numbers of agents and the assigned tasks.
     #[default]
     Classic,
-    /// Everything that is given away is charged at once, so that shares, budgets and workspaces hold.
+    /// Our extension, which charges every assignment at once, so that shares, budgets and workspaces hold for all
+    /// assignments together.
     Strict,
 }
 
-/// How large a project's share is against the others': 0.001 to 10^15, in thousandths.
+/// Weight of a project's share against the other projects, from 0.001 to 10^15; stored in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CreditWeight(u64);
 
 impl CreditWeight {
-    /// The weight of a project that states none: 1.0.
+    /// The weight of a project that states none, which is 1.0.
     pub const ONE: Self = Self(1000);
-    /// The heaviest weight: 10^15.
+    /// The greatest weight, which is 10^15.
     pub const MAX: Self = Self(1_000_000_000_000_000_000);
 
-    /// A weight given in thousandths, 1 to 10^18 of them.
-    pub fn from_thousandths(thousandths: u64) -> Result<Self, OutOfRange> {
+    /// Creates a weight from thousandths; fails if the value is not from 1 to 10^18.
+    pub fn from_thousandths(thousandths: u64) -> Result<Self, OutOfRangeError> {
         if (1..=Self::MAX.0).contains(&thousandths) {
             Ok(Self(thousandths))
         } else {
-            Err(OutOfRange { allowed: "0.001 to 1000000000000000" })
+            Err(OutOfRangeError { allowed: "0.001 to 1000000000000000" })
         }
     }
 
-    /// The weight in thousandths.
+    /// Returns the weight in thousandths.
     pub fn thousandths(self) -> u64 {
         self.0
     }
@@ -51,7 +52,7 @@ impl Default for CreditWeight {
 }
 
 impl fmt::Display for CreditWeight {
-    /// As a decimal without needless zeros: `3`, `0.5`, `5.25`.
+    /// Writes the weight as a decimal without needless zeros: `3`, `0.5`, `5.25`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (whole, part) = (self.0 / 1000, self.0 % 1000);
         if part == 0 {
@@ -61,76 +62,76 @@ impl fmt::Display for CreditWeight {
     }
 }
 
-/// Whether a project takes part.
+/// The status of a project. Only projects that are [`ProjectStatus::Active`] get agents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProjectStatus {
-    /// It does.
+    /// The project takes part in scheduling.
     #[default]
     Active,
-    /// Not until somebody resumes it.
+    /// The project gets no agents until somebody resumes it.
     Paused,
-    /// It is finished.
+    /// The project is finished.
     Archived,
 }
 
-/// Where a task stands. Only [`TaskStatus::Ready`] ones can be given to an agent.
+/// The status of a task. Only tasks that are [`TaskStatus::Ready`] can be assigned to an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskStatus {
-    /// It waits for other tasks.
+    /// The task waits for other tasks.
     Defined,
-    /// It can start.
+    /// The task can start.
     Ready,
-    /// An agent has it but has not begun.
+    /// An agent has the task but has not begun to work on it.
     Assigned,
-    /// An agent works on it.
+    /// An agent works on the task.
     InProgress,
-    /// It waits for an answer.
+    /// The task waits for an answer to a question that its agent asked.
     WaitingInput,
-    /// It is put aside.
+    /// Somebody has paused the task.
     Paused,
-    /// It is done.
+    /// The task is done.
     Completed,
-    /// It went wrong.
+    /// The task has failed.
     Failed,
-    /// It cannot go on by itself.
+    /// The task cannot continue without help.
     Blocked,
 }
 
-/// What an agent does. Only [`AgentState::Idle`] ones are given tasks.
+/// The state of an agent. Only agents that are [`AgentState::Idle`] get tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgentState {
-    /// Nothing; it can take a task.
+    /// The agent has no task and can take one.
     Idle,
-    /// It works.
+    /// The agent works on a task.
     Busy,
-    /// It is put aside.
+    /// Somebody has paused the agent.
     Paused,
-    /// It broke.
+    /// The agent has failed.
     Error,
-    /// It is gone for good.
+    /// The agent has left and does not return.
     Retired,
 }
 
-/// A project: somebody with a share of the agents.
+/// A project, which owns tasks and has a share of the agents' work.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Project {
-    /// Its name, unique among projects.
+pub struct ScheduledProject {
+    /// Id of the project; unique among projects.
     pub id: Box<str>,
-    /// Whether it takes part.
+    /// Status of the project; only active projects get agents.
     pub status: ProjectStatus,
-    /// How large its share is.
+    /// Weight of the project's share against the other projects.
     pub credit_weight: CreditWeight,
-    /// How many agents may work for it at once.
+    /// Greatest number of agents that may work for the project at once.
     pub max_concurrent_agents: u64,
-    /// How many tokens it may spend in the window; no limit where absent.
+    /// Tokens that the project may spend in the window; no limit if absent.
     pub budget_limit: Option<Tokens>,
 }
 
-impl Project {
-    /// How many agents may work at once for a project that does not say.
+impl ScheduledProject {
+    /// Greatest number of concurrent agents of a project that states none.
     pub const DEFAULT_MAX_CONCURRENT_AGENTS: u64 = 2;
 
-    /// An active project of weight 1.0, for at most two agents, without a budget.
+    /// Creates an active project of weight 1.0, for at most two agents, without a budget.
     pub fn new(id: impl Into<Box<str>>) -> Self {
         Self {
             id: id.into(),
@@ -142,30 +143,30 @@ impl Project {
     }
 }
 
-/// A task: work that one agent does for one project.
+/// A task, which is work that one agent does for one project.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Task {
-    /// Its name, unique among tasks.
+pub struct ScheduledTask {
+    /// Id of the task; unique among tasks.
     pub id: Box<str>,
-    /// The project it belongs to.
+    /// Id of the project that the task belongs to.
     pub project_id: Box<str>,
-    /// Where it stands.
+    /// Status of the task; only ready tasks can be assigned.
     pub status: TaskStatus,
-    /// Its place in the project's queue, lower first.
+    /// Priority among the tasks of the project; the task with the lower number goes first.
     pub priority: i64,
-    /// When it was made, on any clock that counts up; strict mode lets the earlier one go first.
+    /// Creation time, on any clock that counts up; strict mode lets the earlier task go first.
     pub created: i64,
-    /// How many tokens it is expected to use; [`SnapshotParts::default_estimated_tokens`] where absent.
+    /// Tokens that the task is expected to use; [`ScheduleSnapshotParts::default_estimated_tokens`] if absent.
     pub estimated_tokens: Option<Tokens>,
-    /// The workspace it must run in; any where absent.
+    /// Id of the workspace in which the task must run; any workspace if absent.
     pub preferred_workspace_id: Option<Box<str>>,
 }
 
-impl Task {
+impl ScheduledTask {
     /// The priority of a task that states none.
     pub const DEFAULT_PRIORITY: i64 = 100;
 
-    /// A ready task of this project with everything else at its default.
+    /// Creates a ready task of this project, with defaults for everything else.
     pub fn ready(id: impl Into<Box<str>>, project_id: impl Into<Box<str>>) -> Self {
         Self {
             id: id.into(),
@@ -179,66 +180,67 @@ impl Task {
     }
 }
 
-/// An agent: who does the work.
+/// An agent, which is a program that works on tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Agent {
-    /// Its name, unique among agents.
+pub struct ScheduledAgent {
+    /// Id of the agent; unique among agents.
     pub id: Box<str>,
-    /// What it does now.
+    /// State of the agent; only idle agents get tasks.
     pub state: AgentState,
 }
 
-impl Agent {
-    /// An agent that can take a task.
+impl ScheduledAgent {
+    /// Creates an agent that can take a task.
     pub fn idle(id: impl Into<Box<str>>) -> Self {
         Self { id: id.into(), state: AgentState::Idle }
     }
 }
 
-/// A snapshot before it is checked. The names are those of the published page; "window" is the rolling span of
-/// time over which whoever makes the snapshot counts usage and completions.
+/// A snapshot before it is checked. The names are those of agent-queue's page. The "window" is the rolling span of time
+/// over which the caller counts usage and completions.
 ///
-/// A map may name projects that are not listed: they take part in nothing, but what they used counts in the
-/// classic total, and what they reserved counts against the strict global budget.
+/// A map may name projects that are not listed. They take part in nothing, but their usage counts in the classic total,
+/// and their reservations count against the strict global budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SnapshotParts {
-    /// Which algorithm decides.
-    pub mode: Mode,
-    /// Whether a project without any completion in the window goes before those with one.
+pub struct ScheduleSnapshotParts {
+    /// The algorithm by which tasks are assigned.
+    pub mode: ScheduleMode,
+    /// True if a project that completed no task in the window goes before the projects that did.
     pub min_task_guarantee: bool,
-    /// What a task is expected to use where it does not say (strict).
+    /// Tokens that a task is expected to use if it states no estimate; strict mode only.
     pub default_estimated_tokens: Tokens,
-    /// The projects. Their order breaks ties.
-    pub projects: Vec<Project>,
+    /// The projects. If two have equal gaps, the one listed first goes first.
+    pub projects: Vec<ScheduledProject>,
     /// The tasks, in any order.
-    pub tasks: Vec<Task>,
-    /// The agents. Idle ones are served in this order.
-    pub agents: Vec<Agent>,
-    /// Tokens each project used in the window.
+    pub tasks: Vec<ScheduledTask>,
+    /// The agents. Idle agents get tasks in this order.
+    pub agents: Vec<ScheduledAgent>,
+    /// Tokens that each project used in the window.
     pub project_token_usage: BTreeMap<Box<str>, Tokens>,
-    /// How many agents work for each project now.
+    /// Number of agents that work for each project now.
     pub project_active_agent_counts: BTreeMap<Box<str>, u64>,
-    /// How many tasks of each project were completed in the window.
+    /// Number of tasks of each project that were completed in the window.
     pub tasks_completed_in_window: BTreeMap<Box<str>, u64>,
-    /// How many workspaces of each project are free. Empty: workspaces are not counted. Else a project that is
-    /// not named has none.
+    /// Number of free workspaces of each project. An empty map means that workspaces are not counted; otherwise a
+    /// project that the map does not name has none.
     pub project_available_workspaces: BTreeMap<Box<str>, u64>,
-    /// Who holds each workspace; nobody where absent or `None`.
+    /// Id of the holder of each workspace. A workspace is free if the map does not name it or its holder is `None`.
     pub workspace_locks: BTreeMap<Box<str>, Option<Box<str>>>,
-    /// Tokens that running tasks of each project are expected to use (strict).
+    /// Tokens that running tasks of each project are expected to use; strict mode only.
     pub project_reserved_tokens: BTreeMap<Box<str>, Tokens>,
-    /// Tokens that a project is taken to have used though it did not, because it was away (strict).
+    /// Tokens added to a project's usage in the comparison of projects, because the project was idle for a while;
+    /// strict mode only.
     pub project_baseline_tokens: BTreeMap<Box<str>, Tokens>,
-    /// How many tokens all projects together may spend; no limit where absent.
+    /// Tokens that all projects together may spend; no limit if absent.
     pub global_budget: Option<Tokens>,
-    /// How many tokens have been spent of the global budget.
+    /// Tokens of the global budget that are already spent.
     pub global_tokens_used: Tokens,
 }
 
-impl Default for SnapshotParts {
+impl Default for ScheduleSnapshotParts {
     fn default() -> Self {
         Self {
-            mode: Mode::Classic,
+            mode: ScheduleMode::Classic,
             min_task_guarantee: true,
             default_estimated_tokens: Tokens(1),
             projects: Vec::new(),
@@ -257,58 +259,58 @@ impl Default for SnapshotParts {
     }
 }
 
-/// A checked snapshot: every id is unique, every task's project is listed. [`Snapshot::check`] is the only way
-/// in; whoever holds one need not check again.
+/// A checked snapshot, in which every id is unique and every task's project is listed. [`ScheduleSnapshot::check`] is
+/// the only constructor, so a snapshot never needs another check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Snapshot {
-    parts: SnapshotParts,
-    /// Per project, what the maps say about it.
-    pub(super) records: Vec<Record>,
-    /// Per task, the position of its project.
+pub struct ScheduleSnapshot {
+    parts: ScheduleSnapshotParts,
+    /// For each project, its values from the maps of the snapshot.
+    pub(super) records: Vec<ProjectRecord>,
+    /// For each task, the index of its project.
     pub(super) project_of: Vec<usize>,
-    /// Per task, the number of the workspace it prefers.
+    /// For each task, the number of the workspace that it prefers; `None` if it prefers none.
     pub(super) workspace_of: Vec<Option<usize>>,
-    /// Per workspace number, whether somebody holds it.
+    /// For each workspace number, true if the workspace is held.
     pub(super) workspace_locked: Vec<bool>,
 }
 
-/// What the maps of a snapshot say about one project.
+/// The values of one project from the maps of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct ProjectRecord {
     pub(super) usage: Tokens,
     pub(super) reserved: Tokens,
     pub(super) baseline: Tokens,
     pub(super) active_agents: u64,
     pub(super) completed: u64,
-    /// `None`: workspaces are not counted.
+    /// Number of free workspaces; `None` if workspaces are not counted.
     pub(super) workspaces: Option<u64>,
 }
 
-/// A snapshot that cannot be: which field, and why.
+/// Error for a snapshot that is not valid, with the field and the problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SnapshotError {
-    /// The field, from the snapshot's root: `tasks[3].project_id`.
+pub struct ScheduleSnapshotError {
+    /// Path of the bad field from the snapshot's root, such as `tasks[3].project_id`.
     pub field: String,
-    /// What is wrong with it.
-    pub problem: SnapshotProblem,
+    /// The rule that the field breaks.
+    pub problem: ScheduleSnapshotProblem,
 }
 
-/// What may be wrong with a snapshot whose single values are in range.
+/// A rule that a snapshot can break although its single values are in range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum SnapshotProblem {
+pub enum ScheduleSnapshotProblem {
     /// A task belongs to a project that is not listed.
     UnknownProject(Box<str>),
-    /// Two projects, two tasks or two agents have one id.
+    /// Two projects, two tasks or two agents have the same id.
     DuplicateId {
-        /// The id.
+        /// The id that occurs twice.
         id: Box<str>,
-        /// The position of the first that has it.
+        /// Index of the first element with this id.
         first: usize,
     },
 }
 
-impl fmt::Display for SnapshotProblem {
+impl fmt::Display for ScheduleSnapshotProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownProject(id) => write!(f, "there is no project {id:?}"),
@@ -317,39 +319,39 @@ impl fmt::Display for SnapshotProblem {
     }
 }
 
-impl fmt::Display for SnapshotError {
+impl fmt::Display for ScheduleSnapshotError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.problem)
     }
 }
 
-impl core::error::Error for SnapshotError {}
+impl core::error::Error for ScheduleSnapshotError {}
 
-impl Snapshot {
-    /// Checks the parts and makes them a snapshot.
-    pub fn check(parts: SnapshotParts) -> Result<Self, SnapshotError> {
+impl ScheduleSnapshot {
+    /// Checks the parts and makes them a snapshot; fails with the first rule that they break.
+    pub fn check(parts: ScheduleSnapshotParts) -> Result<Self, ScheduleSnapshotError> {
         unique("projects", parts.projects.iter().map(|p| &*p.id))?;
         unique("tasks", parts.tasks.iter().map(|t| &*t.id))?;
         unique("agents", parts.agents.iter().map(|a| &*a.id))?;
         let project_of = projects_of_tasks(&parts)?;
-        let records = parts.projects.iter().map(|p| Record::of(&p.id, &parts)).collect();
+        let records = parts.projects.iter().map(|p| ProjectRecord::of(&p.id, &parts)).collect();
         let (workspace_of, workspace_locked) = number_workspaces(&parts);
         Ok(Self { parts, records, project_of, workspace_of, workspace_locked })
     }
 
-    /// What was checked.
-    pub fn parts(&self) -> &SnapshotParts {
+    /// Returns the checked parts.
+    pub fn parts(&self) -> &ScheduleSnapshotParts {
         &self.parts
     }
 
-    /// The plain data again, to change and check anew.
-    pub fn into_parts(self) -> SnapshotParts {
+    /// Returns the plain data, to be changed and checked again.
+    pub fn into_parts(self) -> ScheduleSnapshotParts {
         self.parts
     }
 }
 
-impl Record {
-    fn of(id: &str, parts: &SnapshotParts) -> Self {
+impl ProjectRecord {
+    fn of(id: &str, parts: &ScheduleSnapshotParts) -> Self {
         let tokens = |map: &BTreeMap<_, Tokens>| map.get(id).copied().unwrap_or_default();
         let count = |map: &BTreeMap<_, u64>| map.get(id).copied().unwrap_or_default();
         let workspaces = &parts.project_available_workspaces;
@@ -364,33 +366,34 @@ impl Record {
     }
 }
 
-/// Fails on the earliest id that an earlier element of the list has already.
-fn unique<'a>(list: &str, ids: impl Iterator<Item = &'a str>) -> Result<(), SnapshotError> {
+/// Fails if an element of the list has the id of an earlier element.
+fn unique<'a>(list: &str, ids: impl Iterator<Item = &'a str>) -> Result<(), ScheduleSnapshotError> {
     let mut sorted: Vec<(&str, usize)> = ids.enumerate().map(|(i, id)| (id, i)).collect();
     sorted.sort_unstable();
     let repeats = sorted.windows(2).filter(|pair| pair[0].0 == pair[1].0);
     let Some(pair) = repeats.min_by_key(|pair| pair[1].1) else { return Ok(()) };
     let [(id, first), (_, second)] = [pair[0], pair[1]];
-    Err(SnapshotError {
+    Err(ScheduleSnapshotError {
         field: format!("{list}[{second}].id"),
-        problem: SnapshotProblem::DuplicateId { id: id.into(), first },
+        problem: ScheduleSnapshotProblem::DuplicateId { id: id.into(), first },
     })
 }
 
-fn projects_of_tasks(parts: &SnapshotParts) -> Result<Vec<usize>, SnapshotError> {
+fn projects_of_tasks(parts: &ScheduleSnapshotParts) -> Result<Vec<usize>, ScheduleSnapshotError> {
     let positions: BTreeMap<&str, usize> =
         parts.projects.iter().enumerate().map(|(i, project)| (&*project.id, i)).collect();
-    let find = |(i, task): (usize, &Task)| {
-        positions.get(&*task.project_id).copied().ok_or_else(|| SnapshotError {
+    let find = |(i, task): (usize, &ScheduledTask)| {
+        positions.get(&*task.project_id).copied().ok_or_else(|| ScheduleSnapshotError {
             field: format!("tasks[{i}].project_id"),
-            problem: SnapshotProblem::UnknownProject(task.project_id.clone()),
+            problem: ScheduleSnapshotProblem::UnknownProject(task.project_id.clone()),
         })
     };
     parts.tasks.iter().enumerate().map(find).collect()
 }
 
-/// Gives every workspace that some task prefers a number, and says which of them are held.
-fn number_workspaces(parts: &SnapshotParts) -> (Vec<Option<usize>>, Vec<bool>) {
+/// Numbers every workspace that a task prefers. Returns the workspace number of each task, and for each number if the
+/// workspace is held.
+fn number_workspaces(parts: &ScheduleSnapshotParts) -> (Vec<Option<usize>>, Vec<bool>) {
     let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
     let mut locked = Vec::new();
     let mut number = |workspace| {

@@ -13,19 +13,19 @@ use super::*;
 
 /// A snapshot in which every project has completed something, so that gaps decide.
 #[derive(Clone)]
-struct Case(SnapshotParts);
+struct Case(ScheduleSnapshotParts);
 
 impl Case {
-    fn new(mode: Mode) -> Self {
-        Self(SnapshotParts { mode, ..SnapshotParts::default() })
+    fn new(mode: ScheduleMode) -> Self {
+        Self(ScheduleSnapshotParts { mode, ..ScheduleSnapshotParts::default() })
     }
 
     /// A project with room for 100 agents.
     fn project(mut self, id: &str, weight: u64, usage: u64) -> Self {
-        self.0.projects.push(Project {
+        self.0.projects.push(ScheduledProject {
             credit_weight: CreditWeight::from_thousandths(weight * 1000).unwrap(),
             max_concurrent_agents: 100,
-            ..Project::new(id)
+            ..ScheduledProject::new(id)
         });
         self.0.project_token_usage.insert(id.into(), Tokens(usage));
         self.0.tasks_completed_in_window.insert(id.into(), 1);
@@ -33,42 +33,42 @@ impl Case {
     }
 
     /// Changes the project that was added last.
-    fn with(mut self, change: impl FnOnce(&mut Project)) -> Self {
+    fn with(mut self, change: impl FnOnce(&mut ScheduledProject)) -> Self {
         change(self.0.projects.last_mut().unwrap());
         self
     }
 
     /// Ready tasks `id-1`, `id-2` … of a project.
     fn tasks(mut self, project: &str, count: usize) -> Self {
-        let ready = |n| Task::ready(format!("{project}-{n:03}"), project);
+        let ready = |n| ScheduledTask::ready(format!("{project}-{n:03}"), project);
         self.0.tasks.extend((1..=count).map(ready));
         self
     }
 
-    fn task(mut self, task: Task) -> Self {
+    fn task(mut self, task: ScheduledTask) -> Self {
         self.0.tasks.push(task);
         self
     }
 
     fn agents(mut self, count: usize) -> Self {
         let before = self.0.agents.len();
-        let idle = |n| Agent::idle(format!("agent-{}", before + n));
+        let idle = |n| ScheduledAgent::idle(format!("agent-{}", before + n));
         self.0.agents.extend((1..=count).map(idle));
         self
     }
 
     /// Changes anything.
-    fn set(mut self, change: impl FnOnce(&mut SnapshotParts)) -> Self {
+    fn set(mut self, change: impl FnOnce(&mut ScheduleSnapshotParts)) -> Self {
         change(&mut self.0);
         self
     }
 
-    fn in_mode(self, mode: Mode) -> Self {
+    fn in_mode(self, mode: ScheduleMode) -> Self {
         self.set(|parts| parts.mode = mode)
     }
 
-    fn snapshot(&self) -> Snapshot {
-        Snapshot::check(self.0.clone()).unwrap()
+    fn snapshot(&self) -> ScheduleSnapshot {
+        ScheduleSnapshot::check(self.0.clone()).unwrap()
     }
 
     fn given_tasks(&self) -> Vec<String> {
@@ -92,7 +92,7 @@ impl Case {
     }
 }
 
-const BOTH: [Mode; 2] = [Mode::Classic, Mode::Strict];
+const BOTH: [ScheduleMode; 2] = [ScheduleMode::Classic, ScheduleMode::Strict];
 
 /// How many of the list come before the first that is something else.
 fn in_a_row(winners: &[String], project: &str) -> usize {
@@ -108,7 +108,7 @@ fn the_pages_example_goes_to_a() {
         let case = case.tasks("A", 1).tasks("B", 1).agents(1);
         assert_eq!(case.given_projects(), ["A"]);
         let snapshot = case.snapshot();
-        let shares: Vec<Share> =
+        let shares: Vec<ProjectShare> =
             explain(&snapshot).projects.iter().map(|report| report.share.unwrap()).collect();
         assert_eq!((shares[0].actual_ppm, shares[0].target_ppm), (666_666, 750_000));
         assert_eq!((shares[1].actual_ppm, shares[1].target_ppm), (333_333, 250_000));
@@ -154,8 +154,8 @@ fn a_project_at_its_concurrency_gets_nothing() {
 #[test]
 fn priority_10_goes_before_200() {
     for mode in BOTH {
-        let late = Task { priority: 200, ..Task::ready("late", "p") };
-        let soon = Task { priority: 10, ..Task::ready("soon", "p") };
+        let late = ScheduledTask { priority: 200, ..ScheduledTask::ready("late", "p") };
+        let soon = ScheduledTask { priority: 10, ..ScheduledTask::ready("soon", "p") };
         let case = Case::new(mode).project("p", 1, 0).task(late).task(soon).agents(1);
         assert_eq!(case.given_tasks(), ["soon"]);
     }
@@ -175,7 +175,10 @@ fn paused_and_archived_projects_get_nothing() {
 fn only_ready_tasks_go_to_idle_agents() {
     for mode in BOTH {
         let case = Case::new(mode).project("p", 1, 0).agents(1);
-        let running = Task { status: TaskStatus::InProgress, ..Task::ready("running", "p") };
+        let running = ScheduledTask {
+            status: TaskStatus::InProgress,
+            ..ScheduledTask::ready("running", "p")
+        };
         assert!(case.clone().task(running).given_tasks().is_empty());
         let busy = case.tasks("p", 1).set(|parts| parts.agents[0].state = AgentState::Busy);
         assert!(busy.given_tasks().is_empty());
@@ -220,9 +223,14 @@ fn a_project_without_workspaces_is_passed() {
 #[test]
 fn a_task_whose_workspace_is_locked_lets_the_next_one_go() {
     for mode in BOTH {
-        let in_w1 = |id| Task { preferred_workspace_id: Some("w1".into()), ..Task::ready(id, "p") };
-        let case =
-            Case::new(mode).project("p", 1, 0).task(in_w1("t1")).task(Task::ready("t2", "p"));
+        let in_w1 = |id| ScheduledTask {
+            preferred_workspace_id: Some("w1".into()),
+            ..ScheduledTask::ready(id, "p")
+        };
+        let case = Case::new(mode)
+            .project("p", 1, 0)
+            .task(in_w1("t1"))
+            .task(ScheduledTask::ready("t2", "p"));
         let lock = |holder: Option<Box<str>>| {
             case.clone().agents(1).set(|parts| {
                 parts.workspace_locks.insert("w1".into(), holder);
@@ -253,64 +261,65 @@ fn where_nothing_was_used_the_heavier_weight_goes_first() {
 
 #[test]
 fn hole_no_charge_within_a_round() {
-    let case = Case::new(Mode::Classic).project("p1", 1, 1000).project("p2", 1, 1001);
+    let case = Case::new(ScheduleMode::Classic).project("p1", 1, 1000).project("p2", 1, 1001);
     let case = case.tasks("p1", 10).tasks("p2", 10).agents(10);
     assert_eq!(case.given_projects(), ["p1"; 10], "one token behind takes all ten");
-    let strict =
-        case.in_mode(Mode::Strict).set(|parts| parts.default_estimated_tokens = Tokens(500));
+    let strict = case
+        .in_mode(ScheduleMode::Strict)
+        .set(|parts| parts.default_estimated_tokens = Tokens(500));
     assert_eq!(strict.given_projects(), ["p1", "p2"].repeat(5));
 }
 
 #[test]
 fn hole_running_work_is_free() {
-    let case = Case::new(Mode::Classic).project("p1", 1, 1000).project("p2", 1, 1001);
+    let case = Case::new(ScheduleMode::Classic).project("p1", 1, 1000).project("p2", 1, 1001);
     let case = case.tasks("p1", 1).tasks("p2", 1).agents(1).set(|parts| {
         parts.project_active_agent_counts.insert("p1".into(), 5);
         parts.project_reserved_tokens.insert("p1".into(), Tokens(500_000));
     });
     assert_eq!(case.given_projects(), ["p1"]);
-    assert_eq!(case.in_mode(Mode::Strict).given_projects(), ["p2"]);
+    assert_eq!(case.in_mode(ScheduleMode::Strict).given_projects(), ["p2"]);
 }
 
 #[test]
 fn hole_a_running_agent_does_not_meet_the_guarantee() {
-    let case = Case::new(Mode::Classic).project("p1", 1, 50_000).project("p2", 1, 0);
+    let case = Case::new(ScheduleMode::Classic).project("p1", 1, 50_000).project("p2", 1, 0);
     let case = case.tasks("p1", 9).tasks("p2", 9).agents(3).set(|parts| {
         parts.tasks_completed_in_window = [("p2".into(), 1)].into();
         parts.project_active_agent_counts.insert("p1".into(), 5);
     });
     assert_eq!(case.given_projects(), ["p1"; 3], "until one of its five completes");
-    assert_eq!(case.in_mode(Mode::Strict).given_projects(), ["p2"; 3]);
+    assert_eq!(case.in_mode(ScheduleMode::Strict).given_projects(), ["p2"; 3]);
 }
 
 #[test]
 fn strict_guarantees_one_task_and_not_more() {
-    let case = Case::new(Mode::Strict).project("p1", 1, 50_000).project("p2", 1, 0);
+    let case = Case::new(ScheduleMode::Strict).project("p1", 1, 50_000).project("p2", 1, 0);
     let case = case.tasks("p1", 9).tasks("p2", 9).agents(3);
     let case = case.set(|parts| parts.tasks_completed_in_window = [("p2".into(), 1)].into());
     assert_eq!(case.given_projects(), ["p1", "p2", "p2"]);
-    assert_eq!(case.in_mode(Mode::Classic).given_projects(), ["p1"; 3]);
+    assert_eq!(case.in_mode(ScheduleMode::Classic).given_projects(), ["p1"; 3]);
 }
 
 #[test]
 fn hole_denominators_differ() {
-    let case = Case::new(Mode::Classic).project("light", 1, 0).project("heavy", 3, 0);
+    let case = Case::new(ScheduleMode::Classic).project("light", 1, 0).project("heavy", 3, 0);
     let case = case.project("idle", 1, 1_000_000).tasks("light", 1).tasks("heavy", 1).agents(1);
     let winners = case.clone().one_by_one(120, 10_000);
     assert_eq!(in_a_row(&winners, "heavy"), 100, "the idle project's million counts in ΣT");
-    let winners = case.in_mode(Mode::Strict).one_by_one(120, 10_000);
+    let winners = case.in_mode(ScheduleMode::Strict).one_by_one(120, 10_000);
     assert!(winners.chunks(4).all(|four| four.iter().filter(|w| *w == "heavy").count() == 3));
 }
 
 #[test]
 fn hole_back_from_idle() {
-    let case = Case::new(Mode::Classic).project("stayed", 1, 480_000).project("back", 1, 0);
+    let case = Case::new(ScheduleMode::Classic).project("stayed", 1, 480_000).project("back", 1, 0);
     let case = case.tasks("stayed", 1).tasks("back", 1).agents(1);
     for mode in BOTH {
         let winners = case.clone().in_mode(mode).one_by_one(60, 10_000);
         assert_eq!(in_a_row(&winners, "back"), 48, "without a baseline it catches up");
     }
-    let case = case.in_mode(Mode::Strict).set(|parts| {
+    let case = case.in_mode(ScheduleMode::Strict).set(|parts| {
         parts.project_baseline_tokens.insert("back".into(), Tokens(480_000));
     });
     assert_eq!(case.one_by_one(60, 10_000), ["stayed", "back"].repeat(30));
@@ -318,11 +327,11 @@ fn hole_back_from_idle() {
 
 #[test]
 fn hole_budgets_overshoot() {
-    let big = |n| Task {
+    let big = |n| ScheduledTask {
         estimated_tokens: Some(Tokens(200_000)),
-        ..Task::ready(format!("big-{n}"), "p")
+        ..ScheduledTask::ready(format!("big-{n}"), "p")
     };
-    let mut project = Case::new(Mode::Classic).project("p", 1, 999_999).agents(10);
+    let mut project = Case::new(ScheduleMode::Classic).project("p", 1, 999_999).agents(10);
     for n in 0..10 {
         project = project.task(big(n));
     }
@@ -333,36 +342,44 @@ fn hole_budgets_overshoot() {
     let project = project.with(|p| p.budget_limit = Some(Tokens(1_000_000)));
     for case in [project, global] {
         assert_eq!(case.given_tasks().len(), 10, "999 999 + 10 × 200 000 = 2 999 999 of 1 000 000");
-        let strict = case.in_mode(Mode::Strict);
+        let strict = case.in_mode(ScheduleMode::Strict);
         assert!(strict.given_tasks().is_empty());
-        let small = Task { priority: 900, ..Task::ready("small", "p") };
+        let small = ScheduledTask { priority: 900, ..ScheduledTask::ready("small", "p") };
         assert_eq!(strict.task(small).given_tasks(), ["small"], "the next one that fits is tried");
     }
 }
 
 #[test]
 fn strict_budgets_count_what_runs_and_what_was_given() {
-    let case =
-        Case::new(Mode::Strict).project("p", 1, 100).with(|p| p.budget_limit = Some(Tokens(1000)));
+    let case = Case::new(ScheduleMode::Strict)
+        .project("p", 1, 100)
+        .with(|p| p.budget_limit = Some(Tokens(1000)));
     let case = case.tasks("p", 9).agents(9).set(|parts| {
         parts.default_estimated_tokens = Tokens(150);
         parts.project_reserved_tokens.insert("p".into(), Tokens(300));
     });
     assert_eq!(case.given_tasks().len(), 4, "100 + 300 + 4 × 150 = 1000");
-    let global = Case::new(Mode::Strict).project("p", 1, 0).tasks("p", 9).agents(9).set(|parts| {
-        parts.default_estimated_tokens = Tokens(150);
-        parts.global_budget = Some(Tokens(1000));
-        parts.project_reserved_tokens.insert("not listed".into(), Tokens(700));
-    });
+    let global =
+        Case::new(ScheduleMode::Strict).project("p", 1, 0).tasks("p", 9).agents(9).set(|parts| {
+            parts.default_estimated_tokens = Tokens(150);
+            parts.global_budget = Some(Tokens(1000));
+            parts.project_reserved_tokens.insert("not listed".into(), Tokens(700));
+        });
     assert_eq!(global.given_tasks().len(), 2, "700 + 2 × 150 = 1000");
 }
 
 #[test]
 fn a_spent_budget_stops_even_tasks_that_cost_nothing() {
-    let free =
-        |n| Task { estimated_tokens: Some(Tokens(0)), ..Task::ready(format!("free-{n}"), "p") };
-    let all = Task { estimated_tokens: Some(Tokens(10)), priority: 1, ..Task::ready("all", "q") };
-    let case = Case::new(Mode::Strict).project("p", 1, 0).project("q", 2, 0);
+    let free = |n| ScheduledTask {
+        estimated_tokens: Some(Tokens(0)),
+        ..ScheduledTask::ready(format!("free-{n}"), "p")
+    };
+    let all = ScheduledTask {
+        estimated_tokens: Some(Tokens(10)),
+        priority: 1,
+        ..ScheduledTask::ready("all", "q")
+    };
+    let case = Case::new(ScheduleMode::Strict).project("p", 1, 0).project("q", 2, 0);
     let case = case.task(free(1)).task(free(2)).task(all).agents(3);
     assert_eq!(case.given_tasks(), ["all", "free-1", "free-2"]);
     let case = case.set(|parts| parts.global_budget = Some(Tokens(10)));
@@ -371,33 +388,40 @@ fn a_spent_budget_stops_even_tasks_that_cost_nothing() {
 
 #[test]
 fn hole_one_workspace_given_five_times() {
-    let case = Case::new(Mode::Classic).project("p", 1, 0).tasks("p", 5).agents(5).set(|parts| {
-        parts.project_available_workspaces.insert("p".into(), 1);
-    });
+    let case =
+        Case::new(ScheduleMode::Classic).project("p", 1, 0).tasks("p", 5).agents(5).set(|parts| {
+            parts.project_available_workspaces.insert("p".into(), 1);
+        });
     assert_eq!(case.given_tasks().len(), 5);
-    assert_eq!(case.in_mode(Mode::Strict).given_tasks(), ["p-001"]);
+    assert_eq!(case.in_mode(ScheduleMode::Strict).given_tasks(), ["p-001"]);
 }
 
 #[test]
 fn hole_one_preferred_workspace_given_five_times() {
-    let case = Case::new(Mode::Classic).project("p", 1, 0).project("q", 1, 0).agents(5);
+    let case = Case::new(ScheduleMode::Classic).project("p", 1, 0).project("q", 1, 0).agents(5);
     let case = case.tasks("p", 3).tasks("q", 2).set(|parts| {
         for task in &mut parts.tasks {
             task.preferred_workspace_id = Some("w".into());
         }
     });
     assert_eq!(case.given_tasks().len(), 5);
-    assert_eq!(case.in_mode(Mode::Strict).given_tasks(), ["p-001"], "also for other projects");
+    assert_eq!(
+        case.in_mode(ScheduleMode::Strict).given_tasks(),
+        ["p-001"],
+        "also for other projects"
+    );
 }
 
 #[test]
 fn hole_ids_as_creation_order() {
-    let made = |id: &str, created| Task { created, ..Task::ready(id, "p") };
-    let case =
-        Case::new(Mode::Classic).project("p", 1, 0).task(made("t-2", 2)).task(made("t-10", 10));
+    let made = |id: &str, created| ScheduledTask { created, ..ScheduledTask::ready(id, "p") };
+    let case = Case::new(ScheduleMode::Classic)
+        .project("p", 1, 0)
+        .task(made("t-2", 2))
+        .task(made("t-10", 10));
     let case = case.agents(2);
     assert_eq!(case.given_tasks(), ["t-10", "t-2"]);
-    assert_eq!(case.in_mode(Mode::Strict).given_tasks(), ["t-2", "t-10"]);
+    assert_eq!(case.in_mode(ScheduleMode::Strict).given_tasks(), ["t-2", "t-10"]);
 }
 
 #[test]
@@ -425,7 +449,10 @@ fn the_largest_usages_differ_by_one_token() {
         });
         assert_eq!(case.given_projects(), ["p2", "p1", "p3"]);
         let limited = case.set(|parts| parts.projects[1].budget_limit = Some(Tokens(u64::MAX)));
-        assert_eq!(limited.given_projects().len(), if mode == Mode::Strict { 2 } else { 3 });
+        assert_eq!(
+            limited.given_projects().len(),
+            if mode == ScheduleMode::Strict { 2 } else { 3 }
+        );
     }
 }
 
@@ -444,9 +471,9 @@ fn agent_counts_do_not_wrap() {
 
 #[test]
 fn errors_name_the_field() {
-    let case = Case::new(Mode::Classic).project("p", 1, 0).tasks("p", 3).agents(3);
-    let error = |change: fn(&mut SnapshotParts)| {
-        Snapshot::check(case.clone().set(change).0).unwrap_err().to_string()
+    let case = Case::new(ScheduleMode::Classic).project("p", 1, 0).tasks("p", 3).agents(3);
+    let error = |change: fn(&mut ScheduleSnapshotParts)| {
+        ScheduleSnapshot::check(case.clone().set(change).0).unwrap_err().to_string()
     };
     assert_eq!(
         error(|parts| parts.tasks[2].project_id = "q".into()),
@@ -461,7 +488,7 @@ fn errors_name_the_field() {
         "agents[1].id: \"agent-1\" is already the id of [0]"
     );
     assert_eq!(
-        error(|parts| parts.projects.push(Project::new("p"))),
+        error(|parts| parts.projects.push(ScheduledProject::new("p"))),
         "projects[1].id: \"p\" is already the id of [0]"
     );
 }
@@ -478,7 +505,7 @@ fn codes(case: &Case) -> (Vec<&'static str>, Vec<&'static str>) {
 
 #[test]
 fn reasons_of_those_who_compete() {
-    let case = Case::new(Mode::Strict).project("p", 1, 10).project("q", 1, 20);
+    let case = Case::new(ScheduleMode::Strict).project("p", 1, 10).project("q", 1, 20);
     let case = case.tasks("p", 2).tasks("q", 2);
     assert_eq!(codes(&case).0, ["no_idle_agent"; 2]);
     assert_eq!(codes(&case).1, ["no_idle_agent", "behind", "no_idle_agent", "behind"]);
@@ -503,20 +530,20 @@ fn a_loss_says_by_what() {
         });
         lost.unwrap()
     };
-    let case = Case::new(Mode::Classic).project("p", 1, 600).project("q", 1, 400);
+    let case = Case::new(ScheduleMode::Classic).project("p", 1, 600).project("q", 1, 400);
     let case = case.tasks("p", 1).tasks("q", 1).agents(1);
-    assert_eq!(loss(&case), ("q".into(), Margin::Gap { ppm: 200_000 }));
+    assert_eq!(loss(&case), ("q".into(), ComparisonMargin::Gap { ppm: 200_000 }));
     let alike = case.clone().set(|parts| parts.project_token_usage.clear());
-    assert_eq!(loss(&alike), ("p".into(), Margin::ListOrder));
+    assert_eq!(loss(&alike), ("p".into(), ComparisonMargin::ListOrder));
     let first = case.set(|parts| {
         parts.tasks_completed_in_window.remove("p");
     });
-    assert_eq!(loss(&first), ("p".into(), Margin::FirstTask));
+    assert_eq!(loss(&first), ("p".into(), ComparisonMargin::FirstTask));
 }
 
 #[test]
 fn reasons_of_those_who_cannot_start() {
-    let base = Case::new(Mode::Strict).project("p", 1, 10).tasks("p", 2).agents(3);
+    let base = Case::new(ScheduleMode::Strict).project("p", 1, 10).tasks("p", 2).agents(3);
     let paused = base.clone().with(|p| p.status = ProjectStatus::Paused);
     assert_eq!(codes(&paused), (vec!["project_inactive"], vec!["project_inactive"; 2]));
     let global = base.clone().set(|parts| parts.global_budget = Some(Tokens(0)));
@@ -549,12 +576,12 @@ fn reasons_of_those_who_cannot_start() {
 
 #[test]
 fn a_blocked_task_names_everything_that_would_have_to_change() {
-    let case = Case::new(Mode::Strict).project("p", 1, 10).agents(2).tasks("p", 1);
+    let case = Case::new(ScheduleMode::Strict).project("p", 1, 10).agents(2).tasks("p", 1);
     let case = case.with(|p| (p.max_concurrent_agents, p.budget_limit) = (1, Some(Tokens(20))));
-    let stuck = Task {
+    let stuck = ScheduledTask {
         estimated_tokens: Some(Tokens(99)),
         preferred_workspace_id: Some("w".into()),
-        ..Task::ready("stuck", "p")
+        ..ScheduledTask::ready("stuck", "p")
     };
     let case = case.task(stuck).set(|parts| {
         parts.workspace_locks.insert("w".into(), Some("agent-9".into()));
@@ -563,9 +590,12 @@ fn a_blocked_task_names_everything_that_would_have_to_change() {
     let explanation = explain(&snapshot);
     let stuck = &explanation.tasks[1];
     let obstacles = vec![
-        Obstacle::ConcurrencyLimit { agents: 1, limit: 1 },
-        Obstacle::WorkspaceLocked { workspace: "w", holder: Holder::Before("agent-9") },
-        Obstacle::OverProjectBudget { spent: 11, estimate: Tokens(99), limit: Tokens(20) },
+        StartObstacle::ConcurrencyLimit { agents: 1, limit: 1 },
+        StartObstacle::WorkspaceLocked {
+            workspace: "w",
+            holder: WorkspaceHolder::AlreadyHeld("agent-9"),
+        },
+        StartObstacle::OverProjectBudget { spent: 11, estimate: Tokens(99), limit: Tokens(20) },
     ];
     assert_eq!(stuck.reason, TaskReason::Blocked(obstacles));
     assert_eq!(stuck.went_first, Some("p-001"));

@@ -1,17 +1,18 @@
-//! A memory of bounded size that keeps what was used lately.
+//! A map of bounded size that keeps the recently used entries.
 
 use std::collections::HashMap;
 
-/// Two generations: what is used moves to the young one; when that is full, the old one is forgotten and the young one
-/// becomes old. So what was among the last half of the names stays, at the cost of a hash table.
-pub(super) struct Recent<T> {
+/// A map with a young and an old generation. An entry that is used moves to the young generation. When the young
+/// generation is full, the old one is dropped and the young one becomes the old one. An entry that was among the last
+/// `names_max` ÷ 2 names used is therefore still in the map, and each access costs no more than that of a hash table.
+pub(super) struct RecentMap<T> {
     young: HashMap<u64, T>,
     old: HashMap<u64, T>,
     generation_max: usize,
 }
 
-impl<T: Copy> Recent<T> {
-    /// Keeps at most `names_max`, and never fewer than two.
+impl<T: Copy> RecentMap<T> {
+    /// Creates a map of at most `names_max` entries, and never fewer than two.
     pub(super) fn new(names_max: usize) -> Self {
         let generation_max = (names_max / 2).max(1);
         Self { young: HashMap::new(), old: HashMap::new(), generation_max }
@@ -25,7 +26,7 @@ impl<T: Copy> Recent<T> {
         Some(*self.entry(name, || value))
     }
 
-    /// What is known under this name, or else the default, to be changed.
+    /// Returns the entry under this name, to be changed. Inserts the default if there is no entry.
     pub(super) fn entry(&mut self, name: u64, default: impl FnOnce() -> T) -> &mut T {
         let grown = self.old.remove(&name);
         if self.young.len() >= self.generation_max && !self.young.contains_key(&name) {
@@ -46,7 +47,7 @@ mod tests {
 
     #[test]
     fn it_keeps_what_is_used_and_stays_within_its_bound() {
-        let mut recent = Recent::new(10);
+        let mut recent = RecentMap::new(10);
         *recent.entry(0, || 0) = 7;
         for name in 1..1000 {
             recent.entry(name, || 1);

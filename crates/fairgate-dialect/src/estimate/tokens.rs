@@ -10,55 +10,55 @@ use crate::route::Route;
 static O200K: OnceLock<&CoreBPE> = OnceLock::new();
 static CL100K: OnceLock<&CoreBPE> = OnceLock::new();
 
-/// Larger bodies are not counted, in bytes: counting is work that a caller could make us do for nothing, and the larger
-/// a text, the better its bytes tell its tokens.
+/// Size of the largest body that is counted, in bytes. A larger body is not counted, because a caller could cause much
+/// work at no cost, and because the size of a large text predicts its tokens well.
 pub const COUNTED_BYTES_MAX: usize = 1 << 18;
 
-/// Texts are cut into parts of this size, which costs at most a token each: a long run of one letter is a single word
-/// to the tables, and takes longer by the byte the longer it is.
+/// Size of the parts in bytes that a text is split into, which adds at most one token per part. A text is split because
+/// a long run of one letter is a single word to the tokenizer, whose time per byte grows with the length of the word.
 const PART_BYTES_MAX: usize = 1 << 12;
-/// What a message has around its text: its role and its delimiters.
+/// Number of tokens that the role and the delimiters add to each message.
 const MESSAGE_TOKENS: u64 = 4;
-/// What a chat has in front of the answer.
+/// Number of tokens that a chat prompt has between the last message and the answer.
 const ANSWER_TOKENS: u64 = 3;
-/// What an image, a sound or a document counts as; its real price is the model's secret.
+/// Tokens that an image, a sound or a document counts as. The real number depends on the model and is not published.
 const FILE_TOKENS: u64 = 1024;
 
-/// Counts tokens exactly, with OpenAI's tables; each is loaded once, by [`Table::load`] or at the first use.
+/// One of OpenAI's tables, with which tokens are counted exactly. A table is loaded once, by [`TokenizerTable::load`]
+/// or at its first use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Table {
-    /// `o200k_base`: GPT-4o and later.
+pub enum TokenizerTable {
+    /// The table `o200k_base`, for GPT-4o and later models.
     O200k,
-    /// `cl100k_base`: GPT-4, GPT-3.5 and the embedding models.
+    /// The table `cl100k_base`, for GPT-4, GPT-3.5 and the embedding models.
     Cl100k,
 }
 
-impl Table {
+impl TokenizerTable {
     /// Loads the table now, which takes a few hundred milliseconds, rather than with the first request.
     pub fn load(self) {
         self.table();
     }
 
-    /// The tokens of all text that a model would read in this body: messages, system prompt, prompt or input, and tools
-    /// as the JSON that they are. Each message adds 4 tokens, a chat 3 more, and an image or another file counts as
-    /// 1024. Other vendors' models split text differently, and every chat template adds its own, so that "exact" holds
-    /// for the text and for OpenAI's models.
+    /// Counts the tokens of all text in this body that a model would read: messages, system prompt, prompt or input,
+    /// and tools as JSON. Each message adds 4 tokens, a chat 3 more, and an image or another file counts as 1024. The
+    /// count is exact for the text and for OpenAI's models only: other vendors' models split text differently, and
+    /// every chat template adds tokens of its own.
     ///
-    /// Nothing is said of a body of more than [`COUNTED_BYTES_MAX`], of one that is no JSON object, and of one without
-    /// any of the fields where its route has text: what was learned from bytes, which knows files, is better there.
+    /// Returns `None` for a body larger than [`COUNTED_BYTES_MAX`], for one that is not a JSON object, and for one
+    /// without any text field of its route. The estimate learned from bytes, which includes files, is better there.
     ///
-    /// This computes: some 20 ms for the largest bodies that are counted, where it was measured, and several times that
-    /// for text made to be slow. Call it where waiting does no harm, such as tokio's `spawn_blocking`, unless the body
-    /// is small.
+    /// Uses CPU time: about 20 ms, measured, for the largest bodies that are counted, and several times that for text
+    /// made to be slow. Call it where blocking is allowed, such as tokio's `spawn_blocking`, unless the body is small.
     pub fn count(self, route: Route, body: &[u8]) -> Option<u64> {
         if body.len() > COUNTED_BYTES_MAX {
             return None;
         }
         let fields = serde_json::from_slice::<Map<String, Value>>(body).ok()?;
-        Counter { table: self.table() }.body(route, &fields)
+        TokenCounter { table: self.table() }.body(route, &fields)
     }
 
-    /// Whether it is loaded, so that the next count need not wait for it.
+    /// Returns true if the table is loaded, so that counting does not have to load it first.
     pub fn is_loaded(self) -> bool {
         self.place().get().is_some()
     }
@@ -78,11 +78,11 @@ impl Table {
     }
 }
 
-struct Counter {
+struct TokenCounter {
     table: &'static CoreBPE,
 }
 
-impl Counter {
+impl TokenCounter {
     fn body(&self, route: Route, fields: &Map<String, Value>) -> Option<u64> {
         let read: &[&str] = match route {
             Route::ChatCompletions => &["messages"],
@@ -107,8 +107,8 @@ impl Counter {
         Some(text + tools + if chat { ANSWER_TOKENS } else { 0 })
     }
 
-    /// Everything in it that is text; a number is a token that the caller has counted out itself. The depth of what
-    /// `serde_json` reads is bounded, and so is this.
+    /// Counts the tokens of all text in a value. A number counts as one token, because it is a token id that the caller
+    /// sent. The recursion is bounded, because `serde_json` limits the nesting of its input.
     fn value(&self, value: &Value) -> u64 {
         match value {
             Value::String(text) => self.text(text),
@@ -153,13 +153,13 @@ mod tests {
     use super::*;
 
     fn count(route: Route, body: &str) -> u64 {
-        Table::O200k.count(route, body.as_bytes()).unwrap()
+        TokenizerTable::O200k.count(route, body.as_bytes()).unwrap()
     }
 
     #[test]
     fn text_is_counted_and_names_are_not() {
         // "hello world" is two tokens in both tables.
-        for table in [Table::O200k, Table::Cl100k] {
+        for table in [TokenizerTable::O200k, TokenizerTable::Cl100k] {
             let body = br#"{"model":"m","prompt":"hello world","user":"somebody"}"#;
             assert_eq!(table.count(Route::Completions, body), Some(2));
             let body = br#"{"model":"m","input":["hello world","hello world"]}"#;
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn nothing_is_said_of_what_cannot_be_counted() {
-        let count = |route, body: &str| Table::O200k.count(route, body.as_bytes());
+        let count = |route, body: &str| TokenizerTable::O200k.count(route, body.as_bytes());
         assert_eq!(count(Route::Completions, "12345"), None);
         assert_eq!(
             count(Route::Completions, r#"{"messages":["hello world"],"prompt":null}"#),

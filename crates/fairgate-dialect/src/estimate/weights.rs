@@ -1,22 +1,23 @@
-//! What tokens are charged.
+//! Computes the cost of a usage, in weighted tokens.
 
-use crate::meter::Usage;
+use crate::meter::TokenUsage;
 
-/// Weights in thousandths of a charged token per token.
+/// Weights of the kinds of tokens in a cost, in thousandths. A weight of 1000 charges one token for each token used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Weights {
-    /// For input that was not cached.
+pub struct TokenWeights {
+    /// Weight of an input token that was not cached, in thousandths.
     pub input_milli: u64,
-    /// For cached input.
+    /// Weight of a cached input token, in thousandths.
     pub cached_milli: u64,
-    /// For output.
+    /// Weight of an output token, in thousandths. Reasoning tokens are output tokens too.
     pub output_milli: u64,
 }
 
-impl Weights {
-    /// What this usage is charged, in weighted tokens: at least 1 where anything was used; rounded up.
-    pub fn charge(&self, usage: Usage) -> u64 {
-        let Usage { input, cached, output } = usage;
+impl TokenWeights {
+    /// Returns the cost of this usage in weighted tokens, rounded up. The cost is at least 1 if any tokens were used,
+    /// else 0.
+    pub fn charge(&self, usage: TokenUsage) -> u64 {
+        let TokenUsage { input, cached, output } = usage;
         if input == 0 && cached == 0 && output == 0 {
             return 0;
         }
@@ -37,10 +38,11 @@ impl Weights {
 mod tests {
     use super::*;
 
-    const WEIGHTS: Weights = Weights { input_milli: 1000, cached_milli: 100, output_milli: 4000 };
+    const WEIGHTS: TokenWeights =
+        TokenWeights { input_milli: 1000, cached_milli: 100, output_milli: 4000 };
 
     fn charge(input: u64, cached: u64, output: u64) -> u64 {
-        WEIGHTS.charge(Usage { input, cached, output })
+        WEIGHTS.charge(TokenUsage { input, cached, output })
     }
 
     #[test]
@@ -54,15 +56,16 @@ mod tests {
 
     #[test]
     fn whoever_used_something_is_charged_something() {
-        let free = Weights { input_milli: 0, cached_milli: 0, output_milli: 0 };
-        assert_eq!(free.charge(Usage { input: 5, cached: 0, output: 5 }), 1);
-        assert_eq!(free.charge(Usage::default()), 0);
+        let free = TokenWeights { input_milli: 0, cached_milli: 0, output_milli: 0 };
+        assert_eq!(free.charge(TokenUsage { input: 5, cached: 0, output: 5 }), 1);
+        assert_eq!(free.charge(TokenUsage::default()), 0);
     }
 
     #[test]
     fn extremes_saturate() {
-        let all = Weights { input_milli: u64::MAX, cached_milli: u64::MAX, output_milli: u64::MAX };
-        let usage = Usage { input: u64::MAX, cached: u64::MAX, output: u64::MAX };
+        let all =
+            TokenWeights { input_milli: u64::MAX, cached_milli: u64::MAX, output_milli: u64::MAX };
+        let usage = TokenUsage { input: u64::MAX, cached: u64::MAX, output: u64::MAX };
         assert_eq!(all.charge(usage), u64::MAX);
         assert_eq!(charge(5, 9, 0), 1, "more cached than input is all cached");
     }

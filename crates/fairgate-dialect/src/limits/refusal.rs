@@ -1,63 +1,67 @@
-//! Why a provider refused a request: whose fault it is, and what helps.
+//! Classifies a provider's refusal by its cause, which decides what the gateway can do about it.
 //!
-//! Codes decide, not sentences: a provider may quote the request in its message, and whoever sent that request must not be able to
-//! take a worker out of service. The few sentences that decide stand at the very beginning of a message.
+//! Codes decide, not messages, because a provider may quote the request in its message, and the sender of the request
+//! must not be able to take a worker out of service. The few messages that decide are compared from their first
+//! character.
 //!
-//! Google says "You exceeded your current quota, please check your plan and billing details" of a limit per minute,
-//! and OpenAI of spent credit. Only the codes tell the two apart.
+//! Google writes "You exceeded your current quota, please check your plan and billing details" for a limit per minute,
+//! and OpenAI for spent credit. Only the codes distinguish the two.
 
 use std::time::Duration;
 
 use http::StatusCode;
 
-use super::complaint::Complaint;
-use super::phrase::{self, Phrase};
-use super::{Counted, Limit, Told, UnixMicros, Window, later, told};
+use super::error_message::{self, ErrorMessageNumbers};
+use super::provider_error::ProviderErrorBody;
+use super::{
+    EpochMicros, LimitUnit, LimitWindow, RateLimit, RateLimitHeaders, later, read_rate_limits,
+};
 
-/// Why an upstream refused, and what the gateway can do.
+/// The cause of an upstream's refusal, and with it the gateway's possible reaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// A rate limit: wait, then send it again.
+pub enum ProviderRefusal {
+    /// A rate limit was reached. The request can be sent again after a wait.
     Rate {
-        /// What the limit counts; `None` where nothing says it.
-        counted: Option<Counted>,
-        /// The time over which it counts.
-        window: Option<Window>,
-        /// How many it allows in that time.
+        /// The unit that the limit counts; `None` if it is not stated.
+        counted: Option<LimitUnit>,
+        /// The time span over which the limit counts; `None` if it is not stated.
+        window: Option<LimitWindow>,
+        /// Number of requests or tokens allowed per window; `None` if it is not stated.
         limit: Option<u64>,
-        /// How long to wait. Where no wait was stated, the time until the empty limit is full again; `None` where nothing
-        /// says that either.
+        /// Time to wait that the provider stated. If it stated none, the time until the exhausted limit is full again.
+        /// `None` if that is unknown too.
         retry_after: Option<Duration>,
     },
-    /// This one request is larger than the whole limit. Waiting never helps: the client must send less.
+    /// The request alone is larger than the whole limit. Waiting never helps, so the client must send a smaller
+    /// request.
     TooLargeForLimit {
-        /// What the limit counts.
-        counted: Option<Counted>,
-        /// How many it allows.
+        /// The unit that the limit counts; `None` if it is unknown.
+        counted: Option<LimitUnit>,
+        /// Number of tokens or requests that the limit allows; `None` if it is not stated.
         limit: Option<u64>,
-        /// How many the provider took the request for.
+        /// Number of tokens that the provider counted for the request; `None` if it is not stated.
         requested: Option<u64>,
     },
-    /// The account has no money or no quota left. Waiting does not help until somebody pays or a month begins.
+    /// The account has no money or no quota left. Waiting does not help until someone pays or a new month begins.
     Spent {
         /// The provider's code, such as `insufficient_quota`.
         reason: String,
     },
-    /// The account or its key is not accepted.
+    /// The provider does not accept the account or its key.
     Blocked {
         /// The provider's code, such as `account_deactivated`.
         reason: String,
     },
-    /// The provider has too much to do. The account's own limits are not the reason.
+    /// The provider is overloaded. The account's own limits are not the cause.
     Overloaded {
-        /// How long to wait; `None` where nothing says it.
+        /// Time to wait; `None` if it is not stated.
         retry_after: Option<Duration>,
     },
-    /// Something else, most likely about the request itself.
+    /// Any other error, most likely about the request itself.
     Other,
 }
 
-/// Money or a quota of money is gone.
+/// Codes for an account without money or quota.
 const SPENT: [&str; 16] = [
     "credit_balance_exhausted",
     "credit_balance_too_low",
@@ -74,11 +78,12 @@ const SPENT: [&str; 16] = [
     "insufficient_funds",
     "payment_required",
     "budget_exhausted",
-    // The last, because OpenAI sends it as the type beside a more exact code.
+    // Must be last: OpenAI sends it as the type beside a more exact code.
     "insufficient_quota",
 ];
 
-/// Anthropic has no code for these two; both come with status 400.
+/// Beginnings of messages that Anthropic sends with status 400 and without a code of their own, each with the code that
+/// is used here instead.
 const SPENT_SENTENCES: [(&str, &str); 3] = [
     ("Your credit balance is too low", "credit_balance_too_low"),
     ("You have reached your specified API usage limits", "spend_limit_reached"),
@@ -113,69 +118,76 @@ const OVERLOADED: [&str; 10] = [
     "nocapacity",
 ];
 
-/// Reads an answer with an error status: `headers` is what [`told`] made of its headers. Limits and absurd values that only
-/// the body names are added to `headers`. Reads at most 64 KiB of body; a larger one is left alone.
-pub fn refusal(status: StatusCode, body: &[u8], headers: &mut Told, now: UnixMicros) -> Refusal {
+/// Classifies an answer with an error status. `headers` is the result of [`read_rate_limits`] for the answer's headers.
+/// Limits and ignored values that only the body names are added to `headers`. A body larger than 64 KiB is not read.
+pub fn classify_refusal(
+    status: StatusCode,
+    body: &[u8],
+    headers: &mut RateLimitHeaders,
+    now: EpochMicros,
+) -> ProviderRefusal {
     if !status.is_client_error() && !status.is_server_error() {
-        return Refusal::Other;
+        return ProviderRefusal::Other;
     }
-    let complaint = Complaint::read(body);
+    let complaint = ProviderErrorBody::read(body);
     let in_body = complaint.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-    headers.add(told(in_body, now));
-    let phrase = phrase::read(&complaint.message);
+    headers.add(read_rate_limits(in_body, now));
+    let phrase = error_message::read(&complaint.message);
     if let Some((value, bad)) = &phrase.absurd {
-        headers.doubt("body", value.as_bytes(), bad.0);
+        headers.note_ignored("body", value.as_bytes(), bad.0);
     }
     if let Some(refusal) = account(status, &complaint) {
         return refusal;
     }
     let wait = later(later(complaint.wait, phrase.wait), headers.retry_after);
     match status.as_u16() {
-        429 if complaint.code(&OVERLOADED).is_some() => Refusal::Overloaded { retry_after: wait },
-        413 | 429 if too_large(&complaint, &phrase) => Refusal::TooLargeForLimit {
+        429 if complaint.code(&OVERLOADED).is_some() => {
+            ProviderRefusal::Overloaded { retry_after: wait }
+        }
+        413 | 429 if too_large(&complaint, &phrase) => ProviderRefusal::TooLargeForLimit {
             counted: phrase.counted,
             limit: phrase.limit,
             requested: phrase.requested,
         },
         429 => rate(&complaint, &phrase, wait, headers),
-        529 => Refusal::Overloaded { retry_after: wait },
+        529 => ProviderRefusal::Overloaded { retry_after: wait },
         498 | 503 if wait.is_some() || complaint.code(&OVERLOADED).is_some() => {
-            Refusal::Overloaded { retry_after: wait }
+            ProviderRefusal::Overloaded { retry_after: wait }
         }
         503 if complaint.code(&["unavailable"]).is_some() => {
-            Refusal::Overloaded { retry_after: wait }
+            ProviderRefusal::Overloaded { retry_after: wait }
         }
-        _ => Refusal::Other,
+        _ => ProviderRefusal::Other,
     }
 }
 
-/// What concerns the account and not its rates.
-fn account(status: StatusCode, complaint: &Complaint) -> Option<Refusal> {
+/// Returns the refusal if it concerns the account itself rather than the account's rates; else `None`.
+fn account(status: StatusCode, complaint: &ProviderErrorBody) -> Option<ProviderRefusal> {
     if !status.is_client_error() {
         return None;
     }
-    // Another Fairgate: tokens are set aside by requests in flight, and come back.
+    // From another Fairgate: requests in flight have reserved the tokens, and will release them.
     let passing = complaint.code(&["budget_reserved"]).is_some();
     let spent = complaint.code(&SPENT).filter(|_| !passing).or_else(|| {
         let begins = |(sentence, _): &&(&str, _)| complaint.message.starts_with(sentence);
         SPENT_SENTENCES.iter().find(begins).map(|(_, reason)| *reason)
     });
     if let Some(reason) = spent {
-        return Some(Refusal::Spent { reason: reason.to_owned() });
+        return Some(ProviderRefusal::Spent { reason: reason.to_owned() });
     }
     if let Some(reason) = complaint.code(&BLOCKED) {
-        return Some(Refusal::Blocked { reason: reason.to_owned() });
+        return Some(ProviderRefusal::Blocked { reason: reason.to_owned() });
     }
     let named = |otherwise: &str| complaint.name().unwrap_or(otherwise).to_owned();
     match status.as_u16() {
-        401 => Some(Refusal::Blocked { reason: named("unauthorized") }),
-        402 => Some(Refusal::Spent { reason: named("payment_required") }),
+        401 => Some(ProviderRefusal::Blocked { reason: named("unauthorized") }),
+        402 => Some(ProviderRefusal::Spent { reason: named("payment_required") }),
         _ => None,
     }
 }
 
-/// Whether one request asks for more than the limit ever allows. OpenAI says so with 429, Groq with 413.
-fn too_large(complaint: &Complaint, phrase: &Phrase) -> bool {
+/// Returns true if one request needs more than the limit ever allows. OpenAI reports this with 429, Groq with 413.
+fn too_large(complaint: &ProviderErrorBody, phrase: &ErrorMessageNumbers) -> bool {
     match (phrase.requested, phrase.limit) {
         (Some(requested), Some(limit)) => requested > limit,
         _ => {
@@ -186,15 +198,15 @@ fn too_large(complaint: &Complaint, phrase: &Phrase) -> bool {
 }
 
 fn rate(
-    complaint: &Complaint,
-    phrase: &Phrase,
+    complaint: &ProviderErrorBody,
+    phrase: &ErrorMessageNumbers,
     wait: Option<Duration>,
-    headers: &mut Told,
-) -> Refusal {
+    headers: &mut RateLimitHeaders,
+) -> ProviderRefusal {
     let quota = complaint.quota;
     let by_type = complaint.code(&["tokens", "requests"]).map(|kind| match kind {
-        "tokens" => Counted::Tokens,
-        _ => Counted::Requests,
+        "tokens" => LimitUnit::Tokens,
+        _ => LimitUnit::Requests,
     });
     let named = phrase.counted.or(quota.and_then(|quota| quota.counted)).or(by_type);
     let empty = headers
@@ -202,7 +214,7 @@ fn rate(
         .iter()
         .filter(|limit| limit.remaining == Some(0))
         .filter(|limit| named.is_none_or(|named| named == limit.counted));
-    // The one over the longest time is the last to admit anything.
+    // The limit with the longest window is the last one to admit a request.
     let empty = empty.max_by_key(|limit| (limit.window, limit.reset_after)).copied();
     let counted = named.or(empty.map(|limit| limit.counted));
     let window = quota.and_then(|quota| quota.window).or(phrase.window);
@@ -211,9 +223,15 @@ fn rate(
     let limit = limit.or(quota.and_then(|quota| quota.limit));
     if let (Some(counted), Some(limit)) = (counted, limit) {
         let remaining = phrase.used.map(|used| limit.saturating_sub(used));
-        headers.learn(Limit { counted, window, limit: Some(limit), remaining, reset_after: None });
+        headers.add_limit(RateLimit {
+            counted,
+            window,
+            limit: Some(limit),
+            remaining,
+            reset_after: None,
+        });
     }
-    Refusal::Rate {
+    ProviderRefusal::Rate {
         counted,
         window,
         limit: limit.or(empty.and_then(|limit| limit.limit)),
@@ -221,18 +239,18 @@ fn rate(
     }
 }
 
-impl Told {
-    /// Takes over what a body repeats of other headers.
-    fn add(&mut self, other: Told) {
+impl RateLimitHeaders {
+    /// Adds the limits from headers that the body of an error repeats.
+    fn add(&mut self, other: RateLimitHeaders) {
         self.retry_after = later(self.retry_after, other.retry_after);
-        other.limits.into_iter().for_each(|limit| self.learn(limit));
-        let room = super::ABSURD_MAX.saturating_sub(self.absurd.len());
-        self.absurd.extend(other.absurd.into_iter().take(room));
+        other.limits.into_iter().for_each(|limit| self.add_limit(limit));
+        let room = super::IGNORED_MAX.saturating_sub(self.ignored.len());
+        self.ignored.extend(other.ignored.into_iter().take(room));
     }
 
-    /// Adds a limit that no header named.
-    fn learn(&mut self, limit: Limit) {
-        let same = |known: &Limit| {
+    /// Adds a limit, unless a limit of the same unit and window is already known.
+    fn add_limit(&mut self, limit: RateLimit) {
+        let same = |known: &RateLimit| {
             let windows = known.window.zip(limit.window);
             known.counted == limit.counted && windows.is_none_or(|(one, other)| one == other)
         };

@@ -1,58 +1,58 @@
-//! Reads one JSON document of an answer as it passes, in pieces cut anywhere, and keeps nothing of it but a few numbers.
+//! Reads one JSON document of an answer as it passes, in chunks cut anywhere, and keeps only a few numbers.
 //!
-//! It follows the structure only: what is inside of numbers and words is not checked, because the client will. What is
-//! no JSON document counts as text from beginning to end.
+//! The parser follows the structure only. It does not check the content of numbers and literals, because the client
+//! will do that. A body that is not a JSON document counts as text from beginning to end.
 
-use super::path::{Count, Leaf, Place, Shape, Under};
-use super::tally::Report;
-use crate::ask::ID_BYTES_MAX;
+use super::answer_shape::{AnswerLeaf, AnswerPlace, AnswerShape, TokenKind, ValueMeaning};
+use super::tally::UsageReport;
+use crate::request_fields::ID_BYTES_MAX;
 use crate::route::Route;
 
-/// Answers are not nested deeper; what is counts as unreadable.
+/// Deepest nesting that is read; a deeper document counts as unreadable.
 const DEPTH_MAX: usize = 64;
-/// Longer keys and words are none that matter.
+/// Length in bytes of the longest key, string or literal that is compared with known words.
 const WORD_BYTES_MAX: usize = 32;
-/// `\uXXXX` stands for one to four bytes of text, mostly for three.
+/// Bytes of text that the escape `\uXXXX` counts as. The escape stands for one to four bytes, mostly for three.
 const UNICODE_TEXT_BYTES: u64 = 3;
 
-/// What was found in a document.
+/// The parts of a document that the meter uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct DocumentFindings {
     /// Bytes of text that a model wrote.
     pub(super) text_bytes: u64,
-    /// What the upstream says was used.
-    pub(super) report: Option<Report>,
-    pub(super) choices: Choices,
-    pub(super) kind: Kind,
-    /// An `error` that is not null.
+    /// Usage that the upstream reports.
+    pub(super) report: Option<UsageReport>,
+    pub(super) choices: ChoicesState,
+    pub(super) kind: AnswerEventKind,
+    /// True if the document has an `error` that is not null.
     pub(super) error: bool,
-    /// A reason why the model stopped.
+    /// True if the document has the reason why the model stopped.
     pub(super) finished: bool,
 }
 
-/// The list of choices.
+/// State of the list `choices` in a document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Choices {
+pub(super) enum ChoicesState {
     #[default]
     Absent,
     Empty,
     Some,
 }
 
-/// The type of an event, as far as it matters.
+/// The type of an event, as far as the meter distinguishes types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum AnswerEventKind {
     #[default]
     Other,
-    /// The answer is over.
+    /// The answer has ended properly.
     End,
-    /// The answer is over, and failed.
+    /// The answer has ended with a failure.
     Failed,
-    /// An error.
+    /// An error event, after which further events of the answer may follow.
     Error,
 }
 
-impl Kind {
+impl AnswerEventKind {
     fn of(name: &[u8]) -> Self {
         match name {
             b"message_stop" | b"response.completed" | b"response.incomplete" => Self::End,
@@ -64,145 +64,151 @@ impl Kind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Between tokens.
+enum DocumentState {
+    /// Between two tokens of the JSON text.
     Between,
-    /// In a number, `true`, `false` or `null`.
+    /// Within a number, `true`, `false` or `null`.
     Bare,
-    /// In a string.
+    /// Within a string or key.
     String,
     /// After a backslash in a string.
     Escape,
-    /// In the digits of `\uXXXX`, so many to come.
+    /// Within the digits of `\uXXXX`, with the number of digits that are still to come.
     Hex(u8),
-    /// The document is over; what follows is not looked at.
+    /// After the end of the document; further bytes are ignored.
     Done,
-    /// This is no JSON document.
+    /// The input is not a JSON document.
     Broken,
 }
 
-/// A container that is open.
+/// An object or array whose end has not been read yet.
 #[derive(Clone, Copy)]
-struct Frame {
+struct OpenContainer {
     object: bool,
-    place: Place,
-    /// Whether the next string is a key.
+    place: AnswerPlace,
+    /// True if the next string in the container is a key.
     key_next: bool,
-    /// What the next value is.
-    under: Under,
+    /// Meaning of the next value in the container.
+    under: ValueMeaning,
 }
 
-/// A document that is being read.
-pub(super) struct Document {
-    shape: Shape,
-    state: State,
-    frames: [Frame; DEPTH_MAX],
+/// A parser for one JSON document that arrives in chunks.
+pub(super) struct AnswerDocument {
+    shape: AnswerShape,
+    state: DocumentState,
+    frames: [OpenContainer; DEPTH_MAX],
     depth: usize,
-    /// The string in progress is a key.
+    /// True if the string that is being read is a key.
     in_key: bool,
-    word: Word,
-    found: Found,
+    word: ShortWord,
+    found: DocumentFindings,
     fed_bytes: u64,
-    members: Members,
+    members: RootMembers,
     id: AnswerId,
 }
 
-/// The first id of an answer that was seen. Only what can be asked for again is of interest, so only that of the Responses
-/// API. It outlives [`Document::restart`]: the events of a stream repeat it.
+/// The first id of an answer. The id is kept only for the Responses API, where a client can refer to the answer later.
+/// [`AnswerDocument::restart`] keeps the id, because all events of a stream have the same one.
 #[derive(Default)]
 struct AnswerId {
     text: Vec<u8>,
     whole: bool,
 }
 
-/// Where the members of the document's object are, as far as a `"usage":null` among them must be known.
+/// Offsets in the root object that are needed to cut out a `"usage":null`.
 #[derive(Clone, Copy, Default)]
-struct Members {
-    /// The last comma between two of them.
+struct RootMembers {
+    /// Offset of the last comma between two members of the root object; `None` before the first comma.
     comma_at: Option<u64>,
-    /// The last key.
+    /// Offset of the last key in the root object.
     key_at: u64,
-    /// `"usage":null` with the comma before it.
+    /// Range of `"usage":null` with one comma; `None` if there is no such member.
     null_usage: Option<(u64, u64)>,
-    /// It was the first of them: the comma after it belongs to it instead.
+    /// True if `"usage":null` was the first member and the comma after it, which must be cut out too, has not been read
+    /// yet.
     wants_comma: bool,
 }
 
-impl Document {
-    pub(super) fn new(shape: Shape) -> Self {
-        let frame =
-            Frame { object: false, place: Place::Elsewhere, key_next: false, under: Under::ROOT };
+impl AnswerDocument {
+    pub(super) fn new(shape: AnswerShape) -> Self {
+        let frame = OpenContainer {
+            object: false,
+            place: AnswerPlace::Elsewhere,
+            key_next: false,
+            under: ValueMeaning::ROOT,
+        };
         Self {
             shape,
-            state: State::Between,
+            state: DocumentState::Between,
             frames: [frame; DEPTH_MAX],
             depth: 0,
             in_key: false,
-            word: Word::default(),
-            found: Found::default(),
+            word: ShortWord::default(),
+            found: DocumentFindings::default(),
             fed_bytes: 0,
-            members: Members::default(),
+            members: RootMembers::default(),
             id: AnswerId::default(),
         }
     }
 
-    /// The id under which the upstream keeps the answer, once it was seen.
+    /// Returns the id under which the upstream stores the answer, once it was read.
     pub(super) fn id(&self) -> Option<&str> {
         std::str::from_utf8(&self.id.text).ok().filter(|_| self.id.whole)
     }
 
-    /// Forgets what was read: the next byte begins another document.
+    /// Resets the parser, so that the next byte begins another document.
     pub(super) fn restart(&mut self) {
-        self.state = State::Between;
+        self.state = DocumentState::Between;
         self.depth = 0;
-        self.found = Found::default();
+        self.found = DocumentFindings::default();
         self.fed_bytes = 0;
-        self.members = Members::default();
+        self.members = RootMembers::default();
     }
 
-    /// Where in what was fed a `"usage":null` of the document itself stands, with one comma: without it the document is
-    /// whole.
+    /// Returns the range of a `"usage":null` of the root object in the bytes that were fed. The range includes one
+    /// comma, so that the document is valid without the range.
     pub(super) fn null_usage(&self) -> Option<(u64, u64)> {
         self.members.null_usage.filter(|_| self.is_done())
     }
 
-    /// Whether the document came to its end.
+    /// Returns true if the document has ended.
     pub(super) fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == DocumentState::Done
     }
 
-    /// What was found so far. All of what cannot be read counts as text.
-    pub(super) fn found(&self) -> Found {
+    /// Returns the findings so far. All bytes of an unreadable document count as text.
+    pub(super) fn found(&self) -> DocumentFindings {
         match self.state {
-            State::Broken => Found { text_bytes: self.fed_bytes, ..self.found },
+            DocumentState::Broken => DocumentFindings { text_bytes: self.fed_bytes, ..self.found },
             _ => self.found,
         }
     }
 
-    /// Reads on.
+    /// Reads the next bytes.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         self.fed_bytes += bytes.len() as u64;
         let mut rest = bytes;
         while !rest.is_empty() {
             let read = match self.state {
-                State::Between => self.between(rest),
-                State::Bare => self.bare(rest),
-                State::String => self.string(rest),
-                State::Escape => self.escape(rest[0]),
-                State::Hex(left) => {
-                    self.state = if left > 1 { State::Hex(left - 1) } else { State::String };
+                DocumentState::Between => self.between(rest),
+                DocumentState::Bare => self.bare(rest),
+                DocumentState::String => self.string(rest),
+                DocumentState::Escape => self.escape(rest[0]),
+                DocumentState::Hex(left) => {
+                    self.state =
+                        if left > 1 { DocumentState::Hex(left - 1) } else { DocumentState::String };
                     1
                 }
-                State::Done | State::Broken => return,
+                DocumentState::Done | DocumentState::Broken => return,
             };
             rest = &rest[read..];
         }
     }
 
-    /// Reads at most one token's beginning; says how many bytes that were.
+    /// Reads at most the beginning of one token; returns the number of bytes read.
     fn between(&mut self, rest: &[u8]) -> usize {
         let skipped = match self.frame() {
-            Some(frame) if frame.place == Place::Elsewhere => until_structure(rest),
+            Some(frame) if frame.place == AnswerPlace::Elsewhere => until_structure(rest),
             _ => rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count(),
         };
         let Some(&byte) = rest.get(skipped) else { return skipped };
@@ -211,7 +217,7 @@ impl Document {
         }
         match (byte, self.depth) {
             (b'{' | b'[', _) => self.open(byte == b'{'),
-            (_, 0) => self.state = State::Broken,
+            (_, 0) => self.state = DocumentState::Broken,
             (b'}' | b']', _) => self.close(byte == b'}'),
             (b'"', _) => self.quote(),
             (b',', _) => self.separate(),
@@ -219,14 +225,14 @@ impl Document {
             _ => {
                 self.touch_element();
                 self.word.clear();
-                self.state = State::Bare;
+                self.state = DocumentState::Bare;
                 return skipped;
             }
         }
         skipped + 1
     }
 
-    /// What stands between the members of the document's object.
+    /// Records the offsets of commas and keys of the root object.
     fn note_member(&mut self, byte: u8, at: u64) {
         let key_next = self.frames[0].key_next;
         let members = &mut self.members;
@@ -244,47 +250,47 @@ impl Document {
         }
     }
 
-    fn frame(&mut self) -> Option<&mut Frame> {
+    fn frame(&mut self) -> Option<&mut OpenContainer> {
         self.depth.checked_sub(1).map(|top| &mut self.frames[top])
     }
 
-    /// What the value that begins here is.
-    fn under(&mut self) -> Under {
-        self.frame().map_or(Under::ROOT, |frame| frame.under)
+    /// Returns the meaning of the value that begins at the current byte.
+    fn under(&mut self) -> ValueMeaning {
+        self.frame().map_or(ValueMeaning::ROOT, |frame| frame.under)
     }
 
     fn open(&mut self, object: bool) {
-        let Under { mut place, leaf } = self.under();
+        let ValueMeaning { mut place, leaf } = self.under();
         self.touch_element();
         match leaf {
-            Leaf::Error => self.found.error = true,
-            Leaf::Tokens(_) => self.absurd(),
+            AnswerLeaf::Error => self.found.error = true,
+            AnswerLeaf::Tokens(_) => self.absurd(),
             _ => {}
         }
         match (place, object) {
-            (Place::Usage, true) => self.found.report = Some(Report::default()),
-            (Place::Choices, false) => self.found.choices = Choices::Empty,
-            (Place::Content | Place::Written, _)
-            | (Place::Top | Place::Answer | Place::Details, true) => {}
-            _ => place = Place::Elsewhere,
+            (AnswerPlace::Usage, true) => self.found.report = Some(UsageReport::default()),
+            (AnswerPlace::Choices, false) => self.found.choices = ChoicesState::Empty,
+            (AnswerPlace::Content | AnswerPlace::Written, _)
+            | (AnswerPlace::Top | AnswerPlace::Answer | AnswerPlace::Details, true) => {}
+            _ => place = AnswerPlace::Elsewhere,
         }
         if self.depth == DEPTH_MAX {
-            self.state = State::Broken;
+            self.state = DocumentState::Broken;
             return;
         }
         let under = self.shape.element(place);
-        self.frames[self.depth] = Frame { object, place, key_next: object, under };
+        self.frames[self.depth] = OpenContainer { object, place, key_next: object, under };
         self.depth += 1;
     }
 
     fn close(&mut self, object: bool) {
         if self.frame().is_none_or(|frame| frame.object != object) {
-            self.state = State::Broken;
+            self.state = DocumentState::Broken;
             return;
         }
         self.depth -= 1;
         if self.depth == 0 {
-            self.state = State::Done;
+            self.state = DocumentState::Done;
         }
     }
 
@@ -298,7 +304,7 @@ impl Document {
         self.in_key = self.frame().is_some_and(|frame| frame.key_next);
         if !self.in_key {
             self.touch_element();
-            if let Leaf::Tokens(_) = self.under().leaf {
+            if let AnswerLeaf::Tokens(_) = self.under().leaf {
                 self.absurd();
             }
         }
@@ -306,18 +312,18 @@ impl Document {
         if self.is_in_id() {
             self.id.text.clear();
         }
-        self.state = State::String;
+        self.state = DocumentState::String;
     }
 
-    /// Whether the string in progress is an id that is to be kept.
+    /// Returns true if the current string is an id to keep.
     fn is_in_id(&mut self) -> bool {
         self.shape.route == Route::Responses
             && !self.id.whole
             && !self.in_key
-            && self.under().leaf == Leaf::Id
+            && self.under().leaf == AnswerLeaf::Id
     }
 
-    /// Reads on in a string, to its end or to a backslash.
+    /// Reads up to the end of the string or a backslash; returns the number of bytes read.
     fn string(&mut self, rest: &[u8]) -> usize {
         let run = memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
         self.count_text(run as u64);
@@ -327,26 +333,26 @@ impl Document {
         }
         match rest.get(run) {
             None => return run,
-            Some(b'\\') => self.state = State::Escape,
+            Some(b'\\') => self.state = DocumentState::Escape,
             Some(_) => self.end_string(),
         }
         run + 1
     }
 
     fn escape(&mut self, byte: u8) -> usize {
-        // What matters is never written with an escape: the word becomes one that is not known.
+        // Keys and values that matter have no escapes: the backslash makes the word match none of them.
         self.word.push(b"\\");
         let unicode = byte == b'u';
         self.count_text(if unicode { UNICODE_TEXT_BYTES } else { 1 });
-        self.state = if unicode { State::Hex(4) } else { State::String };
+        self.state = if unicode { DocumentState::Hex(4) } else { DocumentState::String };
         1
     }
 
     fn count_text(&mut self, bytes: u64) {
         let text = if self.in_key {
-            self.frame().is_some_and(|frame| frame.place == Place::Written)
+            self.frame().is_some_and(|frame| frame.place == AnswerPlace::Written)
         } else {
-            self.under().leaf == Leaf::Text
+            self.under().leaf == AnswerLeaf::Text
         };
         if text {
             self.found.text_bytes += bytes;
@@ -354,13 +360,13 @@ impl Document {
     }
 
     fn end_string(&mut self) {
-        self.state = State::Between;
+        self.state = DocumentState::Between;
         if !self.in_key {
             match self.under().leaf {
-                Leaf::Kind => self.found.kind = Kind::of(self.word.bytes()),
-                Leaf::Error => self.found.error |= !self.word.bytes().is_empty(),
-                Leaf::Finish => self.found.finished = true,
-                Leaf::Id => self.id.whole = !self.id.text.is_empty(),
+                AnswerLeaf::Kind => self.found.kind = AnswerEventKind::of(self.word.bytes()),
+                AnswerLeaf::Error => self.found.error |= !self.word.bytes().is_empty(),
+                AnswerLeaf::Finish => self.found.finished = true,
+                AnswerLeaf::Id => self.id.whole = !self.id.text.is_empty(),
                 _ => {}
             }
             return;
@@ -373,7 +379,7 @@ impl Document {
         }
     }
 
-    /// Reads on in a number or a word.
+    /// Reads up to the end of a number or literal; returns the number of bytes read.
     fn bare(&mut self, rest: &[u8]) -> usize {
         let ends = |byte: &u8| {
             matches!(byte, b',' | b'}' | b']' | b'"' | b'{' | b'[' | b':')
@@ -382,13 +388,17 @@ impl Document {
         let run = rest.iter().position(ends).unwrap_or(rest.len());
         self.word.push(&rest[..run]);
         if run < rest.len() {
-            self.state = State::Between;
+            self.state = DocumentState::Between;
             match self.under().leaf {
-                Leaf::Tokens(count) => self.tokens(count),
-                Leaf::Error => self.found.error |= !matches!(self.word.bytes(), b"null" | b"false"),
+                AnswerLeaf::Tokens(count) => self.tokens(count),
+                AnswerLeaf::Error => {
+                    self.found.error |= !matches!(self.word.bytes(), b"null" | b"false")
+                }
                 _ => {}
             }
-            if self.depth == 1 && self.under().place == Place::Usage && self.word.bytes() == b"null"
+            if self.depth == 1
+                && self.under().place == AnswerPlace::Usage
+                && self.word.bytes() == b"null"
             {
                 let end = self.fed_bytes - (rest.len() - run) as u64;
                 let members = &mut self.members;
@@ -399,7 +409,7 @@ impl Document {
         run
     }
 
-    fn tokens(&mut self, count: Count) {
+    fn tokens(&mut self, count: TokenKind) {
         if self.word.bytes() == b"null" {
             return;
         }
@@ -418,22 +428,23 @@ impl Document {
         }
     }
 
-    /// A value begins: if it is one of the choices, there are some.
+    /// Records that a value begins. If the value is an element of the list of choices, the list is not empty.
     fn touch_element(&mut self) {
-        if self.frame().is_some_and(|frame| frame.place == Place::Choices) {
-            self.found.choices = Choices::Some;
+        if self.frame().is_some_and(|frame| frame.place == AnswerPlace::Choices) {
+            self.found.choices = ChoicesState::Some;
         }
     }
 }
 
-/// A short word; a longer one is marked as too long and equals none.
+/// A key, string or literal of at most [`WORD_BYTES_MAX`] bytes. A longer one is marked as too long, and matches no
+/// known word.
 #[derive(Clone, Copy, Default)]
-struct Word {
+struct ShortWord {
     bytes: [u8; WORD_BYTES_MAX],
     len: usize,
 }
 
-impl Word {
+impl ShortWord {
     fn clear(&mut self) {
         self.len = 0;
     }
@@ -453,15 +464,15 @@ impl Word {
         self.bytes.get(..self.len).unwrap_or(b"too long")
     }
 
-    /// A plain whole number.
+    /// Parses the word as a whole number without sign, decimals and exponent; `None` if it is no such number.
     fn number(&self) -> Option<u64> {
         let digits = self.bytes().iter().all(u8::is_ascii_digit);
         std::str::from_utf8(self.bytes()).ok().filter(|_| digits)?.parse().ok()
     }
 }
 
-/// How many bytes come before the next bracket, brace or quote. Whole blocks are looked at without a branch per byte,
-/// which the compiler turns into vector instructions: embeddings are long lists of numbers.
+/// Returns the number of bytes before the next bracket, brace or quote. Whole blocks are tested without a branch per
+/// byte, which the compiler turns into vector instructions, because embeddings are long lists of numbers.
 fn until_structure(bytes: &[u8]) -> usize {
     const BLOCK: usize = 32;
     let structure = |byte: u8| {

@@ -1,55 +1,56 @@
-//! Server-sent events, line by line, as the WHATWG describes them: lines end with LF, CR or CRLF, an event ends with an
-//! empty line, a byte order mark at the beginning is no part of it. Chunks may be cut anywhere.
+//! Reads server-sent events line by line, as the WHATWG describes them: lines end with LF, CR or CRLF, an event ends
+//! with an empty line, and a byte order mark at the beginning is ignored. Chunks may be cut anywhere.
 
-/// What comes next in a stream.
+/// One item of a stream of server-sent events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Piece<'a> {
+pub(super) enum SseItem<'a> {
     /// A part of a `data` line's value.
     Data(&'a [u8]),
-    /// A `data` line is over.
+    /// The end of a `data` line.
     DataEnd,
-    /// An empty line: the event is over.
+    /// An empty line, which ends the event.
     Blank,
 }
 
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 const FIELD: &[u8] = b"data";
 
-/// Where in a line it is.
+/// State of the parser within a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Line {
-    /// At the very beginning, after so many bytes of a byte order mark.
+enum SsePosition {
+    /// At the very beginning, after this many bytes of a byte order mark.
     Bom(usize),
-    /// After so many bytes of the name `data`; 0 is the beginning of a line.
+    /// After this many bytes of the name `data`; 0 is the beginning of a line.
     Name(usize),
-    /// After the colon of `data:`, where one space does not count.
+    /// After the colon of `data:`, where one space is ignored.
     Colon,
-    /// In the value of `data`.
+    /// Within the value of `data`.
     Value,
-    /// In a comment or another field.
+    /// Within a comment or another field.
     Other,
 }
 
-/// A stream of events that is being read.
+/// A parser for a stream of server-sent events that arrives in chunks.
 #[derive(Debug)]
-pub(super) struct EventLines {
-    line: Line,
-    /// The line before ended with CR, and nothing came since: an LF would belong to it.
+pub(super) struct SseLines {
+    line: SsePosition,
+    /// True if the previous line ended with CR and no byte came since. An LF as the next byte belongs to the end of
+    /// that line.
     after_cr: bool,
 }
 
-impl EventLines {
+impl SseLines {
     pub(super) fn new() -> Self {
-        Self { line: Line::Bom(0), after_cr: false }
+        Self { line: SsePosition::Bom(0), after_cr: false }
     }
 
-    /// Whether an LF that came now would only be the second half of the last line's end.
+    /// Returns true if an LF as the next byte would only be the second half of the last line's end.
     pub(super) fn owes_lf(&self) -> bool {
         self.after_cr
     }
 
-    /// Reads on: the next piece, and `rest` without it. `None` where the chunk is used up.
-    pub(super) fn next<'a>(&mut self, rest: &mut &'a [u8]) -> Option<Piece<'a>> {
+    /// Reads the next item and removes it from `rest`. Returns `None` at the end of the chunk.
+    pub(super) fn next<'a>(&mut self, rest: &mut &'a [u8]) -> Option<SseItem<'a>> {
         if std::mem::take(&mut self.after_cr) {
             match rest.first() {
                 None => self.after_cr = true,
@@ -66,29 +67,30 @@ impl EventLines {
                 continue;
             }
             match self.line {
-                Line::Bom(matched) if byte == BOM[matched] => {
+                SsePosition::Bom(matched) if byte == BOM[matched] => {
                     *rest = &rest[1..];
                     let all = matched + 1 == BOM.len();
-                    self.line = if all { Line::Name(0) } else { Line::Bom(matched + 1) };
+                    self.line =
+                        if all { SsePosition::Name(0) } else { SsePosition::Bom(matched + 1) };
                 }
-                Line::Bom(0) => self.line = Line::Name(0),
-                Line::Name(matched) if FIELD.get(matched) == Some(&byte) => {
+                SsePosition::Bom(0) => self.line = SsePosition::Name(0),
+                SsePosition::Name(matched) if FIELD.get(matched) == Some(&byte) => {
                     *rest = &rest[1..];
-                    self.line = Line::Name(matched + 1);
+                    self.line = SsePosition::Name(matched + 1);
                 }
-                Line::Name(matched) if matched == FIELD.len() && byte == b':' => {
+                SsePosition::Name(matched) if matched == FIELD.len() && byte == b':' => {
                     *rest = &rest[1..];
-                    self.line = Line::Colon;
+                    self.line = SsePosition::Colon;
                 }
-                Line::Bom(_) | Line::Name(_) => self.line = Line::Other,
-                Line::Colon => {
+                SsePosition::Bom(_) | SsePosition::Name(_) => self.line = SsePosition::Other,
+                SsePosition::Colon => {
                     if byte == b' ' {
                         *rest = &rest[1..];
                     }
-                    self.line = Line::Value;
+                    self.line = SsePosition::Value;
                 }
-                Line::Value => return Some(Piece::Data(take_line(rest))),
-                Line::Other => {
+                SsePosition::Value => return Some(SseItem::Data(take_line(rest))),
+                SsePosition::Other => {
                     take_line(rest);
                 }
             }
@@ -96,8 +98,8 @@ impl EventLines {
         None
     }
 
-    /// The line ends with this byte, which was read.
-    fn end_line(&mut self, byte: u8, rest: &mut &[u8]) -> Option<Piece<'static>> {
+    /// Ends the line at `byte`, a CR or LF that was already read.
+    fn end_line(&mut self, byte: u8, rest: &mut &[u8]) -> Option<SseItem<'static>> {
         if byte == b'\r' {
             match rest.first() {
                 Some(b'\n') => *rest = &rest[1..],
@@ -105,17 +107,17 @@ impl EventLines {
                 None => self.after_cr = true,
             }
         }
-        match std::mem::replace(&mut self.line, Line::Name(0)) {
-            Line::Name(0) | Line::Bom(0) => Some(Piece::Blank),
-            // `data` alone is a line of data without a value.
-            Line::Name(matched) if matched == FIELD.len() => Some(Piece::DataEnd),
-            Line::Colon | Line::Value => Some(Piece::DataEnd),
-            Line::Name(_) | Line::Bom(_) | Line::Other => None,
+        match std::mem::replace(&mut self.line, SsePosition::Name(0)) {
+            SsePosition::Name(0) | SsePosition::Bom(0) => Some(SseItem::Blank),
+            // `data` without a colon is a data line without a value.
+            SsePosition::Name(matched) if matched == FIELD.len() => Some(SseItem::DataEnd),
+            SsePosition::Colon | SsePosition::Value => Some(SseItem::DataEnd),
+            SsePosition::Name(_) | SsePosition::Bom(_) | SsePosition::Other => None,
         }
     }
 }
 
-/// What is left of the line, without its end.
+/// Takes the rest of the line, without the CR or LF at its end.
 fn take_line<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
     let end = memchr::memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
     let (line, after) = rest.split_at(end);

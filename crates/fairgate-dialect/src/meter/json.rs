@@ -1,27 +1,28 @@
-//! An answer that is one JSON document: read as it passes, never held.
+//! Meters an answer that is one JSON document. The document is read as it passes, and never stored.
 
 use bytes::Bytes;
 
-use super::document::Document;
-use super::path::Shape;
-use super::tally::Tally;
-use super::{Measured, Passed, Usage};
+use super::answer_shape::AnswerShape;
+use super::document::AnswerDocument;
+use super::tally::UsageTally;
+use super::{MeasuredUsage, MeteredChunk, TokenUsage};
 
-/// A document that passes.
-pub(super) struct Body {
-    document: Document,
-    tally: Tally,
+/// The meter of one JSON answer.
+pub(super) struct JsonMeter {
+    document: AnswerDocument,
+    tally: UsageTally,
     passed_bytes: u64,
     added: bool,
 }
 
-impl Body {
-    pub(super) fn new(shape: Shape, tally: Tally) -> Self {
-        Self { document: Document::new(shape), tally, passed_bytes: 0, added: false }
+impl JsonMeter {
+    pub(super) fn new(shape: AnswerShape, tally: UsageTally) -> Self {
+        Self { document: AnswerDocument::new(shape), tally, passed_bytes: 0, added: false }
     }
 
-    pub(super) fn pass(&mut self, chunk: &Bytes) -> Passed {
-        let mut passed = Passed { first_token: self.passed_bytes == 0, ..Passed::default() };
+    pub(super) fn pass(&mut self, chunk: &Bytes) -> MeteredChunk {
+        let mut passed =
+            MeteredChunk { first_token: self.passed_bytes == 0, ..MeteredChunk::default() };
         self.passed_bytes += chunk.len() as u64;
         let was_done = self.document.is_done();
         self.document.feed(chunk);
@@ -35,20 +36,20 @@ impl Body {
         passed
     }
 
-    pub(super) fn so_far(&self) -> Usage {
+    pub(super) fn so_far(&self) -> TokenUsage {
         self.tally.so_far(self.text_to_add())
     }
 
-    pub(super) fn says_cached(&self) -> bool {
-        self.tally.says_cached()
+    pub(super) fn reports_cached(&self) -> bool {
+        self.tally.reports_cached()
     }
 
-    pub(super) fn measured(&self) -> Measured {
+    pub(super) fn measured(&self) -> MeasuredUsage {
         let complete = self.document.is_done() && !self.document.found().error;
         self.tally.measured(self.text_to_add(), complete)
     }
 
-    /// The body is over, whole or not.
+    /// Ends the body, which may be cut off before the end of the document.
     pub(super) fn finish(&mut self) {
         self.add();
     }

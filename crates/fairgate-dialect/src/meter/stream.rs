@@ -1,132 +1,132 @@
-//! An answer that comes as events. They are read as they pass; only where a usage event must be hidden is an event held
-//! back until it is whole, because only then is it known for what it is.
+//! Meters an answer that is a stream of events. Events are read as they pass. Only if the usage event must be hidden,
+//! each event is held back until the event is whole, because a usage event cannot be recognised before.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::document::{Choices, Document, Found, Kind};
-use super::event_lines::{EventLines, Piece};
-use super::path::Shape;
-use super::tally::Tally;
-use super::{Measured, Passed, Usage};
+use super::answer_shape::AnswerShape;
+use super::document::{AnswerDocument, AnswerEventKind, ChoicesState, DocumentFindings};
+use super::event_lines::{SseItem, SseLines};
+use super::tally::UsageTally;
+use super::{MeasuredUsage, MeteredChunk, TokenUsage};
 
-/// A longer event is no usage event, and is not held back any more.
+/// Size in bytes of the longest event that is held back. A longer event is not a usage event.
 const HELD_BYTES_MAX: usize = 1 << 20;
 
-/// The data that ends a stream of OpenAI's.
+/// The data that ends a stream of OpenAI's API.
 const DONE: &[u8] = b"[DONE]";
 
-/// A stream that passes.
-pub(super) struct Stream {
-    lines: EventLines,
-    event: Event,
-    hold: Option<Hold>,
-    tally: Tally,
-    /// All data that passed: what an upstream says it used is held against it.
+/// The meter of one stream.
+pub(super) struct StreamMeter {
+    lines: SseLines,
+    event: StreamEvent,
+    hold: Option<HeldEvent>,
+    tally: UsageTally,
+    /// Bytes of all data lines so far. A report of more output than these bytes make plausible is not accepted.
     data_bytes: u64,
-    spoke: bool,
-    /// A reason has passed why the model stopped: only usage and the end are to come.
+    has_text: bool,
+    /// True if the reason why the model stopped has passed, so that only the usage and the end are to come.
     finished: bool,
     ended: bool,
     failed: bool,
 }
 
-/// What of the stream is held back.
+/// The part of a stream that is held back.
 #[derive(Default)]
-struct Hold {
-    /// The event in progress, as far as it came with earlier chunks.
+struct HeldEvent {
+    /// The bytes of the current event from earlier chunks.
     held: Vec<u8>,
-    /// The event in progress grew too long to be held.
+    /// True if the current event became too long to be held back.
     overrun: bool,
-    /// The event before was hidden.
+    /// True if the previous event was hidden.
     hidden: bool,
 }
 
-/// The event in progress.
-struct Event {
-    document: Document,
+/// The event that is being read.
+struct StreamEvent {
+    document: AnswerDocument,
     head: [u8; DONE.len()],
     data_bytes: u64,
-    /// A line of data is over: another one is joined to it by a line feed.
+    /// True if a data line has ended, so that the next data line of the event is joined to it by a line feed.
     line_over: bool,
     begun: bool,
-    judged: Option<Verdict>,
-    /// Where in the event its data begins.
+    meaning: Option<StreamEventMeaning>,
+    /// Offset of the first data within the event; `None` before the first data line.
     data_at: Option<usize>,
-    /// Its data is on several lines.
+    /// True if the data has several lines.
     lines: bool,
 }
 
-/// What an event was.
+/// Meaning of a stream's event: the end of the stream, or a document with these findings.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum StreamEventMeaning {
     Done,
-    Document(Found),
+    Document(DocumentFindings),
 }
 
-/// How a chunk is cut up.
+/// Offsets at which one chunk is cut, and bytes to send before it.
 #[derive(Default)]
-struct Cuts {
+struct ChunkCuts {
     hidden: Vec<Range<usize>>,
-    /// Where the event begins that ends the answer.
+    /// Offset in the chunk at which the event that ends the answer begins; `None` if the chunk has no such event.
     end_from: Option<usize>,
-    /// What was held of an event that ended with this chunk.
+    /// Bytes that were held back and are now sent, because their event ended with this chunk.
     released: Vec<u8>,
-    /// Whether anything was taken out of the middle of an event.
+    /// True if something was cut out of the middle of an event.
     trimmed: bool,
 }
 
-impl Stream {
-    pub(super) fn new(shape: Shape, hide_usage: bool, tally: Tally) -> Self {
+impl StreamMeter {
+    pub(super) fn new(shape: AnswerShape, hide_usage: bool, tally: UsageTally) -> Self {
         let hides = hide_usage && shape.route.usage_on_demand();
         Self {
-            lines: EventLines::new(),
-            event: Event::new(shape),
-            hold: hides.then(Hold::default),
+            lines: SseLines::new(),
+            event: StreamEvent::new(shape),
+            hold: hides.then(HeldEvent::default),
             tally,
             data_bytes: 0,
-            spoke: false,
+            has_text: false,
             finished: false,
             ended: false,
             failed: false,
         }
     }
 
-    pub(super) fn pass(&mut self, chunk: &Bytes) -> Passed {
-        let mut passed = Passed::default();
+    pub(super) fn pass(&mut self, chunk: &Bytes) -> MeteredChunk {
+        let mut passed = MeteredChunk::default();
         if self.ended {
             passed.forward.push(chunk.clone());
             return passed;
         }
-        let mut cuts = Cuts::default();
+        let mut cuts = ChunkCuts::default();
         let mut begin = self.late_line_feed(chunk, &mut cuts);
         let mut rest = &chunk[..];
-        let spoke = self.spoke;
+        let spoke = self.has_text;
         while let Some(piece) = self.lines.next(&mut rest) {
             let at = chunk.len() - rest.len();
             match piece {
-                Piece::Data(data) => {
+                SseItem::Data(data) => {
                     let held = self.hold.as_ref().map_or(0, |hold| hold.held.len());
                     self.event.data_at.get_or_insert(held + at - data.len() - begin);
                     self.data(data);
                 }
-                Piece::DataEnd => {
+                SseItem::DataEnd => {
                     self.event.line_over = true;
-                    self.judge(false);
+                    self.classify_event(false);
                 }
-                Piece::Blank => self.judge(true),
+                SseItem::Blank => self.classify_event(true),
             }
             if self.ended {
                 cuts.end_from = Some(begin);
                 break;
             }
-            if piece == Piece::Blank {
+            if piece == SseItem::Blank {
                 self.end_event(begin..at, &mut cuts);
                 begin = at;
             }
         }
-        passed.first_token = self.spoke && !spoke;
+        passed.first_token = self.has_text && !spoke;
         passed.terminal = self.ended;
         self.event.begun |= begin < chunk.len();
         self.place(chunk, begin, cuts, &mut passed);
@@ -137,15 +137,15 @@ impl Stream {
         self.finished || self.ended
     }
 
-    pub(super) fn so_far(&self) -> Usage {
+    pub(super) fn so_far(&self) -> TokenUsage {
         self.tally.so_far(self.unjudged_text())
     }
 
-    pub(super) fn says_cached(&self) -> bool {
-        self.tally.says_cached()
+    pub(super) fn reports_cached(&self) -> bool {
+        self.tally.reports_cached()
     }
 
-    pub(super) fn measured(&self) -> Measured {
+    pub(super) fn measured(&self) -> MeasuredUsage {
         self.tally.measured(self.unjudged_text(), self.ended && !self.failed)
     }
 
@@ -153,9 +153,9 @@ impl Stream {
         self.event.document.id()
     }
 
-    /// The stream is over. An event that lacks its empty line counts, as clients take it, too.
+    /// Ends the stream. A last event without the final empty line counts too, because clients accept such an event.
     pub(super) fn finish(&mut self) -> Vec<Bytes> {
-        self.judge(true);
+        self.classify_event(true);
         let hidden = self.event.is_usage_only();
         self.event.begin();
         let held =
@@ -163,9 +163,9 @@ impl Stream {
         held.map(Bytes::from).into_iter().collect()
     }
 
-    /// An LF that is half of the last event's end comes with this chunk: it shares that event's fate. Says where the
-    /// chunk's own part begins.
-    fn late_line_feed(&self, chunk: &Bytes, cuts: &mut Cuts) -> usize {
+    /// Handles an LF at the start of the chunk that is the second half of the previous event's last CRLF. The LF is
+    /// hidden if that event was hidden. Returns the offset at which the rest of the chunk begins.
+    fn late_line_feed(&self, chunk: &Bytes, cuts: &mut ChunkCuts) -> usize {
         let late = self.lines.owes_lf() && !self.event.begun && chunk.first() == Some(&b'\n');
         if late && self.hold.as_ref().is_some_and(|hold| hold.hidden) {
             cuts.hidden.push(0..1);
@@ -178,24 +178,25 @@ impl Stream {
         self.event.data(data);
     }
 
-    /// Looks at the event once it can be understood: at the end of a line of data that ends a document, or else at the
-    /// event's own end.
-    fn judge(&mut self, whole: bool) {
-        let Some(verdict) = self.event.judge(whole) else { return };
+    /// Classifies the event at the end of a data line that completes a document, or else at the end of the event
+    /// (`whole`).
+    fn classify_event(&mut self, whole: bool) {
+        let Some(verdict) = self.event.classify(whole) else { return };
         match verdict {
-            Verdict::Done => self.ended = true,
-            Verdict::Document(found) => {
+            StreamEventMeaning::Done => self.ended = true,
+            StreamEventMeaning::Document(found) => {
                 self.tally.add(found, self.data_bytes);
-                self.spoke |= found.text_bytes > 0;
+                self.has_text |= found.text_bytes > 0;
                 self.finished |= found.finished;
-                self.failed |= found.error || matches!(found.kind, Kind::Failed | Kind::Error);
-                self.ended |= matches!(found.kind, Kind::End | Kind::Failed);
+                self.failed |= found.error
+                    || matches!(found.kind, AnswerEventKind::Failed | AnswerEventKind::Error);
+                self.ended |= matches!(found.kind, AnswerEventKind::End | AnswerEventKind::Failed);
             }
         }
     }
 
-    /// The event is over; the part of it that came with this chunk is given.
-    fn end_event(&mut self, part: Range<usize>, cuts: &mut Cuts) {
+    /// Ends the event, and hides, trims or releases its bytes. `part` is the range of the event within this chunk.
+    fn end_event(&mut self, part: Range<usize>, cuts: &mut ChunkCuts) {
         if let Some(hold) = &mut self.hold {
             let null = self.event.null_usage().filter(|_| !hold.overrun);
             hold.hidden = self.event.is_usage_only() && !hold.overrun;
@@ -215,11 +216,18 @@ impl Stream {
         self.event.begin();
     }
 
-    /// Puts the chunk where it belongs: forward, to the end, or aside. The last event's part begins at `begin`.
-    fn place(&mut self, chunk: &Bytes, begin: usize, mut cuts: Cuts, passed: &mut Passed) {
+    /// Divides the chunk into bytes to send at once, bytes to send after the settlement, and bytes to hold back. The
+    /// last event of the chunk begins at `begin`.
+    fn place(
+        &mut self,
+        chunk: &Bytes,
+        begin: usize,
+        mut cuts: ChunkCuts,
+        passed: &mut MeteredChunk,
+    ) {
         let mut keep = chunk.len();
         if let Some(hold) = &mut self.hold {
-            // What is still held belongs to the last event.
+            // Held bytes belong to the last event.
             hold.overrun |= hold.held.len() + chunk.len() - begin > HELD_BYTES_MAX;
             if self.ended || hold.overrun {
                 cuts.released.append(&mut hold.held);
@@ -241,19 +249,20 @@ impl Stream {
             from = hidden.end;
         }
         if cuts.trimmed && passed.forward.len() > 1 {
-            // One piece costs less on its way than several.
+            // One buffer is cheaper to send than several.
             passed.forward = vec![Bytes::from(passed.forward.concat())];
         }
     }
 
     fn unjudged_text(&self) -> u64 {
-        if self.event.judged.is_some() { 0 } else { self.event.document.found().text_bytes }
+        if self.event.meaning.is_some() { 0 } else { self.event.document.found().text_bytes }
     }
 }
 
-impl Hold {
-    /// Takes a part out of the event that ends: of what is held, and of the chunk, in which the event goes on at `begin`.
-    fn trim(&mut self, part: Range<usize>, begin: usize, cuts: &mut Cuts) {
+impl HeldEvent {
+    /// Cuts a range out of the event that ends in this chunk. The event consists of the held bytes and of the chunk's
+    /// bytes from `begin` on.
+    fn trim(&mut self, part: Range<usize>, begin: usize, cuts: &mut ChunkCuts) {
         let held = self.held.len();
         let in_chunk = |at: usize| begin + at.saturating_sub(held);
         let rest = in_chunk(part.start)..in_chunk(part.end);
@@ -271,27 +280,27 @@ fn forward(to: &mut Vec<Bytes>, chunk: &Bytes, part: Range<usize>) {
     }
 }
 
-impl Event {
-    fn new(shape: Shape) -> Self {
+impl StreamEvent {
+    fn new(shape: AnswerShape) -> Self {
         Self {
-            document: Document::new(shape),
+            document: AnswerDocument::new(shape),
             head: [0; DONE.len()],
             data_bytes: 0,
             line_over: false,
             begun: false,
-            judged: None,
+            meaning: None,
             data_at: None,
             lines: false,
         }
     }
 
-    /// Another event begins.
+    /// Resets the state for the next event.
     fn begin(&mut self) {
         self.document.restart();
         self.data_bytes = 0;
         self.line_over = false;
         self.begun = false;
-        self.judged = None;
+        self.meaning = None;
         self.data_at = None;
         self.lines = false;
     }
@@ -313,26 +322,27 @@ impl Event {
         self.document.feed(data);
     }
 
-    /// A verdict, the first time that there can be one.
-    fn judge(&mut self, whole: bool) -> Option<Verdict> {
-        if self.judged.is_some() || self.data_bytes == 0 {
+    /// Returns the meaning of the event as soon as it is known. Returns `None` before, and on all later calls.
+    fn classify(&mut self, whole: bool) -> Option<StreamEventMeaning> {
+        if self.meaning.is_some() || self.data_bytes == 0 {
             return None;
         }
         let done = self.data_bytes >= DONE.len() as u64 && self.head == DONE;
         if done {
-            self.judged = Some(Verdict::Done);
+            self.meaning = Some(StreamEventMeaning::Done);
         } else if whole || self.document.is_done() {
-            self.judged = Some(Verdict::Document(self.document.found()));
+            self.meaning = Some(StreamEventMeaning::Document(self.document.found()));
         }
-        self.judged
+        self.meaning
     }
 
-    /// Whether this is the event that OpenAI's servers send before the end when asked for usage: no choice in it.
+    /// Returns true if this is the usage event that OpenAI's servers send on request before the end of a stream. Such
+    /// an event has a usage and an empty list of choices.
     fn is_usage_only(&self) -> bool {
-        match self.judged {
-            Some(Verdict::Document(found)) => {
+        match self.meaning {
+            Some(StreamEventMeaning::Document(found)) => {
                 self.document.is_done()
-                    && found.choices == Choices::Empty
+                    && found.choices == ChoicesState::Empty
                     && found.report.is_some()
                     && !found.error
             }
@@ -340,10 +350,11 @@ impl Event {
         }
     }
 
-    /// Where in the event a `"usage":null` stands, which OpenAI's servers put into every event when asked for usage.
+    /// Returns the range within the event of a `"usage":null`, which OpenAI's servers put into every other event if
+    /// usage was requested.
     fn null_usage(&self) -> Option<Range<usize>> {
         let (start, end) = self.document.null_usage()?;
-        // Over several lines data and event do not go in step; nobody writes events so.
+        // If data spans several lines, offsets in the data and in the event differ. No server writes events that way.
         let data_at = self.data_at.filter(|_| !self.lines)?;
         let place = |at: u64| usize::try_from(at).ok()?.checked_add(data_at);
         Some(place(start)?..place(end)?)

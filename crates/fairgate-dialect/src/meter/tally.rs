@@ -1,49 +1,53 @@
-//! Adds up what an answer used: what the upstream said, where that can be believed, and a count of what passed since.
+//! Adds up the usage of an answer, which is the last plausible report of the upstream plus a count of the text since
+//! that report.
 
-use super::document::Found;
-use super::path::Count;
-use super::{Measured, Usage};
-use crate::ask::TOKENS_MAX;
+use super::answer_shape::TokenKind;
+use super::document::DocumentFindings;
+use super::{MeasuredUsage, TokenUsage};
+use crate::request_fields::TOKENS_MAX;
 use crate::route::Route;
 
-/// How many bytes of text make a token, where nobody says.
+/// Bytes of text per token, if nothing better is known.
 pub(crate) const BYTES_PER_TOKEN: u64 = 4;
-/// So much output is believed whatever passed: a model may think long and say little, unseen.
+/// Reported output tokens that are accepted regardless of the bytes that passed, because a model may reason at length
+/// without sending its reasoning.
 const UNSEEN_TOKENS_MAX: u64 = 1 << 18;
-/// Beyond that, so many tokens are believed for each byte that passed.
+/// Reported output tokens that are accepted beyond [`UNSEEN_TOKENS_MAX`] for each byte that passed.
 const TOKENS_PER_BYTE_MAX: u64 = 64;
-/// More text than that in a token is not believed.
+/// Upper bound on bytes of text per reported output token. A report of so few tokens that there are more bytes per
+/// token is ignored.
 const BYTES_PER_TOKEN_MAX: u64 = 512;
 
-/// What an upstream says was used.
+/// Usage as an upstream reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Report {
+pub(super) struct UsageReport {
     input: Option<u64>,
     output: Option<u64>,
     cached: Option<u64>,
     cache_read: Option<u64>,
     cache_written: Option<u64>,
-    /// Something in it was no number of tokens.
+    /// True if a count in the report was not a valid number of tokens.
     pub(super) absurd: bool,
 }
 
-impl Report {
-    pub(super) fn set(&mut self, count: Count, tokens: u64) {
+impl UsageReport {
+    pub(super) fn set(&mut self, count: TokenKind, tokens: u64) {
         *self.field(count) = Some(tokens);
         self.absurd |= tokens > TOKENS_MAX;
     }
 
-    fn field(&mut self, count: Count) -> &mut Option<u64> {
+    fn field(&mut self, count: TokenKind) -> &mut Option<u64> {
         match count {
-            Count::Input => &mut self.input,
-            Count::Output => &mut self.output,
-            Count::Cached => &mut self.cached,
-            Count::CacheRead => &mut self.cache_read,
-            Count::CacheWritten => &mut self.cache_written,
+            TokenKind::Input => &mut self.input,
+            TokenKind::Output => &mut self.output,
+            TokenKind::Cached => &mut self.cached,
+            TokenKind::CacheRead => &mut self.cache_read,
+            TokenKind::CacheWritten => &mut self.cache_written,
         }
     }
 
-    /// Anthropic tells its numbers in two events, and what the second repeats may be zero: the larger counts.
+    /// Merges two reports by taking the larger of each number. Anthropic reports in two events, and a number that is in
+    /// both may be zero in the second.
     fn with(self, earlier: Self) -> Self {
         Self {
             input: self.input.max(earlier.input),
@@ -55,7 +59,8 @@ impl Report {
         }
     }
 
-    /// All input and what of it was cached. No prompt has no tokens: a zero is as good as nothing.
+    /// Returns all input tokens, and the cached ones among them. An input of 0 counts as not reported, because every
+    /// prompt has tokens.
     fn inputs(&self) -> Option<(u64, u64)> {
         let [cached, read, written] =
             [self.cached, self.cache_read, self.cache_written].map(|tokens| tokens.unwrap_or(0));
@@ -64,8 +69,8 @@ impl Report {
         (input > 0).then_some((input, cached))
     }
 
-    /// Whether these can be the tokens of an answer of so many bytes with so much text in it.
-    fn believable(&self, passed_bytes: u64, text_bytes: u64) -> bool {
+    /// Returns true if the numbers are plausible for an answer with this many bytes and this much text.
+    fn is_plausible(&self, passed_bytes: u64, text_bytes: u64) -> bool {
         let output_max =
             UNSEEN_TOKENS_MAX.saturating_add(passed_bytes.saturating_mul(TOKENS_PER_BYTE_MAX));
         !self.absurd
@@ -76,28 +81,28 @@ impl Report {
     }
 }
 
-/// The sum of an answer.
-pub(super) struct Tally {
+/// Running total of one answer.
+pub(super) struct UsageTally {
     route: Route,
     input_estimate: u64,
-    /// The last report that could be believed.
-    report: Report,
-    /// All text that passed.
+    /// The last plausible report.
+    report: UsageReport,
+    /// Bytes of all text that the model has written so far.
     text_bytes: u64,
-    /// What passed since that report.
-    since: Passage,
-    /// The most that was ever said by [`Tally::so_far`].
-    high: Usage,
+    /// Text since the last plausible report of output tokens.
+    since: UnreportedText,
+    /// Usage before the last report was added. [`UsageTally::so_far`] never returns less.
+    high: TokenUsage,
 }
 
-/// Text that passed, and in how many events.
+/// An amount of text, and the number of events it came in.
 #[derive(Clone, Copy, Default)]
-struct Passage {
+struct UnreportedText {
     text_bytes: u64,
     events: u64,
 }
 
-impl Passage {
+impl UnreportedText {
     fn add(&mut self, text_bytes: u64) {
         self.text_bytes += text_bytes;
         self.events += u64::from(text_bytes > 0);
@@ -108,20 +113,20 @@ impl Passage {
     }
 }
 
-impl Tally {
+impl UsageTally {
     pub(super) fn new(route: Route, input_estimate: u64) -> Self {
         Self {
             route,
             input_estimate,
-            report: Report::default(),
+            report: UsageReport::default(),
             text_bytes: 0,
-            since: Passage::default(),
-            high: Usage::default(),
+            since: UnreportedText::default(),
+            high: TokenUsage::default(),
         }
     }
 
-    /// Adds a document: its text first, then what it says about all text up to here.
-    pub(super) fn add(&mut self, found: Found, passed_bytes: u64) {
+    /// Adds a document. Its text is added first, because the report in the document covers all text so far.
+    pub(super) fn add(&mut self, found: DocumentFindings, passed_bytes: u64) {
         self.text_bytes += found.text_bytes;
         self.since.add(found.text_bytes);
         self.high = self.so_far(0);
@@ -130,27 +135,28 @@ impl Tally {
             Route::Messages => report.with(self.report),
             _ => report,
         };
-        if !merged.believable(passed_bytes, self.text_bytes) {
+        if !merged.is_plausible(passed_bytes, self.text_bytes) {
             return;
         }
         self.report = merged;
         if report.output.is_some() {
-            self.since = Passage::default();
+            self.since = UnreportedText::default();
         }
     }
 
-    /// What was used, if nothing more comes but this text. Never less than it was before.
-    pub(super) fn so_far(&self, more_text_bytes: u64) -> Usage {
+    /// Returns the usage so far, with `more_text_bytes` of text that is not in a document yet. Never returns less than
+    /// before.
+    pub(super) fn so_far(&self, more_text_bytes: u64) -> TokenUsage {
         let now = self.usage(more_text_bytes);
-        Usage {
+        TokenUsage {
             input: now.input.max(self.high.input),
             cached: now.cached.max(self.high.cached),
             output: now.output.max(self.high.output),
         }
     }
 
-    /// What was used, and whether the upstream said so.
-    pub(super) fn measured(&self, more_text_bytes: u64, complete: bool) -> Measured {
+    /// Returns the usage with `more_text_bytes` of further text, and if the upstream reported all of it.
+    pub(super) fn measured(&self, more_text_bytes: u64, complete: bool) -> MeasuredUsage {
         let silent_since = self.since.tokens() == 0 && more_text_bytes == 0;
         let output_told = self.report.output.is_some() && silent_since;
         let input_told = self.report.inputs().is_some();
@@ -158,19 +164,19 @@ impl Tally {
             Route::CountTokens | Route::Embeddings => input_told,
             _ => input_told && output_told,
         };
-        Measured { usage: self.usage(more_text_bytes), reported, complete }
+        MeasuredUsage { usage: self.usage(more_text_bytes), reported, complete }
     }
 
-    /// Whether the last believable report says what was cached.
-    pub(super) fn says_cached(&self) -> bool {
+    /// Returns true if the last plausible report has the number of cached tokens, even if it is 0.
+    pub(super) fn reports_cached(&self) -> bool {
         self.report.inputs().is_some() && self.report.cached.or(self.report.cache_read).is_some()
     }
 
-    fn usage(&self, more_text_bytes: u64) -> Usage {
+    fn usage(&self, more_text_bytes: u64) -> TokenUsage {
         let (input, cached) = self.report.inputs().unwrap_or((self.input_estimate, 0));
         let mut since = self.since;
         since.add(more_text_bytes);
         let output = self.report.output.unwrap_or(0).saturating_add(since.tokens());
-        Usage { input, cached, output: if self.route.generates() { output } else { 0 } }
+        TokenUsage { input, cached, output: if self.route.generates() { output } else { 0 } }
     }
 }

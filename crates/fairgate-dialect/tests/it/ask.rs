@@ -1,19 +1,19 @@
 //! What is read out of requests, what is refused, and what changes.
 
 use bytes::Bytes;
-use fairgate_dialect::{Ask, BadAsk, Changes, Route};
+use fairgate_dialect::{BodyChanges, InvalidRequestError, RequestFields, Route};
 
 const CHAT: Route = Route::ChatCompletions;
 
-fn read(route: Route, body: &str) -> Ask {
-    Ask::read(route, body.as_bytes()).unwrap_or_else(|bad| panic!("{body}: {bad}"))
+fn read(route: Route, body: &str) -> RequestFields {
+    RequestFields::read(route, body.as_bytes()).unwrap_or_else(|bad| panic!("{body}: {bad}"))
 }
 
-fn refused(route: Route, body: &[u8]) -> BadAsk {
-    Ask::read(route, body).expect_err("a bad body")
+fn refused(route: Route, body: &[u8]) -> InvalidRequestError {
+    RequestFields::read(route, body).expect_err("a bad body")
 }
 
-fn changed(route: Route, body: &str, changes: Changes<'_>) -> String {
+fn changed(route: Route, body: &str, changes: BodyChanges<'_>) -> String {
     let bytes = read(route, body).changed(route, Bytes::copy_from_slice(body.as_bytes()), changes);
     String::from_utf8(bytes.to_vec()).unwrap()
 }
@@ -206,7 +206,7 @@ fn no_control_character_may_stand_in_a_string() {
             let text = "x".repeat(before);
             let body = format!("{{\"model\":\"m\",\"a\":\"{text}{}{text}\"}}", char::from(byte));
             assert_eq!(
-                Ask::read(CHAT, body.as_bytes()).is_ok(),
+                RequestFields::read(CHAT, body.as_bytes()).is_ok(),
                 byte == 0x20,
                 "{byte} after {before}"
             );
@@ -239,11 +239,11 @@ fn errors_never_quote_the_body() {
 fn only_the_bytes_of_changed_fields_change() {
     let body =
         r#" {"z": 1e5,  "model" : "alias","messages":[ ],"max_tokens":  900 , "stream":true}  "#;
-    let all = Changes {
+    let all = BodyChanges {
         model: Some("real/\"m\""),
         max_tokens: Some(256),
         ask_usage: true,
-        ..Changes::default()
+        ..BodyChanges::default()
     };
     assert_eq!(
         changed(CHAT, body, all),
@@ -254,7 +254,7 @@ fn only_the_bytes_of_changed_fields_change() {
 #[test]
 fn other_members_have_values() {
     let body = br#"{"model":"m", "a b" :  {"x": 1} ,"messages":[],"z":null}"#;
-    let ask = Ask::read(CHAT, body).unwrap();
+    let ask = RequestFields::read(CHAT, body).unwrap();
     let values = ask.other_members(body).map(|(number, name)| {
         let value = ask.other_value(body, number).unwrap();
         (name.into_owned(), std::str::from_utf8(value).unwrap())
@@ -265,7 +265,7 @@ fn other_members_have_values() {
 
 #[test]
 fn a_cache_salt_is_put_in_front() {
-    let changes = Changes { cache_salt: Some("a\"b"), ..Changes::default() };
+    let changes = BodyChanges { cache_salt: Some("a\"b"), ..BodyChanges::default() };
     assert_eq!(
         changed(CHAT, r#"{"model":"m","messages":[]}"#, changes),
         r#"{"cache_salt":"a\"b","model":"m","messages":[]}"#
@@ -277,18 +277,23 @@ fn a_body_without_changes_is_the_very_same() {
     let body = Bytes::from_static(
         br#"{"model":"m","max_tokens":5,"stream":true,"stream_options":{"include_usage":true}}"#,
     );
-    let ask = Ask::read(CHAT, &body).unwrap();
-    let same =
-        Changes { model: Some("m"), max_tokens: Some(5), ask_usage: true, ..Changes::default() };
-    for changes in [Changes::default(), same] {
+    let ask = RequestFields::read(CHAT, &body).unwrap();
+    let same = BodyChanges {
+        model: Some("m"),
+        max_tokens: Some(5),
+        ask_usage: true,
+        ..BodyChanges::default()
+    };
+    for changes in [BodyChanges::default(), same] {
         assert_eq!(ask.changed(CHAT, body.clone(), changes).as_ptr(), body.as_ptr());
     }
 }
 
 #[test]
 fn a_cap_lowers_where_the_caller_stated_its_own() {
-    let cap =
-        |route, body| changed(route, body, Changes { max_tokens: Some(50), ..Changes::default() });
+    let cap = |route, body| {
+        changed(route, body, BodyChanges { max_tokens: Some(50), ..BodyChanges::default() })
+    };
     let unchanged = r#"{"model":"m","max_tokens":20}"#;
     assert_eq!(cap(CHAT, unchanged), unchanged);
     assert_eq!(cap(CHAT, r#"{"model":"m","max_tokens":90}"#), r#"{"model":"m","max_tokens":50}"#);
@@ -312,8 +317,9 @@ fn a_cap_lowers_where_the_caller_stated_its_own() {
 
 #[test]
 fn a_cap_is_put_in_front_where_none_was_stated() {
-    let cap =
-        |route, body| changed(route, body, Changes { max_tokens: Some(50), ..Changes::default() });
+    let cap = |route, body| {
+        changed(route, body, BodyChanges { max_tokens: Some(50), ..BodyChanges::default() })
+    };
     let body = r#"{"model":"m"}"#;
     assert_eq!(cap(CHAT, body), r#"{"max_tokens":50,"model":"m"}"#);
     assert_eq!(cap(Route::Completions, body), r#"{"max_tokens":50,"model":"m"}"#);
@@ -325,8 +331,9 @@ fn a_cap_is_put_in_front_where_none_was_stated() {
 
 #[test]
 fn a_cap_is_never_so_low_that_the_upstream_refuses() {
-    let cap =
-        |route, body| changed(route, body, Changes { max_tokens: Some(50), ..Changes::default() });
+    let cap = |route, body| {
+        changed(route, body, BodyChanges { max_tokens: Some(50), ..BodyChanges::default() })
+    };
     let body =
         r#"{"model":"m","max_tokens":9000,"thinking":{"type":"enabled","budget_tokens":1024}}"#;
     assert_eq!(cap(Route::Messages, body), body.replace("9000", "1025"));
@@ -348,8 +355,9 @@ fn a_cap_is_never_so_low_that_the_upstream_refuses() {
 
 #[test]
 fn what_asks_for_more_than_a_cap_is_lowered_to_it() {
-    let cap =
-        |route, body| changed(route, body, Changes { max_tokens: Some(50), ..Changes::default() });
+    let cap = |route, body| {
+        changed(route, body, BodyChanges { max_tokens: Some(50), ..BodyChanges::default() })
+    };
     let body = r#"{"model":"m","min_tokens":60}"#;
     assert_eq!(cap(CHAT, body), r#"{"max_tokens":50,"model":"m","min_tokens":50}"#);
     assert_eq!(read(CHAT, body).capped(50), 50);
@@ -377,9 +385,9 @@ fn members_are_taken_out_with_their_commas() {
         let members = ask.other_members(body.as_bytes());
         let strip: Vec<usize> =
             members.filter_map(|(number, name)| gone.contains(&&*name).then_some(number)).collect();
-        let changes = Changes { strip: &strip, ..Changes::default() };
+        let changes = BodyChanges { strip: &strip, ..BodyChanges::default() };
         assert_eq!(changed(CHAT, body, changes), left);
-        let capped = Changes { max_tokens: Some(5), ..changes };
+        let capped = BodyChanges { max_tokens: Some(5), ..changes };
         let left: serde_json::Value = serde_json::from_str(left).unwrap();
         let mut capped: serde_json::Value =
             serde_json::from_str(&changed(CHAT, body, capped)).unwrap();
@@ -388,7 +396,7 @@ fn members_are_taken_out_with_their_commas() {
     }
     let many: String = (0..2000).map(|n| format!("\"k{n}\":1,")).collect();
     let body = format!("{{{many}\"model\":\"m\"}}");
-    assert_eq!(Ask::read(CHAT, body.as_bytes()).unwrap_err().code, "invalid_value");
+    assert_eq!(RequestFields::read(CHAT, body.as_bytes()).unwrap_err().code, "invalid_value");
 }
 
 #[test]
@@ -402,7 +410,7 @@ fn what_a_response_goes_on_from_is_read() {
     assert_eq!(read(CHAT, body).previous_response, None);
     for bad in [r#""previous_response_id":7"#, r#""conversation":{}"#, r#""conversation":"""#] {
         let body = format!(r#"{{"model":"m",{bad}}}"#);
-        let bad = Ask::read(Route::Responses, body.as_bytes()).unwrap_err();
+        let bad = RequestFields::read(Route::Responses, body.as_bytes()).unwrap_err();
         assert_eq!(bad.code, "invalid_value");
     }
 }
@@ -410,7 +418,8 @@ fn what_a_response_goes_on_from_is_read() {
 #[test]
 fn openais_reasoning_models_get_the_field_that_they_take() {
     let field = |model: &str| {
-        let changes = Changes { model: Some(model), max_tokens: Some(50), ..Changes::default() };
+        let changes =
+            BodyChanges { model: Some(model), max_tokens: Some(50), ..BodyChanges::default() };
         let body = changed(CHAT, r#"{"model":"alias"}"#, changes);
         body.contains("max_completion_tokens")
     };
@@ -424,7 +433,9 @@ fn openais_reasoning_models_get_the_field_that_they_take() {
 
 #[test]
 fn usage_is_asked_for_where_it_must_be() {
-    let ask = |route, body| changed(route, body, Changes { ask_usage: true, ..Changes::default() });
+    let ask = |route, body| {
+        changed(route, body, BodyChanges { ask_usage: true, ..BodyChanges::default() })
+    };
     let cases = [
         (
             r#"{"model":"m","stream":true}"#,
@@ -473,6 +484,6 @@ fn another_body_cannot_be_changed() {
     ask.changed(
         CHAT,
         Bytes::from_static(b"{}"),
-        Changes { model: Some("n"), ..Changes::default() },
+        BodyChanges { model: Some("n"), ..BodyChanges::default() },
     );
 }

@@ -1,7 +1,7 @@
 //! Any body: read if it is JSON, changed only where it should be.
 
 use fairgate_dialect::fuzz::{ask, check_ask};
-use fairgate_dialect::{Ask, Changes, Route};
+use fairgate_dialect::{BodyChanges, RequestFields, Route};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
@@ -111,8 +111,8 @@ proptest! {
     #[test]
     fn changes_change_nothing_else(route in route(), body in body(), changes in changes()) {
         let (model, max_tokens, ask_usage) = &changes;
-        let changes = Changes { model: model.as_deref(), max_tokens: *max_tokens, ask_usage: *ask_usage, ..Changes::default() };
-        prop_assert!(Ask::read(route, body.as_bytes()).is_ok(), "{}", body);
+        let changes = BodyChanges { model: model.as_deref(), max_tokens: *max_tokens, ask_usage: *ask_usage, ..BodyChanges::default() };
+        prop_assert!(RequestFields::read(route, body.as_bytes()).is_ok(), "{}", body);
         check_ask(route, body.as_bytes(), changes);
     }
 
@@ -127,7 +127,7 @@ proptest! {
             let place = place.index(body.len());
             body[place] = byte;
         }
-        check_ask(route, &body, Changes { model: Some("n"), max_tokens: Some(3), ask_usage: true, ..Changes::default() });
+        check_ask(route, &body, BodyChanges { model: Some("n"), max_tokens: Some(3), ask_usage: true, ..BodyChanges::default() });
     }
 
     #[test]

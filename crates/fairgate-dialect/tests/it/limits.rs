@@ -3,32 +3,39 @@
 use std::time::Duration;
 
 use fairgate_dialect::fuzz::check_limits;
-use fairgate_dialect::limits::{Counted, Limit, Refusal, Told, UnixMicros, Window, told};
+use fairgate_dialect::limits::{
+    EpochMicros, LimitUnit, LimitWindow, ProviderRefusal, RateLimit, RateLimitHeaders,
+    read_rate_limits,
+};
 use http::StatusCode;
 use serde_json::Value;
 
 /// 2026-11-16T02:08:05Z.
-const NOW: UnixMicros = UnixMicros(1_794_794_885_000_000);
+const NOW: EpochMicros = EpochMicros(1_794_794_885_000_000);
 
-fn read(headers: &[(&str, &str)]) -> Told {
-    told(headers.iter().map(|(name, value)| (*name, value.as_bytes())), NOW)
+fn read(headers: &[(&str, &str)]) -> RateLimitHeaders {
+    read_rate_limits(headers.iter().map(|(name, value)| (*name, value.as_bytes())), NOW)
 }
 
-pub(crate) fn refused(status: u16, headers: &[(&str, &str)], body: &Value) -> (Told, Refusal) {
+pub(crate) fn refused(
+    status: u16,
+    headers: &[(&str, &str)],
+    body: &Value,
+) -> (RateLimitHeaders, ProviderRefusal) {
     let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
     let status = StatusCode::from_u16(status).unwrap();
     check_limits(status, &headers, body.to_string().as_bytes())
 }
 
 pub(crate) fn limit(
-    counted: Counted,
-    window: Option<Window>,
+    counted: LimitUnit,
+    window: Option<LimitWindow>,
     numbers: [u64; 2],
     reset_ms: impl Into<Option<u64>>,
-) -> Limit {
+) -> RateLimit {
     let [limit, remaining] = numbers.map(Some);
     let reset_after = reset_ms.into().map(Duration::from_millis);
-    Limit { counted, window, limit, remaining, reset_after }
+    RateLimit { counted, window, limit, remaining, reset_after }
 }
 
 #[test]
@@ -44,10 +51,10 @@ fn openai() {
         ("x-ratelimit-reset-tokens", "9ms"),
         ("x-ratelimit-reset-tokens_usage_based", "9ms"),
     ]);
-    let minute = Some(Window::Minute);
-    assert_eq!(told.requests(), Some(&limit(Counted::Requests, minute, [5000, 4999], 12)));
-    assert_eq!(told.tokens(), Some(&limit(Counted::Tokens, minute, [160_000, 159_976], 9)));
-    assert_eq!((told.limits.len(), told.absurd.len(), told.retry_after), (2, 0, None));
+    let minute = Some(LimitWindow::Minute);
+    assert_eq!(told.requests(), Some(&limit(LimitUnit::Requests, minute, [5000, 4999], 12)));
+    assert_eq!(told.tokens(), Some(&limit(LimitUnit::Tokens, minute, [160_000, 159_976], 9)));
+    assert_eq!((told.limits.len(), told.ignored.len(), told.retry_after), (2, 0, None));
 }
 
 #[test]
@@ -61,17 +68,17 @@ fn a_limit_per_day_shows_itself_by_how_slowly_it_fills() {
         told.tokens().unwrap().window
     };
     // OpenAI, tokens per day under the name of tokens per minute.
-    assert_eq!(window("1500000", "1495621", "4m12.172s"), Some(Window::Day));
+    assert_eq!(window("1500000", "1495621", "4m12.172s"), Some(LimitWindow::Day));
     // Groq: 14 400 requests a day refill one in six seconds.
-    assert_eq!(window("14400", "14370", "2m59.56s"), Some(Window::Day));
+    assert_eq!(window("14400", "14370", "2m59.56s"), Some(LimitWindow::Day));
     assert_eq!(window("18000", "17997", "7.66ms"), None);
-    assert_eq!(window("30000", "15000", "30s"), Some(Window::Minute));
+    assert_eq!(window("30000", "15000", "30s"), Some(LimitWindow::Minute));
     // Overdrawn: it fills for longer than its window.
     assert_eq!(window("30000", "0", "1m30s"), None);
     assert_eq!(window("1000", "1000", "0s"), None);
-    assert_eq!(window("1000", "10", "5h"), Some(Window::Day));
+    assert_eq!(window("1000", "10", "5h"), Some(LimitWindow::Day));
     let long = read(&[("x-ratelimit-limit-tokens", "1"), ("x-ratelimit-reset-tokens", "20m")]);
-    assert_eq!(long.tokens().unwrap().window, Some(Window::Hour));
+    assert_eq!(long.tokens().unwrap().window, Some(LimitWindow::Hour));
     assert_eq!(long.tokens().unwrap().per_minute(), None);
 }
 
@@ -94,16 +101,16 @@ fn anthropic() {
         ("request-id", "req_1"),
     ];
     let told = read(&headers);
-    let minute = Some(Window::Minute);
-    assert_eq!(told.requests(), Some(&limit(Counted::Requests, minute, [50, 45], 6000)));
-    let output = limit(Counted::OutputTokens, minute, [8000, 2000], 45_000);
+    let minute = Some(LimitWindow::Minute);
+    assert_eq!(told.requests(), Some(&limit(LimitUnit::Requests, minute, [50, 45], 6000)));
+    let output = limit(LimitUnit::OutputTokens, minute, [8000, 2000], 45_000);
     assert_eq!(told.tokens(), Some(&output), "the smallest part is left of it");
-    assert_eq!((told.limits.len(), told.absurd.len()), (4, 0));
+    assert_eq!((told.limits.len(), told.ignored.len()), (4, 0));
     // A clock that is half a minute late changes nothing where the answer has a date.
-    let late = UnixMicros(NOW.0 - 30_000_000);
+    let late = EpochMicros(NOW.0 - 30_000_000);
     let date = [("date", "Mon, 16 Nov 2026 02:08:05 GMT")];
     let headers = headers.iter().chain(&date).map(|(name, value)| (*name, value.as_bytes()));
-    assert_eq!(fairgate_dialect::limits::told(headers, late), told);
+    assert_eq!(fairgate_dialect::limits::read_rate_limits(headers, late), told);
 }
 
 #[test]
@@ -117,7 +124,7 @@ fn windows_that_headers_name() {
         ("x-ratelimit-reset-tokens-minute", "11.382867097854614"),
     ]);
     let day = told.requests().unwrap();
-    assert_eq!((day.window, day.per_minute()), (Some(Window::Day), None));
+    assert_eq!((day.window, day.per_minute()), (Some(LimitWindow::Day), None));
     assert_eq!(told.tokens().unwrap().per_minute(), Some(275_000));
     // Mistral, per minute and month: the minute binds until the month is used up.
     let mistral = |left: &str| {
@@ -132,8 +139,8 @@ fn windows_that_headers_name() {
         ]);
         (told.requests().unwrap().per_minute(), told.tokens().unwrap().window)
     };
-    assert_eq!(mistral("7"), (Some(720), Some(Window::Minute)));
-    assert_eq!(mistral("0"), (Some(720), Some(Window::Month)));
+    assert_eq!(mistral("7"), (Some(720), Some(LimitWindow::Minute)));
+    assert_eq!(mistral("0"), (Some(720), Some(LimitWindow::Month)));
 }
 
 #[test]
@@ -165,7 +172,7 @@ fn others() {
     ]);
     assert_eq!(openrouter.requests().unwrap().reset_after, Some(Duration::from_secs(55)));
     let none = read(&[("server", "llama.cpp"), ("content-type", "text/event-stream")]);
-    assert_eq!(none, Told::default());
+    assert_eq!(none, RateLimitHeaders::default());
     let date = read(&[("Retry-After", "Mon, 16 Nov 2026 02:08:35 GMT")]);
     assert_eq!(date.retry_after, Some(Duration::from_secs(30)));
 }
@@ -187,9 +194,9 @@ fn absurd_values_are_dropped_and_noted() {
     assert_eq!(told.requests(), None);
     assert_eq!(told.tokens().unwrap().remaining, Some(0));
     assert_eq!(told.retry_after, None);
-    let output = told.limits.iter().find(|limit| limit.counted == Counted::OutputTokens).unwrap();
+    let output = told.limits.iter().find(|limit| limit.counted == LimitUnit::OutputTokens).unwrap();
     assert_eq!(output.remaining, Some(10));
-    let notes: Vec<_> = told.absurd.iter().map(ToString::to_string).collect();
+    let notes: Vec<_> = told.ignored.iter().map(ToString::to_string).collect();
     assert_eq!(notes.len(), 8, "{notes:#?}");
     assert!(
         notes.contains(&"`x-ratelimit-limit-requests: -1` is negative and was ignored".to_owned())
@@ -208,7 +215,7 @@ fn the_smallest_part_left_binds_however_small_the_limits_are() {
         ("anthropic-ratelimit-output-tokens-limit", "80000"),
         ("anthropic-ratelimit-output-tokens-remaining", "79000"),
     ]);
-    assert_eq!(told.tokens().unwrap().counted, Counted::InputTokens);
+    assert_eq!(told.tokens().unwrap().counted, LimitUnit::InputTokens);
 }
 
 #[test]
@@ -221,9 +228,9 @@ fn of_two_values_under_one_name_the_cautious_counts() {
         ("x-ratelimit-reset-requests", "1s"),
         ("x-ratelimit-reset-requests", "57s"),
     ]);
-    let one = limit(Counted::Requests, Some(Window::Minute), [60, 3], 57_000);
+    let one = limit(LimitUnit::Requests, Some(LimitWindow::Minute), [60, 3], 57_000);
     assert_eq!(told.requests(), Some(&one));
-    assert_eq!(told.absurd.len(), 1);
+    assert_eq!(told.ignored.len(), 1);
     let same = read(&[("x-ratelimit-limit-requests", "9"), ("x-ratelimit-limit-requests", "9")]);
-    assert!(same.absurd.is_empty());
+    assert!(same.ignored.is_empty());
 }

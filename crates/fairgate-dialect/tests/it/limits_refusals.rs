@@ -2,18 +2,23 @@
 
 use std::time::Duration;
 
-use fairgate_dialect::limits::{Counted, Refusal, Window};
+use fairgate_dialect::limits::{LimitUnit, LimitWindow, ProviderRefusal};
 use serde_json::{Value, json};
 
 use crate::limits::{limit, refused};
 
 fn rate(
-    counted: Option<Counted>,
-    window: Option<Window>,
+    counted: Option<LimitUnit>,
+    window: Option<LimitWindow>,
     limit: Option<u64>,
     retry_ms: Option<u64>,
-) -> Refusal {
-    Refusal::Rate { counted, window, limit, retry_after: retry_ms.map(Duration::from_millis) }
+) -> ProviderRefusal {
+    ProviderRefusal::Rate {
+        counted,
+        window,
+        limit,
+        retry_after: retry_ms.map(Duration::from_millis),
+    }
 }
 
 fn openai_error(message: &str, kind: &str, code: &str) -> Value {
@@ -22,7 +27,7 @@ fn openai_error(message: &str, kind: &str, code: &str) -> Value {
 
 #[test]
 fn rates_that_bodies_name() {
-    let minute = Some(Window::Minute);
+    let minute = Some(LimitWindow::Minute);
     let openai = openai_error(
         "Rate limit reached for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, Used 29937, \
          Requested 385. Please try again in 644ms. Visit https://platform.openai.com/account/rate-limits.",
@@ -30,18 +35,18 @@ fn rates_that_bodies_name() {
         "rate_limit_exceeded",
     );
     let (told, refusal) = refused(429, &[], &openai);
-    assert_eq!(refusal, rate(Some(Counted::Tokens), minute, Some(30_000), Some(644)));
-    assert_eq!(told.tokens(), Some(&limit(Counted::Tokens, minute, [30_000, 63], None)));
+    assert_eq!(refusal, rate(Some(LimitUnit::Tokens), minute, Some(30_000), Some(644)));
+    assert_eq!(told.tokens(), Some(&limit(LimitUnit::Tokens, minute, [30_000, 63], None)));
     // A header that is the same wait in whole seconds changes nothing; a later one counts.
     for (header, wait) in [("1", 644), ("20", 20_000)] {
         let (_, refusal) = refused(429, &[("retry-after", header)], &openai);
-        assert_eq!(refusal, rate(Some(Counted::Tokens), minute, Some(30_000), Some(wait)));
+        assert_eq!(refusal, rate(Some(LimitUnit::Tokens), minute, Some(30_000), Some(wait)));
     }
 
     let anthropic = json!({"type": "error", "error": {"type": "rate_limit_error", "message":
         "This request would exceed the rate limit for your organization (0dcc) of 20,000 input tokens per minute."}});
     let (_, refusal) = refused(429, &[("retry-after", "12")], &anthropic);
-    assert_eq!(refusal, rate(Some(Counted::InputTokens), minute, Some(20_000), Some(12_000)));
+    assert_eq!(refusal, rate(Some(LimitUnit::InputTokens), minute, Some(20_000), Some(12_000)));
 
     let gemini = json!([{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message":
         "You exceeded your current quota, please check your plan and billing details.\nPlease retry in 36.4s.",
@@ -51,7 +56,10 @@ fn rates_that_bodies_name() {
                 {"quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier", "quotaValue": "20"}]},
             {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "36s"}]}}]);
     let (_, refusal) = refused(429, &[], &gemini);
-    assert_eq!(refusal, rate(Some(Counted::Requests), Some(Window::Day), Some(20), Some(36_400)));
+    assert_eq!(
+        refusal,
+        rate(Some(LimitUnit::Requests), Some(LimitWindow::Day), Some(20), Some(36_400))
+    );
 
     let openrouter = json!({"error": {"message": "Rate limit exceeded: free-models-per-day", "code": 429,
         "metadata": {"headers": {"X-RateLimit-Limit": "50", "X-RateLimit-Remaining": "0",
@@ -59,7 +67,10 @@ fn rates_that_bodies_name() {
     let (told, refusal) = refused(429, &[], &openrouter);
     let half_an_hour = Some(1_800_000);
     assert_eq!(told.requests().unwrap().remaining, Some(0));
-    assert_eq!(refusal, rate(Some(Counted::Requests), Some(Window::Hour), Some(50), half_an_hour));
+    assert_eq!(
+        refusal,
+        rate(Some(LimitUnit::Requests), Some(LimitWindow::Hour), Some(50), half_an_hour)
+    );
 
     let mistral = json!({"object": "error", "message": "Rate limit exceeded", "type": "rate_limited", "code": "1300"});
     assert_eq!(refused(429, &[], &mistral).1, rate(None, None, None, None));
@@ -72,15 +83,15 @@ fn rates_that_bodies_name() {
         ("x-ratelimit-remaining-tokens", "500"),
     ];
     let (_, refusal) = refused(429, &headers, &mistral);
-    assert_eq!(refusal, rate(Some(Counted::Requests), minute, Some(60), Some(59_000)));
+    assert_eq!(refusal, rate(Some(LimitUnit::Requests), minute, Some(60), Some(59_000)));
 }
 
 #[test]
 fn a_request_larger_than_the_limit_is_the_clients() {
     let message = "Request too large for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, Requested \
                    41000. The input or output tokens must be reduced in order to run successfully.";
-    let expected = Refusal::TooLargeForLimit {
-        counted: Some(Counted::Tokens),
+    let expected = ProviderRefusal::TooLargeForLimit {
+        counted: Some(LimitUnit::Tokens),
         limit: Some(30_000),
         requested: Some(41_000),
     };
@@ -90,14 +101,14 @@ fn a_request_larger_than_the_limit_is_the_clients() {
     }
     assert_eq!(
         refused(413, &[], &json!({"error": {"message": "Body too large"}})).1,
-        Refusal::Other
+        ProviderRefusal::Other
     );
 }
 
 #[test]
 fn money_and_accounts_are_no_rates() {
-    let spent = |reason: &str| Refusal::Spent { reason: reason.to_owned() };
-    let blocked = |reason: &str| Refusal::Blocked { reason: reason.to_owned() };
+    let spent = |reason: &str| ProviderRefusal::Spent { reason: reason.to_owned() };
+    let blocked = |reason: &str| ProviderRefusal::Blocked { reason: reason.to_owned() };
     let quota = "You exceeded your current quota, please check your plan and billing details.";
     let credit =
         "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing.";
@@ -150,17 +161,21 @@ fn money_and_accounts_are_no_rates() {
         (401, json!("no"), blocked("unauthorized")),
         (400, google, blocked("api_key_invalid")),
         // What clients can cause is no reason to take a worker out.
-        (403, json!({"error": {"message": "Input was flagged", "code": 403}}), Refusal::Other),
-        (403, anthropic("permission_error", "not this model"), Refusal::Other),
+        (
+            403,
+            json!({"error": {"message": "Input was flagged", "code": 403}}),
+            ProviderRefusal::Other,
+        ),
+        (403, anthropic("permission_error", "not this model"), ProviderRefusal::Other),
         (
             400,
             openai_error(&format!("Bad value: {credit}"), "invalid_request_error", "x"),
-            Refusal::Other,
+            ProviderRefusal::Other,
         ),
         (
             404,
             openai_error("The model `insufficient_quota` does not exist", "x", "model_not_found"),
-            Refusal::Other,
+            ProviderRefusal::Other,
         ),
     ];
     for (status, body, expected) in cases {
@@ -172,8 +187,8 @@ fn money_and_accounts_are_no_rates() {
 fn overload_is_not_the_accounts() {
     let anthropic =
         json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}});
-    let nothing = Refusal::Overloaded { retry_after: None };
-    let seconds = |n| Refusal::Overloaded { retry_after: Some(Duration::from_secs(n)) };
+    let nothing = ProviderRefusal::Overloaded { retry_after: None };
+    let seconds = |n| ProviderRefusal::Overloaded { retry_after: Some(Duration::from_secs(n)) };
     assert_eq!(refused(529, &[], &anthropic).1, nothing);
     assert_eq!(refused(529, &[("retry-after", "5")], &anthropic).1, seconds(5));
     assert_eq!(refused(503, &[("retry-after", "3")], &json!({})).1, seconds(3));
@@ -182,6 +197,9 @@ fn overload_is_not_the_accounts() {
         nothing
     );
     assert_eq!(refused(429, &[], &openai_error("x", "engine_overloaded_error", "x")).1, nothing);
-    assert_eq!(refused(503, &[], &json!({"error": "upstream connect error"})).1, Refusal::Other);
-    assert_eq!(refused(500, &[("retry-after", "3")], &json!({})).1, Refusal::Other);
+    assert_eq!(
+        refused(503, &[], &json!({"error": "upstream connect error"})).1,
+        ProviderRefusal::Other
+    );
+    assert_eq!(refused(500, &[("retry-after", "3")], &json!({})).1, ProviderRefusal::Other);
 }

@@ -1,7 +1,7 @@
 //! Answers as they pass: what is forwarded when, what is hidden, what is believed.
 
 use bytes::Bytes;
-use fairgate_dialect::{Framing, Meter, Passed, Route, Usage};
+use fairgate_dialect::{BodyFraming, MeteredChunk, Route, TokenUsage, UsageMeter};
 
 use crate::recorded::{ALL, CHAT};
 
@@ -9,16 +9,16 @@ fn joined(parts: &[Bytes]) -> String {
     String::from_utf8(parts.concat()).unwrap()
 }
 
-fn chat(hide: bool) -> Meter {
-    Meter::new(Route::ChatCompletions, Framing::Sse, hide, 1000)
+fn chat(hide: bool) -> UsageMeter {
+    UsageMeter::new(Route::ChatCompletions, BodyFraming::Sse, hide, 1000)
 }
 
-fn pass(meter: &mut Meter, text: &str) -> Passed {
+fn pass(meter: &mut UsageMeter, text: &str) -> MeteredChunk {
     meter.pass(Bytes::copy_from_slice(text.as_bytes()))
 }
 
 /// What is measured of a chat's events that say this.
-fn usage_of(usage: &str) -> (Usage, bool) {
+fn usage_of(usage: &str) -> (TokenUsage, bool) {
     let mut meter = chat(false);
     pass(&mut meter, "data: {\"choices\":[{\"delta\":{\"content\":\"12345678\"}}]}\n\n");
     pass(&mut meter, &format!("data: {{\"choices\":[],\"usage\":{usage}}}\n\ndata: [DONE]\n\n"));
@@ -31,7 +31,7 @@ fn none_cached_is_told_from_nothing_said() {
     let says = |usage: &str| {
         let mut meter = chat(false);
         pass(&mut meter, &format!("data: {{\"choices\":[],\"usage\":{usage}}}\n\n"));
-        meter.says_cached()
+        meter.reports_cached()
     };
     assert!(!says(r#"{"prompt_tokens":9,"completion_tokens":2}"#));
     assert!(!says(r#"{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":null}"#));
@@ -43,7 +43,7 @@ fn none_cached_is_told_from_nothing_said() {
 #[test]
 fn recorded_answers_are_measured() {
     for recorded in ALL {
-        let mut meter = Meter::new(recorded.route, recorded.framing, false, 1000);
+        let mut meter = UsageMeter::new(recorded.route, recorded.framing, false, 1000);
         let passed = meter.pass(Bytes::from_static(recorded.text.as_bytes()));
         let early = meter.measured();
         let (rest, measured) = meter.finish();
@@ -113,7 +113,7 @@ fn a_partial_event_is_held_until_it_is_known() {
         "data: [DONE]\r\n",
         "the hidden event's own line feed is hidden"
     );
-    assert_eq!(meter.finish().1.usage, Usage { input: 1, cached: 0, output: 2 });
+    assert_eq!(meter.finish().1.usage, TokenUsage { input: 1, cached: 0, output: 2 });
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn only_usage_events_are_hidden() {
     assert!(pass(&mut chat(true), usage).forward.is_empty());
     // Where the client asked itself, and on routes that always tell.
     assert_eq!(joined(&pass(&mut chat(false), usage).forward), usage);
-    let mut messages = Meter::new(Route::Messages, Framing::Sse, true, 0);
+    let mut messages = UsageMeter::new(Route::Messages, BodyFraming::Sse, true, 0);
     assert_eq!(joined(&pass(&mut messages, usage).forward), usage);
 }
 
@@ -204,9 +204,12 @@ fn an_event_without_end_is_held_to_a_bound_and_counted() {
 fn usage_is_believed_within_reason() {
     let good =
         r#"{"prompt_tokens":5,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":5}}"#;
-    assert_eq!(usage_of(good), (Usage { input: 5, cached: 5, output: 4 }, true));
+    assert_eq!(usage_of(good), (TokenUsage { input: 5, cached: 5, output: 4 }, true));
     let hidden_thoughts = r#"{"prompt_tokens":5,"completion_tokens":250000}"#;
-    assert_eq!(usage_of(hidden_thoughts), (Usage { input: 5, cached: 0, output: 250_000 }, true));
+    assert_eq!(
+        usage_of(hidden_thoughts),
+        (TokenUsage { input: 5, cached: 0, output: 250_000 }, true)
+    );
     for absurd in [
         "null",
         "7",
@@ -225,14 +228,14 @@ fn usage_is_believed_within_reason() {
     ] {
         assert_eq!(
             usage_of(absurd),
-            (Usage { input: 1000, cached: 0, output: 2 }, false),
+            (TokenUsage { input: 1000, cached: 0, output: 2 }, false),
             "{absurd}"
         );
     }
     let half = usage_of(r#"{"prompt_tokens":5}"#);
-    assert_eq!(half, (Usage { input: 5, cached: 0, output: 2 }, false));
+    assert_eq!(half, (TokenUsage { input: 5, cached: 0, output: 2 }, false));
     let half = usage_of(r#"{"prompt_tokens":0,"completion_tokens":4}"#);
-    assert_eq!(half, (Usage { input: 1000, cached: 0, output: 4 }, false));
+    assert_eq!(half, (TokenUsage { input: 1000, cached: 0, output: 4 }, false));
 }
 
 #[test]
@@ -248,15 +251,15 @@ fn each_event_with_text_is_a_token_at_least() {
 
 #[test]
 fn a_json_body_ends_with_its_last_brace_and_streams_until_then() {
-    let mut meter = Meter::new(Route::ChatCompletions, Framing::Json, true, 1000);
+    let mut meter = UsageMeter::new(Route::ChatCompletions, BodyFraming::Json, true, 1000);
     let first = pass(&mut meter, "{\"choices\":[{\"message\":{\"content\":\"12345678\"}}],");
     assert!(first.first_token && !first.terminal && first.forward.len() == 1);
-    assert_eq!(meter.so_far(), Usage { input: 1000, cached: 0, output: 2 });
+    assert_eq!(meter.so_far(), TokenUsage { input: 1000, cached: 0, output: 2 });
     let last = pass(&mut meter, "\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}");
     assert!(!last.first_token && last.terminal && last.forward.is_empty());
     assert_eq!(last.end.len(), 1);
-    assert_eq!(meter.measured().usage, Usage { input: 3, cached: 0, output: 1 });
-    assert_eq!(meter.so_far(), Usage { input: 1000, cached: 0, output: 2 }, "never less");
+    assert_eq!(meter.measured().usage, TokenUsage { input: 3, cached: 0, output: 1 });
+    assert_eq!(meter.so_far(), TokenUsage { input: 1000, cached: 0, output: 2 }, "never less");
     assert!(meter.measured().complete && meter.measured().reported);
     assert!(!pass(&mut meter, "\n").terminal);
 }
@@ -271,7 +274,7 @@ fn a_json_body_that_breaks_off_or_says_error_is_not_complete() {
         ("{]", 1),
         ("upstream is down!", 5),
     ] {
-        let mut meter = Meter::new(Route::ChatCompletions, Framing::Json, false, 1000);
+        let mut meter = UsageMeter::new(Route::ChatCompletions, BodyFraming::Json, false, 1000);
         pass(&mut meter, text);
         let measured = meter.finish().1;
         assert_eq!(
@@ -284,7 +287,7 @@ fn a_json_body_that_breaks_off_or_says_error_is_not_complete() {
 
 #[test]
 fn large_embeddings_are_read_without_being_kept() {
-    let mut meter = Meter::new(Route::Embeddings, Framing::Json, false, 1000);
+    let mut meter = UsageMeter::new(Route::Embeddings, BodyFraming::Json, false, 1000);
     pass(&mut meter, "{\"data\":[{\"usage\":{\"prompt_tokens\":1},\"embedding\":[");
     let numbers = Bytes::from("0.0123,-4.5e-3,".repeat(5000));
     for _ in 0..100 {
@@ -292,23 +295,23 @@ fn large_embeddings_are_read_without_being_kept() {
     }
     let end = pass(&mut meter, "1]}],\"usage\":{\"prompt_tokens\":12,\"total_tokens\":12}}");
     assert!(end.terminal);
-    assert_eq!(meter.finish().1.usage, Usage { input: 12, cached: 0, output: 0 });
+    assert_eq!(meter.finish().1.usage, TokenUsage { input: 12, cached: 0, output: 0 });
 }
 
 #[test]
 fn an_opaque_body_is_counted_by_its_bytes() {
-    let mut meter = Meter::new(Route::ChatCompletions, Framing::Opaque, true, 7);
+    let mut meter = UsageMeter::new(Route::ChatCompletions, BodyFraming::Opaque, true, 7);
     let passed = pass(&mut meter, "<html>");
     assert!(passed.first_token && !passed.terminal);
     assert_eq!(joined(&passed.forward), "<html>");
     let measured = meter.finish().1;
-    assert_eq!(measured.usage, Usage { input: 7, cached: 0, output: 2 });
+    assert_eq!(measured.usage, TokenUsage { input: 7, cached: 0, output: 2 });
     assert!(!measured.reported && !measured.complete);
 }
 
 #[test]
 fn tool_calls_and_other_choices_count_too() {
-    let mut meter = Meter::new(Route::ChatCompletions, Framing::Json, false, 0);
+    let mut meter = UsageMeter::new(Route::ChatCompletions, BodyFraming::Json, false, 0);
     let text = r#"{"choices":[{"index":0,"message":{"content":null,"reasoning":"1234","tool_calls":[{"id":"ignored","type":"function","function":{"name":"abcd","arguments":"{\"a\":12}"}}]},"logprobs":{"content":[{"token":"ignored","text":"ignored"}]}},{"index":1,"message":{"content":[{"type":"text","text":"1234"}]}}]}"#;
     pass(&mut meter, text);
     assert_eq!(meter.so_far().output, 5);
@@ -316,7 +319,7 @@ fn tool_calls_and_other_choices_count_too() {
 
 /// The output that is counted of a chat's message with this content.
 fn counted(content: &str) -> u64 {
-    let mut meter = Meter::new(Route::ChatCompletions, Framing::Json, false, 0);
+    let mut meter = UsageMeter::new(Route::ChatCompletions, BodyFraming::Json, false, 0);
     pass(&mut meter, &format!(r#"{{"choices":[{{"message":{{"content":{content}}}}}]}}"#));
     meter.finish().1.usage.output
 }
@@ -348,10 +351,10 @@ fn the_id_of_a_response_is_seen_however_it_is_cut() {
     let stream = "event: response.created\ndata: {\"type\":\"response.created\",\"id\":\"ev_1\",\
                   \"response\":{\"output\":[{\"id\":\"msg_1\"}],\"id\":\"resp_1\"}}\n\n\
                   data: {\"response\":{\"id\":\"resp_2\"}}\n\n";
-    for (framing, text) in [(Framing::Json, document), (Framing::Sse, stream)] {
+    for (framing, text) in [(BodyFraming::Json, document), (BodyFraming::Sse, stream)] {
         for bytes in [1, 3, text.len()] {
             for (route, id) in [(Route::Responses, Some("resp_1")), (Route::Messages, None)] {
-                let mut meter = Meter::new(route, framing, false, 1);
+                let mut meter = UsageMeter::new(route, framing, false, 1);
                 for chunk in text.as_bytes().chunks(bytes) {
                     meter.pass(Bytes::copy_from_slice(chunk));
                 }

@@ -1,7 +1,7 @@
 //! Any answer, cut anywhere: the same bytes, the same measure; and the measure is what a plain reading gives.
 
 use fairgate_dialect::fuzz::{check_meter, meter};
-use fairgate_dialect::{Framing, Measured, Route, Usage};
+use fairgate_dialect::{BodyFraming, MeasuredUsage, Route, TokenUsage};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
@@ -75,7 +75,7 @@ fn event(said: &Said) -> Option<Value> {
 }
 
 /// What a plain reading of the whole gives: the last usage, and what came after it.
-fn plainly(events: &[Said], done: bool) -> Measured {
+fn plainly(events: &[Said], done: bool) -> MeasuredUsage {
     let (mut input, mut output, mut bytes, mut tokens) = (None, 0, 0, 0);
     for said in events {
         match said {
@@ -90,8 +90,8 @@ fn plainly(events: &[Said], done: bool) -> Measured {
         }
     }
     let since = bytes.div_ceil(4).max(tokens);
-    let usage = Usage { input: input.unwrap_or(1000), cached: 0, output: output + since };
-    Measured { usage, reported: input.is_some() && since == 0, complete: done }
+    let usage = TokenUsage { input: input.unwrap_or(1000), cached: 0, output: output + since };
+    MeasuredUsage { usage, reported: input.is_some() && since == 0, complete: done }
 }
 
 fn stream(events: &[Said], line_end: &str, done: bool) -> String {
@@ -120,7 +120,7 @@ proptest! {
         sizes in proptest::collection::vec(1..120_usize, 1..6),
     ) {
         let text = stream(&events, line_end, done);
-        let measured = check_meter(Route::ChatCompletions, Framing::Sse, hide, text.as_bytes(), &sizes);
+        let measured = check_meter(Route::ChatCompletions, BodyFraming::Sse, hide, text.as_bytes(), &sizes);
         prop_assert_eq!(measured, plainly(&events, done));
     }
 
@@ -133,7 +133,7 @@ proptest! {
         let text = stream(&events, line_end, true);
         let seen: Vec<Said> = events.into_iter().filter(|said| !matches!(said, Said::Usage(..))).collect();
         let expected = stream(&seen, line_end, true).replace(",\"usage\":null", "");
-        let mut meter = fairgate_dialect::Meter::new(Route::ChatCompletions, Framing::Sse, true, 0);
+        let mut meter = fairgate_dialect::UsageMeter::new(Route::ChatCompletions, BodyFraming::Sse, true, 0);
         let mut client = Vec::new();
         let mut rest = text.as_bytes();
         for size in sizes.into_iter().cycle() {

@@ -1,16 +1,16 @@
 //! The canonical bytes of prompts: what must not matter does not, what must matter does, and a next turn begins with this one.
 
-use fairgate_dialect::{Ask, Piece, Route};
+use fairgate_dialect::{PromptPiece, RequestFields, Route};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 /// The canonical bytes, with files in angle brackets.
 fn canonical(route: Route, body: &str) -> Vec<u8> {
-    let ask = Ask::read(route, body.as_bytes()).unwrap();
+    let ask = RequestFields::read(route, body.as_bytes()).unwrap();
     let mut bytes = Vec::new();
     let told = ask.prompt(route, body.as_bytes(), |piece| match piece {
-        Piece::Text(text) => bytes.extend_from_slice(text),
-        Piece::File { bytes: file, counted_bytes } => {
+        PromptPiece::Text(text) => bytes.extend_from_slice(text),
+        PromptPiece::File { bytes: file, counted_bytes } => {
             bytes.extend_from_slice(format!("<{counted_bytes}:").as_bytes());
             bytes.extend_from_slice(file);
             bytes.push(b'>');
@@ -189,7 +189,7 @@ fn embeddings_and_token_counts_have_no_prompt_to_reuse() {
         (Route::Embeddings, r#"{"model":"m","input":"text"}"#),
         (Route::CountTokens, r#"{"model":"m","messages":[]}"#),
     ] {
-        let ask = Ask::read(route, body.as_bytes()).unwrap();
+        let ask = RequestFields::read(route, body.as_bytes()).unwrap();
         assert!(!ask.prompt(route, body.as_bytes(), |_| panic!("nothing is told")));
     }
 }
@@ -197,7 +197,7 @@ fn embeddings_and_token_counts_have_no_prompt_to_reuse() {
 #[test]
 fn a_body_of_too_many_parts_is_not_described() {
     let body = format!(r#"{{"model":"m","messages":[{}1]}}"#, "[],".repeat(1 << 18));
-    let ask = Ask::read(Route::ChatCompletions, body.as_bytes()).unwrap();
+    let ask = RequestFields::read(Route::ChatCompletions, body.as_bytes()).unwrap();
     assert!(!ask.prompt(Route::ChatCompletions, body.as_bytes(), |_| panic!("nothing is told")));
 }
 

@@ -1,30 +1,41 @@
 //! Answers as upstreams send them, and what they used.
 
-use fairgate_dialect::{Framing, Measured, Route, Usage};
+use fairgate_dialect::{BodyFraming, MeasuredUsage, Route, TokenUsage};
 
 pub(crate) struct Recorded {
     pub(crate) name: &'static str,
     pub(crate) route: Route,
-    pub(crate) framing: Framing,
+    pub(crate) framing: BodyFraming,
     pub(crate) text: &'static str,
-    pub(crate) measured: Measured,
+    pub(crate) measured: MeasuredUsage,
 }
 
-const fn used(input: u64, cached: u64, output: u64, reported: bool, complete: bool) -> Measured {
-    Measured { usage: Usage { input, cached, output }, reported, complete }
+const fn used(
+    input: u64,
+    cached: u64,
+    output: u64,
+    reported: bool,
+    complete: bool,
+) -> MeasuredUsage {
+    MeasuredUsage { usage: TokenUsage { input, cached, output }, reported, complete }
 }
 
-const fn sse(name: &'static str, route: Route, text: &'static str, measured: Measured) -> Recorded {
-    Recorded { name, route, framing: Framing::Sse, text, measured }
+const fn sse(
+    name: &'static str,
+    route: Route,
+    text: &'static str,
+    measured: MeasuredUsage,
+) -> Recorded {
+    Recorded { name, route, framing: BodyFraming::Sse, text, measured }
 }
 
 const fn json(
     name: &'static str,
     route: Route,
     text: &'static str,
-    measured: Measured,
+    measured: MeasuredUsage,
 ) -> Recorded {
-    Recorded { name, route, framing: Framing::Json, text, measured }
+    Recorded { name, route, framing: BodyFraming::Json, text, measured }
 }
 
 /// What is counted as input where nobody says: the estimate that the checks give.

@@ -1,4 +1,4 @@
-//! What was decided becomes true: claims with their epochs, keys, leases and workspaces.
+//! Writes the decision of a round to the database: claims with their epochs, keys, leases and workspaces.
 
 use std::collections::HashMap;
 
@@ -7,32 +7,32 @@ use fairgate_store::{StoreError, Transaction};
 use serde_json::json;
 
 use super::load::HeldTask;
-use super::scene::ReadyTask;
-use super::{AgentRow, Asker, Rules};
-use crate::history::{self, Step};
+use super::round_input::ReadyTask;
+use super::{AgentRow, ClaimingAgent, RoundOptions};
 use crate::model::Claim;
 use crate::state::TaskState;
-use crate::{json_rows, keys};
+use crate::task_history::{self, NewTaskStep};
+use crate::{json_rows, task_key};
 
-/// A task that an agent has from now on, or has still.
+/// Claim that an agent gets in this round, or that it holds already.
 #[derive(Debug)]
-pub(super) struct Grant {
-    /// The agent's place among those who ask.
+pub(super) struct TaskGrant {
+    /// Index of the agent in the list of waiting agents.
     place: usize,
     agent: String,
     task: String,
     epoch: u64,
-    /// None for agents that report what they use.
+    /// Task key of the claim; `None` for agents that report their usage themselves.
     key: Option<String>,
     reserved: u64,
     workspace: Option<String>,
 }
 
-impl Grant {
-    /// A task that starts.
+impl TaskGrant {
+    /// Creates the grant of a task that starts now, under the next epoch.
     pub(super) fn new(
         place: usize,
-        asker: &Asker,
+        asker: &ClaimingAgent,
         task: &ReadyTask,
         workspace: Option<String>,
         agents: &HashMap<String, AgentRow>,
@@ -41,10 +41,10 @@ impl Grant {
         Self { reserved: task.estimate, workspace, ..grant }
     }
 
-    /// A task that the agent has already.
+    /// Creates the grant of a task that the agent holds already, under the same epoch.
     pub(super) fn again(
         place: usize,
-        asker: &Asker,
+        asker: &ClaimingAgent,
         task: &HeldTask,
         agents: &HashMap<String, AgentRow>,
     ) -> Self {
@@ -53,7 +53,7 @@ impl Grant {
 
     fn of(
         place: usize,
-        asker: &Asker,
+        asker: &ClaimingAgent,
         task: &str,
         epoch: u64,
         agents: &HashMap<String, AgentRow>,
@@ -64,24 +64,25 @@ impl Grant {
             agent: asker.agent.clone(),
             task: task.to_owned(),
             epoch,
-            key: (!reports).then(|| keys::task_key(&asker.seed, task, epoch)),
+            key: (!reports).then(|| task_key::task_key(&asker.seed, task, epoch)),
             reserved: 0,
             workspace: None,
         }
     }
 
-    /// The hash of its key, in hexadecimal digits.
+    /// Returns the hash of the task key in hexadecimal digits; `None` if the claim has no key.
     fn key_hash(&self) -> Option<String> {
-        let hash = keys::hash_of(self.key.as_deref()?);
+        let hash = task_key::hash_of(self.key.as_deref()?);
         Some(hash.0.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 }
 
-/// Renews the leases of agents that ask for what they have. Their keys may be new ones, as their tokens may be.
+/// Renews the leases of agents that ask for a task although they hold one. Writes the hashes of their task keys again,
+/// because the keys change when an agent's token is replaced.
 pub(super) fn renew(
     tx: &mut dyn Transaction,
-    rules: &Rules,
-    grants: &[Grant],
+    rules: &RoundOptions,
+    grants: &[TaskGrant],
     now: UnixMicros,
 ) -> Result<(), StoreError> {
     if grants.is_empty() {
@@ -98,11 +99,11 @@ pub(super) fn renew(
     Ok(())
 }
 
-/// Gives tasks to their agents.
+/// Writes the claims of tasks that start, their workspaces and their history.
 pub(super) fn start(
     tx: &mut dyn Transaction,
-    rules: &Rules,
-    grants: &[Grant],
+    rules: &RoundOptions,
+    grants: &[TaskGrant],
     now: UnixMicros,
 ) -> Result<(), StoreError> {
     if grants.is_empty() {
@@ -112,7 +113,7 @@ pub(super) fn start(
     lock_workspaces(tx, grants)?;
     let reasons: Vec<_> = grants.iter().map(|it| format!("given to agent {}", it.agent)).collect();
     let steps: Vec<_> = (grants.iter().zip(&reasons))
-        .map(|(grant, reason)| Step {
+        .map(|(grant, reason)| NewTaskStep {
             task: &grant.task,
             from: TaskState::Ready,
             to: TaskState::Assigned,
@@ -120,13 +121,13 @@ pub(super) fn start(
             reason: Some(reason),
         })
         .collect();
-    history::add(tx, "fleet", now, &steps)
+    task_history::add(tx, "fleet", now, &steps)
 }
 
 fn claim(
     tx: &mut dyn Transaction,
-    rules: &Rules,
-    grants: &[Grant],
+    rules: &RoundOptions,
+    grants: &[TaskGrant],
     now: UnixMicros,
 ) -> Result<(), StoreError> {
     let database = tx.database();
@@ -147,7 +148,7 @@ fn claim(
     all(tx.run(&sql, &values)?, grants.len(), "tasks")
 }
 
-fn lock_workspaces(tx: &mut dyn Transaction, grants: &[Grant]) -> Result<(), StoreError> {
+fn lock_workspaces(tx: &mut dyn Transaction, grants: &[TaskGrant]) -> Result<(), StoreError> {
     let locks =
         grants.iter().filter_map(|it| Some(json!([it.workspace.as_ref()?, it.task, it.agent])));
     let locks: Vec<_> = locks.collect();
@@ -163,7 +164,7 @@ fn lock_workspaces(tx: &mut dyn Transaction, grants: &[Grant]) -> Result<(), Sto
     all(tx.run(&sql, &[json_rows::value(locks)])?, count, "workspaces")
 }
 
-/// What was decided must be true of every row, or of none.
+/// Returns an error, which rolls the transaction back, unless the number of changed rows is the wanted one.
 fn all(changed: u64, wanted: usize, what: &str) -> Result<(), StoreError> {
     if changed == wanted as u64 {
         return Ok(());
@@ -171,11 +172,11 @@ fn all(changed: u64, wanted: usize, what: &str) -> Result<(), StoreError> {
     Err(StoreError::Database(format!("{changed} of {wanted} {what} could be taken in a round")))
 }
 
-/// What the agents are told, each with its place among those who ask.
+/// Returns the claims as the agents get them, each with the agent's index in the list of waiting agents.
 pub(super) fn claims(
     tx: &mut dyn Transaction,
-    rules: &Rules,
-    grants: &[Grant],
+    rules: &RoundOptions,
+    grants: &[TaskGrant],
 ) -> Result<Vec<(usize, Claim)>, StoreError> {
     if grants.is_empty() {
         return Ok(Vec::new());
@@ -186,7 +187,8 @@ pub(super) fn claims(
          w.path, t.reserved, t.lease_until FROM fleet_tasks t JOIN fleet_projects p ON p.id = t.project \
          LEFT JOIN fleet_workspaces w ON w.id = t.in_workspace WHERE t.id IN {tasks}"
     );
-    let by_task: HashMap<&str, &Grant> = grants.iter().map(|it| (it.task.as_str(), it)).collect();
+    let by_task: HashMap<&str, &TaskGrant> =
+        grants.iter().map(|it| (it.task.as_str(), it)).collect();
     let mut claims = Vec::new();
     let names = json_rows::names(grants.iter().map(|it| it.task.as_str()));
     tx.each(&sql, &[names], &mut |row| {

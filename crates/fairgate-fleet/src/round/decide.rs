@@ -1,58 +1,63 @@
-//! Who gets what: a scene in, starts out. Nothing here asks a database or a clock, and nothing here compares projects:
-//! `proportional` does, on snapshots that are made here.
+//! Decides which agent gets which task in a round. [`decide`] is a pure function that uses neither the database nor the
+//! clock. Projects are compared by `proportional`, on snapshots that are built here.
 //!
-//! `proportional` knows neither types of agents nor affinity. Agents that are alike in both respects, one after another, share
-//! one call. For such a call a type's maximum is a lower `max_concurrent_agents`, and tasks that wait for somebody else are
-//! left out; an agent that some task waits for has a call of its own. Each call sees what the calls before it gave away.
+//! `proportional` knows neither agent types nor affinity. So it is called once for each group of consecutive agents
+//! that do not differ in these. In such a call, the largest number of agents of a type becomes a lower
+//! `max_concurrent_agents`, and tasks that are kept for an agent outside the group are left out. An agent for which a
+//! task is kept is a group of its own. The snapshot of each call includes the tasks that earlier calls of the round
+//! assigned.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use fairgate_core::proportional::{
-    Agent, Mode, Project, Snapshot, SnapshotError, SnapshotParts, Task, TaskStatus, schedule,
+    ScheduleMode, ScheduleSnapshot, ScheduleSnapshotError, ScheduleSnapshotParts, ScheduledAgent,
+    ScheduledProject, ScheduledTask, TaskStatus, schedule,
 };
 use fairgate_core::units::Tokens;
-use fairgate_journal::schedule::Round;
+use fairgate_journal::schedule::ScheduleRound;
 
-use super::scene::{ProjectRow, ReadyTask, Scene};
+use super::round_input::{ProjectRow, ReadyTask, RoundInput};
 
-/// How many calls a round makes at most. Agents that are left wait for the next round, which follows at once.
+/// Largest number of scheduler calls in a round. The remaining agents wait for the next round, which follows at once.
 const CALLS_MAX: usize = 64;
 
-/// What a round decided.
+/// Decision of a round.
 #[derive(Debug, Default)]
-pub(crate) struct Decision {
-    /// Each call of the scheduler, as it goes to the journal.
-    pub(crate) calls: Vec<Round>,
-    /// What starts, in the order decided.
-    pub(crate) starts: Vec<Start>,
-    /// Projects that ran out of loaded tasks and may have others that could start.
-    pub(crate) dry: Vec<Dry>,
-    /// Whether agents are left that no call was made for.
+pub(crate) struct RoundDecision {
+    /// Calls of the scheduler, in the form in which they are written to the journal.
+    pub(crate) calls: Vec<ScheduleRound>,
+    /// Tasks that start, in the order in which they were decided.
+    pub(crate) starts: Vec<TaskStart>,
+    /// Projects of which all startable loaded tasks were assigned, and which may have further ready tasks in the
+    /// database.
+    pub(crate) out_of_loaded_tasks: Vec<OutOfLoadedTasks>,
+    /// If true, [`CALLS_MAX`] was reached, and the scheduler was not called for the remaining agents.
     pub(crate) is_unfinished: bool,
 }
 
-/// A project that ran out of loaded tasks.
+/// Project of which no further loaded task can start, although it could take more agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dry {
-    /// Its place in the scene.
+pub(crate) struct OutOfLoadedTasks {
+    /// Index of the project in [`RoundInput::projects`].
     pub(crate) project: usize,
-    /// Whether tasks are left that cannot start because of those that did: then any number of the next ones may be like them.
+    /// If true, the project has loaded tasks that cannot start because the started tasks took their workspace or the
+    /// budget. Any number of the tasks that were not loaded may be blocked in this way too.
     pub(crate) has_rest: bool,
 }
 
-/// A task that starts.
+/// Task that starts, and the agent that gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Start {
-    /// The places of both in the scene.
+pub(crate) struct TaskStart {
+    /// Indexes of the agent in [`RoundInput::waiting`] and of the task in [`RoundInput::tasks`].
     pub(crate) agent: usize,
     pub(crate) task: usize,
 }
 
-/// Decides a round.
-pub(crate) fn decide(scene: &Scene) -> Result<Decision, SnapshotError> {
-    let mut desk = Desk::new(scene);
-    let mut decision = Decision::default();
+/// Decides a round. Fails if the rows of the input contradict each other.
+pub(crate) fn decide(scene: &RoundInput) -> Result<RoundDecision, ScheduleSnapshotError> {
+    let mut desk = RoundState::new(scene);
+    let mut decision = RoundDecision::default();
     for call in calls(scene) {
         if decision.calls.len() == CALLS_MAX {
             decision.is_unfinished = true;
@@ -64,17 +69,18 @@ pub(crate) fn decide(scene: &Scene) -> Result<Decision, SnapshotError> {
             let task = desk.task_places[&*assignment.task_id];
             let is_it = |agent: &usize| scene.waiting[*agent].agent == assignment.agent_id;
             let Some(agent) = call.clone().find(is_it) else { continue };
-            desk.give(agent, task);
-            decision.starts.push(Start { agent, task });
+            desk.record_start(agent, task);
+            decision.starts.push(TaskStart { agent, task });
         }
-        decision.calls.push(Round { at: scene.at.0, snapshot, assignments });
+        decision.calls.push(ScheduleRound { at: scene.at.0, snapshot, assignments });
     }
-    decision.dry = desk.dry();
+    decision.out_of_loaded_tasks = desk.out_of_loaded_tasks();
     Ok(decision)
 }
 
-/// The agents that share a call, one group after the other.
-fn calls(scene: &Scene) -> Vec<Range<usize>> {
+/// Returns the groups of consecutive agents for which the scheduler is called once, as ranges of
+/// [`RoundInput::waiting`].
+fn calls(scene: &RoundInput) -> Vec<Range<usize>> {
     let limited: HashSet<&str> =
         scene.projects.iter().flat_map(|it| it.kind_max.keys().map(String::as_str)).collect();
     let awaited: HashSet<&str> =
@@ -97,28 +103,28 @@ fn calls(scene: &Scene) -> Vec<Range<usize>> {
     calls
 }
 
-/// What the calls of a round have left.
-struct Desk<'a> {
-    scene: &'a Scene,
-    projects: Vec<ProjectNow>,
+/// State of a round between the calls of the scheduler, with the tasks that are assigned so far.
+struct RoundState<'a> {
+    scene: &'a RoundInput,
+    projects: Vec<ProjectRoundState>,
     is_given: Vec<bool>,
     task_places: HashMap<&'a str, usize>,
-    /// Workspaces that tasks of this round must have, and for which task.
+    /// Workspaces that are required by a task that starts in this round, with the index of that task.
     taken: BTreeMap<&'a str, usize>,
 }
 
-/// What of a project changes during a round.
-struct ProjectNow {
+/// Numbers of a project that change during a round.
+struct ProjectRoundState {
     reserved: u64,
     running: u64,
     running_by_kind: BTreeMap<String, u64>,
-    /// How many of its workspaces are free.
+    /// Number of free workspaces; `None` if the project has no workspaces.
     free: Option<u64>,
 }
 
-impl<'a> Desk<'a> {
-    fn new(scene: &'a Scene) -> Self {
-        let now = |project: &ProjectRow| ProjectNow {
+impl<'a> RoundState<'a> {
+    fn new(scene: &'a RoundInput) -> Self {
+        let now = |project: &ProjectRow| ProjectRoundState {
             reserved: project.reserved,
             running: project.running,
             running_by_kind: project.running_by_kind.clone(),
@@ -135,8 +141,11 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// What the scheduler sees for these agents; none where no task could start for them.
-    fn snapshot(&self, call: Range<usize>) -> Result<Option<Snapshot>, SnapshotError> {
+    /// Returns the scheduler's input for this group of agents, or `None` if no task could start for them.
+    fn snapshot(
+        &self,
+        call: Range<usize>,
+    ) -> Result<Option<ScheduleSnapshot>, ScheduleSnapshotError> {
         let waiting = &self.scene.waiting[call];
         let Some(first) = waiting.first() else { return Ok(None) };
         let may_take = |task: &ReadyTask| match &task.affinity {
@@ -149,23 +158,23 @@ impl<'a> Desk<'a> {
         if tasks.is_empty() {
             return Ok(None);
         }
-        let agents = waiting.iter().map(|it| Agent::idle(it.agent.clone())).collect();
+        let agents = waiting.iter().map(|it| ScheduledAgent::idle(it.agent.clone())).collect();
         self.parts(&tasks, agents, Some(&first.kind)).map(Some)
     }
 
     fn parts(
         &self,
         tasks: &[&ReadyTask],
-        agents: Vec<Agent>,
+        agents: Vec<ScheduledAgent>,
         kind: Option<&str>,
-    ) -> Result<Snapshot, SnapshotError> {
-        let mut parts = SnapshotParts {
-            mode: Mode::Strict,
+    ) -> Result<ScheduleSnapshot, ScheduleSnapshotError> {
+        let mut parts = ScheduleSnapshotParts {
+            mode: ScheduleMode::Strict,
             min_task_guarantee: self.scene.min_task_guarantee,
             global_budget: self.scene.budget.map(Tokens),
             global_tokens_used: Tokens(self.scene.used()),
             agents,
-            ..SnapshotParts::default()
+            ..ScheduleSnapshotParts::default()
         };
         let mut is_listed = vec![false; self.projects.len()];
         for task in tasks {
@@ -183,11 +192,11 @@ impl<'a> Desk<'a> {
         for (place, is_listed) in is_listed.into_iter().enumerate() {
             self.add_project(&mut parts, place, is_listed, are_counted, kind);
         }
-        Snapshot::check(parts)
+        ScheduleSnapshot::check(parts)
     }
 
-    fn task(&self, task: &ReadyTask) -> Task {
-        Task {
+    fn task(&self, task: &ReadyTask) -> ScheduledTask {
+        ScheduledTask {
             id: task.id.clone(),
             project_id: self.scene.projects[task.project].id.clone(),
             status: TaskStatus::Ready,
@@ -200,7 +209,7 @@ impl<'a> Desk<'a> {
 
     fn add_project(
         &self,
-        parts: &mut SnapshotParts,
+        parts: &mut ScheduleSnapshotParts,
         place: usize,
         is_listed: bool,
         are_workspaces_counted: bool,
@@ -208,18 +217,18 @@ impl<'a> Desk<'a> {
     ) {
         let (row, now) = (&self.scene.projects[place], &self.projects[place]);
         let id = || row.id.clone();
-        // What others have reserved counts against the budget of all.
+        // Reservations of the other projects count against the budget of all.
         if now.reserved > 0 && (is_listed || self.scene.budget.is_some()) {
             parts.project_reserved_tokens.insert(id(), Tokens(now.reserved));
         }
         if !is_listed {
             return;
         }
-        parts.projects.push(Project {
+        parts.projects.push(ScheduledProject {
             max_concurrent_agents: agents_max(row, now, kind),
             credit_weight: row.weight,
             budget_limit: row.budget.map(Tokens),
-            ..Project::new(id())
+            ..ScheduledProject::new(id())
         });
         let tokens = [
             (&mut parts.project_token_usage, row.used),
@@ -240,13 +249,13 @@ impl<'a> Desk<'a> {
             }
         }
         if are_workspaces_counted {
-            // A project without any needs none: as many as there are agents is as good as no limit.
+            // A project without workspaces needs none: one per agent is as good as no limit.
             let free = now.free.unwrap_or(parts.agents.len() as u64);
             parts.project_available_workspaces.insert(id(), free);
         }
     }
 
-    fn give(&mut self, agent: usize, place: usize) {
+    fn record_start(&mut self, agent: usize, place: usize) {
         let scene = self.scene;
         let task = &scene.tasks[place];
         let now = &mut self.projects[task.project];
@@ -260,10 +269,10 @@ impl<'a> Desk<'a> {
         self.is_given[place] = true;
     }
 
-    /// Projects that could take more agents, had more of their tasks been loaded.
-    fn dry(&self) -> Vec<Dry> {
+    /// Returns the projects that might take more agents if more of their tasks were loaded.
+    fn out_of_loaded_tasks(&self) -> Vec<OutOfLoadedTasks> {
         let scene = self.scene;
-        if !scene.projects.iter().any(|project| project.is_cut) {
+        if !scene.projects.iter().any(|project| project.has_unloaded_tasks) {
             return Vec::new();
         }
         let reserved = self.projects.iter().map(|it| it.reserved);
@@ -286,15 +295,16 @@ impl<'a> Desk<'a> {
         let dry = |project: usize| {
             let (row, now) = (&scene.projects[project], &self.projects[project]);
             let has_room = now.running < row.agents_max && now.free != Some(0) && left(project) > 0;
-            let is_dry = row.is_cut && row.is_active && has_room && !has_next[project];
-            is_dry.then_some(Dry { project, has_rest: has_rest[project] })
+            let is_dry = row.has_unloaded_tasks && row.is_active && has_room && !has_next[project];
+            is_dry.then_some(OutOfLoadedTasks { project, has_rest: has_rest[project] })
         };
         (0..self.projects.len()).filter_map(dry).collect()
     }
 }
 
-/// How many agents may work for a project in a call for agents of one type.
-fn agents_max(row: &ProjectRow, now: &ProjectNow, kind: Option<&str>) -> u64 {
+/// Returns the largest number of agents, of all types, that may work for a project if all new agents have the type
+/// `kind`.
+fn agents_max(row: &ProjectRow, now: &ProjectRoundState, kind: Option<&str>) -> u64 {
     let of_kind = |kind: &str| {
         let most = row.kind_max.get(kind)?;
         let running = now.running_by_kind.get(kind).copied().unwrap_or_default();

@@ -1,20 +1,20 @@
-//! What ends by itself: leases that ran out, and pauses.
+//! Ends leases that ran out and pauses that are over.
 
 use fairgate_money::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
 use serde_json::json;
 
-use super::Rules;
-use crate::history::{self, Step};
-use crate::retry::{self, AfterFailure};
+use super::RoundOptions;
+use crate::retry_policy::{self, AfterFailure};
 use crate::state::TaskState;
-use crate::{activity, json_rows};
+use crate::task_history::{self, NewTaskStep};
+use crate::{json_rows, project_baseline};
 
-/// How many leases and pauses one round ends at most; the next round follows at once where there were more.
+/// Largest number of leases that one round ends, and also of pauses. If more are over, the next round follows at once.
 const ENDS_MAX: i64 = 1_000;
 
-/// Something that is due.
-struct Due {
+/// Task whose lease or pause is over.
+struct DueTask {
     task: String,
     project: String,
     from: TaskState,
@@ -25,20 +25,20 @@ struct Due {
     open_needs: u64,
 }
 
-/// What becomes of it.
-struct End {
+/// New state of a task whose lease or pause is over.
+struct ExpiryTransition {
     to: TaskState,
     reason: Option<String>,
     retries: u32,
     resume_after: Option<UnixMicros>,
 }
 
-/// Ends what ran out. Says whether anything did, and whether there is more.
+/// Ends at most [`ENDS_MAX`] leases and [`ENDS_MAX`] pauses that are over at `now`.
 pub(super) fn expire(
     tx: &mut dyn Transaction,
-    rules: &Rules,
+    rules: &RoundOptions,
     now: UnixMicros,
-) -> Result<Expired, StoreError> {
+) -> Result<ExpiryResult, StoreError> {
     const COLUMNS: &str = "SELECT id, project, state, epoch, agent, retries, retries_max, open_needs FROM fleet_tasks";
     let values = [now.into(), ENDS_MAX.into()];
     let leases = format!(
@@ -50,33 +50,33 @@ pub(super) fn expire(
     );
     let mut due = tx.list(&leases, &values, read)?;
     let pauses = tx.list(&pauses, &values, read)?;
-    let is_full = |list: &[Due]| i64::try_from(list.len()).unwrap_or(i64::MAX) >= ENDS_MAX;
+    let is_full = |list: &[DueTask]| i64::try_from(list.len()).unwrap_or(i64::MAX) >= ENDS_MAX;
     let has_more = is_full(&due) || is_full(&pauses);
     due.extend(pauses);
     if due.is_empty() {
-        return Ok(Expired::default());
+        return Ok(ExpiryResult::default());
     }
     let ends: Vec<_> = due.iter().map(|it| end(it, rules, now)).collect();
     write(tx, &due, &ends, now)?;
     let mut projects: Vec<&str> = due.iter().map(|it| it.project.as_str()).collect();
     projects.sort_unstable();
     projects.dedup();
-    activity::note(tx, rules.terms(), &projects, now)?;
-    Ok(Expired { any: true, has_more })
+    project_baseline::update_busy(tx, rules.terms(), &projects, now)?;
+    Ok(ExpiryResult { any: true, has_more })
 }
 
-/// What ended.
+/// Result of [`expire`]. `any` is true if a lease or pause was ended, and `has_more` if more of them may be over.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Expired {
+pub(super) struct ExpiryResult {
     pub(super) any: bool,
     pub(super) has_more: bool,
 }
 
-fn read(row: &dyn fairgate_store::Columns) -> Result<Due, StoreError> {
-    Ok(Due {
+fn read(row: &dyn fairgate_store::RowColumns) -> Result<DueTask, StoreError> {
+    Ok(DueTask {
         task: row.text(0)?,
         project: row.text(1)?,
-        from: history::state(&row.text(2)?)?,
+        from: task_history::state(&row.text(2)?)?,
         epoch: row.count(3)?,
         agent: row.text_or_null(4)?,
         retries: u32::try_from(row.int(5)?).unwrap_or(0),
@@ -85,25 +85,29 @@ fn read(row: &dyn fairgate_store::Columns) -> Result<Due, StoreError> {
     })
 }
 
-fn end(due: &Due, rules: &Rules, now: UnixMicros) -> End {
-    let Due { retries, retries_max, .. } = *due;
+fn end(due: &DueTask, rules: &RoundOptions, now: UnixMicros) -> ExpiryTransition {
+    let DueTask { retries, retries_max, .. } = *due;
     let agent = due.agent.as_deref().unwrap_or("its agent");
-    let to =
-        |to: TaskState, reason: Option<String>| End { to, reason, retries, resume_after: None };
+    let to = |to: TaskState, reason: Option<String>| ExpiryTransition {
+        to,
+        reason,
+        retries,
+        resume_after: None,
+    };
     match due.from {
         TaskState::Assigned => {
             let reason = format!("agent {agent} did not begin before its lease ran out");
             to(TaskState::Ready, Some(reason))
         }
         TaskState::InProgress => {
-            let next = retry::after_failure(retries, retries_max, rules.backoff, now);
+            let next = retry_policy::after_failure(retries, retries_max, rules.backoff, now);
             let mut reason = format!("agent {agent} gave no sign of life, and its lease ran out");
             if next.state == TaskState::Blocked {
                 reason
                     .push_str(&format!("; it was tried again {retries} times, as often as it may"));
             }
             let AfterFailure { state, retries, resume_after } = next;
-            End { to: state, reason: Some(reason), retries, resume_after }
+            ExpiryTransition { to: state, reason: Some(reason), retries, resume_after }
         }
         _ if due.open_needs == 0 => to(TaskState::Ready, None),
         _ => to(TaskState::Defined, None),
@@ -112,8 +116,8 @@ fn end(due: &Due, rules: &Rules, now: UnixMicros) -> End {
 
 fn write(
     tx: &mut dyn Transaction,
-    due: &[Due],
-    ends: &[End],
+    due: &[DueTask],
+    ends: &[ExpiryTransition],
     now: UnixMicros,
 ) -> Result<(), StoreError> {
     let database = tx.database();
@@ -138,7 +142,7 @@ fn write(
         format!("UPDATE fleet_workspaces SET task = NULL, agent = NULL WHERE task IN {texts}");
     tx.run(&free, &[tasks])?;
     let steps: Vec<_> = (due.iter().zip(ends))
-        .map(|(due, end)| Step {
+        .map(|(due, end)| NewTaskStep {
             task: &due.task,
             from: due.from,
             to: end.to,
@@ -146,5 +150,5 @@ fn write(
             reason: end.reason.as_deref(),
         })
         .collect();
-    history::add(tx, "fleet", now, &steps)
+    task_history::add(tx, "fleet", now, &steps)
 }

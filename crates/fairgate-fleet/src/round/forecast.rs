@@ -1,25 +1,28 @@
-//! How many tasks of each project a round will need: a guess that only decides how many are loaded at first.
+//! Forecasts the number of tasks of each project that start in a round. The forecast only decides how many tasks are
+//! loaded at first, so it may be wrong.
 //!
-//! Every agent goes to the project that is furthest below its share, and raises what that has spent. So projects are filled up to
-//! a common gap, as water fills a landscape. With w a project's weight, s what it has spent, e what a task uses, ΣW all weights
-//! and ΣT all that will have been spent, a gap of g tokens gives it (w·ΣT ÷ ΣW + g − s) ÷ e agents, no more than it has room for.
-//! The gap at which all agents are given away is found by halving.
+//! Every agent is assigned to the project that is furthest below its share, and adds to the tokens that this project
+//! has spent. So projects are filled up to a common distance from their shares (the gap), like water that fills a
+//! landscape. For a project, let w be the weight, s the tokens spent so far, and e the expected usage of a task. Let ΣW
+//! be the sum of all weights, and ΣT the tokens that all projects will have spent after the round. Then a gap of g
+//! tokens gives the project (w·ΣT ÷ ΣW + g − s) ÷ e agents, but no more than it has room for. The gap at which all
+//! agents are assigned is found by bisection.
 
-use super::scene::{ProjectRow, Scene};
+use super::round_input::{ProjectRow, RoundInput};
 
-/// How often the span of gaps is halved: until it is finer than any estimate.
+/// Number of bisection steps, which is enough to find the gap more finely than any estimate.
 const HALVINGS: u32 = 50;
 
-/// A project that could start something.
-struct Site {
-    /// (w·ΣT ÷ ΣW − s), in tokens.
+/// Values of the module's formula for a project that could start a task.
+struct ProjectDemand {
+    /// Tokens by which the project is below its share, w·ΣT ÷ ΣW − s; negative if it is above its share.
     below: i128,
     estimate: i128,
     most: u64,
 }
 
-/// How many tasks of each project to load; none of those that cannot start any.
-pub(super) fn limits(scene: &Scene, default_estimate: u64) -> Vec<Option<u64>> {
+/// Returns the number of tasks to load of each project; `None` for projects that cannot start a task.
+pub(super) fn limits(scene: &RoundInput, default_estimate: u64) -> Vec<Option<u64>> {
     let agents = scene.waiting.len() as u64;
     let open = || scene.projects.iter().filter(|project| project.is_open());
     let estimate =
@@ -29,25 +32,26 @@ pub(super) fn limits(scene: &Scene, default_estimate: u64) -> Vec<Option<u64>> {
     let mean =
         open().map(estimate).sum::<i128>() / i128::try_from(open().count().max(1)).unwrap_or(1);
     let spent = open().map(spent).sum::<i128>() + mean * i128::from(agents);
-    let site = |project: &ProjectRow| Site {
+    let site = |project: &ProjectRow| ProjectDemand {
         below: weight(project).saturating_mul(spent) / weights - self::spent(project),
         estimate: estimate(project),
         most: project.headroom().min(agents),
     };
-    let sites: Vec<Option<Site>> =
+    let sites: Vec<Option<ProjectDemand>> =
         scene.projects.iter().map(|project| project.is_open().then(|| site(project))).collect();
     let gap = gap(&sites, spent, agents);
-    let limit = |site: &Site| {
+    let limit = |site: &ProjectDemand| {
         let likely = site.given(gap);
-        // A quarter more, as estimates differ, and one that stands in the comparison whatever happens.
+        // A quarter more, because estimates differ, and one more, so that the project always takes part in the
+        // comparison.
         let with_spare = likely.saturating_add(likely.div_ceil(4)).saturating_add(1);
         with_spare.min(site.most.saturating_add(1))
     };
     sites.iter().map(|site| site.as_ref().map(limit)).collect()
 }
 
-/// The gap at which all agents are given away, or all that can be.
-fn gap(sites: &[Option<Site>], spent: i128, agents: u64) -> i128 {
+/// Returns the smallest gap at which all agents are assigned, or a very large gap if the projects have no room for all.
+fn gap(sites: &[Option<ProjectDemand>], spent: i128, agents: u64) -> i128 {
     let given =
         |gap: i128| sites.iter().flatten().map(|site| site.given(gap)).fold(0, u64::saturating_add);
     let largest = sites.iter().flatten().map(|site| site.estimate).max().unwrap_or(0);
@@ -64,8 +68,8 @@ fn gap(sites: &[Option<Site>], spent: i128, agents: u64) -> i128 {
     high
 }
 
-impl Site {
-    /// How many agents it has been given when it has risen to this gap.
+impl ProjectDemand {
+    /// Returns the number of agents that the project gets at this gap.
     fn given(&self, gap: i128) -> u64 {
         let rise = (self.below + gap).max(0);
         let agents = (rise + self.estimate - 1) / self.estimate;

@@ -1,31 +1,33 @@
-//! From rows to a scene, in a constant number of queries.
+//! Loads the input of a round with a constant number of queries.
 //!
-//! Of each project only as many ready tasks are loaded as it is likely to start, and one more. What cannot start is left out by
-//! the database: tasks whose workspace is taken, whose estimate is more than is left of a budget, or that wait for an agent.
-//! A project that turns out to need more is loaded further, once, and the round is decided anew.
+//! The number of ready tasks that are loaded of each project is a little larger than the number that will probably
+//! start. The queries leave out tasks that cannot start, because their workspace is taken, their estimate exceeds the
+//! rest of a budget, or they are kept for an agent. If a project turns out to need more tasks, more are loaded once,
+//! and the round is decided again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use fairgate_core::proportional::CreditWeight;
 use fairgate_money::UnixMicros;
-use fairgate_store::{Columns, Database, StoreError, Transaction, Value};
+use fairgate_store::{DatabaseKind, RowColumns, SqlValue, StoreError, Transaction};
 use serde_json::json;
 
-use super::decide::Dry;
-use super::scene::{ProjectRow, ReadyTask, Scene, Waiting};
-use super::{Rules, forecast};
-use crate::spent::{self, Account};
-use crate::usage::Sums;
+use super::decide::OutOfLoadedTasks;
+use super::round_input::{ProjectRow, ReadyTask, RoundAgent, RoundInput};
+use super::{RoundOptions, forecast};
+use crate::project_account::{self, ProjectAccount};
+use crate::window_usage::WindowSums;
 use crate::{json_rows, state};
 
-/// How many tasks are loaded of a project whose tasks are in each other's way.
+/// Number of tasks to load of a project whose loaded tasks block each other.
 const FURTHER: u64 = 1_024;
-/// How many tasks that wait for one of the agents are loaded.
+/// Largest total number of tasks to load that are kept for one of the waiting agents.
 const AWAITED_MAX: i64 = 1_000;
-/// SQLite takes no limit from a column, so that projects are loaded in groups of about the same limit.
+/// Numbers of tasks per project that queries on SQLite load. SQLite cannot take a `LIMIT` from a column, so there is
+/// one group of projects for each of these numbers.
 const LIMITS: [u64; 7] = [1, 2, 4, 8, 16, 64, FURTHER];
 
-/// A task that an agent holds.
+/// Task that an agent holds.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldTask {
     pub(crate) id: String,
@@ -35,7 +37,7 @@ pub(crate) struct HeldTask {
     pub(crate) epoch: u64,
 }
 
-/// The tasks that agents hold.
+/// Returns all tasks that agents hold.
 pub(crate) fn held(tx: &mut dyn Transaction) -> Result<Vec<HeldTask>, StoreError> {
     tx.list(
         "SELECT t.id, t.project, t.agent, COALESCE(a.kind, ''), t.epoch FROM fleet_tasks t \
@@ -53,16 +55,16 @@ pub(crate) fn held(tx: &mut dyn Transaction) -> Result<Vec<HeldTask>, StoreError
     )
 }
 
-/// Everything but the tasks.
+/// Loads the input of a round without its tasks.
 pub(crate) fn scene(
     tx: &mut dyn Transaction,
-    rules: &Rules,
+    rules: &RoundOptions,
     held: &[HeldTask],
-    waiting: Vec<Waiting>,
+    waiting: Vec<RoundAgent>,
     now: UnixMicros,
-) -> Result<Scene, StoreError> {
+) -> Result<RoundInput, StoreError> {
     let mut projects = projects(tx, rules, now)?;
-    let set_aside = spent::held(tx)?;
+    let set_aside = project_account::reserved_tokens(tx)?;
     let mut places = HashMap::new();
     for (place, project) in projects.iter_mut().enumerate() {
         project.reserved = set_aside.get(&*project.id).copied().unwrap_or(0);
@@ -74,7 +76,7 @@ pub(crate) fn scene(
         *projects[*place].running_by_kind.entry(task.kind.clone()).or_default() += 1;
     }
     workspaces(tx, &mut projects, &places)?;
-    Ok(Scene {
+    Ok(RoundInput {
         at: now,
         budget: rules.budget,
         min_task_guarantee: rules.min_task_guarantee,
@@ -86,22 +88,22 @@ pub(crate) fn scene(
 
 fn projects(
     tx: &mut dyn Transaction,
-    rules: &Rules,
+    rules: &RoundOptions,
     now: UnixMicros,
 ) -> Result<Vec<ProjectRow>, StoreError> {
     let sql = format!(
         "SELECT id, status, weight, concurrency, exclusive, agent_max, budget, baseline, baseline_at, learned, {}, \
          (SELECT t.disabled FROM tenants t WHERE t.name = fleet_projects.tenant) FROM fleet_projects WHERE status <> 'ARCHIVED' OR window_tokens > 0 OR window_oldest > 0 \
          ORDER BY made",
-        Sums::COLUMNS
+        WindowSums::COLUMNS
     );
     tx.list(&sql, &[], |row| {
-        let account = Account {
+        let account = ProjectAccount {
             baseline: row.count(7)?,
             baseline_at: row.moment(8)?,
-            sums: Sums::read(row, 10)?,
+            sums: WindowSums::read(row, 10)?,
         };
-        // The gateway refuses every call of a tenant that is disabled: its tasks would fail, one after the other.
+        // The gateway refuses every model call of a disabled tenant, so its tasks would fail one after the other.
         let is_disabled = row.flag(14)?;
         Ok(ProjectRow {
             id: row.text(0)?.into(),
@@ -118,7 +120,7 @@ fn projects(
             running: 0,
             running_by_kind: BTreeMap::new(),
             free_workspaces: None,
-            is_cut: false,
+            has_unloaded_tasks: false,
         })
     })
 }
@@ -151,7 +153,7 @@ fn workspaces(
     })
 }
 
-/// The free workspaces of these projects.
+/// Returns the names of the free workspaces of these projects, by project.
 pub(crate) fn free_workspaces(
     tx: &mut dyn Transaction,
     projects: &BTreeSet<&str>,
@@ -168,11 +170,12 @@ pub(crate) fn free_workspaces(
     Ok(free)
 }
 
-/// Loads the first ready tasks of every project that could start one of them, and those that wait for one of the agents.
+/// Loads the first ready tasks of every project that could start one of them, and the tasks that are kept for one of
+/// the waiting agents.
 pub(crate) fn tasks(
     tx: &mut dyn Transaction,
-    rules: &Rules,
-    scene: &mut Scene,
+    rules: &RoundOptions,
+    scene: &mut RoundInput,
 ) -> Result<(), StoreError> {
     if scene.budget_left() == Some(0) {
         return Ok(());
@@ -185,16 +188,16 @@ pub(crate) fn tasks(
     Ok(())
 }
 
-/// Loads further tasks of projects that ran dry.
+/// Loads further tasks of the projects `dry`, whose loaded tasks were not enough.
 pub(crate) fn more_tasks(
     tx: &mut dyn Transaction,
-    rules: &Rules,
-    scene: &mut Scene,
-    dry: &[Dry],
+    rules: &RoundOptions,
+    scene: &mut RoundInput,
+    dry: &[OutOfLoadedTasks],
 ) -> Result<(), StoreError> {
     let agents = scene.waiting.len() as u64;
     let mut limits = vec![None; scene.projects.len()];
-    for Dry { project, has_rest } in dry {
+    for OutOfLoadedTasks { project, has_rest } in dry {
         let most = scene.projects[*project].headroom().min(agents).saturating_add(1);
         limits[*project] = Some(if *has_rest { most.max(FURTHER) } else { most });
     }
@@ -207,21 +210,21 @@ pub(crate) fn more_tasks(
     Ok(())
 }
 
-/// Notes which projects may have more tasks than were loaded.
-fn mark_cut(scene: &mut Scene, limits: &[Option<u64>]) {
+/// Sets `has_unloaded_tasks` of each project of which as many tasks were loaded as its limit allows.
+fn mark_cut(scene: &mut RoundInput, limits: &[Option<u64>]) {
     let mut loaded = vec![0_u64; limits.len()];
     for task in scene.tasks.iter().filter(|task| task.affinity.is_none()) {
         loaded[task.project] += 1;
     }
     for ((project, limit), loaded) in scene.projects.iter_mut().zip(limits).zip(loaded) {
         if let Some(limit) = limit {
-            project.is_cut = loaded >= *limit;
+            project.has_unloaded_tasks = loaded >= *limit;
         }
     }
 }
 
-/// What a task must be to start, whoever takes it: `r` is the task; its project and what is left for it are in the SQL
-/// expressions given. Times are compared with `$2`.
+/// Returns the SQL condition that a task `r` can start, whichever agent takes it. `left` and `estimate` are SQL
+/// expressions for the rest of the budget and the default estimate, in tokens. The current time is `$2`.
 fn can_start(left: &str, estimate: &str) -> String {
     format!(
         "r.state = 'READY' AND (r.resume_after IS NULL OR r.resume_after <= $2) \
@@ -231,15 +234,16 @@ fn can_start(left: &str, estimate: &str) -> String {
     )
 }
 
-/// Whether a task waits for an agent of its own: not when its time is over, nor when that agent is gone for good.
+/// SQL condition that a task `r` is kept for the agent that its `affinity` names. This is so until the task's wait for
+/// the agent is over, unless the agent is retired.
 const AWAITS: &str = "r.affinity IS NOT NULL AND r.ready_at + r.affinity_wait > $2 AND EXISTS \
      (SELECT 1 FROM fleet_agents a WHERE a.id = r.affinity AND a.state <> 'RETIRED')";
 
-/// The first tasks of each project that has a limit.
+/// Loads the first ready tasks of each project whose entry in `limits` is a number, in the order in which they start.
 fn first_ready(
     tx: &mut dyn Transaction,
-    rules: &Rules,
-    scene: &Scene,
+    rules: &RoundOptions,
+    scene: &RoundInput,
     limits: &[Option<u64>],
 ) -> Result<Vec<ReadyTask>, StoreError> {
     let global = scene.budget_left();
@@ -250,7 +254,7 @@ fn first_ready(
         json!([project.id, place, int(left), int(estimate), limit])
     };
     let (sql, values) = match tx.database() {
-        Database::Sqlite => {
+        DatabaseKind::Sqlite => {
             let mut groups: [Vec<_>; LIMITS.len()] = Default::default();
             for (place, limit) in limits.iter().enumerate() {
                 let Some(limit) = limit else { continue };
@@ -261,7 +265,7 @@ fn first_ready(
             let values = groups.map(json_rows::value);
             (sqlite_first_ready(), with_now(values, scene.at))
         }
-        Database::Postgres => {
+        DatabaseKind::Postgres => {
             let rows = limits.iter().enumerate();
             let rows = rows.filter_map(|(place, limit)| Some(row(place, (*limit)?)));
             (postgres_first_ready(), with_now([json_rows::value(rows)], scene.at))
@@ -273,8 +277,8 @@ fn first_ready(
     })
 }
 
-/// The values, with the moment as the second of them.
-fn with_now<const N: usize>(values: [Value; N], now: UnixMicros) -> Vec<Value> {
+/// Returns the values with the current time inserted as the second one, which is the parameter `$2`.
+fn with_now<const N: usize>(values: [SqlValue; N], now: UnixMicros) -> Vec<SqlValue> {
     let mut values = Vec::from(values);
     values.insert(1, now.into());
     values
@@ -286,10 +290,10 @@ fn sqlite_first_ready() -> String {
     let mut projects = Vec::new();
     let mut groups = Vec::new();
     for (number, limit) in LIMITS.iter().enumerate() {
-        // Their values are the first and those after the second.
+        // The values of the groups are the first, and those after the second.
         let place = if number == 0 { 1 } else { number + 2 };
-        let table = json_rows::table(Database::Sqlite, place, &types);
-        // The moment must appear before the second list.
+        let table = json_rows::table(DatabaseKind::Sqlite, place, &types);
+        // The time must appear before the second list.
         let moment = if number == 0 { ", moment AS (SELECT $2)" } else { "" };
         projects.push(format!("p{number} AS MATERIALIZED {table}{moment}"));
         groups.push(format!(
@@ -304,7 +308,7 @@ fn sqlite_first_ready() -> String {
 
 fn postgres_first_ready() -> String {
     let types = ["TEXT", "BIGINT", "BIGINT", "BIGINT", "BIGINT"];
-    let table = json_rows::table(Database::Postgres, 1, &types);
+    let table = json_rows::table(DatabaseKind::Postgres, 1, &types);
     let can_start = can_start("p.column3", "p.column4");
     format!(
         "SELECT p.column2, t.id, t.priority, t.made, t.estimate, t.workspace, t.epoch, NULL \
@@ -315,11 +319,11 @@ fn postgres_first_ready() -> String {
     )
 }
 
-/// Tasks that wait for one of the agents that wait.
+/// Loads the tasks that are kept for one of the waiting agents.
 fn awaited(
     tx: &mut dyn Transaction,
-    rules: &Rules,
-    scene: &Scene,
+    rules: &RoundOptions,
+    scene: &RoundInput,
 ) -> Result<Vec<ReadyTask>, StoreError> {
     let agents = json_rows::texts(tx.database(), 1);
     let can_start = can_start("$3", "0");
@@ -344,10 +348,10 @@ fn awaited(
 }
 
 fn ready_task(
-    row: &dyn Columns,
+    row: &dyn RowColumns,
     place: usize,
-    scene: &Scene,
-    rules: &Rules,
+    scene: &RoundInput,
+    rules: &RoundOptions,
 ) -> Result<ReadyTask, StoreError> {
     let unknown = || StoreError::Database("a task's project is not in the round".into());
     let project = scene.projects.get(place).ok_or_else(unknown)?;

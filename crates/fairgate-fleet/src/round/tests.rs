@@ -5,7 +5,7 @@
 use fairgate_core::proportional::schedule;
 
 use super::*;
-use crate::testing::{START, World, claim_of};
+use crate::testing::{FleetTestWorld, START, claim_of};
 
 /// How often each word is there.
 fn count(given: &[String], prefix: &str) -> usize {
@@ -24,7 +24,7 @@ fn borrowed(names: &[String]) -> Vec<&str> {
 
 #[tokio::test]
 async fn whoever_is_below_its_share_goes_first() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p1", |p| (p.weight, p.used) = (3_000, 60_000)).await;
     w.project("p2", |p| p.used = 40_000).await;
     w.tasks("p1", 1).await;
@@ -36,7 +36,7 @@ async fn whoever_is_below_its_share_goes_first() {
 #[tokio::test]
 async fn the_guarantee_is_a_setting() {
     for (is_guaranteed, expected) in [(true, "p2-0"), (false, "p1-0")] {
-        let mut w = World::new().await;
+        let mut w = FleetTestWorld::new().await;
         w.options.min_task_guarantee = is_guaranteed;
         w.project("p1", |p| (p.weight, p.used, p.completed) = (98_000, 10_000, 1)).await;
         w.project("p2", |_| {}).await;
@@ -51,7 +51,7 @@ async fn the_guarantee_is_a_setting() {
 
 #[tokio::test]
 async fn a_full_project_gets_nobody() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |p| p.concurrency = 1).await;
     w.tasks("p", 2).await;
     w.agents(2).await;
@@ -61,7 +61,7 @@ async fn a_full_project_gets_nobody() {
 
 #[tokio::test]
 async fn the_lower_priority_goes_first() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |_| {}).await;
     w.task("late", "p", |t| t.priority = 200).await;
     w.task("early", "p", |t| t.priority = 10).await;
@@ -71,7 +71,7 @@ async fn the_lower_priority_goes_first() {
 
 #[tokio::test]
 async fn a_paused_project_gets_nobody() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |p| p.status = "PAUSED").await;
     w.tasks("p", 1).await;
     w.agents(1).await;
@@ -81,7 +81,7 @@ async fn a_paused_project_gets_nobody() {
 #[tokio::test]
 async fn the_budget_of_all_holds() {
     for (used, estimate, expected) in [(100_000, 1, "-"), (99_999, 1, "p-0"), (99_999, 2, "-")] {
-        let mut w = World::new().await;
+        let mut w = FleetTestWorld::new().await;
         w.options.budget = Some(100_000);
         w.options.default_estimate = estimate;
         w.project("p", |_| {}).await;
@@ -95,7 +95,7 @@ async fn the_budget_of_all_holds() {
 
 #[tokio::test]
 async fn a_projects_budget_holds() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |p| (p.budget, p.used) = (Some(50_000), 50_000)).await;
     w.project("q", |p| (p.budget, p.used) = (Some(50_000), 49_900)).await;
     w.tasks("p", 1).await;
@@ -106,7 +106,7 @@ async fn a_projects_budget_holds() {
 
 #[tokio::test]
 async fn a_project_without_a_free_workspace_gets_nobody() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p1", |p| p.weight = 9_000).await;
     w.project("p2", |_| {}).await;
     w.tasks("p1", 1).await;
@@ -119,7 +119,7 @@ async fn a_project_without_a_free_workspace_gets_nobody() {
 
 #[tokio::test]
 async fn a_task_whose_workspace_is_taken_is_passed_over() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |p| p.concurrency = 9).await;
     w.workspace("w1", "p", Some("somebody's")).await;
     w.workspace("w2", "p", None).await;
@@ -142,7 +142,7 @@ async fn a_task_whose_workspace_is_taken_is_passed_over() {
 
 #[tokio::test]
 async fn what_is_given_in_a_round_is_charged() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |p| (p.used, p.concurrency) = (1_000, 10)).await;
     w.project("q", |p| (p.used, p.concurrency) = (1_001, 10)).await;
     w.tasks("p", 10).await;
@@ -154,7 +154,7 @@ async fn what_is_given_in_a_round_is_charged() {
 
 #[tokio::test]
 async fn running_work_is_charged() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |p| p.concurrency = 10).await;
     w.project("q", |p| p.concurrency = 10).await;
     w.task("p-big", "p", |t| t.estimate = Some(1_000)).await;
@@ -171,7 +171,7 @@ async fn running_work_is_charged() {
 
 #[tokio::test]
 async fn an_idle_project_does_not_swell_the_denominator() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("idle", |p| p.used = 1_000_000).await;
     w.project("p", |p| (p.weight, p.concurrency) = (3_000, 100)).await;
     w.project("q", |p| p.concurrency = 100).await;
@@ -184,13 +184,14 @@ async fn an_idle_project_does_not_swell_the_denominator() {
 
 #[tokio::test]
 async fn a_project_back_from_idle_joins_the_others() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("steady", |p| (p.used, p.concurrency) = (100_000, 100)).await;
     w.project("back", |p| (p.busy, p.concurrency) = (false, 100)).await;
     w.tasks("steady", 20).await;
     for number in 0..20 {
         let until = Some(START.0 + 1_000_000);
-        let set = |t: &mut crate::testing::Task| (t.state, t.resume_after) = ("PAUSED", until);
+        let set =
+            |t: &mut crate::testing::TaskFixture| (t.state, t.resume_after) = ("PAUSED", until);
         w.task(&format!("back-{number}"), "back", set).await;
     }
     w.agents(8).await;
@@ -201,7 +202,7 @@ async fn a_project_back_from_idle_joins_the_others() {
 
 #[tokio::test]
 async fn budgets_do_not_overshoot() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.options.budget = Some(1_000_000);
     w.options.default_estimate = 200_000;
     w.project("p", |p| (p.used, p.concurrency) = (399_999, 100)).await;
@@ -215,7 +216,7 @@ async fn budgets_do_not_overshoot() {
 
 #[tokio::test]
 async fn a_workspace_is_given_once() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |p| p.concurrency = 100).await;
     w.tasks("p", 5).await;
     w.workspace("w", "p", None).await;
@@ -225,7 +226,7 @@ async fn a_workspace_is_given_once() {
 
 #[tokio::test]
 async fn tasks_go_in_the_order_in_which_they_were_made() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |p| p.concurrency = 100).await;
     w.task("t-2", "p", |_| {}).await;
     w.task("t-10", "p", |_| {}).await;
@@ -237,7 +238,7 @@ async fn tasks_go_in_the_order_in_which_they_were_made() {
 
 #[tokio::test]
 async fn a_task_waits_for_its_agent_and_then_for_anyone() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |p| p.concurrency = 9).await;
     w.task("mine", "p", |t| t.affinity = Some("a1")).await;
     w.task("any", "p", |_| {}).await;
@@ -255,7 +256,7 @@ async fn a_task_waits_for_its_agent_and_then_for_anyone() {
 
 #[tokio::test]
 async fn a_task_that_waits_for_an_agent_goes_to_it() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |p| p.concurrency = 9).await;
     w.task("mine", "p", |t| t.affinity = Some("a1")).await;
     w.task("any", "p", |_| {}).await;
@@ -265,7 +266,7 @@ async fn a_task_that_waits_for_an_agent_goes_to_it() {
 
 #[tokio::test]
 async fn nobody_waits_for_an_agent_that_is_gone() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |_| {}).await;
     w.task("its", "p", |t| t.affinity = Some("a1")).await;
     w.agents(2).await;
@@ -275,7 +276,7 @@ async fn nobody_waits_for_an_agent_that_is_gone() {
 
 #[tokio::test]
 async fn a_types_maximum_holds() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |p| (p.concurrency, p.agent_max) = (9, r#"{"big":1}"#)).await;
     w.tasks("p", 9).await;
     for (agent, kind) in
@@ -290,7 +291,7 @@ async fn a_types_maximum_holds() {
 
 #[tokio::test]
 async fn an_exclusive_project_has_one_agent() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |p| (p.concurrency, p.exclusive) = (9, true)).await;
     w.tasks("p", 3).await;
     w.agents(3).await;
@@ -299,7 +300,7 @@ async fn an_exclusive_project_has_one_agent() {
 
 #[tokio::test]
 async fn a_claim_has_an_epoch_a_lease_a_reservation_and_a_key() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |_| {}).await;
     w.task("t", "p", |t| t.estimate = Some(777)).await;
     w.workspace("w", "p", None).await;
@@ -323,7 +324,7 @@ async fn a_claim_has_an_epoch_a_lease_a_reservation_and_a_key() {
 
 #[tokio::test]
 async fn an_agent_that_asks_again_is_given_the_same_task() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |_| {}).await;
     w.tasks("p", 2).await;
     w.agents(1).await;
@@ -337,14 +338,14 @@ async fn an_agent_that_asks_again_is_given_the_same_task() {
 
 #[tokio::test]
 async fn an_agent_that_may_not_is_told_so() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |_| {}).await;
     w.tasks("p", 2).await;
     w.agents(2).await;
     w.run("UPDATE fleet_agents SET state = 'PAUSED' WHERE id = 'a0'", &[]).await;
     let outcome = w.round(&["a0", "nobody", "a1"]).await;
     let why = |place: usize| match &outcome.replies[place] {
-        Some(Reply::Refused { why, .. }) => why.clone(),
+        Some(ClaimReply::Refused { why, .. }) => why.clone(),
         other => format!("{other:?}"),
     };
     assert_eq!((why(0).as_str(), why(1).as_str()), ("is PAUSED", "is not there any more"));
@@ -353,7 +354,7 @@ async fn an_agent_that_may_not_is_told_so() {
 
 #[tokio::test]
 async fn a_lease_that_runs_out_gives_the_task_back() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |_| {}).await;
     w.tasks("p", 1).await;
     w.workspace("w", "p", None).await;
@@ -371,12 +372,12 @@ async fn a_lease_that_runs_out_gives_the_task_back() {
 
 #[tokio::test]
 async fn an_agent_that_dies_at_work_costs_a_retry() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |_| {}).await;
     w.task("t", "p", |t| t.retries = 2).await;
     w.workspace("w", "p", None).await;
     w.agents(1).await;
-    let dies = async |w: &mut World| {
+    let dies = async |w: &mut FleetTestWorld| {
         assert_eq!(w.given(&["a0"]).await, ["t"]);
         w.run("UPDATE fleet_tasks SET state = 'IN_PROGRESS', used = 5", &[]).await;
         w.pass(60);
@@ -397,7 +398,7 @@ async fn an_agent_that_dies_at_work_costs_a_retry() {
 
 #[tokio::test]
 async fn a_pause_ends_by_itself() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |_| {}).await;
     let until = Some(START.0 + 5_000_000);
     w.task("t", "p", |t| (t.state, t.resume_after) = ("PAUSED", until)).await;
@@ -413,7 +414,7 @@ async fn a_pause_ends_by_itself() {
 
 #[tokio::test]
 async fn tasks_in_each_others_way_are_no_end() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.project("p", |p| (p.concurrency, p.budget) = (3, Some(1_000))).await;
     // More than are loaded at first, and all but the first cannot start beside it.
     for number in 0..20 {
@@ -432,7 +433,7 @@ async fn tasks_in_each_others_way_are_no_end() {
 
 #[tokio::test]
 async fn every_call_is_what_the_scheduler_decides_on_its_snapshot() {
-    let mut w = World::new().await;
+    let mut w = FleetTestWorld::new().await;
     w.options.budget = Some(10_000);
     w.project("p", |p| (p.concurrency, p.agent_max) = (9, r#"{"big":1}"#)).await;
     w.project("q", |p| (p.concurrency, p.weight) = (9, 2_500)).await;
@@ -453,7 +454,7 @@ async fn every_call_is_what_the_scheduler_decides_on_its_snapshot() {
 async fn the_number_of_statements_is_constant() {
     let mut counts = Vec::new();
     for size in [1_usize, 3, 40] {
-        let mut w = World::new().await;
+        let mut w = FleetTestWorld::new().await;
         for project in 0..size {
             let id = format!("p{project}");
             w.project(&id, |p| p.concurrency = 100).await;
@@ -493,7 +494,7 @@ fn worked_ns() -> u64 {
 async fn round_us(projects: i64) -> (u64, u128) {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("fleet.db").display());
-    let w = World::at(&url, crate::fleet::FleetOptions::default()).await;
+    let w = FleetTestWorld::at(&url, crate::fleet::FleetOptions::default()).await;
     w.fill(projects, 20_000, 200).await;
     let names = names(200);
     let mut works = Vec::new();

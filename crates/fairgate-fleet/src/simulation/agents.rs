@@ -1,28 +1,30 @@
-//! What agents do, and what they do wrong.
+//! Simulated agents: their work and their misbehaviour.
 
 use tokio::time::Instant;
 
-use super::shadow::Ending;
-use super::world::{Doing, Ghost, World};
+use super::expected_state::ClaimEnding;
+use super::simulated_fleet::{AbandonedClaim, FleetSimActivity, FleetSimulation};
 
-/// How long an agent lets a connection wait, in virtual seconds.
+/// Longest time that an agent waits for a task, in virtual seconds.
 const WAIT_S: u64 = 60;
 
-impl World {
-    /// An agent does something.
+impl FleetSimulation {
+    /// Runs one step of an agent.
     pub(super) async fn act(&mut self, agent: usize) {
         match &self.agents[agent].doing {
-            Doing::Idle => self.claim(agent),
-            Doing::Waiting { until, .. } if *until <= self.now() => self.leave(agent),
-            Doing::Waiting { .. } => {
-                // It lost its connection, or asks anew without knowing why.
+            FleetSimActivity::Idle => self.claim(agent),
+            FleetSimActivity::Waiting { until, .. } if *until <= self.now() => self.leave(agent),
+            FleetSimActivity::Waiting { .. } => {
+                // It lost its connection, or asks again for no reason.
                 if self.dice.one_in(15) {
                     self.leave(agent);
                 }
             }
-            Doing::Working { .. } => self.work(agent).await,
-            Doing::Dead { until } if *until <= self.now() => self.agents[agent].doing = Doing::Idle,
-            Doing::Dead { .. } => {}
+            FleetSimActivity::Working { .. } => self.work(agent).await,
+            FleetSimActivity::Dead { until } if *until <= self.now() => {
+                self.agents[agent].doing = FleetSimActivity::Idle
+            }
+            FleetSimActivity::Dead { .. } => {}
         }
     }
 
@@ -32,76 +34,84 @@ impl World {
         let waiters = &self.servers[server].fleet.dispatch().waiters;
         let never = Instant::now() + std::time::Duration::from_secs(86_400);
         let (number, answer) = waiters.join(&self.agents[agent].id, never).unwrap();
-        self.agents[agent].doing = Doing::Waiting { server, number, answer, until };
+        self.agents[agent].doing = FleetSimActivity::Waiting { server, number, answer, until };
     }
 
-    /// An agent goes away from where it waits. The server may not have noticed yet.
+    /// Ends the wait of an agent. The server may not have noticed yet.
     pub(super) fn leave(&mut self, agent: usize) {
-        let doing = std::mem::replace(&mut self.agents[agent].doing, Doing::Idle);
-        let Doing::Waiting { server, number, answer, .. } = doing else { return };
+        let doing = std::mem::replace(&mut self.agents[agent].doing, FleetSimActivity::Idle);
+        let FleetSimActivity::Waiting { server, number, answer, .. } = doing else { return };
         if self.dice.one_in(3) {
-            self.ghosts.push(Ghost { agent, server, answer });
+            self.abandoned_claims.push(AbandonedClaim { agent, server, answer });
         } else {
             drop(self.servers[server].fleet.dispatch().waiters.place(number));
         }
     }
 
-    /// Agents hear what the servers told them; now and then an answer is lost. What goes to nobody is booked all the same.
+    /// Delivers the servers' replies to the agents; some replies are lost. Claims that no agent receives are recorded
+    /// as well.
     pub(super) fn take_answers(&mut self) {
-        let lost = |it: &mut Ghost| it.answer.try_recv().ok().map(|claimed| (it.agent, claimed));
-        for (agent, claimed) in self.ghosts.iter_mut().filter_map(lost).collect::<Vec<_>>() {
+        let lost =
+            |it: &mut AbandonedClaim| it.answer.try_recv().ok().map(|claimed| (it.agent, claimed));
+        for (agent, claimed) in
+            self.abandoned_claims.iter_mut().filter_map(lost).collect::<Vec<_>>()
+        {
             if let Some(claim) = claimed.unwrap() {
-                self.shadow.given(&self.agents[agent].id.id, &claim);
-                self.seen.claims_unheard += 1;
+                self.expected.given(&self.agents[agent].id.id, &claim);
+                self.counts.claims_unheard += 1;
             }
         }
-        self.ghosts.retain(|ghost| !ghost.answer.is_terminated());
+        self.abandoned_claims.retain(|ghost| !ghost.answer.is_terminated());
         for agent in 0..self.agents.len() {
-            let Doing::Waiting { answer, .. } = &mut self.agents[agent].doing else { continue };
+            let FleetSimActivity::Waiting { answer, .. } = &mut self.agents[agent].doing else {
+                continue;
+            };
             let Ok(claimed) = answer.try_recv() else { continue };
             let claim = claimed.unwrap();
             if let Some(claim) = &claim {
                 let id = &self.agents[agent].id.id;
-                self.shadow.given(id, claim);
+                self.expected.given(id, claim);
                 assert_eq!(claim.key.is_none(), self.agents[agent].reports);
-                self.seen.claims += 1;
+                self.counts.claims += 1;
             }
             self.agents[agent].doing = match claim {
                 Some(claim) if !self.dice.one_in(12) => {
-                    let used = self.shadow.holds[&claim.task].used;
-                    Doing::Working { claim: Box::new(claim), used, ending: None }
+                    let used = self.expected.holds[&claim.task].used;
+                    FleetSimActivity::Working { claim: Box::new(claim), used, ending: None }
                 }
-                _ => Doing::Idle,
+                _ => FleetSimActivity::Idle,
             };
         }
     }
 
     async fn work(&mut self, agent: usize) {
         let fate = self.dice.below(48);
-        let Doing::Working { claim, used, ending } = &self.agents[agent].doing else { return };
+        let FleetSimActivity::Working { claim, used, ending } = &self.agents[agent].doing else {
+            return;
+        };
         let (claim, before, ending) = (claim.clone(), *used, *ending);
         if fate < 2 {
             let until = self.now() + self.dice.seconds(1, 300);
-            self.agents[agent].doing = Doing::Dead { until };
-            // Its command may outlive it.
+            self.agents[agent].doing = FleetSimActivity::Dead { until };
+            // Its command may continue without it.
             if self.dice.one_in(2) {
-                self.zombies.push(*claim);
+                self.stale_claims.push(*claim);
             }
             return;
         }
         if fate < 4 {
-            // It is silent for a while, and may find that it is not its task any more.
+            // It is silent for a while, and may lose its task meanwhile.
             return;
         }
-        // What it has begun to say it says until it hears an answer.
+        // It repeats the end of its claim until it gets an answer.
         if ending.is_some() {
-            return self.say(agent, ending).await;
+            return self.send_message(agent, ending).await;
         }
         if self.agents[agent].reports {
             let most = claim.reserved.saturating_sub(before) + 1;
             let is_beyond = self.dice.one_in(10);
             let more = self.dice.below(if is_beyond { most + 200 } else { most });
-            if let Doing::Working { used, .. } = &mut self.agents[agent].doing {
+            if let FleetSimActivity::Working { used, .. } = &mut self.agents[agent].doing {
                 *used += more;
             }
         } else if fate < 30 {
@@ -112,27 +122,27 @@ impl World {
         }
         let ends = match fate {
             ..32 => None,
-            32..43 => Some(Ending::Complete),
-            43 => Some(Ending::Fail),
-            44 => Some(Ending::Ask),
-            45 => Some(Ending::Limited),
-            46 => Some(Ending::Release),
+            32..43 => Some(ClaimEnding::Complete),
+            43 => Some(ClaimEnding::Fail),
+            44 => Some(ClaimEnding::Ask),
+            45 => Some(ClaimEnding::Limited),
+            46 => Some(ClaimEnding::Release),
             _ => None,
         };
-        if let Doing::Working { ending, .. } = &mut self.agents[agent].doing {
+        if let FleetSimActivity::Working { ending, .. } = &mut self.agents[agent].doing {
             *ending = ends;
         }
-        self.say(agent, ends).await;
+        self.send_message(agent, ends).await;
     }
 
-    /// What is left of dead agents and lost claims makes calls with the old keys.
-    pub(super) async fn haunt(&mut self) {
-        for claim in std::mem::take(&mut self.zombies) {
+    /// Makes model calls with the keys of dead agents and lost claims.
+    pub(super) async fn call_with_old_keys(&mut self) {
+        for claim in std::mem::take(&mut self.stale_claims) {
             if self.dice.one_in(2) {
                 self.begin_call(&claim).await;
             }
             if !self.dice.one_in(4) {
-                self.zombies.push(claim);
+                self.stale_claims.push(claim);
             }
         }
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fairgate_fleet::{
-    AgentPatch, AgentState, Claim, Completion, Failure, Fleet, FleetError, Heartbeat, Release,
-    TaskState,
+    AgentPatch, AgentState, Claim, Fleet, FleetError, TaskCompletionBody, TaskFailureBody,
+    TaskHeartbeatBody, TaskReleaseBody, TaskState,
 };
 use fairgate_store::{TaskClaim, UnixMicros};
 use tokio::task::JoinHandle;
@@ -40,7 +40,7 @@ async fn claim(world: &World, id: &str) -> Option<Claim> {
 }
 
 async fn beat(world: &World, id: &str, task: &str) {
-    world.fleet.heartbeat(&agent(id), task, 1, Heartbeat::default()).await.unwrap();
+    world.fleet.heartbeat(&agent(id), task, 1, TaskHeartbeatBody::default()).await.unwrap();
 }
 
 /// Waits until a round has been made with the clock as it is.
@@ -114,8 +114,8 @@ async fn a_server_that_was_away_ends_no_lease(world: World) {
     round(&fleet).await;
     assert_eq!(left(&world, "one").await, 40);
     world.pass(39);
-    fleet.heartbeat(&agent("a"), "one", 1, Heartbeat::default()).await.unwrap();
-    fleet.complete(&agent("a"), "one", 1, Completion::default()).await.unwrap();
+    fleet.heartbeat(&agent("a"), "one", 1, TaskHeartbeatBody::default()).await.unwrap();
+    fleet.complete(&agent("a"), "one", 1, TaskCompletionBody::default()).await.unwrap();
     // The other agent died meanwhile.
     world.pass(2);
     round(&fleet).await;
@@ -152,7 +152,7 @@ async fn a_paused_agent_has_its_task_again(world: World) {
     world.fleet.patch_agent("admin", "a", state(AgentState::Paused)).await.unwrap();
     let again = claim(&world, "a").await.unwrap();
     assert_eq!((&again.task, again.epoch, &again.key), (&first.task, first.epoch, &first.key));
-    world.fleet.complete(&agent("a"), &again.task, 1, Completion::default()).await.unwrap();
+    world.fleet.complete(&agent("a"), &again.task, 1, TaskCompletionBody::default()).await.unwrap();
     let refused = world.fleet.claim(&agent("a"), Duration::ZERO).await;
     let Err(FleetError::Agent { state: AgentState::Paused, .. }) = refused else {
         panic!("it gets no new one: {refused:?}")
@@ -179,7 +179,7 @@ async fn a_limit_that_the_gateway_saw_is_no_failure(world: World) {
         why.sentence.contains("a provider's limit stops its calls for another 15 min"),
         "{why:?}"
     );
-    let failure = Failure { reason: Some("429".into()), ..Failure::default() };
+    let failure = TaskFailureBody { reason: Some("429".into()), ..TaskFailureBody::default() };
     let line = world.fleet.fail(&agent("a"), "one", epoch, failure.clone()).await.unwrap();
     assert_eq!((line.state, line.retries), (TaskState::Paused, 0));
     assert_eq!(line.resume_after, Some(until));
@@ -201,7 +201,7 @@ async fn a_limit_holds_for_what_is_given_back(world: World) {
     let until = UnixMicros(world.now().0 + 100_000_000);
     world.fleet.note_limit(&claim_of("one", first.epoch), until).await.unwrap();
     for _ in 0..2 {
-        let release = Release { reason: Some("not now".into()) };
+        let release = TaskReleaseBody { reason: Some("not now".into()) };
         let line = world.fleet.release(&agent("a"), "one", first.epoch, release).await.unwrap();
         assert_eq!((line.state, line.retries), (TaskState::Paused, 0));
         assert_eq!(line.resume_after, Some(until));
@@ -226,9 +226,11 @@ fn while_the_database_is_away_no_lease_ends() {
             async move { fleet.claim(&agent("c"), Duration::from_secs(60)).await }
         });
         server.stand_still();
-        let refused = world.fleet.heartbeat(&agent("a"), "one", 1, Heartbeat::default()).await;
+        let refused =
+            world.fleet.heartbeat(&agent("a"), "one", 1, TaskHeartbeatBody::default()).await;
         assert!(matches!(refused, Err(FleetError::Store(_))), "{refused:?}");
-        let refused = world.fleet.complete(&agent("b"), "two", 1, Completion::default()).await;
+        let refused =
+            world.fleet.complete(&agent("b"), "two", 1, TaskCompletionBody::default()).await;
         assert!(matches!(refused, Err(FleetError::Store(_))), "{refused:?}");
         world.pass(HOUR);
         server.go_on();
@@ -239,7 +241,11 @@ fn while_the_database_is_away_no_lease_ends() {
         assert!(left(&world, "one").await >= 39, "{}", left(&world, "one").await);
         beat(&world, "a", "one").await;
         for _ in 0..2 {
-            world.fleet.complete(&agent("b"), "two", 1, Completion::default()).await.unwrap();
+            world
+                .fleet
+                .complete(&agent("b"), "two", 1, TaskCompletionBody::default())
+                .await
+                .unwrap();
         }
         let two = world.task("two").await;
         let ends = two.history.iter().filter(|step| step.to == TaskState::Completed).count();

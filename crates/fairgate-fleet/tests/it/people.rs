@@ -203,7 +203,7 @@ async fn a_first_ready_task_sets_the_baseline(world: World) {
     world.add(&["a", "b"]).await;
     assert_eq!(baseline("p").await, 0, "nobody else was busy");
     let epoch = world.hold("a", "c").await;
-    let said = fairgate_fleet::Heartbeat { tokens: Some(900), progress: None };
+    let said = fairgate_fleet::TaskHeartbeatBody { tokens: Some(900), progress: None };
     world.fleet.heartbeat(&crate::world::agent("c"), "a", epoch, said).await.unwrap();
     world.add_all(vec![task_of("q", Some("x"))]).await.unwrap();
     assert_eq!(baseline("q").await, 1_800);

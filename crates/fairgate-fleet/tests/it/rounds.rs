@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairgate_fleet::{
-    AgentState, Claim, Completion, Fleet, FleetError, FleetOptions, Heartbeat, NewAgent,
-    NewProject, NewTask, NewWorkspace, ProjectPatch, ProjectStatus, SystemClock, TaskState,
+    AgentState, Claim, Fleet, FleetError, FleetOptions, NewAgent, NewProject, NewTask,
+    NewWorkspace, ProjectPatch, ProjectStatus, SystemClock, TaskCompletionBody, TaskHeartbeatBody,
+    TaskState,
 };
 use fairgate_store::KeyHash;
 
@@ -47,12 +48,12 @@ async fn a_task_is_claimed_worked_on_and_completed(world: World) {
     let key = claim_of_a.key.clone().unwrap();
     let owner = world.fleet.task_key(KeyHash::of(key.as_bytes())).await.unwrap().unwrap();
     assert_eq!((owner.task.as_str(), owner.agent.as_str(), owner.epoch), ("one", "a", 1));
-    world.fleet.heartbeat(&agent("a"), "one", 1, Heartbeat::default()).await.unwrap();
+    world.fleet.heartbeat(&agent("a"), "one", 1, TaskHeartbeatBody::default()).await.unwrap();
     assert_eq!(world.state("one").await, TaskState::InProgress);
     // It has forgotten what it does, and is told again.
     let again = claim(&world, "a").await.unwrap();
     assert_eq!((again.task.as_str(), again.epoch, again.key), ("one", 1, claim_of_a.key));
-    world.fleet.complete(&agent("a"), "one", 1, Completion::default()).await.unwrap();
+    world.fleet.complete(&agent("a"), "one", 1, TaskCompletionBody::default()).await.unwrap();
     assert_eq!(world.fleet.task_key(KeyHash::of(key.as_bytes())).await.unwrap(), None);
     let claim_of_c = claim(&world, "c").await.unwrap();
     assert_eq!((claim_of_c.task.as_str(), claim_of_c.key), ("two", None), "c reports what it uses");
@@ -79,7 +80,7 @@ async fn what_a_dead_agent_had_goes_to_another(world: World) {
     for id in ["a", "b"] {
         assert!(claim(&world, id).await.is_some());
     }
-    world.fleet.heartbeat(&agent("b"), "two", 1, Heartbeat::default()).await.unwrap();
+    world.fleet.heartbeat(&agent("b"), "two", 1, TaskHeartbeatBody::default()).await.unwrap();
     world.pass(61);
     world.fleet.wake();
     // One that had not begun is tried at once, the other after a pause.
@@ -87,7 +88,7 @@ async fn what_a_dead_agent_had_goes_to_another(world: World) {
     assert_eq!((next.task.as_str(), next.epoch), ("one", 2));
     let two = world.task("two").await;
     assert_eq!((two.line.state, two.line.retries), (TaskState::Paused, 1));
-    let late = world.fleet.complete(&agent("a"), "one", 1, Completion::default()).await;
+    let late = world.fleet.complete(&agent("a"), "one", 1, TaskCompletionBody::default()).await;
     assert!(matches!(late, Err(FleetError::LeaseLost { .. })), "{late:?}");
     world.pass(61);
     world.fleet.wake();
@@ -163,7 +164,7 @@ async fn limits_hold(world: World) {
     assert_eq!(claimed(&world, "b").await, "-");
     let why = world.fleet.why("three").await.unwrap();
     assert_eq!(why.code, "project_budget", "{}", why.sentence);
-    world.fleet.complete(&agent("a"), "two", 1, Completion::default()).await.unwrap();
+    world.fleet.complete(&agent("a"), "two", 1, TaskCompletionBody::default()).await.unwrap();
     assert_eq!(claimed(&world, "b").await, "three");
 }
 

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use fairgate_fleet::{
-    AgentId, Clock, Fleet, FleetError, FleetOptions, NewAgent, NewProject, NewTask, NewTasks,
+    AgentId, Fleet, FleetClock, FleetError, FleetOptions, NewAgent, NewProject, NewTask, NewTasks,
     TaskState, TaskView,
 };
 use fairgate_store::{
-    AuditEntry, AuditQuery, Change, KeyHash, Limits, Store, StoreError, StoreOptions, UnixMicros,
-    Value,
+    AuditEntry, AuditQuery, DirectoryChange, DirectoryLimits, KeyHash, SqlValue, Store, StoreError,
+    StoreOptions, UnixMicros,
 };
 
 use crate::server::server;
@@ -26,7 +26,7 @@ pub(crate) struct Hands {
     jumped: AtomicI64,
 }
 
-impl Clock for Hands {
+impl FleetClock for Hands {
     fn now(&self) -> UnixMicros {
         UnixMicros(self.now.load(Ordering::Relaxed))
     }
@@ -100,14 +100,14 @@ impl World {
             .change(
                 "admin",
                 at,
-                Change::AddGroup { name: "g".into(), weight: 1, budgets: Vec::new() },
+                DirectoryChange::AddGroup { name: "g".into(), weight: 1, budgets: Vec::new() },
             )
             .await
             .unwrap();
         for tenant in ["t", "u"] {
-            let limits = Limits::default();
+            let limits = DirectoryLimits::default();
             let (name, group) = (tenant.into(), "g".into());
-            let change = Change::AddTenant { name, group, weight: 1, limits };
+            let change = DirectoryChange::AddTenant { name, group, weight: 1, limits };
             store.change("admin", at, change).await.unwrap();
         }
         let clock = Arc::new(Hands { now: AtomicI64::new(START), jumped: AtomicI64::new(0) });
@@ -196,12 +196,15 @@ impl World {
         self.task(id).await.line.state
     }
 
-    pub(crate) async fn sql(&self, sql: &str, values: Vec<Value>) {
+    pub(crate) async fn sql(&self, sql: &str, values: Vec<SqlValue>) {
         let sql = sql.to_owned();
         let work = move |tx: &mut dyn fairgate_store::Transaction| -> Result<u64, StoreError> {
             tx.run(&sql, &values)
         };
-        self.store.transact(fairgate_store::Keep::ThroughKill, work).await.unwrap();
+        self.store
+            .transact(fairgate_store::TransactionDurability::ThroughKill, work)
+            .await
+            .unwrap();
     }
 
     /// A number from the database.

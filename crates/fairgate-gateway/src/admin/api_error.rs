@@ -1,4 +1,4 @@
-//! What the admin API says where it says no: one shape, stable codes.
+//! Errors of the admin API. All of them have one JSON shape, with stable codes.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -6,58 +6,59 @@ use std::time::Duration;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use fairgate_fleet::{AgentState, FleetError};
-use fairgate_store::{StoreError, Throttle};
+use fairgate_store::{LogThrottle, StoreError};
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use crate::live::Unavailable;
+use crate::live::PoolUnavailableError;
 
-/// What the log says about a database that does not answer, whoever asked.
-static COMPLAINTS: LazyLock<Throttle<()>> = LazyLock::new(Throttle::default);
+/// Limits how often the log reports that the database does not answer, counted over all requests.
+static STORE_ERROR_THROTTLE: LazyLock<LogThrottle<()>> = LazyLock::new(LogThrottle::default);
 
-/// An error's body.
+/// Body of every error response of the admin API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ErrorBody {
-    /// The error.
+    /// The error with its code and message.
     pub error: ErrorDetail,
 }
 
-/// What is wrong.
+/// Code and message of an error, with the faulty field or the faulty lines of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ErrorDetail {
-    /// A stable code, such as `not_found`.
+    /// Stable code for programs, such as `not_found`.
     pub code: String,
-    /// What happened, what it concerned and what to do.
+    /// Text for people that says what happened, to which object, and what to do.
     pub message: String,
-    /// The field that is to blame, from the body's or query's top, such as `limits.in_flight`.
+    /// Path of the faulty field, from the top of the body or query, such as `limits.in_flight`. Absent if no single
+    /// field is at fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub field: Option<String>,
-    /// Everything that is wrong with a configuration file.
+    /// All errors of the configuration file; absent unless a reload was refused.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub problems: Vec<ConfigProblem>,
 }
 
-/// One thing that is wrong with a configuration file.
+/// One error of a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ConfigProblem {
-    /// The file.
+    /// Path of the file; null if the error is in no particular file.
     pub file: Option<String>,
-    /// The line, from 1.
+    /// Line number, counted from 1; null if the line is not known.
     pub line: Option<usize>,
-    /// The column in characters, from 1.
+    /// Column in characters, counted from 1; null if the column is not known.
     pub column: Option<usize>,
-    /// The field, such as `pools[1].workers[0]`.
+    /// Path of the field, such as `pools[1].workers[0]`.
     pub field: String,
-    /// What is wrong with it, and what would be right.
+    /// Text for people that says what is wrong with the field, and what would be right.
     pub message: String,
 }
 
-/// An error on its way to the caller.
+/// An error response of the admin API before it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApiError {
     status: StatusCode,
@@ -130,12 +131,12 @@ impl From<StoreError> for ApiError {
             }
             StoreError::Exists { .. } => Self::new(StatusCode::CONFLICT, "exists", message),
             StoreError::InUse { .. } => Self::new(StatusCode::CONFLICT, "in_use", message),
-            // Whether a moment has passed depends on when one asks: the value as such is well-formed.
+            // A conflict instead of an invalid value: the time is well-formed, and has merely passed.
             StoreError::Invalid { field: "expires_at", problem } => {
                 Self::new(StatusCode::CONFLICT, "expiry_conflict", format!("expires_at {problem}"))
                     .in_field("expires_at")
             }
-            // The one thing about an id that can be wrong where it names a key: the key was revoked.
+            // The only possible problem of an existing key's id: the key was revoked.
             StoreError::Invalid { field: "id", .. } => {
                 Self::new(StatusCode::CONFLICT, "key_revoked", message)
             }
@@ -144,7 +145,7 @@ impl From<StoreError> for ApiError {
                     .in_field(field)
             }
             StoreError::Full(_) => {
-                complain(&message);
+                log_store_error(&message);
                 let message = "the disk of the database is full, and nothing was changed; try again when there is room";
                 Self::new(StatusCode::INSUFFICIENT_STORAGE, "store_full", message)
                     .retry_after(Duration::from_secs(5))
@@ -156,15 +157,15 @@ impl From<StoreError> for ApiError {
             | StoreError::Unrecorded(_)
             | StoreError::Database(_)
             | StoreError::Closed => {
-                complain(&message);
+                log_store_error(&message);
                 Self::unavailable("store_unavailable", "the database does not answer; try again")
             }
         }
     }
 }
 
-fn complain(error: &str) {
-    if let Some(left_out) = COMPLAINTS.admit((), Instant::now()) {
+fn log_store_error(error: &str) {
+    if let Some(left_out) = STORE_ERROR_THROTTLE.admit((), Instant::now()) {
         tracing::error!(error, left_out, "the store did not do what it was asked");
     }
 }
@@ -202,8 +203,8 @@ impl From<FleetError> for ApiError {
     }
 }
 
-impl From<Unavailable> for ApiError {
-    fn from(error: Unavailable) -> Self {
+impl From<PoolUnavailableError> for ApiError {
+    fn from(error: PoolUnavailableError) -> Self {
         Self::unavailable("pool_unavailable", format!("{error}; try again"))
     }
 }
@@ -217,7 +218,7 @@ impl IntoResponse for ApiError {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Some(time) = self.retry_after {
-            // Rounded up: who comes back a moment early is refused again.
+            // Rounded up: a client that comes back too early is refused again.
             let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }

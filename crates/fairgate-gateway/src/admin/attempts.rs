@@ -1,106 +1,108 @@
-//! The ledger's rows.
+//! Handler for the rows of the ledger.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use fairgate_store::{Attempt, LedgerQuery, UsageSource};
+use fairgate_store::{AttemptRow, LedgerQuery, UsageSource};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::api_error::ApiError;
-use super::auth::Admin;
-use super::moment::{self, Typed};
-use super::money::Money;
+use super::auth::AdminCaller;
+use super::moment::{self, TypedTime};
+use super::money::MoneyText;
 use super::page::page_length;
-use super::query::{Filter, Params};
+use super::query::{NameFilter, QueryParams};
 use crate::app::App;
 use crate::forward::outcome_name;
 use crate::forward::unix_now;
 
-/// One attempt: a request that was tried on two workers has two.
+/// One attempt of a request. A request that was tried on two workers has two attempts.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Attempt)]
 pub(super) struct AttemptBody {
-    /// The request's id.
+    /// Id of the request, as in the response header `x-fairgate-request-id`.
     request: String,
-    /// 1 for the first attempt.
+    /// Number of the attempt; the first is 1.
     attempt: u32,
-    /// Whether it was the request's last attempt.
+    /// True for the last attempt of the request.
     last: bool,
-    /// When the request came in.
+    /// Time at which the request arrived, RFC 3339 in UTC.
     #[schema(format = DateTime)]
     started_at: String,
-    /// The caller's group.
+    /// Group of the client's tenant.
     group: String,
-    /// The caller's tenant.
+    /// Tenant of the client's key.
     tenant: String,
-    /// The caller's key id.
+    /// Id of the client's key.
     key: String,
-    /// The agent that the caller named.
+    /// Agent that the client named; null if the client named none.
     agent: Option<String>,
-    /// The session that the caller named.
+    /// Session that the client named; null if the client named none.
     session: Option<String>,
-    /// The path.
+    /// Path of the request, such as `/v1/chat/completions`.
     route: String,
-    /// Whether the answer was streamed.
+    /// True if the response was streamed.
     stream: bool,
-    /// The model, as the caller named it.
+    /// Name of the model, as the client sent it.
     model: String,
-    /// The pool; null where it got to none.
+    /// Name of the pool; null if the request reached no pool.
     pool: Option<String>,
-    /// The worker; null where it got to none.
+    /// Name of the worker; null if the request reached no worker.
     worker: Option<String>,
-    /// What it was expected to use, in charged tokens.
+    /// Expected cost before the request ran, in charged tokens.
     estimate_tokens: u64,
-    /// Input tokens, cached ones included.
+    /// Input tokens, including cached ones.
     input_tokens: u64,
-    /// Of these, cached ones.
+    /// Input tokens that the upstream had cached; included in `input_tokens`.
     cached_tokens: u64,
-    /// Output tokens.
+    /// Output tokens of the response.
     output_tokens: u64,
-    /// What the scheduler was charged, in weighted tokens: what is shared.
+    /// Cost that the scheduler charged, in weighted tokens.
     charged_tokens: u64,
-    /// What providers and token budgets count: input and output tokens, not weighted.
+    /// Input and output tokens, not weighted, as providers and token budgets count them.
     provider_tokens: u64,
-    /// What it cost, as a decimal text in the installation's currency.
+    /// Cost in money, as a decimal text in the installation's currency.
     #[schema(value_type = String)]
-    money: Money,
-    /// The id of the price that applied; null where the model has none.
+    money: MoneyText,
+    /// Id of the price that applied; null if the model has no price.
     price: Option<String>,
-    /// The tier of its worker: 0 is an own one, from 1 on a hosted one.
+    /// Tier of the worker: 0 for an own worker, 1 and above for a hosted one.
     tier: u32,
-    /// The policy class that it was queued in; null where the policy has no classes, or it got to no pool.
+    /// Policy class in which the request was queued; null if the policy has no classes, or the request reached no pool.
     class: Option<String>,
-    /// The project that it was made for; null where it came with no task's key.
+    /// Project for which the request was made; null unless it came with a task key.
     project: Option<String>,
-    /// The task that it was made for.
+    /// Task for which the request was made; null unless it came with a task key.
     task: Option<String>,
-    /// Which claim of the task.
+    /// Epoch of the claim for which the request was made; null unless it came with a task key.
     epoch: Option<u64>,
-    /// Where the numbers are from: `reported` by the upstream, `counted` as they passed, `none`, or `assumed` after a
-    /// crash.
+    /// Source of the token counts: `reported` by the upstream; `counted` by the gateway; `none` if nothing was used;
+    /// `assumed` if the counts are unknown and the estimate was charged; `occupied` if the attempt did not complete and
+    /// its time in the slot was charged.
     usage: &'static str,
-    /// How long it waited for its grant, in microseconds.
+    /// Time that the request waited for its grant, in microseconds.
     waited_us: u64,
-    /// From its arrival to the first byte of the answer's body, in microseconds.
+    /// Time from the arrival to the first byte of the response body, in microseconds; null if no byte came.
     first_token_us: Option<u64>,
-    /// From its arrival to its end, in microseconds.
+    /// Time from the arrival of the request to its end, in microseconds.
     total_us: u64,
-    /// The HTTP status that the caller saw; 499 where it had left.
+    /// HTTP status that the client saw; 499 if the client had left.
     status: u16,
-    /// How it ended: `completed`, `refused`, `upstream_error`, `timeout`, `client_left`, `retried` or `lost`.
+    /// Outcome of the attempt: `completed`, `refused`, `upstream_error`, `timeout`, `client_left`, `retried` or
+    /// `lost`.
     outcome: &'static str,
-    /// The stable error code, where it was no success.
+    /// Stable code of the error; null after a success.
     code: Option<String>,
-    /// Whether its output was capped because it had waited long.
+    /// True if the output was capped because the request had waited long.
     brownout: bool,
-    /// What the scheduler counted for an attempt that did not complete, in tokens; 0 where it completed.
+    /// Tokens that the scheduler counted for an attempt that did not complete; 0 if the attempt completed.
     occupied: u64,
 }
 
-impl From<Attempt> for AttemptBody {
-    fn from(row: Attempt) -> Self {
+impl From<AttemptRow> for AttemptBody {
+    fn from(row: AttemptRow) -> Self {
         let claim = row.claim;
         let epoch = claim.as_ref().map(|claim| claim.epoch);
         let (project, task) = claim.map(|claim| (claim.project, claim.task)).unzip();
@@ -111,7 +113,7 @@ impl From<Attempt> for AttemptBody {
             request: row.request,
             attempt: row.attempt,
             last: row.last,
-            started_at: moment::shown(row.started_at),
+            started_at: moment::to_rfc3339(row.started_at),
             group: row.group,
             tenant: row.tenant,
             key: row.key,
@@ -128,7 +130,7 @@ impl From<Attempt> for AttemptBody {
             output_tokens: row.output_tokens,
             charged_tokens: row.charged,
             provider_tokens: row.provider_tokens,
-            money: Money(row.money),
+            money: MoneyText(row.money),
             price: row.price,
             tier: row.tier,
             class: row.class,
@@ -155,51 +157,52 @@ fn usage_name(source: UsageSource) -> &'static str {
     }
 }
 
-/// Rows, newest first.
+/// A page of ledger rows, newest first.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = AttemptList)]
 pub(super) struct AttemptList {
-    /// The rows.
+    /// The rows, one for each attempt.
     items: Vec<AttemptBody>,
 }
 
-/// Which rows.
+/// Filter for the rows of the ledger.
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Query {
-    /// Of this request only.
+pub(super) struct AttemptsQuery {
+    /// Returns only the attempts of this request.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
-    request: Option<Filter>,
-    /// Of this tenant only.
+    request: Option<NameFilter>,
+    /// Returns only the attempts of this tenant.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
-    tenant: Option<Filter>,
-    /// Of this project's tasks only.
+    tenant: Option<NameFilter>,
+    /// Returns only attempts that were made for tasks of this project.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
-    project: Option<Filter>,
-    /// Of this task only.
+    project: Option<NameFilter>,
+    /// Returns only attempts that were made for this task.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
-    task: Option<Filter>,
-    /// From when on: RFC 3339, seconds since 1970, or an age such as `24h`.
+    task: Option<NameFilter>,
+    /// Earliest arrival, inclusive: RFC 3339, seconds since 1970, or an age such as `24h`.
     #[param(value_type = Option<String>, nullable = false)]
-    since: Option<Typed>,
-    /// Until before when, in the same spellings. Give the oldest `started_at` of a page to see what came before it.
+    since: Option<TypedTime>,
+    /// Latest arrival, exclusive, in the same formats as `since`. Pass the oldest `started_at` of a page to get the
+    /// next page, which has older rows.
     #[param(value_type = Option<String>, nullable = false)]
-    until: Option<Typed>,
-    /// At most this many (default 100).
+    until: Option<TypedTime>,
+    /// Maximum number of rows, 1 to 1000 (default 100).
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<u32>,
 }
 
-/// Lists the ledger's rows, newest first.
+/// Lists the rows of the ledger, newest first.
 #[utoipa::path(
-    get, path = "/api/v1/attempts", tag = "usage", params(Query),
+    get, path = "/api/v1/attempts", tag = "usage", params(AttemptsQuery),
     responses((status = 200, description = "The rows", body = AttemptList)),
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    _: Admin,
-    Params(query): Params<Query>,
+    _: AdminCaller,
+    QueryParams(query): QueryParams<AttemptsQuery>,
 ) -> Result<Json<AttemptList>, ApiError> {
     let now = unix_now();
     let rows = app.store.attempts(LedgerQuery {

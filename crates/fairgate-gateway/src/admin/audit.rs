@@ -1,4 +1,4 @@
-//! The audit trail.
+//! The audit trail of the admin API.
 
 use std::sync::Arc;
 
@@ -10,31 +10,31 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::api_error::ApiError;
-use super::auth::Admin;
+use super::auth::AdminCaller;
 use super::moment;
 use super::page::page_length;
-use super::query::Params;
+use super::query::QueryParams;
 use crate::app::App;
 
-/// One change, and who made it.
+/// One audited change with its actor.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = AuditEntry)]
 pub(super) struct AuditBody {
-    /// Its number; rises.
+    /// Number of the entry; later entries have higher numbers.
     id: i64,
-    /// When.
+    /// Time of the change, RFC 3339 in UTC.
     #[schema(format = DateTime)]
     at: String,
-    /// Who: `admin`, `admin:NAME`, `config`, `first-start`.
+    /// Author of the change: `admin`, `admin:NAME`, `agent:NAME`, `config` or `first-start`.
     actor: String,
-    /// What, such as `tenant.patch`.
+    /// Kind of the change, such as `tenant.patch`.
     action: String,
-    /// To which, such as `chat`.
+    /// Name of the changed object, such as `chat`.
     subject: String,
-    /// What it was before; null where it was not.
+    /// State before the change; null if the object did not exist.
     #[schema(value_type = Option<Object>)]
     before: Option<Value>,
-    /// What it was after; null where it is gone.
+    /// State after the change; null if the object was removed.
     #[schema(value_type = Option<Object>)]
     after: Option<Value>,
 }
@@ -43,7 +43,7 @@ impl From<AuditEntry> for AuditBody {
     fn from(entry: AuditEntry) -> Self {
         Self {
             id: entry.id,
-            at: moment::shown(entry.at),
+            at: moment::to_rfc3339(entry.at),
             actor: entry.actor,
             action: entry.action,
             subject: entry.subject,
@@ -53,51 +53,51 @@ impl From<AuditEntry> for AuditBody {
     }
 }
 
-/// Moments inside an entry as text, like everywhere in this API.
+/// Converts the times inside an entry (all fields whose names end in `_at`) to RFC 3339, as in the rest of this API.
 fn with_moments(mut value: Value) -> Value {
     if let Value::Object(fields) = &mut value {
         let moments = fields.iter_mut().filter(|(name, _)| name.ends_with("_at"));
         for (_, field) in moments {
             if let Some(micros) = field.as_i64() {
-                *field = moment::shown(UnixMicros(micros)).into();
+                *field = moment::to_rfc3339(UnixMicros(micros)).into();
             }
         }
     }
     value
 }
 
-/// Changes, newest first.
+/// A page of the audit trail, newest first.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = AuditPage)]
 pub(super) struct AuditPage {
-    /// The changes.
+    /// The entries of the page.
     items: Vec<AuditBody>,
-    /// What to give as `before` for the next page; null where this is the last.
+    /// Value for `before` to get the next page; null on the last page.
     next: Option<i64>,
 }
 
-/// Which changes.
+/// Selects a page of the audit trail.
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Query {
-    /// Only those before this id: a page's `next`.
+pub(super) struct AuditPageQuery {
+    /// Returns only entries before this id; pass the `next` of the previous page.
     #[param(minimum = 0, maximum = 9_223_372_036_854_775_807_i64, nullable = false)]
     before: Option<u64>,
-    /// At most this many (default 100).
+    /// Maximum number of entries, 1 to 1000 (default 100).
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<u32>,
 }
 
 /// Lists every change of the directory, newest first.
 #[utoipa::path(
-    get, path = "/api/v1/audit", tag = "directory", params(Query),
+    get, path = "/api/v1/audit", tag = "directory", params(AuditPageQuery),
     responses((status = 200, description = "A page of changes", body = AuditPage)),
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    _: Admin,
-    Params(query): Params<Query>,
+    _: AdminCaller,
+    QueryParams(query): QueryParams<AuditPageQuery>,
 ) -> Result<Json<AuditPage>, ApiError> {
     let limit = page_length(query.limit)?;
     let before = query.before.map(i64::try_from).transpose().map_err(|_| {

@@ -1,4 +1,4 @@
-//! Who may use the admin API.
+//! Authentication for the admin API.
 
 use std::sync::Arc;
 
@@ -14,32 +14,33 @@ use crate::app::App;
 use crate::forward::unix_now;
 use crate::identity::{Caller, presented_secret};
 
-/// The header by which somebody who holds the admin token says who they are, for the audit trail.
+/// Header in which the holder of the admin token may give a name for the audit trail.
 const ACTOR: &str = "x-fairgate-actor";
-/// How long that may be.
+/// Maximum length of the name in the header [`ACTOR`], in bytes.
 const LONGEST_ACTOR: usize = 64;
 
-/// Somebody with the admin token.
-pub(super) struct Admin {
-    /// Who, for the audit trail: `admin` or `admin:NAME`.
+/// A client with the admin token. As an extractor, this type refuses all other clients.
+pub(super) struct AdminCaller {
+    /// Name for the audit trail: `admin` or `admin:NAME`.
     pub(super) actor: String,
 }
 
-/// Somebody who may see something: the admin all of it, a tenant what is its own.
+/// A client that reads data. The admin sees all data; a tenant sees only that tenant's own data.
 pub(super) enum Viewer {
     Admin,
     Tenant(Arc<Caller>),
 }
 
-/// An agent that came with its own token, on a path under its own name.
+/// An agent that sent its own token, on a path that contains the agent's own id.
 pub(super) struct AgentCaller(pub(super) AgentId);
 
-/// Marks a request that came where clients connect, and not where the admin API is: the admin token opens nothing there.
+/// Marks a request that arrived at the clients' address instead of the admin API's own address. The admin token is not
+/// accepted there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TenantsOnly;
+pub(crate) struct AtClientAddress;
 
 impl Viewer {
-    /// Whether it may see what belongs to this tenant.
+    /// Returns true if the data of this tenant may be shown to the viewer.
     pub(super) fn may_see(&self, tenant: &str) -> bool {
         match self {
             Self::Admin => true,
@@ -50,8 +51,8 @@ impl Viewer {
     fn of(parts: &Parts, app: &App) -> Result<Self, ApiError> {
         let headers = &parts.headers;
         let secret = presented_secret(headers).map_err(|problem| denied(app, problem))?;
-        let admin = parts.extensions.get::<TenantsOnly>().is_none();
-        if admin && same(KeyHash::of(secret), **app.admin_token.load()) {
+        let admin = parts.extensions.get::<AtClientAddress>().is_none();
+        if admin && equal_in_constant_time(KeyHash::of(secret), **app.admin_token.load()) {
             return Ok(Self::Admin);
         }
         let caller = app.identity.caller(headers, unix_now());
@@ -59,10 +60,10 @@ impl Viewer {
     }
 }
 
-/// Whether the admin token was presented.
+/// Returns true if the request carries the admin token.
 pub(super) fn is_admin(headers: &HeaderMap, app: &App) -> bool {
     presented_secret(headers)
-        .is_ok_and(|secret| same(KeyHash::of(secret), **app.admin_token.load()))
+        .is_ok_and(|secret| equal_in_constant_time(KeyHash::of(secret), **app.admin_token.load()))
 }
 
 impl FromRequestParts<Arc<App>> for Viewer {
@@ -73,14 +74,14 @@ impl FromRequestParts<Arc<App>> for Viewer {
     }
 }
 
-impl FromRequestParts<Arc<App>> for Admin {
+impl FromRequestParts<Arc<App>> for AdminCaller {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
         match Viewer::of(parts, app)? {
             Viewer::Admin => Ok(Self { actor: actor(&parts.headers)? }),
             Viewer::Tenant(_) => {
-                app.metrics.admin_denied();
+                app.metrics.count_admin_denied();
                 let message = "this needs the admin token; a tenant's key opens /api/v1/me and its own requests";
                 Err(ApiError::new(StatusCode::FORBIDDEN, "admin_only", message))
             }
@@ -99,13 +100,13 @@ impl FromRequestParts<Arc<App>> for AgentCaller {
             None => None,
         };
         let Some(agent) = agent else {
-            app.metrics.admin_denied();
+            app.metrics.count_admin_denied();
             let message = "this needs an agent's own token, as \"Authorization: Bearer fga-…\"; it is shown when the agent \
                            is made or its token rotated";
             return Err(ApiError::new(StatusCode::UNAUTHORIZED, "invalid_agent_token", message));
         };
         if agent.id != name {
-            app.metrics.admin_denied();
+            app.metrics.count_admin_denied();
             let message = format!("this is the token of agent {:?}, not of {name:?}", agent.id);
             return Err(ApiError::new(StatusCode::FORBIDDEN, "other_agent", message));
         }
@@ -113,8 +114,8 @@ impl FromRequestParts<Arc<App>> for AgentCaller {
     }
 }
 
-fn denied(app: &App, problem: fairgate_dialect::Problem) -> ApiError {
-    app.metrics.admin_denied();
+fn denied(app: &App, problem: fairgate_dialect::DialectError) -> ApiError {
+    app.metrics.count_admin_denied();
     ApiError::new(problem.status, problem.code, problem.message)
 }
 
@@ -135,7 +136,7 @@ fn actor(headers: &HeaderMap) -> Result<String, ApiError> {
     }
 }
 
-/// Whether two hashes are the same, in a time that does not tell where they differ.
-fn same(a: KeyHash, b: KeyHash) -> bool {
+/// Compares two hashes in constant time.
+fn equal_in_constant_time(a: KeyHash, b: KeyHash) -> bool {
     a.0.iter().zip(&b.0).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
 }

@@ -1,4 +1,4 @@
-//! Bodies, bounded; JSON is read strictly.
+//! Extractors for request bodies, with a maximum size. JSON is parsed strictly.
 
 use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
@@ -8,26 +8,27 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 
 use super::api_error::ApiError;
-use super::name::Object;
+use super::name::JsonObject;
 
-/// The largest body, in bytes, where nothing else is said.
-const LARGEST: usize = 1 << 20;
+/// Maximum size of a body in bytes, unless a handler sets another.
+const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// A JSON body of at most `MOST` bytes. What is no JSON says where; what has the wrong shape says which field.
-pub(super) struct Body<T, const MOST: usize = LARGEST>(pub(super) T);
+/// A JSON body of at most `MOST` bytes. The error for invalid syntax names the line and column; the error for a value
+/// of the wrong shape names the field.
+pub(super) struct JsonBody<T, const MOST: usize = BODY_BYTES_MAX>(pub(super) T);
 
-/// A body of any bytes, at most `MOST` of them.
+/// A body of at most `MOST` arbitrary bytes.
 pub(super) struct RawBody<const MOST: usize>(pub(super) Bytes);
 
 impl<S: Sync, const MOST: usize> FromRequest<S> for RawBody<MOST> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
-        collected(request, MOST).await.map(Self)
+        read_bytes(request, MOST).await.map(Self)
     }
 }
 
-impl<T: DeserializeOwned, S: Sync, const MOST: usize> FromRequest<S> for Body<T, MOST> {
+impl<T: DeserializeOwned, S: Sync, const MOST: usize> FromRequest<S> for JsonBody<T, MOST> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
@@ -40,11 +41,11 @@ impl<T: DeserializeOwned, S: Sync, const MOST: usize> FromRequest<S> for Body<T,
                 "the body must be JSON, and say so: Content-Type: application/json",
             ));
         }
-        read(&collected(request, MOST).await?).map(Self)
+        read(&read_bytes(request, MOST).await?).map(Self)
     }
 }
 
-async fn collected(request: Request, most: usize) -> Result<Bytes, ApiError> {
+async fn read_bytes(request: Request, most: usize) -> Result<Bytes, ApiError> {
     let collected = Limited::new(request.into_body(), most).collect().await;
     let collected = collected.map_err(|error| match error.is::<LengthLimitError>() {
         true => ApiError::new(
@@ -64,16 +65,16 @@ fn is_json(content_type: &str) -> bool {
 
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    let read: Result<Object<T>, _> = serde_path_to_error::deserialize(&mut json);
-    let Object(value) = read.map_err(|error| {
+    let read: Result<JsonObject<T>, _> = serde_path_to_error::deserialize(&mut json);
+    let JsonObject(value) = read.map_err(|error| {
         let path = error.path().to_string();
-        wrong(&error.into_inner(), &path)
+        body_error(&error.into_inner(), &path)
     })?;
-    json.end().map_err(|error| wrong(&error, "."))?;
+    json.end().map_err(|error| body_error(&error, "."))?;
     Ok(value)
 }
 
-fn wrong(error: &serde_json::Error, path: &str) -> ApiError {
+fn body_error(error: &serde_json::Error, path: &str) -> ApiError {
     let told = match error.is_data() {
         true => ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_value", error.to_string()),
         false => ApiError::bad_request("invalid_json", format!("the body is no JSON: {error}")),

@@ -1,61 +1,63 @@
-//! How budgets stand.
+//! Handlers for budgets, with the use and the balance of each.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use fairgate_money::{Currency, MicroUnits};
-use fairgate_store::{BudgetLeft, BudgetTier, Owners, Period, Scope, Unit};
+use fairgate_store::{
+    BudgetBalance, BudgetOwners, BudgetPeriod, BudgetScope, BudgetTier, BudgetUnit,
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::api_error::ApiError;
-use super::auth::Admin;
+use super::auth::AdminCaller;
 use super::moment;
-use super::money::{self, Money};
-use super::path::Named;
+use super::money::{self, MoneyText};
+use super::path::PathName;
 use crate::app::App;
 use crate::forward::unix_now;
 
-/// Provider tokens or money for a calendar period, and what is left of them. Amounts in tokens are null for a budget in
-/// money, and the other way round.
+/// A budget of provider tokens or money for a calendar period, with its balance. The amounts in tokens are null for a
+/// budget in money, and the amounts in money are null for a budget in tokens.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Budget)]
 pub(super) struct BudgetBody {
-    /// Whose: `group`, `tenant`, `key`, `hosted_model` for a model on hosted workers, or `hosted` for the hosted tier as a
-    /// whole.
+    /// Kind of the owner: `group`, `tenant`, `key`, `hosted_model` for a model on hosted workers, or `hosted` for the
+    /// hosted tier as a whole.
     scope: &'static str,
-    /// The group's, tenant's or model's name, the key's id, or `*`.
+    /// Name of the group, tenant or model, id of the key, or `*` for the hosted tier.
     owner: String,
-    /// Per what: `day` or `month`, in UTC.
+    /// Length of the period: `day` or `month`, in UTC.
     period: &'static str,
-    /// What it counts: `tokens` (provider tokens) or `money`.
+    /// Unit of the amounts: `tokens` (provider tokens) or `money`.
     unit: &'static str,
-    /// On which workers: `any`, or `hosted` ones only.
+    /// Workers whose use counts: `any`, or only `hosted` ones.
     tier: &'static str,
-    /// How many provider tokens it has.
+    /// Provider tokens that the budget allows per period.
     limit_tokens: Option<u64>,
-    /// How many are used.
+    /// Provider tokens that were used in this period.
     used_tokens: Option<u64>,
-    /// How many are reserved by what is in flight.
+    /// Provider tokens that are reserved for requests in flight.
     reserved_tokens: Option<u64>,
-    /// How many are left.
+    /// Provider tokens that are left: limit − used − reserved, at least 0.
     left_tokens: Option<u64>,
-    /// How much money it has, as a decimal text.
+    /// Money that the budget allows per period, as a decimal text.
     #[schema(value_type = Option<String>)]
-    limit_money: Option<Money>,
-    /// How much is used.
+    limit_money: Option<MoneyText>,
+    /// Money that was used in this period, as a decimal text.
     #[schema(value_type = Option<String>)]
-    used_money: Option<Money>,
-    /// How much is reserved by what is in flight.
+    used_money: Option<MoneyText>,
+    /// Money that is reserved for requests in flight, as a decimal text.
     #[schema(value_type = Option<String>)]
-    reserved_money: Option<Money>,
-    /// How much is left.
+    reserved_money: Option<MoneyText>,
+    /// Money that is left: limit − used − reserved, at least 0.
     #[schema(value_type = Option<String>)]
-    left_money: Option<Money>,
-    /// The currency of the amounts of money, such as `USD`.
+    left_money: Option<MoneyText>,
+    /// Currency of the amounts of money, such as `USD`; null for a budget in tokens.
     currency: Option<String>,
-    /// When it starts anew.
+    /// Time at which the next period begins and the use is reset to 0, RFC 3339 in UTC.
     #[schema(format = DateTime)]
     resets_at: String,
 }
@@ -64,28 +66,28 @@ pub(super) struct BudgetBody {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = BudgetList)]
 pub(super) struct BudgetList {
-    /// Its budgets; none where it has none.
+    /// The budgets; empty if there are none.
     items: Vec<BudgetBody>,
 }
 
 impl BudgetBody {
-    fn new(budget: BudgetLeft, currency: Option<Currency>) -> Self {
+    fn new(budget: BudgetBalance, currency: Option<Currency>) -> Self {
         let left = budget.limit.saturating_sub(budget.used.saturating_add(budget.reserved));
-        let is_money = budget.unit == Unit::Money;
+        let is_money = budget.unit == BudgetUnit::Money;
         let tokens = |amount| (!is_money).then_some(amount);
-        let money = |amount| is_money.then_some(Money(MicroUnits(amount)));
+        let money = |amount| is_money.then_some(MoneyText(MicroUnits(amount)));
         Self {
             scope: match budget.scope {
-                Scope::Group => "group",
-                Scope::Tenant => "tenant",
-                Scope::Key => "key",
-                Scope::HostedModel => "hosted_model",
-                Scope::Hosted => "hosted",
+                BudgetScope::Group => "group",
+                BudgetScope::Tenant => "tenant",
+                BudgetScope::Key => "key",
+                BudgetScope::HostedModel => "hosted_model",
+                BudgetScope::Hosted => "hosted",
             },
             owner: budget.owner,
             period: match budget.period {
-                Period::Day => "day",
-                Period::Month => "month",
+                BudgetPeriod::Day => "day",
+                BudgetPeriod::Month => "month",
             },
             unit: if is_money { "money" } else { "tokens" },
             tier: match budget.tier {
@@ -101,22 +103,25 @@ impl BudgetBody {
             reserved_money: money(budget.reserved),
             left_money: money(left),
             currency: currency.filter(|_| is_money).map(String::from),
-            resets_at: moment::shown(budget.resets_at),
+            resets_at: moment::to_rfc3339(budget.resets_at),
         }
     }
 }
 
-/// The budgets of these owners.
-pub(super) async fn budgets(app: &App, owners: Owners<'_>) -> Result<Vec<BudgetBody>, ApiError> {
+/// Returns the budgets of these owners, each with its balance.
+pub(super) async fn budgets(
+    app: &App,
+    owners: BudgetOwners<'_>,
+) -> Result<Vec<BudgetBody>, ApiError> {
     let budgets = app.store.budgets(owners, unix_now()).await?;
-    let currency = match budgets.iter().any(|budget| budget.unit == Unit::Money) {
+    let currency = match budgets.iter().any(|budget| budget.unit == BudgetUnit::Money) {
         true => money::currency(app).await?,
         false => None,
     };
     Ok(budgets.into_iter().map(|budget| BudgetBody::new(budget, currency)).collect())
 }
 
-/// The budgets that the configuration gives models on hosted workers; of those models that are `asked` about.
+/// Returns the budgets that the configuration gives to models on hosted workers, for the models that `asked` accepts.
 pub(super) async fn model_budgets(
     app: &App,
     asked: impl Fn(&str) -> bool,
@@ -125,14 +130,15 @@ pub(super) async fn model_budgets(
     for name in app.pools.models().into_iter().filter(|name| asked(name)) {
         let of_model = app.pools.model(&name).map(|model| model.hosted_budgets());
         if let Some(of_model) = of_model.filter(|budgets| !budgets.is_empty()) {
-            let owners = Owners { model: Some((&name, &of_model)), ..Owners::default() };
+            let owners =
+                BudgetOwners { model: Some((&name, &of_model)), ..BudgetOwners::default() };
             all.extend(budgets(app, owners).await?);
         }
     }
     Ok(all)
 }
 
-/// Shows how a group's budgets stand.
+/// Shows the budgets of a group, each with its balance.
 #[utoipa::path(
     get, path = "/api/v1/groups/{name}/budgets", tag = "usage",
     params(("name" = String, Path, description = "The group's name")),
@@ -140,17 +146,17 @@ pub(super) async fn model_budgets(
 )]
 pub(super) async fn of_group(
     State(app): State<Arc<App>>,
-    _: Admin,
-    Named(name): Named,
+    _: AdminCaller,
+    PathName(name): PathName,
 ) -> Result<Json<BudgetList>, ApiError> {
     if !app.identity.directory().groups.iter().any(|group| group.name == name) {
         return Err(ApiError::not_found("group", &name));
     }
-    let owners = Owners { group: Some(&name), ..Owners::default() };
+    let owners = BudgetOwners { group: Some(&name), ..BudgetOwners::default() };
     Ok(Json(BudgetList { items: budgets(&app, owners).await? }))
 }
 
-/// Shows how a tenant's budgets stand.
+/// Shows the budgets of a tenant, each with its balance.
 #[utoipa::path(
     get, path = "/api/v1/tenants/{name}/budgets", tag = "usage",
     params(("name" = String, Path, description = "The tenant's name")),
@@ -158,16 +164,16 @@ pub(super) async fn of_group(
 )]
 pub(super) async fn of_tenant(
     State(app): State<Arc<App>>,
-    _: Admin,
-    Named(name): Named,
+    _: AdminCaller,
+    PathName(name): PathName,
 ) -> Result<Json<BudgetList>, ApiError> {
     if !app.identity.directory().tenants.iter().any(|tenant| tenant.name == name) {
         return Err(ApiError::not_found("tenant", &name));
     }
-    Ok(Json(BudgetList { items: budgets(&app, Owners::tenant(&name)).await? }))
+    Ok(Json(BudgetList { items: budgets(&app, BudgetOwners::tenant(&name)).await? }))
 }
 
-/// Shows how a key's budgets stand, and those of its tenant.
+/// Shows the budgets of a key and of the key's tenant, each with its balance.
 #[utoipa::path(
     get, path = "/api/v1/keys/{id}/budgets", tag = "usage",
     params(("id" = String, Path, description = "The key's id")),
@@ -175,12 +181,12 @@ pub(super) async fn of_tenant(
 )]
 pub(super) async fn of_key(
     State(app): State<Arc<App>>,
-    _: Admin,
-    Named(id): Named,
+    _: AdminCaller,
+    PathName(id): PathName,
 ) -> Result<Json<BudgetList>, ApiError> {
     let directory = app.identity.directory();
     let key = directory.keys.iter().find(|key| key.id == id);
     let key = key.ok_or_else(|| ApiError::not_found("key", &id))?;
-    let owners = Owners { key: Some(&id), ..Owners::tenant(&key.tenant) };
+    let owners = BudgetOwners { key: Some(&id), ..BudgetOwners::tenant(&key.tenant) };
     Ok(Json(BudgetList { items: budgets(&app, owners).await? }))
 }

@@ -1,51 +1,59 @@
-//! One way to change the directory.
+//! The one function through which the admin API changes the directory.
 
-use fairgate_store::{Budget, Change, Changed, Limits, Unit};
+use fairgate_store::{Budget, BudgetUnit, DirectoryChange, DirectoryChangeResult, DirectoryLimits};
 use http::StatusCode;
 
 use super::api_error::ApiError;
-use super::auth::Admin;
+use super::auth::AdminCaller;
 use super::money;
 use crate::app::App;
+use crate::directory_sync;
 use crate::forward::unix_now;
-use crate::sync;
 
-/// Makes a change, audited, and has everything follow it before the caller hears of it.
-pub(super) async fn change(app: &App, admin: &Admin, change: Change) -> Result<Changed, ApiError> {
+/// Changes the directory, and audits the change. When this function returns, keys, limits and pools already use the new
+/// state.
+pub(super) async fn change(
+    app: &App,
+    admin: &AdminCaller,
+    change: DirectoryChange,
+) -> Result<DirectoryChangeResult, ApiError> {
     if counts_money(&change) && money::currency(app).await?.is_none() {
         let message = "a budget in money needs a currency and prices, or it would never count anything: add `prices` to the \
                        configuration file and reload it first";
-        // Not the request is wrong: as things stand, nothing has a price.
+        // A conflict, because the request is well-formed: nothing has a price yet.
         let status = StatusCode::CONFLICT;
         return Err(ApiError::new(status, "no_currency", message).in_field("limits"));
     }
     let changed = app.store.change(&admin.actor, unix_now(), change).await?;
-    // The change is made: should following it fail now, the next look at the directory finds it.
-    if let Err(error) = sync::refresh(app).await {
+    // The change is stored. If the refresh fails now, the next one applies it.
+    if let Err(error) = directory_sync::refresh(app).await {
         tracing::warn!(%error, "a change was made and could not be read back yet");
     }
     Ok(changed)
 }
 
-/// What a change left, which the store always gives for changes of its kind.
-pub(super) fn made<T>(what: Option<T>) -> Result<T, ApiError> {
+/// Returns the result that the store gave for a change. A missing result becomes an error, although the store gives a
+/// result for every change of this kind.
+pub(super) fn require_result<T>(what: Option<T>) -> Result<T, ApiError> {
     what.ok_or_else(|| {
         ApiError::unavailable("store_unavailable", "the change was made; its result is not known")
     })
 }
 
-/// Whether a change sets a budget in money.
-fn counts_money(change: &Change) -> bool {
-    let any = |budgets: &[Budget]| budgets.iter().any(|budget| budget.unit == Unit::Money);
-    let limits = |limits: Option<&Limits>| limits.is_some_and(|limits| any(&limits.budgets));
+/// Returns true if the change sets a budget in money.
+fn counts_money(change: &DirectoryChange) -> bool {
+    let any = |budgets: &[Budget]| budgets.iter().any(|budget| budget.unit == BudgetUnit::Money);
+    let limits =
+        |limits: Option<&DirectoryLimits>| limits.is_some_and(|limits| any(&limits.budgets));
     match change {
-        Change::AddGroup { budgets, .. } | Change::SetHosted { budgets } => any(budgets),
-        Change::PatchGroup { patch, .. } => patch.budgets.as_deref().is_some_and(any),
-        Change::AddTenant { limits: new, .. } | Change::CreateKey { limits: new, .. } => {
-            limits(Some(new))
+        DirectoryChange::AddGroup { budgets, .. } | DirectoryChange::SetHosted { budgets } => {
+            any(budgets)
         }
-        Change::PatchTenant { patch, .. } => limits(patch.limits.as_ref()),
-        Change::PatchKey { patch, .. } => limits(patch.limits.as_ref()),
+        DirectoryChange::PatchGroup { patch, .. } => patch.budgets.as_deref().is_some_and(any),
+        DirectoryChange::AddTenant { limits: new, .. }
+        | DirectoryChange::CreateKey { limits: new, .. } => limits(Some(new)),
+        DirectoryChange::PatchTenant { patch, .. } => limits(patch.limits.as_ref()),
+        DirectoryChange::PatchKey { patch, .. } => limits(patch.limits.as_ref()),
         _ => false,
     }
 }

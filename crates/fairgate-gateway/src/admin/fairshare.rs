@@ -1,4 +1,4 @@
-//! The live view, once and as a stream.
+//! Handlers that show the live view once, or as a stream of events.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,52 +14,53 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use utoipa::{IntoParams, ToSchema};
 
 use super::api_error::ApiError;
-use super::auth::Admin;
+use super::auth::AdminCaller;
 use super::moment;
-use super::pools::named;
-use super::query::{Filter, Params};
+use super::pools::pool_by_name;
+use super::query::{NameFilter, QueryParams};
 use crate::app::App;
 use crate::forward::unix_now;
 use crate::live::{LedgerView, LiveView};
-use crate::phase::Stage;
+use crate::phase::GatewayPhase;
 
-/// Which pool to look at.
+/// Selects the pool of the live view.
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct LiveQuery {
-    /// This pool only; its fields are then also at the top.
+    /// Returns only this pool; the pool's fields are then also at the top level.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
-    pool: Option<Filter>,
+    pool: Option<NameFilter>,
 }
 
-/// What to stream, and how often.
+/// Selects the pool, interval and length of the stream.
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct StreamQuery {
-    /// This pool only; its fields are then also at the top.
+    /// Returns only this pool; the pool's fields are then also at the top level.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
-    pool: Option<Filter>,
-    /// How often, in milliseconds (default 1000).
+    pool: Option<NameFilter>,
+    /// Interval between events in milliseconds, 200 to 60 000 (default 1000).
     #[param(minimum = 200, maximum = 60_000, nullable = false)]
     every_ms: Option<u64>,
-    /// The stream ends after so many events; else when the gateway drains or the caller leaves.
+    /// Number of events after which the stream ends. If absent, the stream ends when the gateway drains or the client
+    /// leaves.
     #[param(minimum = 1, maximum = 1_000_000, nullable = false)]
     events: Option<u64>,
 }
 
-/// One event of the stream.
+/// One server-sent event of the stream.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
 pub(super) struct LiveEvent {
-    /// `live`.
+    /// Type of the event; always `live`.
     event: String,
-    /// A LiveView, as JSON.
+    /// A `LiveView` as JSON.
     data: String,
 }
 
-/// Shows who has what of each pool, what they are due, and how far they are from it.
+/// Shows the service that each group and tenant got in each pool, the service that it was due, and the difference.
 #[utoipa::path(
     get, path = "/api/v1/fairshare/live", tag = "operation", params(LiveQuery),
     responses(
@@ -69,13 +70,15 @@ pub(super) struct LiveEvent {
 )]
 pub(super) async fn live(
     State(app): State<Arc<App>>,
-    _: Admin,
-    Params(query): Params<LiveQuery>,
+    _: AdminCaller,
+    QueryParams(query): QueryParams<LiveQuery>,
 ) -> Result<Json<LiveView>, ApiError> {
     view(&app, query.pool.as_ref().map(|pool| pool.0.as_str())).await.map(Json)
 }
 
-/// The live view as server-sent events named `live`, one each second. It ends when the gateway drains.
+/// Streams the live view as server-sent events named `live`, one per second by default.
+///
+/// The stream ends when the gateway drains.
 #[utoipa::path(
     get, path = "/api/v1/fairshare/live/stream", tag = "operation", params(StreamQuery),
     responses(
@@ -85,29 +88,34 @@ pub(super) async fn live(
 )]
 pub(super) async fn stream(
     State(app): State<Arc<App>>,
-    _: Admin,
-    Params(query): Params<StreamQuery>,
+    _: AdminCaller,
+    QueryParams(query): QueryParams<StreamQuery>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
     let every = bounded("every_ms", query.every_ms.unwrap_or(1000), 200, 60_000)?;
     let events = query.events.map(|events| bounded("events", events, 1, 1_000_000)).transpose()?;
     if let Some(pool) = &query.pool {
-        named(&app, &pool.0)?;
+        pool_by_name(&app, &pool.0)?;
     }
     let permit = app.control.watchers.clone().try_acquire_owned().map_err(|_| {
         ApiError::unavailable("too_many_watchers", "too many watch the live view; try again later")
     })?;
     let mut ticks = interval(Duration::from_millis(every));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let watcher =
-        Watcher { app, ticks, pool: query.pool.map(|pool| pool.0), left: events, _permit: permit };
+    let watcher = LiveViewStream {
+        app,
+        ticks,
+        pool: query.pool.map(|pool| pool.0),
+        left: events,
+        _permit: permit,
+    };
     Ok(Sse::new(unfold(watcher, |mut watcher| async {
         let event = watcher.next().await?;
         Some((Ok(event), watcher))
     })))
 }
 
-/// Somebody who watches.
-struct Watcher {
+/// State of one open stream of the live view.
+struct LiveViewStream {
     app: Arc<App>,
     ticks: Interval,
     pool: Option<String>,
@@ -115,8 +123,8 @@ struct Watcher {
     _permit: tokio::sync::OwnedSemaphorePermit,
 }
 
-impl Watcher {
-    /// The next event; none where the stream is over.
+impl LiveViewStream {
+    /// Waits for the next tick and returns the event to send then; `None` ends the stream.
     async fn next(&mut self) -> Option<Event> {
         self.left = match self.left {
             Some(left) => Some(left.checked_sub(1)?),
@@ -124,10 +132,10 @@ impl Watcher {
         };
         let mut phase = self.app.phase.watch();
         tokio::select! {
-            _ = phase.wait_for(|stage| *stage > Stage::Serving) => return None,
+            _ = phase.wait_for(|stage| *stage > GatewayPhase::Serving) => return None,
             _ = self.ticks.tick() => {}
         }
-        // A pool that is gone, or does not answer, ends the stream: who reconnects is told why.
+        // A pool that is gone or does not answer ends the stream; a client that reconnects gets the reason.
         let view = view(&self.app, self.pool.as_deref()).await.ok()?;
         Event::default().event("live").json_data(view).ok()
     }
@@ -143,13 +151,13 @@ fn bounded(field: &str, value: u64, least: u64, most: u64) -> Result<u64, ApiErr
 
 async fn view(app: &App, pool: Option<&str>) -> Result<LiveView, ApiError> {
     let pools = match pool {
-        Some(pool) => vec![named(app, pool)?],
+        Some(pool) => vec![pool_by_name(app, pool)?],
         None => app.pools.all(),
     };
     let directory = app.identity.directory();
     let mut views = Vec::with_capacity(pools.len());
     for pool in &pools {
-        let sight = app.control.sights.of(pool).await?;
+        let sight = app.control.snapshots.recent(pool).await?;
         views.push(sight.view(&pool.name, &directory).clone().with_tiers(pool, &sight.snapshot));
     }
     let one = (views.len() == 1).then(|| views[0].clone());
@@ -158,5 +166,5 @@ async fn view(app: &App, pool: Option<&str>) -> Result<LiveView, ApiError> {
         answers_without_row: app.metrics.answers_without_row(),
     };
     let currency = app.config.load().prices.currency().map(String::from);
-    Ok(LiveView { at: moment::shown(unix_now()), ledger, currency, one, pools: views })
+    Ok(LiveView { at: moment::to_rfc3339(unix_now()), ledger, currency, one, pools: views })
 }

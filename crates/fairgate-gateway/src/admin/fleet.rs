@@ -1,14 +1,14 @@
-//! The fleet: projects, tasks, agents and workspaces, for people; claims and what follows them, for agents.
+//! Handlers of the fleet. People manage projects, tasks, agents and workspaces; agents claim tasks.
 //!
-//! People use the admin token; a tenant's key reads what belongs to that tenant's projects. An agent uses a token of its
-//! own, and only paths under its own name, also where clients connect. What is done here is done, checked and audited by
-//! [`fairgate_fleet::Fleet`].
+//! People use the admin token. A tenant's key reads the data of that tenant's projects. An agent uses its own token,
+//! only on paths that contain its own id; these paths are also served at the clients' address.
+//! [`fairgate_fleet::Fleet`] checks, executes and audits every operation.
 
 pub(super) mod agents;
 pub(super) mod claims;
+pub(super) mod held_project;
 pub(super) mod log;
 pub(super) mod overview;
-pub(super) mod own;
 pub(super) mod projects;
 pub(super) mod tasks;
 pub(super) mod workspaces;
@@ -23,10 +23,11 @@ use super::api_error::ApiError;
 use super::auth::Viewer;
 use crate::app::App;
 
-/// The largest body with tasks in it, in bytes. One prompt may have 1 MiB, which JSON may spell with six bytes for one.
+/// Maximum size of a body with tasks, in bytes. A prompt may have 1 MiB, and JSON may need six bytes for one byte of
+/// the prompt.
 const TASKS_BYTES_MAX: usize = 16 << 20;
 
-/// All routes of the fleet.
+/// Returns all routes of the fleet.
 pub(super) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/api/v1/fleet", get(overview::show))
@@ -41,9 +42,9 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/api/v1/agents/{id}", patch(agents::patch))
         .route("/api/v1/agents/{id}/rotate", post(agents::rotate))
         .route("/api/v1/agents/{id}/claim", post(claims::claim))
-        .route("/api/v1/agents/{id}/share", get(own::share))
-        .route("/api/v1/agents/{id}/tasks", post(own::add_tasks))
-        .route("/api/v1/agents/{id}/tasks/{task}/why", get(own::why))
+        .route("/api/v1/agents/{id}/share", get(held_project::share))
+        .route("/api/v1/agents/{id}/tasks", post(held_project::add_tasks))
+        .route("/api/v1/agents/{id}/tasks/{task}/why", get(held_project::why))
         .route("/api/v1/agents/{id}/tasks/{task}/heartbeat", post(claims::heartbeat))
         .route("/api/v1/agents/{id}/tasks/{task}/complete", post(claims::complete))
         .route("/api/v1/agents/{id}/tasks/{task}/fail", post(claims::fail))
@@ -54,8 +55,8 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/api/v1/workspaces/{id}", delete(workspaces::remove))
 }
 
-/// Whether this is also served where clients connect: agents do their work there, and a tenant's key reads there.
-/// `path` is what follows `/api/v1/`.
+/// Returns true for a request that is also served at the clients' address, because agents and tenants send it there.
+/// `path` is the part after `/api/v1/`.
 pub(super) fn is_for_clients(method: &Method, path: &str) -> bool {
     let (list, rest) = path.split_once('/').unwrap_or((path, ""));
     match list {
@@ -65,8 +66,9 @@ pub(super) fn is_for_clients(method: &Method, path: &str) -> bool {
     }
 }
 
-/// Finds nothing where a project is not the viewer's: whoever may not see it does not learn that it is there.
-async fn see_project(
+/// Returns a `not_found` error unless the viewer may see the project. The error is equal for a missing and for a hidden
+/// project, so nobody learns that a hidden project exists.
+async fn check_project_visible(
     app: &App,
     viewer: &Viewer,
     project: &str,
@@ -79,7 +81,7 @@ async fn see_project(
     if viewer.may_see(&project.tenant) { Ok(()) } else { Err(not_found()) }
 }
 
-/// The tenant whose projects a viewer sees; all where it is none.
+/// Returns the tenant to whose projects the viewer is restricted; `None` means all projects.
 fn tenant_of(viewer: &Viewer) -> Option<&str> {
     match viewer {
         Viewer::Admin => None,

@@ -1,103 +1,105 @@
-//! Groups.
+//! Handlers for groups of tenants.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use axum::response::IntoResponse;
-use fairgate_store::{Change, Group, GroupPatch};
+use fairgate_core::attribute::Attribute;
+use fairgate_store::{DirectoryChange, Group, GroupPatch};
 use http::StatusCode;
 use http::header::LOCATION;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::api_error::ApiError;
-use super::auth::Admin;
-use super::body::Body;
-use super::change::{change, made};
+use super::auth::AdminCaller;
+use super::body::JsonBody;
+use super::change::{change, require_result};
 use super::limits::GroupLimits;
 use super::moment;
-use super::name::{self, Name, Object, Whole};
+use super::name::{self, JsonObject, JsonWholeNumber, NewOwnerName};
 use super::page::{PageQuery, page, page_length};
-use super::path::{Named, path_to};
-use super::query::Params;
+use super::path::{PathName, path_to};
+use super::query::QueryParams;
+use super::weight::check_weight;
 use crate::app::App;
 
-/// A group of tenants, which share what the group gets.
+/// A group of tenants, which divide the group's share of each pool among them.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Group)]
 pub(super) struct GroupBody {
-    /// Its name.
+    /// Name of the group; unique.
     name: String,
-    /// Its share among groups.
+    /// Weight of the group relative to the other groups, 1 to 1 000 000.
     weight: u64,
-    /// What all its tenants together may use.
+    /// Limits for all tenants of the group together.
     limits: GroupLimits,
-    /// When it was made.
+    /// Time of creation, RFC 3339 in UTC.
     #[schema(format = DateTime)]
     created_at: String,
 }
 
-/// A page of groups, by name.
+/// A page of groups, sorted by name.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = GroupPage)]
 pub(super) struct GroupPage {
-    /// The groups.
+    /// The groups of the page.
     items: Vec<GroupBody>,
-    /// What to give as `after` for the next page; null where this is the last.
+    /// Value for `after` to get the next page; null on the last page.
     next: Option<String>,
 }
 
-/// A new group.
+/// Body of a request that adds a group.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = NewGroup)]
 pub(super) struct NewGroup {
-    /// Its name: letters, digits and `. _ : @ + -`, beginning with a letter or digit.
+    /// Name of the new group: 1 to 128 letters, digits and `. _ : @ + -`, beginning with a letter or digit.
     #[schema(value_type = String, pattern = "^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$")]
-    name: Name,
-    /// Its share among groups.
-    #[serde(default = "name::default_weight")]
-    #[schema(value_type = u64, minimum = 1, maximum = 1_000_000, default = 100)]
-    weight: Whole,
-    /// What all its tenants together may use.
+    name: NewOwnerName,
+    /// Weight of the group relative to the other groups, 1 to 1 000 000 (default 100).
+    #[serde(default, deserialize_with = "name::given")]
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000, default = 100, nullable = false)]
+    weight: Option<JsonWholeNumber>,
+    /// Limits for all tenants of the group together; none if absent.
     #[serde(default)]
     #[schema(value_type = GroupLimits)]
-    limits: Object<GroupLimits>,
+    limits: JsonObject<GroupLimits>,
 }
 
-/// What is new about a group; what is absent stays.
+/// Changes to a group; absent fields stay as they are.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = GroupPatch)]
 pub(super) struct PatchGroup {
-    /// Its share among groups.
+    /// Weight of the group relative to the other groups, 1 to 1 000 000.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000, nullable = false)]
-    weight: Option<Whole>,
-    /// All of its limits: those absent in here are lifted.
+    weight: Option<JsonWholeNumber>,
+    /// The new limits. They replace all old limits, so a limit that is absent here is removed.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<GroupLimits>, nullable = false)]
-    limits: Option<Object<GroupLimits>>,
+    limits: Option<JsonObject<GroupLimits>>,
 }
 
 impl From<&Group> for GroupBody {
     fn from(group: &Group) -> Self {
-        let created_at = moment::shown(group.created_at);
+        let created_at = moment::to_rfc3339(group.created_at);
         let limits = GroupLimits::from(group.budgets.as_slice());
         Self { name: group.name.clone(), weight: group.weight, limits, created_at }
     }
 }
 
-/// Lists groups, by name.
+/// Lists groups, sorted by name.
 #[utoipa::path(
     get, path = "/api/v1/groups", tag = "directory", params(PageQuery),
     responses((status = 200, description = "A page of groups", body = GroupPage)),
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    _: Admin,
-    Params(query): Params<PageQuery>,
+    _: AdminCaller,
+    QueryParams(query): QueryParams<PageQuery>,
 ) -> Result<Json<GroupPage>, ApiError> {
     let limit = page_length(query.limit)?;
     let directory = app.identity.directory();
@@ -106,7 +108,7 @@ pub(super) async fn list(
     Ok(Json(GroupPage { items: groups.into_iter().map(GroupBody::from).collect(), next }))
 }
 
-/// Shows a group.
+/// Shows one group by name.
 #[utoipa::path(
     get, path = "/api/v1/groups/{name}", tag = "directory",
     params(("name" = String, Path, description = "The group's name")),
@@ -114,15 +116,15 @@ pub(super) async fn list(
 )]
 pub(super) async fn show(
     State(app): State<Arc<App>>,
-    _: Admin,
-    Named(name): Named,
+    _: AdminCaller,
+    PathName(name): PathName,
 ) -> Result<Json<GroupBody>, ApiError> {
     let directory = app.identity.directory();
     let group = directory.groups.iter().find(|group| group.name == name);
     group.map(|group| Json(group.into())).ok_or_else(|| ApiError::not_found("group", &name))
 }
 
-/// Adds a group.
+/// Adds a group to the directory.
 #[utoipa::path(
     post, path = "/api/v1/groups", tag = "directory", request_body = NewGroup,
     responses(
@@ -132,17 +134,18 @@ pub(super) async fn show(
 )]
 pub(super) async fn create(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Body(new): Body<NewGroup>,
+    admin: AdminCaller,
+    JsonBody(new): JsonBody<NewGroup>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let budgets = new.limits.0.into();
-    let add = Change::AddGroup { name: new.name.0, weight: new.weight.0, budgets };
-    let group = made(change(&app, &admin, add).await?.group)?;
+    check_weight(&app, Attribute::Group, &new.name.0, new.weight)?;
+    let weight = new.weight.unwrap_or_else(name::default_weight).0;
+    let add = DirectoryChange::AddGroup { name: new.name.0, weight, budgets: new.limits.0.into() };
+    let group = require_result(change(&app, &admin, add).await?.group)?;
     let location = [(LOCATION, path_to("groups", &group.name))];
     Ok((StatusCode::CREATED, location, Json(GroupBody::from(&group))))
 }
 
-/// Changes a group.
+/// Changes a group's weight or limits.
 #[utoipa::path(
     patch, path = "/api/v1/groups/{name}", tag = "directory", request_body = PatchGroup,
     params(("name" = String, Path, description = "The group's name")),
@@ -153,18 +156,19 @@ pub(super) async fn create(
 )]
 pub(super) async fn patch(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Named(name): Named,
-    Body(patch): Body<PatchGroup>,
+    admin: AdminCaller,
+    PathName(name): PathName,
+    JsonBody(patch): JsonBody<PatchGroup>,
 ) -> Result<Json<GroupBody>, ApiError> {
-    let patch = Change::PatchGroup {
+    check_weight(&app, Attribute::Group, &name, patch.weight)?;
+    let patch = DirectoryChange::PatchGroup {
         name,
         patch: GroupPatch {
             weight: patch.weight.map(|weight| weight.0),
             budgets: patch.limits.map(|limits| limits.0.into()),
         },
     };
-    let group = made(change(&app, &admin, patch).await?.group)?;
+    let group = require_result(change(&app, &admin, patch).await?.group)?;
     Ok(Json(GroupBody::from(&group)))
 }
 
@@ -179,9 +183,9 @@ pub(super) async fn patch(
 )]
 pub(super) async fn remove(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Named(name): Named,
+    admin: AdminCaller,
+    PathName(name): PathName,
 ) -> Result<StatusCode, ApiError> {
-    change(&app, &admin, Change::RemoveGroup { name }).await?;
+    change(&app, &admin, DirectoryChange::RemoveGroup { name }).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,4 +1,4 @@
-//! Whether the process lives, and whether it can serve.
+//! Liveness and readiness of the gateway.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,46 +16,48 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::pools::PoolHandle;
 
-/// How long the database may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time limit for the database's answer to a readiness check.
+const DATABASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The process lives.
+/// Liveness of the process.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub(super) struct Health {
-    /// `ok`.
+pub(super) struct HealthBody {
+    /// Always `ok`, because a dead process does not answer.
     status: &'static str,
 }
 
-/// Whether requests can be served.
+/// Readiness of the gateway to serve requests.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub(super) struct Readiness {
-    /// Whether they can.
+pub(super) struct ReadinessBody {
+    /// True if requests can be served.
     ready: bool,
-    /// Why not; none where they can.
+    /// Reasons why the gateway is not ready; empty if it is ready.
     reasons: Vec<String>,
-    /// The pools that have no worker that is up, in order.
+    /// Names of the pools without a worker that is up.
     degraded: Vec<String>,
-    /// What is wrong and yet no reason to send nobody here.
+    /// Problems that do not make the gateway unready.
     warnings: Vec<String>,
 }
 
-/// Says that the process lives.
+/// Reports that the process lives.
 #[utoipa::path(
     get, path = "/healthz", tag = "health", security(()),
-    responses((status = 200, description = "It lives", body = Health)),
+    responses((status = 200, description = "It lives", body = HealthBody)),
 )]
-pub(super) async fn healthz() -> Json<Health> {
-    Json(Health { status: "ok" })
+pub(super) async fn healthz() -> Json<HealthBody> {
+    Json(HealthBody { status: "ok" })
 }
 
-/// Says whether requests can be served: rows can be kept, at least one pool has a worker that is up, nothing drains. Pools
-/// that have none are named as degraded: those that can serve are not taken out of service with them. While only the
-/// database is away, requests without budgets are served, so that is a warning.
+/// Reports whether requests can be served.
+///
+/// The gateway is ready if rows can be kept, at least one pool has a worker that is up, and the gateway is not
+/// draining. Pools without a worker that is up are listed in `degraded`; the other pools are still served. If only the
+/// database does not answer, requests without budgets are still served, so the gateway stays ready and lists a warning.
 #[utoipa::path(
     get, path = "/readyz", tag = "health", security(()),
     responses(
-        (status = 200, description = "They can", body = Readiness),
-        (status = 503, description = "They cannot", body = Readiness),
+        (status = 200, description = "They can", body = ReadinessBody),
+        (status = 503, description = "They cannot", body = ReadinessBody),
     ),
 )]
 pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
@@ -63,7 +65,7 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
     if !app.phase.is_serving() {
         reasons.push("the gateway is draining".to_owned());
     }
-    let pinged = timeout(PATIENCE, app.store.ping()).await;
+    let pinged = timeout(DATABASE_TIMEOUT, app.store.ping()).await;
     let can_record = app.store.can_record() && !matches!(pinged, Ok(Err(StoreError::Closed)));
     let away = match pinged {
         Ok(Ok(())) => None,
@@ -90,5 +92,5 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
     }
     let ready = reasons.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(Readiness { ready, reasons, degraded, warnings })).into_response()
+    (status, Json(ReadinessBody { ready, reasons, degraded, warnings })).into_response()
 }

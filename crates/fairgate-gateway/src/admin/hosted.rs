@@ -1,63 +1,64 @@
-//! The hosted tier as a whole: what all tenants together may use on hosted workers.
+//! Handlers for the limits of the hosted tier as a whole.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use fairgate_store::{Change, Owners};
+use fairgate_store::{BudgetOwners, DirectoryChange};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::api_error::ApiError;
-use super::auth::Admin;
-use super::body::Body;
+use super::auth::AdminCaller;
+use super::body::JsonBody;
 use super::budgets::{BudgetBody, budgets, model_budgets};
-use super::change::{change, made};
+use super::change::{change, require_result};
 use super::limits::HostedLimits;
-use super::name::Object;
+use super::name::JsonObject;
 use crate::app::App;
 
-/// What all tenants together may use on hosted workers, and what is left of it.
+/// Limits for all tenants together on hosted workers, with the budgets' balances.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Hosted)]
 pub(super) struct HostedBody {
-    /// The limits.
+    /// Limits of the hosted tier as a whole.
     limits: HostedLimits,
-    /// How the budgets stand: those of the tier as a whole, then those that the configuration gives models.
+    /// The budgets, each with its balance. Those of the hosted tier as a whole come first, then those that the
+    /// configuration gives to models.
     budgets: Vec<BudgetBody>,
 }
 
-/// What is new about the hosted tier.
+/// Changes to the hosted tier.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = HostedPatch)]
 pub(super) struct PatchHosted {
-    /// All of its limits: those absent in here are lifted.
+    /// The new limits. They replace all old limits, so a limit that is absent here is removed.
     #[schema(value_type = HostedLimits)]
-    limits: Object<HostedLimits>,
+    limits: JsonObject<HostedLimits>,
 }
 
-async fn told(app: &App, limits: HostedLimits) -> Result<Json<HostedBody>, ApiError> {
-    let owners = Owners { hosted: true, ..Owners::default() };
+async fn hosted_body(app: &App, limits: HostedLimits) -> Result<Json<HostedBody>, ApiError> {
+    let owners = BudgetOwners { hosted: true, ..BudgetOwners::default() };
     let mut budgets = budgets(app, owners).await?;
     budgets.extend(model_budgets(app, |_| true).await?);
     Ok(Json(HostedBody { limits, budgets }))
 }
 
-/// Shows what all tenants together may use on hosted workers.
+/// Shows the limits for all tenants together on hosted workers.
 #[utoipa::path(
     get, path = "/api/v1/hosted", tag = "usage",
     responses((status = 200, description = "The hosted tier", body = HostedBody)),
 )]
 pub(super) async fn show(
     State(app): State<Arc<App>>,
-    _: Admin,
+    _: AdminCaller,
 ) -> Result<Json<HostedBody>, ApiError> {
     let limits = HostedLimits::from(app.identity.directory().hosted.as_slice());
-    told(&app, limits).await
+    hosted_body(&app, limits).await
 }
 
-/// Changes what all tenants together may use on hosted workers.
+/// Changes the limits for all tenants together on hosted workers.
 #[utoipa::path(
     patch, path = "/api/v1/hosted", tag = "usage", request_body = PatchHosted,
     responses(
@@ -67,10 +68,11 @@ pub(super) async fn show(
 )]
 pub(super) async fn patch(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Body(patch): Body<PatchHosted>,
+    admin: AdminCaller,
+    JsonBody(patch): JsonBody<PatchHosted>,
 ) -> Result<Json<HostedBody>, ApiError> {
     let budgets = patch.limits.0.into();
-    let changed = made(change(&app, &admin, Change::SetHosted { budgets }).await?.hosted)?;
-    told(&app, HostedLimits::from(changed.as_slice())).await
+    let changed =
+        require_result(change(&app, &admin, DirectoryChange::SetHosted { budgets }).await?.hosted)?;
+    hosted_body(&app, HostedLimits::from(changed.as_slice())).await
 }

@@ -1,233 +1,266 @@
-//! Keys. A key is never removed, for the ledger names it: it is revoked.
+//! Handlers for keys. A key is never removed, because the ledger refers to it; it is revoked instead.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use axum::response::IntoResponse;
-use fairgate_store::{AllowedTaints, Change, Changed, Key, KeyPatch, Rights, UnixMicros};
+use fairgate_core::attribute::Attribute;
+use fairgate_store::{
+    AllowedTaints, DirectoryChange, DirectoryChangeResult, Key, KeyPatch, KeyRights, UnixMicros,
+};
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, LOCATION};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::api_error::ApiError;
-use super::auth::Admin;
-use super::body::Body;
-use super::change::{change, made};
+use super::auth::AdminCaller;
+use super::body::JsonBody;
+use super::change::{change, require_result};
 use super::limits::LimitsBody;
 use super::moment;
-use super::name::{self, Label, Object, Whole, Word};
+use super::name::{self, AsciiName, JsonObject, JsonWholeNumber, KeyLabel};
 use super::page::{page, page_length};
-use super::path::{Named, path_to};
-use super::query::{Filter, Params};
+use super::path::{PathName, path_to};
+use super::query::{NameFilter, QueryParams};
+use super::weight::check_weight;
 use crate::app::App;
 
-/// How many models, classes or taints a key may name.
+/// Maximum number of models, classes or taints in one list of a key.
 const LONGEST_LIST: usize = 256;
 
-/// A key of a tenant. Its secret is nowhere.
+/// A key of a tenant. The secret is not shown, because only a hash of the secret is stored.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Key)]
 pub(super) struct KeyBody {
-    /// Names the key in journals, the ledger and this API; it is no secret.
+    /// Id of the key in journals, the ledger and this API; not secret.
     id: String,
-    /// Its tenant.
+    /// Name of the tenant that owns the key.
     tenant: String,
-    /// What its owner calls it; may be empty.
+    /// Name that the owner gave the key; may be empty.
     name: String,
-    /// The first characters of the secret.
+    /// The first characters of the secret, by which people recognise the key.
     hint: String,
-    /// Its share within its tenant.
+    /// Weight of the key relative to the tenant's other keys, 1 to 1 000 000.
     weight: u64,
-    /// What this key alone may use.
+    /// Limits for this key alone.
     limits: LimitsBody,
-    /// The models that it may ask for; null is all.
+    /// Models that the key may use; null means all.
     models: Option<Vec<String>>,
     #[serde(flatten)]
     rights: RightsBody,
-    /// When it was made.
+    /// Time of creation, RFC 3339 in UTC.
     #[schema(format = DateTime)]
     created_at: String,
-    /// From when on it is refused; null is never.
+    /// Time from which the key is refused, RFC 3339 in UTC; null means never.
     #[schema(format = DateTime)]
     expires_at: Option<String>,
-    /// When it was revoked; null where it was not.
+    /// Time of revocation, RFC 3339 in UTC; null if the key is not revoked.
     #[schema(format = DateTime)]
     revoked_at: Option<String>,
 }
 
-/// What a key may choose for its requests.
+/// Rights of a key: the settings that it may choose for its requests.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Rights)]
 pub(super) struct RightsBody {
-    /// The policy classes and families that it may name; the first is used where a request names none. Null is all that the
-    /// policy has, an empty list the policy's default only.
+    /// Policy classes and families that requests of the key may name. A request that names none gets the first one of
+    /// the list. Null means all classes of the policy, or only the default class if the classes have a strict order
+    /// (`bands`). An empty list means only the default class.
     classes: Option<Vec<String>>,
-    /// The highest priority that it may ask for.
+    /// Highest priority that requests of the key may ask for. Lower priorities are always allowed.
     priority_max: i64,
-    /// Whether it may say which worker takes a request.
+    /// True if the key may choose the worker for a request.
     may_pin: bool,
-    /// The taints that it may require of a worker; null is all.
+    /// Taints that the key may require of a worker; null means all.
     taints: Option<Vec<String>>,
+    /// Default deadline of the key's requests, in milliseconds; null means the deadline of the request's class.
+    deadline_ms: Option<u64>,
+    /// Shortest deadline that a request may state in an `edf` queue, in milliseconds. Null means the deadline that the
+    /// request would get if it stated no deadline. This is the shorter one of the deadlines of its key and its class,
+    /// or the pool's `queue_timeout` if both have none.
+    deadline_min_ms: Option<u64>,
 }
 
 /// A key with its new secret.
 #[derive(Clone, Serialize, ToSchema)]
 #[schema(as = KeyWithSecret)]
 pub(super) struct KeyWithSecret {
-    /// The key.
+    /// The key itself, without the secret.
     key: KeyBody,
-    /// What its owner sends. It is shown here and never again.
+    /// The secret that clients send. It is shown only in this response.
     secret: String,
 }
 
-/// A page of keys, by id.
+/// A page of keys, sorted by id.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = KeyPage)]
 pub(super) struct KeyPage {
-    /// The keys, revoked and expired ones included.
+    /// The keys, including revoked and expired ones.
     items: Vec<KeyBody>,
-    /// What to give as `after` for the next page; null where this is the last.
+    /// Value for `after` to get the next page; null on the last page.
     next: Option<String>,
 }
 
-/// A new key.
+/// Body of a request that creates a key.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = NewKey)]
 pub(super) struct NewKey {
-    /// Its tenant, which must exist.
+    /// Name of the tenant that owns the key; the tenant must exist.
     #[schema(value_type = String, min_length = 1, max_length = 128, pattern = "^[!-~]+$")]
-    tenant: Word<128>,
-    /// What its owner calls it: up to 128 ASCII characters, or up to 32 of any kind.
+    tenant: AsciiName<128>,
+    /// Name that the owner gives the key: up to 128 ASCII characters, or up to 32 characters of any kind.
     #[serde(default)]
     #[schema(value_type = String, pattern = "^(?:[ -~]{0,128}|[^\\x00-\\x1f\\x7f-\\x9f]{0,32})$", default = "")]
-    name: Label,
-    /// Its share within its tenant.
+    name: KeyLabel,
+    /// Weight of the key relative to the tenant's other keys, 1 to 1 000 000 (default 100).
     #[serde(default = "name::default_weight")]
     #[schema(value_type = u64, minimum = 1, maximum = 1_000_000, default = 100)]
-    weight: Whole,
-    /// What this key alone may use.
+    weight: JsonWholeNumber,
+    /// Limits for this key alone; none if absent.
     #[serde(default)]
     #[schema(value_type = LimitsBody)]
-    limits: Object<LimitsBody>,
-    /// The models that it may ask for; null is all.
+    limits: JsonObject<LimitsBody>,
+    /// Models that the key may use; null means all.
     #[serde(default)]
-    #[schema(value_type = Option<Vec<ModelName>>, max_items = 256)]
-    models: Option<Vec<Word<256>>>,
-    /// The policy classes and families that it may name; the first is used where a request names none. Null is all that the
-    /// policy has, an empty list the policy's default only.
+    #[schema(value_type = Option<Vec<ModelNameSchema>>, max_items = 256)]
+    models: Option<Vec<AsciiName<256>>>,
+    /// Policy classes and families that requests of the key may name. A request that names none gets the first one of
+    /// the list. Null means all classes of the policy, or only the default class if the classes have a strict order
+    /// (`bands`). An empty list means only the default class.
     #[serde(default)]
-    #[schema(value_type = Option<Vec<ClassName>>, max_items = 256)]
-    classes: Option<Vec<Word<128>>>,
-    /// The highest priority that it may ask for. Lower ones are always allowed.
+    #[schema(value_type = Option<Vec<ClassNameSchema>>, max_items = 256)]
+    classes: Option<Vec<AsciiName<128>>>,
+    /// Highest priority that requests of the key may ask for. Lower priorities are always allowed.
     #[serde(default = "no_priority")]
     #[schema(value_type = i64, minimum = 0, maximum = 2_147_483_647, default = 0)]
-    priority_max: Whole,
-    /// Whether it may say which worker takes a request.
+    priority_max: JsonWholeNumber,
+    /// True if the key may choose the worker for a request.
     #[serde(default)]
     may_pin: bool,
-    /// The taints that it may require of a worker; null is all.
+    /// Taints that the key may require of a worker; null means all.
     #[serde(default = "no_taints")]
-    #[schema(value_type = Option<Vec<TaintName>>, max_items = 256, default = json!([]))]
-    taints: Option<Vec<Word<128>>>,
-    /// From when on it is refused, which must be to come; null is never.
+    #[schema(value_type = Option<Vec<TaintNameSchema>>, max_items = 256, default = json!([]))]
+    taints: Option<Vec<AsciiName<128>>>,
+    /// Default deadline of the key's requests, in milliseconds; null means the deadline of the request's class.
+    #[serde(default)]
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 86_400_000)]
+    deadline_ms: Option<JsonWholeNumber>,
+    /// Shortest deadline that a request may state in an `edf` queue, in milliseconds. Null means the deadline that the
+    /// request would get if it stated no deadline. This is the shorter one of the deadlines of its key and its class,
+    /// or the pool's `queue_timeout` if both have none.
+    #[serde(default)]
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 86_400_000)]
+    deadline_min_ms: Option<JsonWholeNumber>,
+    /// Time from which the key is refused; this time must be in the future. Null means never.
     #[serde(default, deserialize_with = "moment::optional")]
     #[schema(value_type = Option<String>, format = DateTime)]
     expires_at: Option<UnixMicros>,
 }
 
-/// What is new about a key; what is absent stays.
+/// Changes to a key; absent fields stay as they are.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = KeyPatch)]
 pub(super) struct PatchKey {
-    /// What its owner calls it: up to 128 ASCII characters, or up to 32 of any kind.
+    /// Name that the owner gives the key: up to 128 ASCII characters, or up to 32 characters of any kind.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<String>, pattern = "^(?:[ -~]{0,128}|[^\\x00-\\x1f\\x7f-\\x9f]{0,32})$", nullable = false)]
-    name: Option<Label>,
-    /// Its share within its tenant.
+    name: Option<KeyLabel>,
+    /// Weight of the key relative to the tenant's other keys, 1 to 1 000 000.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000, nullable = false)]
-    weight: Option<Whole>,
-    /// All of its limits: those absent in here are lifted.
+    weight: Option<JsonWholeNumber>,
+    /// The new limits. They replace all old limits, so a limit that is absent here is removed.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<LimitsBody>, nullable = false)]
-    limits: Option<Object<LimitsBody>>,
-    /// The models that it may ask for; null is all.
+    limits: Option<JsonObject<LimitsBody>>,
+    /// Models that the key may use; null means all.
     #[serde(default, deserialize_with = "name::given")]
-    #[schema(value_type = Option<Vec<ModelName>>, max_items = 256)]
-    models: Option<Option<Vec<Word<256>>>>,
-    /// The policy classes and families that it may name; the first is used where a request names none. Null is all that the
-    /// policy has, an empty list the policy's default only.
+    #[schema(value_type = Option<Vec<ModelNameSchema>>, max_items = 256)]
+    models: Option<Option<Vec<AsciiName<256>>>>,
+    /// Policy classes and families that requests of the key may name. A request that names none gets the first one of
+    /// the list. Null means all classes of the policy, or only the default class if the classes have a strict order
+    /// (`bands`). An empty list means only the default class.
     #[serde(default, deserialize_with = "name::given")]
-    #[schema(value_type = Option<Vec<ClassName>>, max_items = 256)]
-    classes: Option<Option<Vec<Word<128>>>>,
-    /// The highest priority that it may ask for. Lower ones are always allowed.
+    #[schema(value_type = Option<Vec<ClassNameSchema>>, max_items = 256)]
+    classes: Option<Option<Vec<AsciiName<128>>>>,
+    /// Highest priority that requests of the key may ask for. Lower priorities are always allowed.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<i64>, minimum = 0, maximum = 2_147_483_647, nullable = false)]
-    priority_max: Option<Whole>,
-    /// Whether it may say which worker takes a request.
+    priority_max: Option<JsonWholeNumber>,
+    /// True if the key may choose the worker for a request.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<bool>, nullable = false)]
     may_pin: Option<bool>,
-    /// The taints that it may require of a worker; null is all.
+    /// Taints that the key may require of a worker; null means all.
     #[serde(default, deserialize_with = "name::given")]
-    #[schema(value_type = Option<Vec<TaintName>>, max_items = 256)]
-    taints: Option<Option<Vec<Word<128>>>>,
-    /// From when on it is refused, which must be to come; null is never.
+    #[schema(value_type = Option<Vec<TaintNameSchema>>, max_items = 256)]
+    taints: Option<Option<Vec<AsciiName<128>>>>,
+    /// Default deadline of the key's requests, in milliseconds; null means the deadline of the request's class.
+    #[serde(default, deserialize_with = "name::given")]
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 86_400_000)]
+    deadline_ms: Option<Option<JsonWholeNumber>>,
+    /// Shortest deadline that a request may state in an `edf` queue, in milliseconds. Null means the deadline that the
+    /// request would get if it stated no deadline.
+    #[serde(default, deserialize_with = "name::given")]
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 86_400_000)]
+    deadline_min_ms: Option<Option<JsonWholeNumber>>,
+    /// Time from which the key is refused; this time must be in the future. Null means never.
     #[serde(default, deserialize_with = "moment::given")]
     #[schema(value_type = Option<String>, format = DateTime)]
     expires_at: Option<Option<UnixMicros>>,
 }
 
-/// A model, as clients name it.
+/// Name of a model, as clients send it.
 #[derive(ToSchema)]
 #[schema(as = ModelName, value_type = String, pattern = "^[!-~]{1,256}$")]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct ModelName(String);
+pub(super) struct ModelNameSchema(String);
 
-fn no_priority() -> Whole {
-    Whole(0)
+fn no_priority() -> JsonWholeNumber {
+    JsonWholeNumber(0)
 }
 
-fn no_taints() -> Option<Vec<Word<128>>> {
+fn no_taints() -> Option<Vec<AsciiName<128>>> {
     Some(Vec::new())
 }
 
-/// A taint of workers.
+/// Name of a taint of workers.
 #[derive(ToSchema)]
 #[schema(as = TaintName, value_type = String, pattern = "^[!-~]{1,128}$")]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct TaintName(String);
+pub(super) struct TaintNameSchema(String);
 
-/// A policy class or family.
+/// Name of a policy class or family.
 #[derive(ToSchema)]
 #[schema(as = ClassName, value_type = String, pattern = "^[!-~]{1,128}$")]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct ClassName(String);
+pub(super) struct ClassNameSchema(String);
 
-/// Which keys.
+/// Filter and page of the list of keys.
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct KeyQuery {
-    /// Of this tenant only.
+    /// Returns only the keys of this tenant.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
-    tenant: Option<Filter>,
-    /// At most this many (default 100).
+    tenant: Option<NameFilter>,
+    /// Maximum number of keys, 1 to 1000 (default 100).
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<u32>,
-    /// Only what comes after this id: a page's `next`.
+    /// Returns only keys after this id; pass the `next` of the previous page.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
-    after: Option<Filter>,
+    after: Option<NameFilter>,
 }
 
-impl From<&Rights> for RightsBody {
-    fn from(rights: &Rights) -> Self {
-        let Rights { classes, priority_max, may_pin, taints } = rights.clone();
-        Self { classes, priority_max, may_pin, taints: taints.0 }
+impl From<&KeyRights> for RightsBody {
+    fn from(rights: &KeyRights) -> Self {
+        let KeyRights { classes, priority_max, may_pin, taints, deadline_ms, deadline_min_ms } =
+            rights.clone();
+        Self { classes, priority_max, may_pin, taints: taints.0, deadline_ms, deadline_min_ms }
     }
 }
 
@@ -242,22 +275,22 @@ impl From<&Key> for KeyBody {
             limits: LimitsBody::from(&key.limits),
             models: key.models.clone(),
             rights: RightsBody::from(&key.rights),
-            created_at: moment::shown(key.created_at),
-            expires_at: key.expires_at.map(moment::shown),
-            revoked_at: key.revoked_at.map(moment::shown),
+            created_at: moment::to_rfc3339(key.created_at),
+            expires_at: key.expires_at.map(moment::to_rfc3339),
+            revoked_at: key.revoked_at.map(moment::to_rfc3339),
         }
     }
 }
 
-/// Lists keys, by id.
+/// Lists keys, sorted by id.
 #[utoipa::path(
     get, path = "/api/v1/keys", tag = "directory", params(KeyQuery),
     responses((status = 200, description = "A page of keys", body = KeyPage)),
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    _: Admin,
-    Params(query): Params<KeyQuery>,
+    _: AdminCaller,
+    QueryParams(query): QueryParams<KeyQuery>,
 ) -> Result<Json<KeyPage>, ApiError> {
     let limit = page_length(query.limit)?;
     let directory = app.identity.directory();
@@ -267,7 +300,7 @@ pub(super) async fn list(
     Ok(Json(KeyPage { items: keys.into_iter().map(KeyBody::from).collect(), next }))
 }
 
-/// Shows a key.
+/// Shows one key by its id.
 #[utoipa::path(
     get, path = "/api/v1/keys/{id}", tag = "directory",
     params(("id" = String, Path, description = "The key's id")),
@@ -275,15 +308,17 @@ pub(super) async fn list(
 )]
 pub(super) async fn show(
     State(app): State<Arc<App>>,
-    _: Admin,
-    Named(id): Named,
+    _: AdminCaller,
+    PathName(id): PathName,
 ) -> Result<Json<KeyBody>, ApiError> {
     let directory = app.identity.directory();
     let key = directory.keys.iter().find(|key| key.id == id);
     key.map(|key| Json(key.into())).ok_or_else(|| ApiError::not_found("key", &id))
 }
 
-/// Makes a key. Its secret is in the answer, and nowhere else ever.
+/// Creates a key and returns its secret.
+///
+/// The secret is only in this response; it cannot be shown again.
 #[utoipa::path(
     post, path = "/api/v1/keys", tag = "directory", request_body = NewKey,
     responses(
@@ -294,20 +329,22 @@ pub(super) async fn show(
 )]
 pub(super) async fn create(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Body(new): Body<NewKey>,
+    admin: AdminCaller,
+    JsonBody(new): JsonBody<NewKey>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let create = Change::CreateKey {
+    let create = DirectoryChange::CreateKey {
         tenant: new.tenant.0,
         name: new.name.0,
         weight: new.weight.0,
         limits: new.limits.into(),
         models: words_or_all("models", new.models)?,
-        rights: Rights {
+        rights: KeyRights {
             classes: words_or_all("classes", new.classes)?,
-            priority_max: ceiling(new.priority_max),
+            priority_max: priority_as_i64(new.priority_max),
             may_pin: new.may_pin,
             taints: AllowedTaints(words_or_all("taints", new.taints)?),
+            deadline_ms: new.deadline_ms.map(|millis| millis.0),
+            deadline_min_ms: new.deadline_min_ms.map(|millis| millis.0),
         },
         expires_at: new.expires_at,
     };
@@ -317,7 +354,7 @@ pub(super) async fn create(
     Ok((StatusCode::CREATED, headers, Json(made)))
 }
 
-/// Changes a key.
+/// Changes a key's name, weight, limits, rights or expiry.
 #[utoipa::path(
     patch, path = "/api/v1/keys/{id}", tag = "directory", request_body = PatchKey,
     params(("id" = String, Path, description = "The key's id")),
@@ -328,29 +365,33 @@ pub(super) async fn create(
 )]
 pub(super) async fn patch(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Named(id): Named,
-    Body(patch): Body<PatchKey>,
+    admin: AdminCaller,
+    PathName(id): PathName,
+    JsonBody(patch): JsonBody<PatchKey>,
 ) -> Result<Json<KeyBody>, ApiError> {
+    check_weight(&app, Attribute::Key, &id, patch.weight)?;
     let patch = KeyPatch {
         name: patch.name.map(|name| name.0),
         weight: patch.weight.map(|weight| weight.0),
         limits: patch.limits.map(Into::into),
         models: patch.models.map(|list| words_or_all("models", list)).transpose()?,
         classes: patch.classes.map(|list| words_or_all("classes", list)).transpose()?,
-        priority_max: patch.priority_max.map(ceiling),
+        priority_max: patch.priority_max.map(priority_as_i64),
         may_pin: patch.may_pin,
         taints: patch
             .taints
             .map(|list| words_or_all("taints", list).map(AllowedTaints))
             .transpose()?,
+        deadline_ms: patch.deadline_ms.map(|given| given.map(|millis| millis.0)),
+        deadline_min_ms: patch.deadline_min_ms.map(|given| given.map(|millis| millis.0)),
         expires_at: patch.expires_at,
     };
-    let key = made(change(&app, &admin, Change::PatchKey { id, patch }).await?.key)?;
+    let key =
+        require_result(change(&app, &admin, DirectoryChange::PatchKey { id, patch }).await?.key)?;
     Ok(Json(KeyBody::from(&key)))
 }
 
-/// Gives a key a new secret under the same id. The old one is refused at once.
+/// Gives a key a new secret under the same id. The old secret is refused at once.
 #[utoipa::path(
     post, path = "/api/v1/keys/{id}/rotate", tag = "directory",
     params(("id" = String, Path, description = "The key's id")),
@@ -361,14 +402,16 @@ pub(super) async fn patch(
 )]
 pub(super) async fn rotate(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Named(id): Named,
+    admin: AdminCaller,
+    PathName(id): PathName,
 ) -> Result<impl IntoResponse, ApiError> {
-    let made = with_secret(change(&app, &admin, Change::RotateKey { id }).await?)?;
+    let made = with_secret(change(&app, &admin, DirectoryChange::RotateKey { id }).await?)?;
     Ok(([(CACHE_CONTROL, "no-store")], Json(made)))
 }
 
-/// Refuses a key from now on. What is in flight with it goes on. Revoking it again changes nothing.
+/// Revokes a key.
+///
+/// The key is refused from now on; its requests in flight continue. Revoking a key again changes nothing.
 #[utoipa::path(
     post, path = "/api/v1/keys/{id}/revoke", tag = "directory",
     params(("id" = String, Path, description = "The key's id")),
@@ -376,26 +419,27 @@ pub(super) async fn rotate(
 )]
 pub(super) async fn revoke(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Named(id): Named,
+    admin: AdminCaller,
+    PathName(id): PathName,
 ) -> Result<Json<KeyBody>, ApiError> {
-    let key = made(change(&app, &admin, Change::RevokeKey { id }).await?.key)?;
+    let key = require_result(change(&app, &admin, DirectoryChange::RevokeKey { id }).await?.key)?;
     Ok(Json(KeyBody::from(&key)))
 }
 
-fn with_secret(changed: Changed) -> Result<KeyWithSecret, ApiError> {
-    let (key, secret) = (made(changed.key)?, made(changed.secret)?);
+fn with_secret(changed: DirectoryChangeResult) -> Result<KeyWithSecret, ApiError> {
+    let (key, secret) = (require_result(changed.key)?, require_result(changed.secret)?);
     Ok(KeyWithSecret { key: KeyBody::from(&key), secret: secret.expose().to_owned() })
 }
 
-/// What is larger than any number that the store takes is refused there.
-fn ceiling(priority: Whole) -> i64 {
+/// Converts a priority to the store's type. A priority that is out of range becomes the maximum, which the store then
+/// refuses.
+fn priority_as_i64(priority: JsonWholeNumber) -> i64 {
     i64::try_from(priority.0).unwrap_or(i64::MAX)
 }
 
 fn words_or_all<const MOST: usize>(
     field: &str,
-    words: Option<Vec<Word<MOST>>>,
+    words: Option<Vec<AsciiName<MOST>>>,
 ) -> Result<Option<Vec<String>>, ApiError> {
     let Some(words) = words else { return Ok(None) };
     if words.len() <= LONGEST_LIST {

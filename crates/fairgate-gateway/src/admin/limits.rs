@@ -1,63 +1,64 @@
-//! Limits, as the API shows them: one number each.
+//! JSON bodies of limits, with one field for each limit.
 
 use fairgate_money::MicroUnits;
-use fairgate_store::{Budget, BudgetTier, HostedUse, Limits, Period, Unit};
+use fairgate_store::{Budget, BudgetPeriod, BudgetTier, BudgetUnit, DirectoryLimits, HostedUse};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::money::Money;
-use super::name::{Object, Whole};
+use super::money::MoneyText;
+use super::name::{JsonObject, JsonWholeNumber};
 
-/// What a tenant, with all its keys, or a key may use. What is absent or null is not limited.
+/// Limits of a key, or of a tenant over all its keys. An absent or null field means no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schema(as = Limits)]
 pub(super) struct LimitsBody {
-    /// How many of its requests may be in flight at once, in each pool.
+    /// Maximum number of requests in flight in each pool.
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000_000_000_000_u64)]
-    pub(super) in_flight: Option<Whole>,
-    /// How many of its requests may wait at once.
+    pub(super) in_flight: Option<JsonWholeNumber>,
+    /// Maximum number of queued requests.
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000_000_000_000_u64)]
-    pub(super) queued_requests: Option<Whole>,
-    /// How many bytes of request bodies it may have waiting at once.
+    pub(super) queued_requests: Option<JsonWholeNumber>,
+    /// Maximum total size of the bodies of queued requests, in bytes.
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000_000_000_000_u64)]
-    pub(super) queued_bytes: Option<Whole>,
-    /// Requests a minute.
+    pub(super) queued_bytes: Option<JsonWholeNumber>,
+    /// Maximum number of requests per minute.
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000_000_000_000_u64)]
-    pub(super) requests_per_minute: Option<Whole>,
-    /// Tokens a minute, as charged.
+    pub(super) requests_per_minute: Option<JsonWholeNumber>,
+    /// Maximum number of charged tokens per minute.
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000_000_000_000_u64)]
-    pub(super) tokens_per_minute: Option<Whole>,
-    /// Provider tokens a calendar day (UTC): input and output tokens, not weighted.
+    pub(super) tokens_per_minute: Option<JsonWholeNumber>,
+    /// Maximum number of provider tokens per calendar day (UTC). Provider tokens are input and output tokens, not
+    /// weighted.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_u64)]
-    pub(super) tokens_per_day: Option<Whole>,
-    /// Provider tokens a calendar month (UTC).
+    pub(super) tokens_per_day: Option<JsonWholeNumber>,
+    /// Maximum number of provider tokens per calendar month (UTC).
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_u64)]
-    pub(super) tokens_per_month: Option<Whole>,
-    /// Money a calendar day (UTC), as a decimal text in the installation's currency.
+    pub(super) tokens_per_month: Option<JsonWholeNumber>,
+    /// Maximum amount of money per calendar day (UTC), as a decimal text in the installation's currency.
     #[schema(value_type = Option<String>, pattern = "^[0-9]{1,9}(\\.[0-9]{1,6})?$")]
-    pub(super) money_per_day: Option<Money>,
-    /// Money a calendar month (UTC), as a decimal text.
+    pub(super) money_per_day: Option<MoneyText>,
+    /// Maximum amount of money per calendar month (UTC), as a decimal text.
     #[schema(value_type = Option<String>, pattern = "^[0-9]{1,9}(\\.[0-9]{1,6})?$")]
-    pub(super) money_per_month: Option<Money>,
-    /// Provider tokens a calendar day on hosted workers.
+    pub(super) money_per_month: Option<MoneyText>,
+    /// Maximum number of provider tokens per calendar day (UTC) on hosted workers.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_u64)]
-    pub(super) hosted_tokens_per_day: Option<Whole>,
-    /// Provider tokens a calendar month on hosted workers.
+    pub(super) hosted_tokens_per_day: Option<JsonWholeNumber>,
+    /// Maximum number of provider tokens per calendar month (UTC) on hosted workers.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_u64)]
-    pub(super) hosted_tokens_per_month: Option<Whole>,
-    /// Money a calendar day on hosted workers, as a decimal text.
+    pub(super) hosted_tokens_per_month: Option<JsonWholeNumber>,
+    /// Maximum amount of money per calendar day (UTC) on hosted workers, as a decimal text.
     #[schema(value_type = Option<String>, pattern = "^[0-9]{1,9}(\\.[0-9]{1,6})?$")]
-    pub(super) hosted_money_per_day: Option<Money>,
-    /// Money a calendar month on hosted workers, as a decimal text.
+    pub(super) hosted_money_per_day: Option<MoneyText>,
+    /// Maximum amount of money per calendar month (UTC) on hosted workers, as a decimal text.
     #[schema(value_type = Option<String>, pattern = "^[0-9]{1,9}(\\.[0-9]{1,6})?$")]
-    pub(super) hosted_money_per_month: Option<Money>,
-    /// Whether it may use hosted workers at all: `allowed` (the default, also where it is null) or `never`.
+    pub(super) hosted_money_per_month: Option<MoneyText>,
+    /// Permission to use hosted workers: `allowed` (the default, also for null) or `never`.
     #[schema(value_type = Option<HostedUseBody>)]
     pub(super) hosted: Option<HostedUseBody>,
 }
 
-/// Whether hosted workers may be used.
+/// Permission to use hosted workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = HostedUse)]
@@ -66,54 +67,55 @@ pub(super) enum HostedUseBody {
     Never,
 }
 
-/// What all tenants of a group together may use. What is absent or null is not limited.
+/// Limits for all tenants of a group together. An absent or null field means no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schema(as = GroupLimits)]
 pub(super) struct GroupLimits {
-    /// Provider tokens a calendar day (UTC): input and output tokens, not weighted.
+    /// Maximum number of provider tokens per calendar day (UTC). Provider tokens are input and output tokens, not
+    /// weighted.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_u64)]
-    pub(super) tokens_per_day: Option<Whole>,
-    /// Provider tokens a calendar month (UTC).
+    pub(super) tokens_per_day: Option<JsonWholeNumber>,
+    /// Maximum number of provider tokens per calendar month (UTC).
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_u64)]
-    pub(super) tokens_per_month: Option<Whole>,
-    /// Money a calendar day (UTC), as a decimal text in the installation's currency.
+    pub(super) tokens_per_month: Option<JsonWholeNumber>,
+    /// Maximum amount of money per calendar day (UTC), as a decimal text in the installation's currency.
     #[schema(value_type = Option<String>, pattern = "^[0-9]{1,9}(\\.[0-9]{1,6})?$")]
-    pub(super) money_per_day: Option<Money>,
-    /// Money a calendar month (UTC), as a decimal text.
+    pub(super) money_per_day: Option<MoneyText>,
+    /// Maximum amount of money per calendar month (UTC), as a decimal text.
     #[schema(value_type = Option<String>, pattern = "^[0-9]{1,9}(\\.[0-9]{1,6})?$")]
-    pub(super) money_per_month: Option<Money>,
-    /// Provider tokens a calendar day on hosted workers.
+    pub(super) money_per_month: Option<MoneyText>,
+    /// Maximum number of provider tokens per calendar day (UTC) on hosted workers.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_u64)]
-    pub(super) hosted_tokens_per_day: Option<Whole>,
-    /// Provider tokens a calendar month on hosted workers.
+    pub(super) hosted_tokens_per_day: Option<JsonWholeNumber>,
+    /// Maximum number of provider tokens per calendar month (UTC) on hosted workers.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_u64)]
-    pub(super) hosted_tokens_per_month: Option<Whole>,
-    /// Money a calendar day on hosted workers, as a decimal text.
+    pub(super) hosted_tokens_per_month: Option<JsonWholeNumber>,
+    /// Maximum amount of money per calendar day (UTC) on hosted workers, as a decimal text.
     #[schema(value_type = Option<String>, pattern = "^[0-9]{1,9}(\\.[0-9]{1,6})?$")]
-    pub(super) hosted_money_per_day: Option<Money>,
-    /// Money a calendar month on hosted workers, as a decimal text.
+    pub(super) hosted_money_per_day: Option<MoneyText>,
+    /// Maximum amount of money per calendar month (UTC) on hosted workers, as a decimal text.
     #[schema(value_type = Option<String>, pattern = "^[0-9]{1,9}(\\.[0-9]{1,6})?$")]
-    pub(super) hosted_money_per_month: Option<Money>,
+    pub(super) hosted_money_per_month: Option<MoneyText>,
 }
 
-/// What all tenants together may use on hosted workers. What is absent or null is not limited.
+/// Limits for all tenants together on hosted workers. An absent or null field means no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schema(as = HostedLimits)]
 pub(super) struct HostedLimits {
-    /// Provider tokens a calendar day on hosted workers.
+    /// Maximum number of provider tokens per calendar day (UTC) on hosted workers.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_u64)]
-    pub(super) hosted_tokens_per_day: Option<Whole>,
-    /// Provider tokens a calendar month on hosted workers.
+    pub(super) hosted_tokens_per_day: Option<JsonWholeNumber>,
+    /// Maximum number of provider tokens per calendar month (UTC) on hosted workers.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_u64)]
-    pub(super) hosted_tokens_per_month: Option<Whole>,
-    /// Money a calendar day on hosted workers, as a decimal text.
+    pub(super) hosted_tokens_per_month: Option<JsonWholeNumber>,
+    /// Maximum amount of money per calendar day (UTC) on hosted workers, as a decimal text.
     #[schema(value_type = Option<String>, pattern = "^[0-9]{1,9}(\\.[0-9]{1,6})?$")]
-    pub(super) hosted_money_per_day: Option<Money>,
-    /// Money a calendar month on hosted workers, as a decimal text.
+    pub(super) hosted_money_per_day: Option<MoneyText>,
+    /// Maximum amount of money per calendar month (UTC) on hosted workers, as a decimal text.
     #[schema(value_type = Option<String>, pattern = "^[0-9]{1,9}(\\.[0-9]{1,6})?$")]
-    pub(super) hosted_money_per_month: Option<Money>,
+    pub(super) hosted_money_per_month: Option<MoneyText>,
 }
 
 impl From<&[Budget]> for GroupLimits {
@@ -122,18 +124,19 @@ impl From<&[Budget]> for GroupLimits {
             let is_it = |it: &&Budget| (it.unit, it.tier, it.period) == (unit, tier, period);
             budgets.iter().find(is_it).map(|budget| budget.amount)
         };
-        let tokens = |tier, period| amount(Unit::Tokens, tier, period).map(Whole);
-        let money =
-            |tier, period| amount(Unit::Money, tier, period).map(|it| Money(MicroUnits(it)));
+        let tokens = |tier, period| amount(BudgetUnit::Tokens, tier, period).map(JsonWholeNumber);
+        let money = |tier, period| {
+            amount(BudgetUnit::Money, tier, period).map(|it| MoneyText(MicroUnits(it)))
+        };
         Self {
-            tokens_per_day: tokens(BudgetTier::Any, Period::Day),
-            tokens_per_month: tokens(BudgetTier::Any, Period::Month),
-            money_per_day: money(BudgetTier::Any, Period::Day),
-            money_per_month: money(BudgetTier::Any, Period::Month),
-            hosted_tokens_per_day: tokens(BudgetTier::Hosted, Period::Day),
-            hosted_tokens_per_month: tokens(BudgetTier::Hosted, Period::Month),
-            hosted_money_per_day: money(BudgetTier::Hosted, Period::Day),
-            hosted_money_per_month: money(BudgetTier::Hosted, Period::Month),
+            tokens_per_day: tokens(BudgetTier::Any, BudgetPeriod::Day),
+            tokens_per_month: tokens(BudgetTier::Any, BudgetPeriod::Month),
+            money_per_day: money(BudgetTier::Any, BudgetPeriod::Day),
+            money_per_month: money(BudgetTier::Any, BudgetPeriod::Month),
+            hosted_tokens_per_day: tokens(BudgetTier::Hosted, BudgetPeriod::Day),
+            hosted_tokens_per_month: tokens(BudgetTier::Hosted, BudgetPeriod::Month),
+            hosted_money_per_day: money(BudgetTier::Hosted, BudgetPeriod::Day),
+            hosted_money_per_month: money(BudgetTier::Hosted, BudgetPeriod::Month),
         }
     }
 }
@@ -141,22 +144,22 @@ impl From<&[Budget]> for GroupLimits {
 impl From<GroupLimits> for Vec<Budget> {
     fn from(body: GroupLimits) -> Self {
         let tokens = [
-            (BudgetTier::Any, Period::Day, body.tokens_per_day),
-            (BudgetTier::Any, Period::Month, body.tokens_per_month),
-            (BudgetTier::Hosted, Period::Day, body.hosted_tokens_per_day),
-            (BudgetTier::Hosted, Period::Month, body.hosted_tokens_per_month),
+            (BudgetTier::Any, BudgetPeriod::Day, body.tokens_per_day),
+            (BudgetTier::Any, BudgetPeriod::Month, body.tokens_per_month),
+            (BudgetTier::Hosted, BudgetPeriod::Day, body.hosted_tokens_per_day),
+            (BudgetTier::Hosted, BudgetPeriod::Month, body.hosted_tokens_per_month),
         ];
         let money = [
-            (BudgetTier::Any, Period::Day, body.money_per_day),
-            (BudgetTier::Any, Period::Month, body.money_per_month),
-            (BudgetTier::Hosted, Period::Day, body.hosted_money_per_day),
-            (BudgetTier::Hosted, Period::Month, body.hosted_money_per_month),
+            (BudgetTier::Any, BudgetPeriod::Day, body.money_per_day),
+            (BudgetTier::Any, BudgetPeriod::Month, body.money_per_month),
+            (BudgetTier::Hosted, BudgetPeriod::Day, body.hosted_money_per_day),
+            (BudgetTier::Hosted, BudgetPeriod::Month, body.hosted_money_per_month),
         ];
         let tokens = tokens.into_iter().filter_map(|(tier, period, tokens)| {
-            Some(Budget { period, unit: Unit::Tokens, tier, amount: tokens?.0 })
+            Some(Budget { period, unit: BudgetUnit::Tokens, tier, amount: tokens?.0 })
         });
         let money = money.into_iter().filter_map(|(tier, period, money)| {
-            Some(Budget { period, unit: Unit::Money, tier, amount: money?.0.0 })
+            Some(Budget { period, unit: BudgetUnit::Money, tier, amount: money?.0.0 })
         });
         tokens.chain(money).collect()
     }
@@ -187,15 +190,15 @@ impl From<HostedLimits> for Vec<Budget> {
     }
 }
 
-impl From<&Limits> for LimitsBody {
-    fn from(limits: &Limits) -> Self {
+impl From<&DirectoryLimits> for LimitsBody {
+    fn from(limits: &DirectoryLimits) -> Self {
         let budgets = GroupLimits::from(limits.budgets.as_slice());
         Self {
-            in_flight: limits.in_flight.map(Whole),
-            queued_requests: limits.queued_requests.map(Whole),
-            queued_bytes: limits.queued_bytes.map(Whole),
-            requests_per_minute: limits.requests_per_minute.map(Whole),
-            tokens_per_minute: limits.tokens_per_minute.map(Whole),
+            in_flight: limits.in_flight.map(JsonWholeNumber),
+            queued_requests: limits.queued_requests.map(JsonWholeNumber),
+            queued_bytes: limits.queued_bytes.map(JsonWholeNumber),
+            requests_per_minute: limits.requests_per_minute.map(JsonWholeNumber),
+            tokens_per_minute: limits.tokens_per_minute.map(JsonWholeNumber),
             tokens_per_day: budgets.tokens_per_day,
             tokens_per_month: budgets.tokens_per_month,
             money_per_day: budgets.money_per_day,
@@ -212,13 +215,13 @@ impl From<&Limits> for LimitsBody {
     }
 }
 
-impl From<Object<LimitsBody>> for Limits {
-    fn from(body: Object<LimitsBody>) -> Self {
+impl From<JsonObject<LimitsBody>> for DirectoryLimits {
+    fn from(body: JsonObject<LimitsBody>) -> Self {
         body.0.into()
     }
 }
 
-impl From<LimitsBody> for Limits {
+impl From<LimitsBody> for DirectoryLimits {
     fn from(body: LimitsBody) -> Self {
         let budgets = GroupLimits {
             tokens_per_day: body.tokens_per_day,

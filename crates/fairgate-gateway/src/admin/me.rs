@@ -1,12 +1,11 @@
-//! What a tenant is due, and why.
+//! Handler of `/api/v1/me`, which shows a tenant its own shares, limits and budgets, with the reasons.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
-use fairgate_config::Classes;
-use fairgate_store::Owners;
+use fairgate_store::BudgetOwners;
 use http::StatusCode;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -18,83 +17,90 @@ use super::keys::RightsBody;
 use super::limits::LimitsBody;
 use crate::app::App;
 use crate::identity::Caller;
-use crate::limits::{Left, Owner};
+use crate::limits::{LimitOwner, LimitsLeft};
 use crate::live::{ClassView, GroupView, PoolView, ServiceView, TenantView};
+use crate::pools::PoolSetup;
 
-/// What a key's tenant is due, has and has left.
+/// Shares, limits and budgets of the key's tenant.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Me)]
-pub(super) struct Me {
-    /// The group of the tenant.
+pub(super) struct MeBody {
+    /// Name of the tenant's group.
     group: String,
-    /// The tenant.
+    /// Name of the key's tenant.
     tenant: String,
-    /// The key's id.
+    /// Id of the key; not secret.
     key: String,
-    /// The models that the key may ask for; null is all.
+    /// Models that the key may use; null means all.
     models: Option<Vec<String>>,
-    /// What the key may choose for its requests.
+    /// Rights of the key: the settings that it may choose for its requests.
     #[serde(flatten)]
     rights: RightsBody,
-    /// How the tenant stands against its limits.
-    tenant_limits: Standing,
-    /// How the key stands against its limits.
-    key_limits: Standing,
-    /// The budgets that its requests count in: those of the tenant and the key, of the group, and, where it may use hosted
-    /// workers, those of the hosted tier and of models there.
+    /// Limits of the tenant, with the requests and tokens that are left of the limits per minute.
+    tenant_limits: LimitsLeftBody,
+    /// Limits of the key, with the requests and tokens that are left of the limits per minute.
+    key_limits: LimitsLeftBody,
+    /// All budgets that requests of the key use, namely those of the tenant, the key and the group. If the key may use
+    /// hosted workers, the budgets of the hosted tier and of models on hosted workers are included.
     budgets: Vec<BudgetBody>,
-    /// Its part of each pool.
-    pools: Vec<MyPool>,
+    /// The tenant's share of each pool.
+    pools: Vec<MyPoolBody>,
 }
 
-/// Limits, and what is left of them. What is null is not limited.
+/// Limits, with the requests and tokens that are left of the limits per minute. A null number means no limit.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = LimitsLeft)]
-pub(super) struct Standing {
-    /// The limits.
+pub(super) struct LimitsLeftBody {
+    /// The limits themselves, without their use.
     limits: LimitsBody,
-    /// How many requests may be sent now, of those for a minute.
+    /// Number of requests that may be sent now under the limit `requests_per_minute`.
     requests_left: Option<i64>,
-    /// How many tokens are left of those for a minute; below 0 more were used.
+    /// Tokens that are left now under the limit `tokens_per_minute`. Below 0 if more tokens were used than the limit
+    /// allows.
     tokens_left: Option<i64>,
 }
 
-/// A tenant's part of a pool.
+/// A tenant's share of one pool.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = MyPool)]
-pub(super) struct MyPool {
-    /// The pool.
+pub(super) struct MyPoolBody {
+    /// Name of the pool, as in the configuration.
     pool: String,
-    /// How many requests the pool has in flight at most, of all tenants.
+    /// Maximum number of requests in flight in the pool, over all tenants.
     max_in_flight: u64,
-    /// How many of the tenant's requests are in flight.
+    /// Number of the tenant's requests in flight.
     in_flight: u64,
-    /// How many of the tenant's requests wait.
+    /// Number of the tenant's queued requests.
     queued: u64,
-    /// How many may be in flight; null is any number.
+    /// Maximum number of the tenant's requests in flight; null means no maximum.
     slot_cap: Option<u64>,
-    /// The part of the pool that the tenant is due among those that want something now: 0 to 1.
+    /// Share of the pool that the tenant is due among the tenants that have requests now, from 0 to 1.
     weight_share: Option<f64>,
-    /// What the tenant is owed, in tokens; below 0 it has had more than its share.
+    /// Lag in tokens, which is the service that the tenant is owed. Below 0, the tenant got more than its share.
     lag_tokens: i64,
-    /// The most that it could be owed now, in tokens.
+    /// Maximum possible lag now, in tokens. Null if nothing of the tenant is queued, or the pool is partitioned.
     lag_bound_tokens: Option<i64>,
-    /// What the tenant was served beside what it was due.
+    /// Service that the tenant got, and service that it was due.
     #[serde(flatten)]
     service: ServiceView,
-    /// The policy classes that the key may use; none where the pool's policy has no classes. What a class has and waits
-    /// for is everybody's together.
+    /// Policy classes that the key may use; empty if the pool's policy has no classes. The numbers of a class are the
+    /// sums over all tenants.
     classes: Vec<ClassView>,
-    /// Where the share comes from, in words.
+    /// Explanation of the share, in words.
     why: String,
 }
 
-/// Shows what the caller's tenant is due of each pool and why, what it has under way, and what is left of its limits.
+/// Shows the caller's share of each pool and the reason for it.
+///
+/// Also shows the numbers of the caller's requests, and the rest of the caller's limits and budgets.
 #[utoipa::path(
     get, path = "/api/v1/me", tag = "tenants", security(("tenant" = [])),
-    responses((status = 200, description = "What the tenant is due, has and has left", body = Me)),
+    responses((status = 200, description = "What the tenant is due, has and has left", body = MeBody)),
 )]
-pub(super) async fn me(State(app): State<Arc<App>>, viewer: Viewer) -> Result<Json<Me>, ApiError> {
+pub(super) async fn me(
+    State(app): State<Arc<App>>,
+    viewer: Viewer,
+) -> Result<Json<MeBody>, ApiError> {
     let Viewer::Tenant(caller) = viewer else {
         let message =
             "this is for tenants: send a tenant's key; the admin sees /api/v1/fairshare/live";
@@ -103,33 +109,33 @@ pub(super) async fn me(State(app): State<Arc<App>>, viewer: Viewer) -> Result<Js
     let directory = app.identity.directory();
     let mut pools = Vec::new();
     for pool in app.pools.all() {
-        let sight = app.control.sights.of(&pool).await?;
+        let sight = app.control.snapshots.recent(&pool).await?;
         let view = sight.view(&pool.name, &directory);
-        pools.push(my_pool(view, &caller, pool.setup().config.classes.as_ref()));
+        pools.push(my_pool(view, &caller, &pool.setup()));
     }
     let now = Instant::now();
-    let left = |owner, name, limits| standing(limits, app.limits.left(owner, name, limits, now));
-    Ok(Json(Me {
+    let left = |owner, name, limits| limits_left(limits, app.limits.left(owner, name, limits, now));
+    Ok(Json(MeBody {
         group: caller.group.to_string(),
         tenant: caller.tenant.to_string(),
         key: caller.key.to_string(),
         models: caller.models.clone(),
         rights: RightsBody::from(&caller.rights),
-        tenant_limits: left(Owner::Tenant, &caller.tenant, &caller.tenant_limits),
-        key_limits: left(Owner::Key, &caller.key, &caller.key_limits),
+        tenant_limits: left(LimitOwner::Tenant, &caller.tenant, &caller.tenant_limits),
+        key_limits: left(LimitOwner::Key, &caller.key, &caller.key_limits),
         budgets: my_budgets(&app, &caller).await?,
         pools,
     }))
 }
 
-/// All budgets that the caller's requests count in.
+/// Returns all budgets that the caller's requests use.
 async fn my_budgets(app: &App, caller: &Caller) -> Result<Vec<BudgetBody>, ApiError> {
     let hosted = caller.may_use_hosted && app.pools.all().iter().any(|pool| pool.has_hosted_tier());
-    let owners = Owners {
+    let owners = BudgetOwners {
         group: Some(&caller.group),
         key: Some(&caller.key),
         hosted,
-        ..Owners::tenant(&caller.tenant)
+        ..BudgetOwners::tenant(&caller.tenant)
     };
     let mut all = budgets(app, owners).await?;
     if hosted {
@@ -141,20 +147,20 @@ async fn my_budgets(app: &App, caller: &Caller) -> Result<Vec<BudgetBody>, ApiEr
     Ok(all)
 }
 
-fn standing(limits: &fairgate_store::Limits, left: Left) -> Standing {
-    Standing {
+fn limits_left(limits: &fairgate_store::DirectoryLimits, left: LimitsLeft) -> LimitsLeftBody {
+    LimitsLeftBody {
         limits: LimitsBody::from(limits),
         requests_left: left.requests,
         tokens_left: left.tokens,
     }
 }
 
-fn my_pool(view: &PoolView, caller: &Caller, classes: Option<&Classes>) -> MyPool {
+fn my_pool(view: &PoolView, caller: &Caller, setup: &PoolSetup) -> MyPoolBody {
     let mine = view.tenants.iter().find(|tenant| {
         *tenant.tenant_id == *caller.tenant && *tenant.fairshare_group == *caller.group
     });
     let group = view.groups.iter().find(|group| *group.name == *caller.group);
-    let mut my_pool = MyPool {
+    let mut my_pool = MyPoolBody {
         pool: view.pool.clone(),
         max_in_flight: view.max_in_flight,
         in_flight: 0,
@@ -164,7 +170,7 @@ fn my_pool(view: &PoolView, caller: &Caller, classes: Option<&Classes>) -> MyPoo
         lag_tokens: 0,
         lag_bound_tokens: None,
         service: ServiceView::default(),
-        classes: my_classes(view, caller, classes),
+        classes: my_classes(view, caller, setup),
         why: "it has sent nothing to this pool yet; its share is worked out when it does"
             .to_owned(),
     };
@@ -175,30 +181,42 @@ fn my_pool(view: &PoolView, caller: &Caller, classes: Option<&Classes>) -> MyPoo
         my_pool.weight_share = mine.weight_share;
         my_pool.lag_tokens = mine.lag_tokens;
         my_pool.lag_bound_tokens = mine.lag_bound_tokens;
-        my_pool.service = mine.service;
+        my_pool.service = mine.service.clone().without_names();
         my_pool.why = why(view, group, mine);
     }
     my_pool
 }
 
-/// The classes that a key may use: all, or those that its list names, by themselves or by their family.
-fn my_classes(view: &PoolView, caller: &Caller, classes: Option<&Classes>) -> Vec<ClassView> {
-    let Some(list) = &caller.rights.classes else { return view.classes.clone() };
+/// Returns the classes that a key may use. These are the classes that the key's list names directly or by their family.
+/// A key without a list may use all classes, or only the default class if the classes have a strict order.
+fn my_classes(view: &PoolView, caller: &Caller, setup: &PoolSetup) -> Vec<ClassView> {
+    let list: Vec<&str> = match (&caller.rights.classes, &setup.strict_defaults) {
+        (Some(list), _) => list.iter().map(String::as_str).collect(),
+        (None, Some(defaults)) => defaults.iter().map(|name| &**name).collect(),
+        (None, None) => return view.classes.clone(),
+    };
+    let classes = setup.config.classes.as_ref();
     let of_policy = |name: &str| {
         classes.and_then(|classes| classes.all().iter().find(|class| class.name.as_str() == name))
     };
     let may_use = |class: &&ClassView| {
         let cell = of_policy(&class.name).and_then(|class| class.cell.as_ref());
-        list.contains(&class.name) || cell.is_some_and(|cell| list.contains(&cell.family))
+        list.contains(&&*class.name) || cell.is_some_and(|cell| list.contains(&&*cell.family))
     };
     view.classes.iter().filter(may_use).cloned().collect()
 }
 
-/// Where a tenant's share comes from. Others are counted, never named.
+/// Explains a tenant's share in words. Other tenants are counted, never named.
 fn why(view: &PoolView, group: Option<&GroupView>, mine: &TenantView) -> String {
     if mine.share_score.is_none() {
         return format!("this pool does not share by tenants, but {}", view.algorithm);
     }
+    let strict = match view.classes.iter().any(|class| class.service.strict.is_some()) {
+        true => {
+            "; this is a share of what the classes before its own leave, which have a strict order"
+        }
+        false => "",
+    };
     let siblings = view.tenants.iter().filter(|tenant| {
         tenant.fairshare_group == mine.fairshare_group
             && (tenant.in_flight + tenant.queued > 0 || tenant.tenant_id == mine.tenant_id)
@@ -208,14 +226,16 @@ fn why(view: &PoolView, group: Option<&GroupView>, mine: &TenantView) -> String 
         "tenant {} has weight {} of {sum}, of {count} tenant(s) of its group that want something now",
         mine.tenant_id, mine.weight
     );
-    let Some(group) = group.filter(|group| group.share_score.is_some()) else { return own };
+    let Some(group) = group.filter(|group| group.share_score.is_some()) else {
+        return format!("{own}{strict}");
+    };
     let wanting = view
         .groups
         .iter()
         .filter(|other| other.in_flight + other.queued > 0 || other.name == group.name);
     let (count, sum) = wanting.fold((0_u64, 0), |(n, sum), group| (n + 1, sum + group.weight));
     format!(
-        "{own}; group {} has weight {} of {sum}, of {count} group(s) that want something now",
+        "{own}; group {} has weight {} of {sum}, of {count} group(s) that want something now{strict}",
         group.name, group.weight
     )
 }

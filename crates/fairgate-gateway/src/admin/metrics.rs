@@ -1,4 +1,4 @@
-//! Metrics, for Prometheus.
+//! Handler of `/metrics`, for Prometheus.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use super::auth::is_admin;
 use crate::app::App;
 use crate::metrics::CONTENT_TYPE as OPEN_METRICS;
 
-/// Shows the metrics. They need no token; only with the admin token are tenants and projects named in them.
+/// Shows the metrics. No token is needed, but names of tenants and projects are shown only to the admin token.
 #[utoipa::path(
     get, path = "/metrics", tag = "health", security((), ("admin" = [])),
     responses((status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text")),
 )]
 pub(super) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> impl IntoResponse {
     let with_tenants = is_admin(&headers, &app);
-    app.metrics.rows_waiting(app.store.rows_waiting());
-    app.metrics.rounds_not_journaled(app.fleet.rounds_not_journaled());
-    let projects = app.control.fleet.projects(&app.fleet).await;
+    app.metrics.set_rows_waiting(app.store.rows_waiting());
+    app.metrics.set_rounds_not_journaled(app.fleet.rounds_not_journaled());
+    let projects = app.control.projects.projects(&app.fleet).await;
     let text = app.metrics.render(&app.pools.all(), &projects, with_tenants).await;
     ([(CONTENT_TYPE, OPEN_METRICS)], text)
 }

@@ -1,17 +1,18 @@
-//! Moments as text: RFC 3339, and what people type instead.
+//! Reads and writes times as text, in RFC 3339 and in the short forms that people type.
 
 use fairgate_store::UnixMicros;
 use serde::{Deserialize, Deserializer};
 
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 86_400 * SECOND;
-/// Days in 400 years, after which the calendar repeats.
+/// Days in 400 years, after which the Gregorian calendar repeats.
 const ERA: i64 = 146_097;
 /// Days from 0000-03-01 to 1970-01-01.
 const EPOCH: i64 = 719_468;
 
-/// As `2026-11-15T08:00:00.000000Z`. Years from 0000 to 9999; what is beyond is shown as the nearest of these.
-pub fn shown(at: UnixMicros) -> String {
+/// Formats a time as `2026-11-15T08:00:00.000000Z`. A time outside the years 0000 to 9999 becomes the nearest time
+/// within these years.
+pub fn to_rfc3339(at: UnixMicros) -> String {
     let (first, last) = (days(0, 1, 1) * DAY, (days(10_000, 1, 1)) * DAY - 1);
     let at = at.0.clamp(first, last);
     let (day, time) = (at.div_euclid(DAY), at.rem_euclid(DAY));
@@ -23,8 +24,8 @@ pub fn shown(at: UnixMicros) -> String {
     )
 }
 
-/// Reads RFC 3339, with any offset and any number of digits after the second. A leap second is the second after it.
-pub fn parse(text: &str) -> Option<UnixMicros> {
+/// Parses RFC 3339, with any offset and any number of fractional digits. A leap second becomes the second after it.
+pub fn parse_rfc3339(text: &str) -> Option<UnixMicros> {
     let bytes = text.as_bytes();
     let number = |range: std::ops::Range<usize>| -> Option<i64> {
         let digits = bytes.get(range)?;
@@ -46,7 +47,8 @@ pub fn parse(text: &str) -> Option<UnixMicros> {
     Some(UnixMicros(days(year, month, day) * DAY + time - offset(zone)?))
 }
 
-/// The microseconds after the second, and what is left of the text. What is finer than a microsecond is dropped.
+/// Parses the fraction of a second. Returns the fraction in microseconds, with the rest of the text. Digits beyond
+/// microseconds are dropped.
 fn fraction(text: &str) -> Option<(i64, &str)> {
     let Some(rest) = text.strip_prefix('.') else { return Some((0, text)) };
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -58,7 +60,7 @@ fn fraction(text: &str) -> Option<(i64, &str)> {
     Some((micros.fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0')), zone))
 }
 
-/// `Z`, `+02:00` or `-05:30`, in microseconds.
+/// Parses an offset such as `Z`, `+02:00` or `-05:30`. Returns the offset in microseconds.
 fn offset(zone: &str) -> Option<i64> {
     if zone.eq_ignore_ascii_case("z") {
         return Some(0);
@@ -77,8 +79,8 @@ fn offset(zone: &str) -> Option<i64> {
     (hours <= 23 && minutes <= 59).then_some(sign * (hours * 3600 + minutes * 60) * SECOND)
 }
 
-/// A moment as people type it: RFC 3339, seconds since 1970, or how long ago: `90s`, `15m`, `24h`, `7d`, `2w`.
-pub fn parse_typed(text: &str, now: UnixMicros) -> Option<UnixMicros> {
+/// Parses a time as people type it: RFC 3339, seconds since 1970, or an age such as `90s`, `15m`, `24h`, `7d` or `2w`.
+pub fn parse_typed_time(text: &str, now: UnixMicros) -> Option<UnixMicros> {
     let is_number = |text: &str| {
         (1..=10).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
     };
@@ -91,25 +93,25 @@ pub fn parse_typed(text: &str, now: UnixMicros) -> Option<UnixMicros> {
         b'h' => 3600 * SECOND,
         b'd' => DAY,
         b'w' => 7 * DAY,
-        _ => return parse(text),
+        _ => return parse_rfc3339(text),
     };
     let count = text.get(..text.len() - 1).filter(|count| is_number(count) && count.len() <= 6)?;
     let ago = count.parse::<i64>().ok()?.checked_mul(unit)?;
     Some(UnixMicros(now.0.saturating_sub(ago)))
 }
 
-/// A moment in a query string, as people type it.
+/// A time in a query string, as people type it. [`TypedTime::at`] converts an age such as `24h` to a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Typed(String);
+pub(super) struct TypedTime(String);
 
-impl Typed {
-    /// The moment it means now.
+impl TypedTime {
+    /// Returns the time; an age is subtracted from `now`.
     pub(super) fn at(&self, now: UnixMicros) -> UnixMicros {
-        parse_typed(&self.0, now).unwrap_or(now)
+        parse_typed_time(&self.0, now).unwrap_or(now)
     }
 }
 
-impl<'de> Deserialize<'de> for Typed {
+impl<'de> Deserialize<'de> for TypedTime {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let wrong = || {
@@ -117,12 +119,13 @@ impl<'de> Deserialize<'de> for Typed {
                 "must be a moment such as 2026-11-15T08:00:00Z, seconds since 1970, or an age such as 24h",
             )
         };
-        parse_typed(&text, UnixMicros(0)).ok_or_else(wrong)?;
+        parse_typed_time(&text, UnixMicros(0)).ok_or_else(wrong)?;
         Ok(Self(text))
     }
 }
 
-/// Days since 1970 of a date. Years are counted from March on, so that a leap day is the last of its year.
+/// Returns the days from 1970-01-01 to a date. Years are counted from March on, so that a leap day is the last day of
+/// its year.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -130,7 +133,7 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     era * ERA + of_era * 365 + of_era / 4 - of_era / 100 + of_year - EPOCH
 }
 
-/// The date of a day since 1970.
+/// Returns the date (year, month, day) of a day since 1970-01-01.
 fn date(day: i64) -> (i64, i64, i64) {
     let day = day + EPOCH;
     let (era, of_era) = (day.div_euclid(ERA), day.rem_euclid(ERA));
@@ -142,17 +145,17 @@ fn date(day: i64) -> (i64, i64, i64) {
     (era * 400 + year + i64::from(month <= 2), month, day)
 }
 
-/// A field that is a moment, or null.
+/// Deserializes a field that is an RFC 3339 time or null.
 pub(super) fn optional<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<UnixMicros>, D::Error> {
     let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
-    let moment = parse(&text);
+    let moment = parse_rfc3339(&text);
     let wrong = || serde::de::Error::custom("must be a moment such as \"2026-11-15T08:00:00Z\"");
     moment.map(Some).ok_or_else(wrong)
 }
 
-/// The same where what is absent stays, and null is none.
+/// Deserializes a field of a patch. Null becomes `Some(None)`; with `serde(default)`, an absent field becomes `None`.
 pub(super) fn given<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<UnixMicros>>, D::Error> {
@@ -167,19 +170,19 @@ mod tests {
     fn every_day_is_shown_as_it_is_read() {
         for day in (days(0, 1, 1)..days(10_000, 1, 1)).step_by(13) {
             let at = UnixMicros(day * DAY + 86_399 * SECOND + 123_456);
-            let text = shown(at);
-            assert_eq!(parse(&text), Some(at), "{text}");
+            let text = to_rfc3339(at);
+            assert_eq!(parse_rfc3339(&text), Some(at), "{text}");
         }
-        assert_eq!(shown(UnixMicros(0)), "1970-01-01T00:00:00.000000Z");
-        assert_eq!(shown(UnixMicros(-1)), "1969-12-31T23:59:59.999999Z");
-        assert_eq!(shown(UnixMicros(951_782_400 * SECOND)), "2000-02-29T00:00:00.000000Z");
-        assert_eq!(shown(UnixMicros(i64::MAX)), "9999-12-31T23:59:59.999999Z");
-        assert_eq!(shown(UnixMicros(i64::MIN)), "0000-01-01T00:00:00.000000Z");
+        assert_eq!(to_rfc3339(UnixMicros(0)), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(to_rfc3339(UnixMicros(-1)), "1969-12-31T23:59:59.999999Z");
+        assert_eq!(to_rfc3339(UnixMicros(951_782_400 * SECOND)), "2000-02-29T00:00:00.000000Z");
+        assert_eq!(to_rfc3339(UnixMicros(i64::MAX)), "9999-12-31T23:59:59.999999Z");
+        assert_eq!(to_rfc3339(UnixMicros(i64::MIN)), "0000-01-01T00:00:00.000000Z");
     }
 
     #[test]
     fn other_spellings_are_read() {
-        let at = |text| parse(text).map(|at| at.0);
+        let at = |text| parse_rfc3339(text).map(|at| at.0);
         assert_eq!(at("1970-01-01t00:00:01z"), Some(SECOND));
         assert_eq!(at("1970-01-01T02:00:00+02:00"), Some(0));
         assert_eq!(at("1969-12-31T18:30:00.5-05:30"), Some(500_000));
@@ -211,14 +214,14 @@ mod tests {
             "２０２６-01-01T00:00:00Z",
             "2026-01-01T00:00:00é",
         ] {
-            assert_eq!(parse(text), None, "{text}");
+            assert_eq!(parse_rfc3339(text), None, "{text}");
         }
     }
 
     #[test]
     fn people_type_ages_and_seconds() {
         let now = UnixMicros(1_000_000 * SECOND);
-        let ago = |text| parse_typed(text, now).map(|at| (now.0 - at.0) / SECOND);
+        let ago = |text| parse_typed_time(text, now).map(|at| (now.0 - at.0) / SECOND);
         assert_eq!(ago("90s"), Some(90));
         assert_eq!(ago("15m"), Some(900));
         assert_eq!(ago("24h"), Some(86_400));
@@ -228,7 +231,7 @@ mod tests {
         for text in
             ["h", "", "-1h", "1.5h", "1y", "12345678901", "1000000h", " 1h", "yesterday", "é"]
         {
-            assert_eq!(parse_typed(text, now), None, "{text}");
+            assert_eq!(parse_typed_time(text, now), None, "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Money in the API: decimal texts, exact to six places, in the currency of the installation.
+//! Amounts of money in the API. They are decimal texts, exact to six places, in the installation's currency.
 
 use fairgate_money::{Currency, MicroUnits};
 use serde::de::Error;
@@ -7,20 +7,21 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::api_error::ApiError;
 use crate::app::App;
 
-/// The largest amount that a budget can have: just below 10⁹ units of the currency.
+/// Largest amount of a budget: just below 10⁹ units of the currency.
 const LARGEST: MicroUnits = MicroUnits(999_999_999_999_999);
 
-/// An amount of money, such as `"50"` or `"0.25"`. A text, for a JSON number is a float to many who read it.
+/// An amount of money, such as `"50"` or `"0.25"`. The amount is a text because many JSON readers turn numbers into
+/// floats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Money(pub(super) MicroUnits);
+pub(super) struct MoneyText(pub(super) MicroUnits);
 
-impl Serialize for Money {
+impl Serialize for MoneyText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0)
     }
 }
 
-impl<'de> Deserialize<'de> for Money {
+impl<'de> Deserialize<'de> for MoneyText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let amount = MicroUnits::parse(&text).filter(|amount| *amount <= LARGEST);
@@ -32,7 +33,8 @@ impl<'de> Deserialize<'de> for Money {
     }
 }
 
-/// The currency that money is counted in: that of the prices in force, or of earlier ones; none before there was a price.
+/// Returns the currency of the current prices, or that of earlier prices if there are no current ones. `None` if there
+/// never was a price.
 pub(super) async fn currency(app: &App) -> Result<Option<Currency>, ApiError> {
     match app.config.load().prices.currency() {
         Some(currency) => Ok(Some(currency)),
@@ -46,13 +48,13 @@ mod tests {
 
     #[test]
     fn amounts_are_texts() {
-        let read = |text: &str| serde_json::from_str::<Money>(text).ok().map(|money| money.0.0);
+        let read = |text: &str| serde_json::from_str::<MoneyText>(text).ok().map(|money| money.0.0);
         assert_eq!(read("\"50\""), Some(50_000_000));
         assert_eq!(read("\"999999999.999999\""), Some(LARGEST.0));
         for wrong in ["50", "0.5", "\"1000000000\"", "\"-1\"", "\"0.0000001\"", "null", "\"\""] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
-        let shown = serde_json::to_string(&Money(MicroUnits(2_500_000)));
+        let shown = serde_json::to_string(&MoneyText(MicroUnits(2_500_000)));
         assert_eq!(shown.expect("a text"), "\"2.50\"");
     }
 }

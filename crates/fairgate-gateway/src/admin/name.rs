@@ -1,4 +1,4 @@
-//! What a body may say, beyond its shape.
+//! Checked field types for JSON bodies: names, labels and whole numbers.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,27 +8,28 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
-/// The weight of what states none.
-pub(super) fn default_weight() -> Whole {
-    Whole(fairgate_core::policy::DEFAULT_WEIGHT)
+/// Returns the weight of a group, tenant or key for which no weight is given.
+pub(super) fn default_weight() -> JsonWholeNumber {
+    JsonWholeNumber(fairgate_core::policy::DEFAULT_WEIGHT)
 }
 
-/// A field that may be absent, and is no null.
+/// Deserializes a field that may be absent but not null.
 pub(super) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
-/// A JSON object. By itself serde also reads a list of values in the order of the fields, which nobody means.
+/// A JSON object. A plain serde struct also accepts an array with the values of its fields in order; this type refuses
+/// arrays.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Object<T>(pub(super) T);
+pub(super) struct JsonObject<T>(pub(super) T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields<T>(PhantomData<T>);
+        struct JsonObjectVisitor<T>(PhantomData<T>);
 
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for JsonObjectVisitor<T> {
             type Value = T;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -40,20 +41,20 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
             }
         }
 
-        deserializer.deserialize_map(Fields(PhantomData)).map(Self)
+        deserializer.deserialize_map(JsonObjectVisitor(PhantomData)).map(Self)
     }
 }
 
-/// A whole number of 0 or more, as JSON has it: `5`, and also `5.0`, which is the same number.
+/// A whole number of 0 or more. `5.0` is accepted as well as `5`, because JSON does not distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(transparent)]
-pub(super) struct Whole(pub(super) u64);
+pub(super) struct JsonWholeNumber(pub(super) u64);
 
-impl<'de> Deserialize<'de> for Whole {
+impl<'de> Deserialize<'de> for JsonWholeNumber {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Number;
+        struct JsonWholeNumberVisitor;
 
-        impl Visitor<'_> for Number {
+        impl Visitor<'_> for JsonWholeNumberVisitor {
             type Value = u64;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,16 +79,16 @@ impl<'de> Deserialize<'de> for Whole {
             }
         }
 
-        deserializer.deserialize_u64(Number).map(Self)
+        deserializer.deserialize_u64(JsonWholeNumberVisitor).map(Self)
     }
 }
 
-/// The name of a new group or tenant: 1 to 128 letters, digits and `. _ : @ + -`, beginning with a letter or digit. So
-/// it looks the same in a URL, a header, a table and a metric.
+/// Name of a new group or tenant: 1 to 128 letters, digits and `. _ : @ + -`, beginning with a letter or digit. Such a
+/// name looks the same in a URL, a header, a table and a metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Name(pub(super) String);
+pub(super) struct NewOwnerName(pub(super) String);
 
-impl<'de> Deserialize<'de> for Name {
+impl<'de> Deserialize<'de> for NewOwnerName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
         let rest = |byte: u8| byte.is_ascii_alphanumeric() || b"._:@+-".contains(&byte);
@@ -101,11 +102,12 @@ impl<'de> Deserialize<'de> for Name {
     }
 }
 
-/// What the owner of a key calls it: up to 128 ASCII characters, or up to 32 of any kind; no control characters.
+/// Name that the owner gives a key: up to 128 ASCII characters, or up to 32 characters of any kind; no control
+/// characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Label(pub(super) String);
+pub(super) struct KeyLabel(pub(super) String);
 
-impl<'de> Deserialize<'de> for Label {
+impl<'de> Deserialize<'de> for KeyLabel {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let label = String::deserialize(deserializer)?;
         let longest = if label.is_ascii() { 128 } else { 32 };
@@ -118,11 +120,11 @@ impl<'de> Deserialize<'de> for Label {
     }
 }
 
-/// Visible ASCII characters, at most `MOST` of them: the name of a model or a class.
+/// Name of a model, class, taint or existing tenant: 1 to `MOST` visible ASCII characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Word<const MOST: usize>(pub(super) String);
+pub(super) struct AsciiName<const MOST: usize>(pub(super) String);
 
-impl<'de, const MOST: usize> Deserialize<'de> for Word<MOST> {
+impl<'de, const MOST: usize> Deserialize<'de> for AsciiName<MOST> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let word = String::deserialize(deserializer)?;
         let fits = (1..=MOST).contains(&word.len());
@@ -144,7 +146,8 @@ mod tests {
 
     #[test]
     fn whole_numbers() {
-        let read = |text: &str| serde_json::from_str::<Whole>(text).ok().map(|whole| whole.0);
+        let read =
+            |text: &str| serde_json::from_str::<JsonWholeNumber>(text).ok().map(|whole| whole.0);
         assert_eq!(read("5"), Some(5));
         assert_eq!(read("5.0"), Some(5));
         assert_eq!(read("1e3"), Some(1000));
@@ -162,37 +165,39 @@ mod tests {
             #[allow(dead_code, reason = "only whether it can be read matters")]
             a: u64,
         }
-        assert!(serde_json::from_str::<Object<One>>(r#"{"a":1}"#).is_ok());
+        assert!(serde_json::from_str::<JsonObject<One>>(r#"{"a":1}"#).is_ok());
         assert!(serde_json::from_str::<One>("[1]").is_ok(), "as serde has it");
-        assert!(serde_json::from_str::<Object<One>>("[1]").is_err());
+        assert!(serde_json::from_str::<JsonObject<One>>("[1]").is_err());
     }
 
     #[test]
     fn names() {
         assert!(
-            ["a", "chat-prod_2", "team:a@b.c+d", &"x".repeat(128)].iter().all(|n| reads::<Name>(n))
+            ["a", "chat-prod_2", "team:a@b.c+d", &"x".repeat(128)]
+                .iter()
+                .all(|n| reads::<NewOwnerName>(n))
         );
         let bad = ["", "-a", ".", "a b", "ü", "a/b", "a\n", &"x".repeat(129)];
-        assert!(bad.iter().all(|name| !reads::<Name>(name)));
+        assert!(bad.iter().all(|name| !reads::<NewOwnerName>(name)));
     }
 
     #[test]
     fn labels() {
         assert!(
             ["", "my laptop", "Grüße", &"x".repeat(128), &"ü".repeat(32)].iter().all(|l| reads::<
-                Label,
+                KeyLabel,
             >(
                 l
             ))
         );
         assert!(
-            ["\n", &"x".repeat(129), &"ü".repeat(33)].iter().all(|label| !reads::<Label>(label))
+            ["\n", &"x".repeat(129), &"ü".repeat(33)].iter().all(|label| !reads::<KeyLabel>(label))
         );
     }
 
     #[test]
     fn words() {
-        assert!(reads::<Word<8>>("gpt/4:o"));
-        assert!(["", "a b", "123456789", "ü"].iter().all(|word| !reads::<Word<8>>(word)));
+        assert!(reads::<AsciiName<8>>("gpt/4:o"));
+        assert!(["", "a b", "123456789", "ü"].iter().all(|word| !reads::<AsciiName<8>>(word)));
     }
 }

@@ -1,4 +1,5 @@
-//! The OpenAPI document: what the handlers say of themselves, and what is true of all of them.
+//! The OpenAPI document. It is made of the descriptions of all handlers, and of the parts that all operations have in
+//! common.
 
 use std::sync::LazyLock;
 
@@ -8,14 +9,14 @@ use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
 use super::{
-    ErrorBody, attempts, audit, budgets, config, fairshare, fleet, groups, health, hosted, keys,
-    me, metrics, pools, prices, requests, tenants, usage, workers,
+    ErrorBody, attempts, audit, budgets, fairshare, fleet, groups, health, hosted, keys, me,
+    metrics, pools, prices, reload, requests, tenants, usage, workers,
 };
 use crate::forward::{LEASES, LeasesApi};
 
-/// Made once, at the first use.
+/// The OpenAPI document, built at the first use.
 static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-    let mut api = Api::openapi();
+    let mut api = AdminApiDocument::openapi();
     api.merge(LeasesApi::openapi());
     let mut document = serde_json::to_value(api).unwrap_or_default();
     complete(&mut document);
@@ -41,7 +42,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         usage::usage, attempts::list, audit::list,
         pools::list, pools::show, pools::hold, pools::resume,
         workers::list, workers::add, workers::patch, workers::remove, workers::drain, workers::undrain,
-        config::reload,
+        reload::reload,
         fairshare::live, fairshare::stream,
         requests::list, requests::show, me::me,
         fleet::overview::show,
@@ -52,11 +53,11 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         fleet::workspaces::list, fleet::workspaces::create, fleet::workspaces::remove,
         fleet::claims::claim, fleet::claims::heartbeat, fleet::claims::complete, fleet::claims::fail,
         fleet::claims::ask, fleet::claims::release, fleet::log::append,
-        fleet::own::add_tasks, fleet::own::why, fleet::own::share,
+        fleet::held_project::add_tasks, fleet::held_project::why, fleet::held_project::share,
         health::healthz, health::readyz, metrics::metrics,
         serve,
     ),
-    components(schemas(ErrorBody, usage::UsageBy, usage::Format, requests::RequestState)),
+    components(schemas(ErrorBody, usage::UsageBy, usage::UsageFormat, requests::RequestState)),
     tags(
         (name = "directory", description = "Groups, tenants, keys, and who changed them"),
         (name = "usage", description = "The ledger and the budgets"),
@@ -67,14 +68,14 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         (name = "health", description = "For load balancers and Prometheus"),
     ),
 )]
-struct Api;
+struct AdminApiDocument;
 
-/// The document, as JSON.
+/// Returns the OpenAPI document as JSON.
 pub fn document() -> &'static Value {
     &DOCUMENT
 }
 
-/// Shows this document.
+/// Shows this OpenAPI document.
 #[utoipa::path(
     get, path = "/api/v1/openapi.json", tag = "health", security(()),
     responses((status = 200, description = "This document", body = Object)),
@@ -84,7 +85,7 @@ pub(super) async fn serve() -> impl IntoResponse {
     ([(CONTENT_TYPE, "application/json")], TEXT.as_str())
 }
 
-/// Adds what is the same everywhere, and would be forgotten somewhere.
+/// Adds the parts that all operations have in common, so that no handler can forget them.
 fn complete(document: &mut Value) {
     close_variants(document);
     document["components"]["securitySchemes"] = json!({
@@ -108,12 +109,12 @@ fn complete(document: &mut Value) {
             }
             let statuses = refusals(path, operation);
             add_refusals(operation, &statuses, "ErrorBody");
-            spell_moments(operation);
+            add_time_formats(operation);
         }
     }
 }
 
-/// The kinds of an action take no other fields than their own, which is not said of them otherwise.
+/// Forbids unknown fields in the variants of a task action, because the derived schema does not forbid them.
 fn close_variants(document: &mut Value) {
     let kinds = document.pointer_mut("/components/schemas/TaskAction/oneOf");
     for kind in kinds.and_then(Value::as_array_mut).into_iter().flatten() {
@@ -121,20 +122,21 @@ fn close_variants(document: &mut Value) {
     }
 }
 
-/// `get_tenants_name_budgets`.
+/// Returns an operation id such as `get_tenants_name_budgets`.
 fn operation_id(method: &str, path: &str) -> String {
     let path = path.trim_start_matches("/api/v1").replace(['{', '}'], "");
     format!("{method}{}", path.replace(['/', '.'], "_"))
 }
 
-/// Whether agents do it, whose tokens say who they are.
+/// Returns true for an operation of agents. Agents are identified by their tokens, so these operations need no actor
+/// header.
 fn is_for_agents(operation: &Value) -> bool {
     operation["security"]
         .as_array()
         .is_some_and(|security| security.contains(&json!({"agent": []})))
 }
 
-/// Whoever changes something may say who they are.
+/// Adds the optional header in which the author of a change may give a name.
 fn add_actor(operation: &mut Value) {
     let actor = json!({
         "name": "x-fairgate-actor",
@@ -149,7 +151,7 @@ fn add_actor(operation: &mut Value) {
     }
 }
 
-/// The ways in which an operation can say no, beyond those that it names itself.
+/// Returns the error responses of an operation beyond those that its handler lists.
 fn refusals(path: &str, operation: &Value) -> Vec<(&'static str, &'static str)> {
     let mut refusals = Vec::new();
     if operation["security"].as_array().is_some_and(|security| security.contains(&json!({}))) {
@@ -174,7 +176,8 @@ fn refusals(path: &str, operation: &Value) -> Vec<(&'static str, &'static str)> 
     refusals
 }
 
-/// The ways in which every request about leases can be refused. They are on the clients' port, and speak as it does.
+/// Error responses of every request about leases. Leases are served at the clients' address, with the error format of
+/// that address.
 const LEASE_REFUSALS: [(&str, &str); 4] = [
     ("400", "A parameter or the body cannot be read, or has a value that it may not have"),
     ("401", "No key, or not a good one"),
@@ -195,7 +198,7 @@ fn add_refusals(operation: &mut Value, refusals: &[(&str, &str)], schema: &str) 
     }
 }
 
-/// From what was made to what can be done with it.
+/// Adds links from a created object to the operations on it.
 fn add_links(paths: &mut Map<String, Value>) {
     let by_name = ("name", "$response.body#/name");
     let by_id = ("id", "$response.body#/key/id");
@@ -262,8 +265,8 @@ fn add_links(paths: &mut Map<String, Value>) {
     }
 }
 
-/// What `since` and `until` may be.
-fn spell_moments(operation: &mut Value) {
+/// Adds the accepted formats of `since` and `until`.
+fn add_time_formats(operation: &mut Value) {
     let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
     for parameter in parameters.into_iter().flatten() {
         if parameter["name"] == "since" || parameter["name"] == "until" {

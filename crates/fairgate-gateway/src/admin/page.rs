@@ -1,30 +1,30 @@
-//! Long lists, a page at a time.
+//! Pagination of long lists.
 
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::api_error::ApiError;
-use super::query::Filter;
+use super::query::NameFilter;
 
-/// How many entries a page has where nobody says.
+/// Default number of entries on a page.
 pub(super) const PAGE: u32 = 100;
-/// The longest page.
+/// Maximum number of entries on a page.
 pub(super) const LONGEST_PAGE: u32 = 1000;
 
-/// Which page of a list.
+/// Selects a page of a list.
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct PageQuery {
-    /// At most this many (default 100).
+    /// Maximum number of entries, 1 to 1000 (default 100).
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     pub(super) limit: Option<u32>,
-    /// Only what comes after this name: a page's `next`.
+    /// Returns only entries after this name; pass the `next` of the previous page.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
-    pub(super) after: Option<Filter>,
+    pub(super) after: Option<NameFilter>,
 }
 
-/// A limit that is one.
+/// Checks the requested page length. Returns the default if it is absent, and an error outside 1 to 1000.
 pub(super) fn page_length(limit: Option<u32>) -> Result<u32, ApiError> {
     match limit.unwrap_or(PAGE) {
         limit @ 1..=LONGEST_PAGE => Ok(limit),
@@ -35,11 +35,12 @@ pub(super) fn page_length(limit: Option<u32>) -> Result<u32, ApiError> {
     }
 }
 
-/// The page, and after what the next one begins, where there is more. The list must be sorted by name.
+/// Returns a page of a list that is sorted by name. The second value is the name after which the next page begins;
+/// `None` on the last page.
 pub(super) fn page<'a, T: 'a>(
     sorted: impl Iterator<Item = &'a T>,
     name: impl Fn(&T) -> &str,
-    after: Option<&Filter>,
+    after: Option<&NameFilter>,
     limit: u32,
 ) -> (Vec<&'a T>, Option<String>) {
     let mut rest = sorted
@@ -54,12 +55,12 @@ pub(super) fn page<'a, T: 'a>(
     (page, next)
 }
 
-/// The page of a list in whatever order, and after what the next one begins, where there is more. What to go on after must
-/// be there.
+/// Returns a page of a list in any order. The second value is the name after which the next page begins; `None` on the
+/// last page. Returns an error if no entry is named `after`.
 pub(super) fn page_after<T>(
     mut list: Vec<T>,
     name: impl Fn(&T) -> &str,
-    after: Option<&Filter>,
+    after: Option<&NameFilter>,
     limit: u32,
     what: &str,
 ) -> Result<(Vec<T>, Option<String>), ApiError> {
@@ -82,7 +83,7 @@ mod tests {
     fn pages_follow_each_other() {
         let names = ["a".to_owned(), "b".to_owned(), "c".to_owned()];
         let pages = |after: Option<&str>, limit| {
-            let after = after.map(|after| Filter(after.to_owned()));
+            let after = after.map(|after| NameFilter(after.to_owned()));
             let (page, next) =
                 page(names.iter(), |name: &String| name.as_str(), after.as_ref(), limit);
             (page.into_iter().cloned().collect::<Vec<_>>().join(""), next)

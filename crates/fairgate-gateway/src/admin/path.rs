@@ -1,4 +1,4 @@
-//! The name in a path.
+//! Extractors for names in paths.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use http::request::Parts;
 
 use super::api_error::ApiError;
 
-/// The one name or id in a path, decoded.
-pub(super) struct Named(pub(super) String);
+/// The only name or id in a path, percent-decoded.
+pub(super) struct PathName(pub(super) String);
 
-impl<S: Send + Sync> FromRequestParts<S> for Named {
+impl<S: Send + Sync> FromRequestParts<S> for PathName {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
@@ -21,10 +21,10 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
     }
 }
 
-/// The task in an agent's path, decoded.
-pub(super) struct TaskNamed(pub(super) String);
+/// The id of the task in a path of an agent, percent-decoded.
+pub(super) struct PathTaskName(pub(super) String);
 
-impl<S: Send + Sync> FromRequestParts<S> for TaskNamed {
+impl<S: Send + Sync> FromRequestParts<S> for PathTaskName {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
@@ -32,7 +32,7 @@ impl<S: Send + Sync> FromRequestParts<S> for TaskNamed {
     }
 }
 
-/// What stands in a path where its route has `{name}`, decoded.
+/// Returns the path segment at the place of `{name}` in the route, percent-decoded.
 pub(super) async fn segment<S: Send + Sync>(
     parts: &mut Parts,
     state: &S,
@@ -45,7 +45,8 @@ pub(super) async fn segment<S: Send + Sync>(
     found.map(|(_, value)| value.to_owned()).ok_or_else(ApiError::no_path)
 }
 
-/// The path of something by its name: what is not plain is percent-encoded.
+/// Returns the path of an object. Characters of its name other than ASCII letters, digits and `- . _ ~` are
+/// percent-encoded.
 pub(super) fn path_to(list: &str, name: &str) -> String {
     let mut path = format!("/api/v1/{list}/");
     for byte in name.bytes() {

@@ -1,94 +1,94 @@
-//! Pools and their workers, and holding flows.
+//! Handlers that show pools, and that hold and resume flows of a pool.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use fairgate_core::attribute::Attribute;
-use fairgate_runtime::{ChangeError, Closed, JournalStatus};
-use fairgate_store::Change;
+use fairgate_runtime::{GateChangeError, GateClosedError, JournalStatus};
+use fairgate_store::DirectoryChange;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::api_error::ApiError;
-use super::auth::Admin;
-use super::body::Body;
+use super::auth::AdminCaller;
+use super::body::JsonBody;
 use super::change::change;
-use super::path::Named;
+use super::path::PathName;
 use crate::app::App;
-use crate::live::{Unavailable, WorkerBody, algorithm, workers};
+use crate::live::{PoolUnavailableError, WorkerBody, describe_policy, workers};
 use crate::pools::PoolHandle;
 
-/// A pool: models that share one capacity.
+/// A pool, whose models share one capacity.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Pool)]
 pub(super) struct PoolBody {
-    /// Its name.
+    /// Name of the pool, as in the configuration.
     name: String,
-    /// The models it serves.
+    /// Names of the models that the pool serves.
     models: Vec<String>,
-    /// How it shares, from the root down.
+    /// Policy in words, from the root down, such as `share by group, share by tenant`.
     algorithm: String,
-    /// How many requests may be in flight.
+    /// Maximum number of requests in flight.
     capacity: u64,
-    /// How many are.
+    /// Number of requests in flight.
     in_flight: u64,
-    /// How many wait.
+    /// Number of queued requests.
     queued: u64,
-    /// How many may wait.
+    /// Maximum number of queued requests.
     queued_max: u64,
-    /// How long a request may wait, in milliseconds.
+    /// Maximum time in the queue, in milliseconds.
     queue_timeout_ms: u64,
-    /// Whether it is closing.
+    /// True while the pool is draining.
     draining: bool,
-    /// The flows that are held.
+    /// Flows that are held and get no slots.
     held: Vec<FlowBody>,
-    /// Its workers.
+    /// The workers of the pool.
     workers: Vec<WorkerBody>,
-    /// Its journal.
+    /// State of the pool's journal.
     journal: JournalBody,
-    /// What became of requests since the start.
+    /// Numbers of requests by their outcome, since the pool started.
     counts: CountsBody,
 }
 
-/// How a pool's journal is.
+/// State of a pool's journal.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Journal)]
 pub(super) struct JournalBody {
-    /// `off`, `writing` or `stopped`.
+    /// State of the journal: `off` if no journal is kept, else `writing` or `stopped`.
     status: &'static str,
-    /// Why it stopped.
+    /// Reason why the journal stopped; null unless it is stopped.
     error: Option<String>,
-    /// How many events are in no journal because it had stopped.
+    /// Number of events that are in no journal because the journal had stopped.
     events_lost: u64,
-    /// How often it has stopped.
+    /// Number of times that the journal stopped.
     gaps: u64,
 }
 
-/// What became of requests since the start.
+/// Numbers of requests by their outcome, since the pool started.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Counts)]
 pub(super) struct CountsBody {
-    /// They were granted a slot.
+    /// Requests that were granted a slot.
     granted: u64,
-    /// They were refused.
+    /// Requests that the pool rejected.
     rejected: u64,
-    /// They waited too long.
+    /// Requests that timed out in the queue.
     expired: u64,
-    /// Their callers left while they waited.
+    /// Requests whose clients left while the requests were queued.
     left: u64,
-    /// They ended, and what they used is known.
+    /// Requests that ended with known usage.
     settled: u64,
-    /// They failed in flight.
+    /// Requests that failed in flight.
     failed: u64,
 }
 
-/// All pools.
+/// All pools of the gateway.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = PoolList)]
 pub(super) struct PoolList {
-    /// The pools, by name.
+    /// The pools, sorted by name.
     items: Vec<PoolBody>,
 }
 
@@ -96,9 +96,9 @@ pub(super) struct PoolList {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Flow)]
 pub(super) struct FlowBody {
-    /// By what it is named.
-    by: FlowBy,
-    /// Its name; a key's id.
+    /// Attribute by which the flow is named.
+    by: FlowAttribute,
+    /// Name of the flow; for a key, its id.
     flow: String,
 }
 
@@ -106,32 +106,33 @@ pub(super) struct FlowBody {
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = FlowRef)]
-pub(super) struct FlowRef {
-    /// By what it is named.
-    by: FlowBy,
-    /// Its name; a key's id. It need not have sent anything yet, but a group, tenant or key that is held must exist.
+pub(super) struct FlowRefBody {
+    /// Attribute by which the flow is named.
+    by: FlowAttribute,
+    /// Name of the flow; for a key, its id. The flow need not have sent anything yet. To be held, a group, tenant or
+    /// key must exist.
     #[schema(min_length = 1, max_length = 256)]
     flow: String,
 }
 
-/// What a flow was told.
+/// State of a flow after it was held or resumed.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = FlowState)]
-pub(super) struct FlowState {
-    /// The pool.
+pub(super) struct HeldFlowBody {
+    /// Name of the pool, as in the configuration.
     pool: String,
-    /// By what the flow is named.
-    by: FlowBy,
-    /// Its name.
+    /// Attribute by which the flow is named.
+    by: FlowAttribute,
+    /// Name of the flow; for a key, its id.
     flow: String,
-    /// Whether it is held.
+    /// True if the flow is held.
     held: bool,
 }
 
-/// By what flows are named.
+/// Attribute by which flows are named.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum FlowBy {
+pub(super) enum FlowAttribute {
     Class,
     Tenant,
     Group,
@@ -141,21 +142,21 @@ pub(super) enum FlowBy {
     Session,
 }
 
-impl From<FlowBy> for Attribute {
-    fn from(by: FlowBy) -> Self {
+impl From<FlowAttribute> for Attribute {
+    fn from(by: FlowAttribute) -> Self {
         match by {
-            FlowBy::Class => Self::Class,
-            FlowBy::Tenant => Self::Tenant,
-            FlowBy::Group => Self::Group,
-            FlowBy::Key => Self::Key,
-            FlowBy::Agent => Self::Agent,
-            FlowBy::Project => Self::Project,
-            FlowBy::Session => Self::Session,
+            FlowAttribute::Class => Self::Class,
+            FlowAttribute::Tenant => Self::Tenant,
+            FlowAttribute::Group => Self::Group,
+            FlowAttribute::Key => Self::Key,
+            FlowAttribute::Agent => Self::Agent,
+            FlowAttribute::Project => Self::Project,
+            FlowAttribute::Session => Self::Session,
         }
     }
 }
 
-impl From<Attribute> for FlowBy {
+impl From<Attribute> for FlowAttribute {
     fn from(by: Attribute) -> Self {
         match by {
             Attribute::Class => Self::Class,
@@ -169,14 +170,14 @@ impl From<Attribute> for FlowBy {
     }
 }
 
-/// Lists pools with their workers.
+/// Lists the pools with their workers.
 #[utoipa::path(
     get, path = "/api/v1/pools", tag = "operation",
     responses((status = 200, description = "The pools", body = PoolList)),
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    _: Admin,
+    _: AdminCaller,
 ) -> Result<Json<PoolList>, ApiError> {
     let mut items = Vec::new();
     for pool in app.pools.all() {
@@ -185,7 +186,7 @@ pub(super) async fn list(
     Ok(Json(PoolList { items }))
 }
 
-/// Shows a pool with its workers.
+/// Shows one pool with its workers.
 #[utoipa::path(
     get, path = "/api/v1/pools/{pool}", tag = "operation",
     params(("pool" = String, Path, description = "The pool's name")),
@@ -193,68 +194,70 @@ pub(super) async fn list(
 )]
 pub(super) async fn show(
     State(app): State<Arc<App>>,
-    _: Admin,
-    Named(name): Named,
+    _: AdminCaller,
+    PathName(name): PathName,
 ) -> Result<Json<PoolBody>, ApiError> {
-    body(&app, &*named(&app, &name)?).await.map(Json)
+    body(&app, &*pool_by_name(&app, &name)?).await.map(Json)
 }
 
-/// Stops a flow from getting slots until it is resumed. What is in flight goes on; what comes waits.
+/// Holds a flow, so that it gets no slots until it is resumed.
+///
+/// Requests in flight continue; new ones are queued.
 #[utoipa::path(
-    post, path = "/api/v1/pools/{pool}/hold", tag = "operation", request_body = FlowRef,
+    post, path = "/api/v1/pools/{pool}/hold", tag = "operation", request_body = FlowRefBody,
     params(("pool" = String, Path, description = "The pool's name")),
-    responses((status = 200, description = "It is held", body = FlowState)),
+    responses((status = 200, description = "It is held", body = HeldFlowBody)),
 )]
 pub(super) async fn hold(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Named(name): Named,
-    Body(flow): Body<FlowRef>,
-) -> Result<Json<FlowState>, ApiError> {
+    admin: AdminCaller,
+    PathName(name): PathName,
+    JsonBody(flow): JsonBody<FlowRefBody>,
+) -> Result<Json<HeldFlowBody>, ApiError> {
     set_held(&app, &admin, name, flow, true).await
 }
 
-/// Lets a held flow go on.
+/// Resumes a held flow, so that it gets slots again.
 #[utoipa::path(
-    post, path = "/api/v1/pools/{pool}/resume", tag = "operation", request_body = FlowRef,
+    post, path = "/api/v1/pools/{pool}/resume", tag = "operation", request_body = FlowRefBody,
     params(("pool" = String, Path, description = "The pool's name")),
-    responses((status = 200, description = "It goes on", body = FlowState)),
+    responses((status = 200, description = "It goes on", body = HeldFlowBody)),
 )]
 pub(super) async fn resume(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Named(name): Named,
-    Body(flow): Body<FlowRef>,
-) -> Result<Json<FlowState>, ApiError> {
+    admin: AdminCaller,
+    PathName(name): PathName,
+    JsonBody(flow): JsonBody<FlowRefBody>,
+) -> Result<Json<HeldFlowBody>, ApiError> {
     set_held(&app, &admin, name, flow, false).await
 }
 
 async fn set_held(
     app: &App,
-    admin: &Admin,
+    admin: &AdminCaller,
     pool: String,
-    FlowRef { by, flow }: FlowRef,
+    FlowRefBody { by, flow }: FlowRefBody,
     held: bool,
-) -> Result<Json<FlowState>, ApiError> {
+) -> Result<Json<HeldFlowBody>, ApiError> {
     if !(1..=256).contains(&flow.chars().count()) {
         let message = "flow must be 1 to 256 characters long";
         let status = StatusCode::UNPROCESSABLE_ENTITY;
         return Err(ApiError::new(status, "invalid_value", message).in_field("flow"));
     }
-    let handle = named(app, &pool)?;
+    let handle = pool_by_name(app, &pool)?;
     if held {
-        known(app, by, &flow)?;
+        check_flow_exists(app, by, &flow)?;
     }
     let action = if held { "pool.hold" } else { "pool.resume" };
     let after = serde_json::json!({ "by": by, "flow": flow });
-    change(app, admin, Change::Note { action, subject: pool.clone(), after }).await?;
+    change(app, admin, DirectoryChange::Note { action, subject: pool.clone(), after }).await?;
     let done = match held {
         true => handle.gate.hold(by.into(), &flow).await,
         false => handle.gate.resume(by.into(), &flow).await,
     };
     done.map_err(|error| match error {
-        ChangeError::Closed(_) => Unavailable(handle.name.clone()).into(),
-        ChangeError::Invalid { field, problem } => {
+        GateChangeError::Closed(_) => PoolUnavailableError(handle.name.clone()).into(),
+        GateChangeError::Invalid { field, problem } => {
             let status = StatusCode::UNPROCESSABLE_ENTITY;
             ApiError::new(status, "invalid_value", format!("{field}: {problem}")).in_field(field)
         }
@@ -267,12 +270,13 @@ async fn set_held(
         held,
         "a flow was held or resumed"
     );
-    Ok(Json(FlowState { pool, by, flow, held }))
+    Ok(Json(HeldFlowBody { pool, by, flow, held }))
 }
 
-/// Whoever holds a name that nobody has would believe to have stopped somebody. Agents, sessions and classes are named by
-/// those who ask.
-fn known(app: &App, by: FlowBy, flow: &str) -> Result<(), ApiError> {
+/// Returns an error for a group, tenant or key that does not exist. Without this check, holding a misspelt name would
+/// seem to work and have no effect. Agents, sessions and classes are named by clients, so any name is accepted for
+/// them.
+fn check_flow_exists(app: &App, by: FlowAttribute, flow: &str) -> Result<(), ApiError> {
     let directory = app.identity.directory();
     let (what, is_known) = match Attribute::from(by) {
         Attribute::Group => ("group", directory.groups.iter().any(|group| group.name == flow)),
@@ -283,15 +287,15 @@ fn known(app: &App, by: FlowBy, flow: &str) -> Result<(), ApiError> {
     if is_known { Ok(()) } else { Err(ApiError::not_found(what, flow)) }
 }
 
-/// The pool of that name.
-pub(super) fn named(app: &App, name: &str) -> Result<Arc<PoolHandle>, ApiError> {
+/// Returns the pool of that name, or a 404 error.
+pub(super) fn pool_by_name(app: &App, name: &str) -> Result<Arc<PoolHandle>, ApiError> {
     app.pools.named(name).ok_or_else(|| ApiError::not_found("pool", name))
 }
 
 async fn body(app: &App, pool: &PoolHandle) -> Result<PoolBody, ApiError> {
-    let closed = |_: Closed| ApiError::from(Unavailable(pool.name.clone()));
-    let live = pool.gate.live().await.map_err(closed)?;
-    let sight = app.control.sights.of(pool).await?;
+    let closed = |_: GateClosedError| ApiError::from(PoolUnavailableError(pool.name.clone()));
+    let live = pool.gate.status().await.map_err(closed)?;
+    let sight = app.control.snapshots.recent(pool).await?;
     let config = pool.config();
     let held = sight.snapshot.holds.iter();
     let (status, error) = match live.journal.status {
@@ -302,7 +306,7 @@ async fn body(app: &App, pool: &PoolHandle) -> Result<PoolBody, ApiError> {
     Ok(PoolBody {
         name: pool.name.to_string(),
         models: config.models.iter().map(|model| model.name.clone()).collect(),
-        algorithm: algorithm(&sight.snapshot.policy),
+        algorithm: describe_policy(&sight.snapshot.policy),
         capacity: live.capacity,
         in_flight: live.in_flight,
         queued: live.waiting,
@@ -321,18 +325,18 @@ async fn body(app: &App, pool: &PoolHandle) -> Result<PoolBody, ApiError> {
             granted: live.counts.granted,
             rejected: live.counts.rejected,
             expired: live.counts.expired,
-            left: live.counts.left,
+            left: live.counts.abandoned,
             settled: live.counts.settled,
             failed: live.counts.failed,
         },
     })
 }
 
-/// The workers of a pool.
+/// Returns the workers of a pool, as JSON bodies.
 pub(super) async fn worker_bodies(
     app: &App,
     pool: &PoolHandle,
 ) -> Result<Vec<WorkerBody>, ApiError> {
-    let sight = app.control.sights.of(pool).await?;
+    let sight = app.control.snapshots.recent(pool).await?;
     Ok(workers(&sight.snapshot, pool))
 }

@@ -1,51 +1,51 @@
-//! The prices that are, or were, in force.
+//! Handler for current and former prices.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use fairgate_money::{Day, MicroUnits, PerMillion};
+use fairgate_money::{MicroUnits, PerMillion, UtcDay};
 use fairgate_store::PriceVersion;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::api_error::ApiError;
-use super::auth::Admin;
+use super::auth::AdminCaller;
 use super::moment;
-use super::money::Money;
+use super::money::MoneyText;
 use crate::app::App;
 
-/// A price that is, or was, in force. It never changes; another number is another price. Amounts are decimal texts.
+/// A price that is or was in force. A price never changes; a changed amount is a new price. Amounts are decimal texts.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Price)]
 pub(super) struct PriceBody {
-    /// Names it in the rows of the ledger.
+    /// Id of the price in the rows of the ledger.
     id: String,
-    /// The model, as clients name it.
+    /// Name of the model, as clients send it.
     model: String,
-    /// The upstream that it is for; null is every upstream.
+    /// Upstream to which the price applies; null means every upstream.
     upstream: Option<String>,
-    /// The currency of its amounts, such as `USD`.
+    /// Currency of the amounts, such as `USD`.
     currency: String,
-    /// What a million input tokens cost.
+    /// Price of one million input tokens.
     #[schema(value_type = String)]
-    input_per_million_tokens: Money,
-    /// What a million input tokens cost that the upstream had cached.
+    input_per_million_tokens: MoneyText,
+    /// Price of one million input tokens that the upstream had cached.
     #[schema(value_type = String)]
-    cached_input_per_million_tokens: Money,
-    /// What a million output tokens cost.
+    cached_input_per_million_tokens: MoneyText,
+    /// Price of one million output tokens.
     #[schema(value_type = String)]
-    output_per_million_tokens: Money,
-    /// What a request costs beside its tokens.
+    output_per_million_tokens: MoneyText,
+    /// Price of one request, added to the price of its tokens.
     #[schema(value_type = String)]
-    per_request: Money,
-    /// The first day (UTC) that it is for; null is always.
+    per_request: MoneyText,
+    /// First day (UTC) on which the price applies; null means always.
     #[schema(format = Date)]
     from: Option<String>,
-    /// When it was first in the configuration of a gateway.
+    /// Time at which the price first was in the configuration of a gateway, RFC 3339 in UTC.
     #[schema(format = DateTime)]
     first_seen: String,
-    /// Whether it is in the configuration of this gateway now.
+    /// True if the price is in the current configuration of this gateway.
     configured: bool,
 }
 
@@ -53,14 +53,14 @@ pub(super) struct PriceBody {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = PriceList)]
 pub(super) struct PriceList {
-    /// The prices.
+    /// The prices, current and former ones.
     items: Vec<PriceBody>,
 }
 
 impl PriceBody {
     fn new(version: PriceVersion, app: &App) -> Self {
         let PriceVersion { price, first_seen } = version;
-        let per_million = |PerMillion(amount)| Money(MicroUnits(amount));
+        let per_million = |PerMillion(amount)| MoneyText(MicroUnits(amount));
         let configured = app.config.load().prices.all().any(|other| other.id == price.id);
         Self {
             id: price.id,
@@ -70,22 +70,22 @@ impl PriceBody {
             input_per_million_tokens: per_million(price.rates.input),
             cached_input_per_million_tokens: per_million(price.rates.cached_input),
             output_per_million_tokens: per_million(price.rates.output),
-            per_request: Money(price.rates.request),
-            from: price.from.map(Day::name),
-            first_seen: moment::shown(first_seen),
+            per_request: MoneyText(price.rates.request),
+            from: price.from.map(UtcDay::name),
+            first_seen: moment::to_rfc3339(first_seen),
             configured,
         }
     }
 }
 
-/// Lists the prices that are, or were, in force.
+/// Lists the prices that are or were in force.
 #[utoipa::path(
     get, path = "/api/v1/prices", tag = "usage",
     responses((status = 200, description = "The prices", body = PriceList)),
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    _: Admin,
+    _: AdminCaller,
 ) -> Result<Json<PriceList>, ApiError> {
     let versions = app.store.prices().await?;
     let items = versions.into_iter().map(|version| PriceBody::new(version, &app)).collect();

@@ -1,4 +1,4 @@
-//! Query strings and path segments, read strictly.
+//! Extractor for query strings, which are parsed strictly.
 
 use axum::extract::{FromRequestParts, Query};
 use http::request::Parts;
@@ -7,10 +7,10 @@ use serde::{Deserialize, Deserializer};
 
 use super::api_error::ApiError;
 
-/// A query string. What is unknown, twice there or out of range is refused.
-pub(super) struct Params<T>(pub(super) T);
+/// A query string. Unknown or repeated parameters and values out of range are refused.
+pub(super) struct QueryParams<T>(pub(super) T);
 
-impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Params<T> {
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryParams<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiError> {
@@ -20,21 +20,21 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// How long a name in a query string may be, in characters.
+/// Maximum length of a name in a query string, in characters.
 const LONGEST_FILTER: usize = 512;
 
-/// A name to filter by, or to go on after.
+/// A name in a query string, which is a filter or the last entry of the previous page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Filter(pub(super) String);
+pub(super) struct NameFilter(pub(super) String);
 
-impl Filter {
-    /// Whether it is that name.
+impl NameFilter {
+    /// Returns true if the filter equals this name.
     pub(super) fn is(&self, name: &str) -> bool {
         self.0 == name
     }
 }
 
-impl<'de> Deserialize<'de> for Filter {
+impl<'de> Deserialize<'de> for NameFilter {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
         if name.chars().nth(LONGEST_FILTER).is_some() {

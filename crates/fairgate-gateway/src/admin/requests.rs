@@ -1,4 +1,4 @@
-//! Requests: what waits and what is in flight, and where one of them is.
+//! Handlers for requests that are queued or in flight, and for the history of one request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use fairgate_core::attribute::Attribute;
-use fairgate_core::explain::{Ahead, Readiness, Waiting, Whereabouts};
+use fairgate_core::explain::{FlowReadiness, RequestLocation, RequestsAhead, WaitingRequest};
 use fairgate_core::snapshot::RequestSnapshot;
 use fairgate_store::{LedgerQuery, UnixMicros};
 use http::StatusCode;
@@ -17,173 +17,185 @@ use utoipa::{IntoParams, ToSchema};
 use super::api_error::ApiError;
 use super::attempts::AttemptBody;
 use super::auth::Viewer;
+use super::explanation;
 use super::moment;
 use super::page::page_length;
-use super::path::Named;
-use super::pools::named;
-use super::query::{Filter, Params};
-use super::story;
+use super::path::PathName;
+use super::pools::pool_by_name;
+use super::query::{NameFilter, QueryParams};
 use crate::app::App;
 use crate::forward::unix_now;
-use crate::live::{ServiceView, Sight, Unavailable};
+use crate::live::{PoolSnapshot, PoolUnavailableError, ServiceView};
 use crate::pools::PoolHandle;
 
-/// How long it may take to work out where a request is.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Rows of one request that are shown.
+/// Time limit for a pool to find a request.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum number of ledger rows that are shown for one request.
 const ROWS_SHOWN: u32 = 100;
 
-/// Where a request is.
+/// State of a request in its pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum RequestState {
-    /// It waits for a slot.
+    /// The request is queued for a slot.
     Waiting,
-    /// It has one.
+    /// The request has a slot at a worker.
     InFlight,
 }
 
-/// A request that waits or is in flight.
+/// A request that is queued or in flight.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Request)]
 pub(super) struct RequestBody {
-    /// Its id.
+    /// Id of the request, as in the response header `x-fairgate-request-id`.
     id: String,
-    /// Its pool.
+    /// Name of the request's pool.
     pool: String,
-    /// `waiting` or `in_flight`.
+    /// State of the request: `waiting` or `in_flight`.
     state: RequestState,
-    /// The caller's group.
+    /// Group of the client's tenant.
     group: Option<String>,
-    /// The caller's tenant.
+    /// Tenant of the client's key.
     tenant: Option<String>,
-    /// The caller's key id.
+    /// Id of the client's key.
     key: Option<String>,
-    /// The project of the caller's task, where it came with a task's key.
+    /// Project of the client's task; null unless the request came with a task key.
     project: Option<String>,
-    /// That task.
+    /// Task of the client; null unless the request came with a task key.
     task: Option<String>,
-    /// The policy class.
+    /// Policy class in which the request is queued; null if it has no class.
     class: Option<String>,
-    /// The agent that the caller named.
+    /// Agent that the client named; null if the client named none.
     agent: Option<String>,
-    /// The session that the caller named.
+    /// Session that the client named; null if the client named none.
     session: Option<String>,
-    /// Higher goes first within its queue: what the request asked for, or more where it is tried again.
+    /// Priority of the request within its queue; a higher priority goes first. A retry may have a higher priority than
+    /// the request asked for.
     priority: i64,
-    /// The worker that it asked for, as `name` or `name/rank`; null where it did not.
+    /// Worker that the request asked for, as `name` or `name/rank`; null if it asked for none.
     pin: Option<String>,
-    /// The taints that its worker must have.
+    /// Taints that the worker of the request must have.
     requires: Vec<String>,
-    /// What it is expected to use, in tokens.
+    /// Expected cost of the request, in tokens.
     cost_tokens: u64,
-    /// When it was submitted to its pool.
+    /// Time at which the request was submitted to its pool, RFC 3339 in UTC.
     #[schema(format = DateTime)]
     submitted_at: String,
-    /// How long it waits, or waited, in microseconds.
+    /// Time in the queue until now, or until the grant if the request is in flight, in microseconds.
     waited_us: u64,
-    /// For how long it has been in flight, in microseconds; null where it waits.
+    /// Expected wait in milliseconds. In a list of requests, this is the number of queued requests in the request's
+    /// flow ÷ the flow's grants per second in the last minute, which is the wait of the flow's last request. For a
+    /// single request, this is `expected_wait_ms` of `waiting`. Null if the request is in flight, or nothing was
+    /// granted in the last minute.
+    expected_wait_ms: Option<u64>,
+    /// Time since the grant, in microseconds; null if the request is queued.
     in_flight_us: Option<u64>,
-    /// The worker it runs on; null where it waits, or its pool has no workers.
+    /// Worker that runs the request; null if the request is queued, or the pool has no workers.
     worker: Option<String>,
 }
 
-/// What waits and what is in flight, in order of arrival in each pool.
+/// Requests that are queued or in flight, in order of arrival in each pool.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = RequestList)]
 pub(super) struct RequestList {
-    /// The requests.
+    /// The requests that match the filter, up to the limit.
     items: Vec<RequestBody>,
-    /// How many more there are.
+    /// Number of matching requests that are not in `items`, because they are beyond the limit.
     omitted: u64,
 }
 
-/// Where a request is, and why.
+/// State of a request, with the reasons for it.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = RequestDetail)]
 pub(super) struct RequestDetail {
-    /// Its id.
+    /// Id of the request, as the client asked for it.
     id: String,
-    /// `waiting`, `in_flight` or `ended`.
+    /// State of the request: `waiting`, `in_flight` or `ended`.
     state: &'static str,
-    /// The request, where it waits or is in flight.
+    /// The request, if it is queued or in flight.
     request: Option<RequestBody>,
-    /// What it waits for, where it waits.
+    /// Requests ahead of this request, and the flows that contain it; null unless it is queued.
     waiting: Option<WaitingBody>,
-    /// The same in words.
+    /// Explanation of the state, one sentence per entry.
     story: Vec<String>,
-    /// Its rows in the ledger, where it has ended or was tried before.
+    /// Rows of the ledger, if the request has ended or was tried before.
     attempts: Vec<AttemptBody>,
 }
 
-/// What a request waits for.
+/// Requests ahead of a queued request, and the flows that contain it.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Waiting)]
 pub(super) struct WaitingBody {
-    /// How many grants would come before its own if nothing else arrived; null where it would never be granted as
-    /// things are.
+    /// Number of grants before the grant of this request, if no other request arrived. Null if this request could never
+    /// be granted in the current state.
     grants_ahead: Option<u64>,
-    /// How many requests stand before it in its own queue.
+    /// Number of other requests that are before this request in its queue.
     ahead_in_queue: u64,
-    /// What would be granted before it, by flow.
+    /// Expected wait in milliseconds: (grants ahead + 1) ÷ the pool's grants per second of the last minute. Null if
+    /// nothing was granted in that minute, or the request could never be granted in the current state.
+    expected_wait_ms: Option<u64>,
+    /// Requests that would be granted before this request, by flow.
     ahead: Vec<AheadBody>,
-    /// The flows it is in, from the root down.
+    /// Flows that contain the request, from the root down.
     levels: Vec<LevelBody>,
 }
 
-/// What goes before a request in one flow.
+/// Requests of one flow that would be granted before another request.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Ahead)]
 pub(super) struct AheadBody {
-    /// The flow, from the root down; other tenants' are not named to a tenant.
+    /// Path of the flow, from the root down. A tenant does not see the names of other tenants.
     path: Vec<String>,
-    /// How many requests.
+    /// Number of these requests.
     requests: u64,
-    /// Their costs together, in tokens.
+    /// Sum of the costs of these requests, in tokens.
     tokens: u64,
 }
 
-/// One level of a waiting request's path.
+/// One level of a queued request's path through the policy.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Level)]
 pub(super) struct LevelBody {
-    /// By what flows are named here.
+    /// Attribute by which flows are named at this level.
     by: &'static str,
-    /// The flow.
+    /// Name of the flow at this level.
     flow: String,
-    /// `ready`, `held`, `at_cap` or `blocked`.
+    /// Readiness of the flow: `ready`, `held` (by an operator), `at_cap` (its cap is reached) or `blocked` (nothing in
+    /// it can be granted now).
     readiness: &'static str,
-    /// How many requests wait in the flow.
+    /// Number of queued requests in the flow.
     waiting: u32,
-    /// How many of its requests are in flight.
+    /// Number of the flow's requests in flight.
     in_flight: u32,
-    /// What the flow was served beside what it was due.
+    /// Service that the flow got, and service that it was due.
     #[serde(flatten)]
     service: ServiceView,
 }
 
-/// Which requests.
+/// Filter for the list of requests.
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Query {
-    /// In this pool only.
+pub(super) struct RequestsQuery {
+    /// Returns only requests in this pool.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
-    pool: Option<Filter>,
-    /// Of this tenant only.
+    pool: Option<NameFilter>,
+    /// Returns only requests of this tenant.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
-    tenant: Option<Filter>,
-    /// Only those that are so.
+    tenant: Option<NameFilter>,
+    /// Returns only requests in this state.
     #[param(nullable = false)]
     state: Option<RequestState>,
-    /// At most this many (default 100).
+    /// Maximum number of requests, 1 to 1000 (default 100).
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<u32>,
 }
 
-/// Lists what waits and what is in flight, in order of arrival. A tenant's key sees that tenant's.
+/// Lists the requests that are queued or in flight, in order of arrival in each pool.
+///
+/// A tenant's key sees only that tenant's requests.
 #[utoipa::path(
-    get, path = "/api/v1/requests", tag = "tenants", params(Query), security(("admin" = []), ("tenant" = [])),
+    get, path = "/api/v1/requests", tag = "tenants", params(RequestsQuery), security(("admin" = []), ("tenant" = [])),
     responses(
         (status = 200, description = "The requests", body = RequestList),
         (status = 404, description = "There is no such pool", body = super::ErrorBody),
@@ -192,19 +204,21 @@ pub(super) struct Query {
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     viewer: Viewer,
-    Params(query): Params<Query>,
+    QueryParams(query): QueryParams<RequestsQuery>,
 ) -> Result<Json<RequestList>, ApiError> {
     let limit = page_length(query.limit)? as usize;
     let pools = match &query.pool {
-        Some(pool) => vec![named(&app, &pool.0)?],
+        Some(pool) => vec![pool_by_name(&app, &pool.0)?],
         None => app.pools.all(),
     };
     let mut list = RequestList { items: Vec::new(), omitted: 0 };
     for pool in pools {
-        let sight = app.control.sights.of(&pool).await?;
-        for request in sight.snapshot.requests.iter().filter(|each| wanted(&viewer, &query, each)) {
+        let sight = app.control.snapshots.recent(&pool).await?;
+        let waits = sight.expected_waits_ms();
+        let requests = sight.snapshot.requests.iter().zip(waits);
+        for (request, wait) in requests.filter(|(each, _)| wanted(&viewer, &query, each)) {
             match list.items.len() < limit {
-                true => list.items.push(body(&pool, &sight, request)),
+                true => list.items.push(body(&pool, &sight, request, wait)),
                 false => list.omitted += 1,
             }
         }
@@ -213,7 +227,8 @@ pub(super) async fn list(
     Ok(Json(list))
 }
 
-/// Fills in which tasks the requests are made for. Where the database is away it stays open: the rest is worth showing.
+/// Fills in the tasks for which the requests were made. If the database does not answer, the tasks stay null, because
+/// the other fields are still useful.
 async fn name_tasks(app: &App, requests: impl Iterator<Item = &mut RequestBody>) {
     let mut of_projects: Vec<_> = requests.filter(|request| request.project.is_some()).collect();
     if of_projects.is_empty() {
@@ -226,7 +241,7 @@ async fn name_tasks(app: &App, requests: impl Iterator<Item = &mut RequestBody>)
     }
 }
 
-fn wanted(viewer: &Viewer, query: &Query, request: &RequestSnapshot) -> bool {
+fn wanted(viewer: &Viewer, query: &RequestsQuery, request: &RequestSnapshot) -> bool {
     let tenant = request.attributes.get(Attribute::Tenant).unwrap_or_default();
     let state = state_of(request);
     viewer.may_see(tenant)
@@ -241,7 +256,12 @@ fn state_of(request: &RequestSnapshot) -> RequestState {
     }
 }
 
-fn body(pool: &PoolHandle, sight: &Sight, request: &RequestSnapshot) -> RequestBody {
+fn body(
+    pool: &PoolHandle,
+    sight: &PoolSnapshot,
+    request: &RequestSnapshot,
+    expected_wait_ms: Option<u64>,
+) -> RequestBody {
     let of = |by| request.attributes.get(by).map(str::to_owned);
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let age = micros(sight.since(request.at));
@@ -250,7 +270,7 @@ fn body(pool: &PoolHandle, sight: &Sight, request: &RequestSnapshot) -> RequestB
     let worker = flight.and_then(|flight| flight.place).and_then(|(number, _)| {
         let workers = &sight.snapshot.workers.as_ref()?.list;
         let worker = workers.iter().find(|worker| worker.number == number)?;
-        Some(worker.said.name.to_string())
+        Some(worker.settings.name.to_string())
     });
     let submitted = UnixMicros(unix_now().0.saturating_sub(i64::try_from(age).unwrap_or(i64::MAX)));
     RequestBody {
@@ -272,15 +292,17 @@ fn body(pool: &PoolHandle, sight: &Sight, request: &RequestSnapshot) -> RequestB
         }),
         requires: request.requires.iter().map(ToString::to_string).collect(),
         cost_tokens: request.cost.0,
-        submitted_at: moment::shown(submitted),
+        submitted_at: moment::to_rfc3339(submitted),
         waited_us: age.saturating_sub(in_flight_us.unwrap_or(0)),
+        expected_wait_ms,
         in_flight_us,
         worker,
     }
 }
 
-/// Shows where a request is, what is ahead of it and why; or, where it has ended, its rows in the ledger. A tenant's key
-/// sees that tenant's.
+/// Shows the state of a request with the requests ahead of it, and the request's rows in the ledger.
+///
+/// A tenant's key sees only that tenant's requests.
 #[utoipa::path(
     get, path = "/api/v1/requests/{id}", tag = "tenants", security(("admin" = []), ("tenant" = [])),
     params(("id" = String, Path, description = "The request's id, as in the header x-fairgate-request-id of its answer")),
@@ -292,7 +314,7 @@ fn body(pool: &PoolHandle, sight: &Sight, request: &RequestSnapshot) -> RequestB
 pub(super) async fn show(
     State(app): State<Arc<App>>,
     viewer: Viewer,
-    Named(id): Named,
+    PathName(id): PathName,
 ) -> Result<Json<RequestDetail>, ApiError> {
     let Ok(_one_of_few) = app.control.searches.try_acquire() else {
         let message = "too many ask where requests are; try again in a second";
@@ -307,7 +329,7 @@ pub(super) async fn show(
     let rows = rows.await?.into_iter().filter(|row| viewer.may_see(&row.tenant));
     let attempts: Vec<AttemptBody> = rows.map(AttemptBody::from).collect();
     for pool in app.pools.all() {
-        if let Some(mut found) = look_in(&app, &pool, &viewer, &id).await? {
+        if let Some(mut found) = find_in_pool(&app, &pool, &viewer, &id).await? {
             found.attempts = attempts;
             name_tasks(&app, found.request.iter_mut()).await;
             return Ok(Json(found));
@@ -320,40 +342,50 @@ pub(super) async fn show(
     Ok(Json(RequestDetail { id, state: "ended", request: None, waiting: None, story, attempts }))
 }
 
-/// What the pool says of a request that the viewer may see.
-async fn look_in(
+/// Returns the pool's description of a request. `None` if the pool does not have the request, or the viewer may not see
+/// it.
+async fn find_in_pool(
     app: &App,
     pool: &PoolHandle,
     viewer: &Viewer,
     id: &str,
 ) -> Result<Option<RequestDetail>, ApiError> {
     let asked = Instant::now();
-    let unavailable = || Unavailable(pool.name.clone());
-    let answer = timeout(PATIENCE, pool.gate.whereabouts(id)).await.map_err(|_| unavailable())?;
+    let unavailable = || PoolUnavailableError(pool.name.clone());
+    let answer =
+        timeout(SEARCH_TIMEOUT, pool.gate.whereabouts(id)).await.map_err(|_| unavailable())?;
     let Some(whereabouts) = answer.map_err(|_| unavailable())? else { return Ok(None) };
-    // Whose it is stands in the snapshot. It may have ended meanwhile: then its row tells.
-    let sight = app.control.sights.newer_than(pool, asked).await?;
+    // The snapshot names the tenant. If the request has ended meanwhile, its ledger row is shown instead.
+    let sight = app.control.snapshots.newer_than(pool, asked).await?;
     let Some(request) = sight.request(id) else { return Ok(None) };
     if !viewer.may_see(request.attributes.get(Attribute::Tenant).unwrap_or_default()) {
         return Ok(None);
     }
+    let place = match &whereabouts {
+        RequestLocation::Waiting(waiting) => waiting.place,
+        RequestLocation::InFlight { .. } => None,
+    };
+    let expected_wait_ms = place.and_then(|place| sight.expected_wait_ms(place.saturating_add(1)));
     let detail = RequestDetail {
         id: id.to_owned(),
         state: "in_flight",
-        request: Some(body(pool, &sight, request)),
+        request: Some(body(pool, &sight, request, expected_wait_ms)),
         waiting: None,
         story: Vec::new(),
         attempts: Vec::new(),
     };
     Ok(Some(match whereabouts {
-        Whereabouts::Waiting(waiting) => {
+        RequestLocation::Waiting(mut waiting) => {
             let ahead = ahead_for(viewer, &waiting);
-            let services = services(&sight, &waiting);
-            let story = story::of_waiting(&waiting, &ahead, &services);
-            let waiting = Some(waiting_body(&waiting, &ahead, &services));
+            let mut services = services(&sight, &waiting);
+            if let Viewer::Tenant(_) = viewer {
+                explanation::hide_others(&mut waiting, &mut services);
+            }
+            let story = explanation::explain_waiting(&waiting, &ahead, &services);
+            let waiting = Some(waiting_body(&waiting, &ahead, &services, expected_wait_ms));
             RequestDetail { state: "waiting", waiting, story, ..detail }
         }
-        Whereabouts::InFlight { place, .. } => {
+        RequestLocation::InFlight { place, .. } => {
             let story = match place {
                 Some(place) => format!("it has its slot, on worker {}", place.worker),
                 None => "it has its slot".to_owned(),
@@ -363,17 +395,18 @@ async fn look_in(
     }))
 }
 
-/// What is ahead, as this viewer may see it: a tenant sees its own flows, and what others have ahead as one.
-fn ahead_for(viewer: &Viewer, waiting: &Waiting) -> Vec<Ahead> {
+/// Returns the requests ahead of a queued request, as the viewer may see them. A tenant sees its own flows by name, and
+/// the flows of all other tenants as one entry.
+fn ahead_for(viewer: &Viewer, waiting: &WaitingRequest) -> Vec<RequestsAhead> {
     let Viewer::Tenant(caller) = viewer else { return waiting.ahead.clone() };
     let depth = waiting.levels.iter().position(|level| level.by == Attribute::Tenant);
-    let is_own = |ahead: &Ahead| {
+    let is_own = |ahead: &RequestsAhead| {
         depth.and_then(|depth| ahead.path.get(depth)).is_some_and(|name| *name == caller.tenant)
     };
-    let (mut seen, others): (Vec<Ahead>, Vec<Ahead>) =
+    let (mut seen, others): (Vec<RequestsAhead>, Vec<RequestsAhead>) =
         waiting.ahead.iter().cloned().partition(is_own);
     if !others.is_empty() {
-        seen.push(Ahead {
+        seen.push(RequestsAhead {
             path: vec!["others".into()],
             requests: others.iter().map(|ahead| ahead.requests).sum(),
             tokens: others.iter().map(|ahead| ahead.tokens).sum(),
@@ -382,8 +415,8 @@ fn ahead_for(viewer: &Viewer, waiting: &Waiting) -> Vec<Ahead> {
     seen
 }
 
-/// What the flows around a request were served, from the root down.
-fn services(sight: &Sight, waiting: &Waiting) -> Vec<ServiceView> {
+/// Returns the service of the flows that contain a request, from the root down.
+fn services(sight: &PoolSnapshot, waiting: &WaitingRequest) -> Vec<ServiceView> {
     let names: Vec<&str> = waiting.levels.iter().map(|level| &*level.flow).collect();
     let of_level = |depth: usize| {
         let around = names[..depth].iter().copied();
@@ -391,23 +424,28 @@ fn services(sight: &Sight, waiting: &Waiting) -> Vec<ServiceView> {
         let node = nodes.find(|node| node.path.iter().map(|name| &**name).eq(around.clone()))?;
         node.flows.iter().find(|flow| *flow.name == *names[depth])
     };
-    // A flow that came meanwhile, or was forgotten, has been served nothing that counts.
+    // A flow that is newer than the snapshot, or was dropped, has got no service that counts.
     (0..names.len()).map(|depth| of_level(depth).map(ServiceView::of).unwrap_or_default()).collect()
 }
 
-fn waiting_body(waiting: &Waiting, ahead: &[Ahead], services: &[ServiceView]) -> WaitingBody {
+fn waiting_body(
+    waiting: &WaitingRequest,
+    ahead: &[RequestsAhead],
+    services: &[ServiceView],
+    expected_wait_ms: Option<u64>,
+) -> WaitingBody {
     let levels = waiting.levels.iter().zip(services).map(|(level, service)| LevelBody {
         by: level.by.name(),
         flow: level.flow.to_string(),
         readiness: match level.readiness {
-            Readiness::Ready => "ready",
-            Readiness::Held => "held",
-            Readiness::AtCap => "at_cap",
-            Readiness::Blocked => "blocked",
+            FlowReadiness::Ready => "ready",
+            FlowReadiness::Held => "held",
+            FlowReadiness::AtCap => "at_cap",
+            FlowReadiness::Blocked => "blocked",
         },
         waiting: level.waiting,
         in_flight: level.in_flight,
-        service: *service,
+        service: service.clone(),
     });
     let ahead = ahead.iter().map(|ahead| AheadBody {
         path: ahead.path.iter().map(ToString::to_string).collect(),
@@ -417,6 +455,7 @@ fn waiting_body(waiting: &Waiting, ahead: &[Ahead], services: &[ServiceView]) ->
     WaitingBody {
         grants_ahead: waiting.place,
         ahead_in_queue: waiting.ahead_in_queue,
+        expected_wait_ms,
         ahead: ahead.collect(),
         levels: levels.collect(),
     }

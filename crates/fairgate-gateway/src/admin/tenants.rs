@@ -1,116 +1,118 @@
-//! Tenants.
+//! Handlers for tenants of the directory.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use axum::response::IntoResponse;
-use fairgate_store::{Change, Tenant, TenantPatch};
+use fairgate_core::attribute::Attribute;
+use fairgate_store::{DirectoryChange, Tenant, TenantPatch};
 use http::StatusCode;
 use http::header::LOCATION;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::api_error::ApiError;
-use super::auth::Admin;
-use super::body::Body;
-use super::change::{change, made};
+use super::auth::AdminCaller;
+use super::body::JsonBody;
+use super::change::{change, require_result};
 use super::limits::LimitsBody;
 use super::moment;
-use super::name::{self, Name, Object, Whole};
+use super::name::{self, JsonObject, JsonWholeNumber, NewOwnerName};
 use super::page::{page, page_length};
-use super::path::{Named, path_to};
-use super::query::{Filter, Params};
+use super::path::{PathName, path_to};
+use super::query::{NameFilter, QueryParams};
+use super::weight::check_weight;
 use crate::app::App;
 
-/// A tenant: what shares are given to.
+/// A tenant, which gets a share of each pool.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Tenant)]
 pub(super) struct TenantBody {
-    /// Its name; unique across groups.
+    /// Name of the tenant; unique across groups.
     name: String,
-    /// The group it belongs to.
+    /// Name of the tenant's group.
     group: String,
-    /// Its share within its group.
+    /// Weight of the tenant relative to the other tenants of its group, 1 to 1 000 000.
     weight: u64,
-    /// A disabled tenant's keys are refused.
+    /// True if the tenant is disabled; its keys are then refused.
     disabled: bool,
-    /// What all its keys together may use.
+    /// Limits for all keys of the tenant together.
     limits: LimitsBody,
-    /// When it was made.
+    /// Time of creation, RFC 3339 in UTC.
     #[schema(format = DateTime)]
     created_at: String,
 }
 
-/// A page of tenants, by name.
+/// A page of tenants, sorted by name.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = TenantPage)]
 pub(super) struct TenantPage {
-    /// The tenants.
+    /// The tenants of the page.
     items: Vec<TenantBody>,
-    /// What to give as `after` for the next page; null where this is the last.
+    /// Value for `after` to get the next page; null on the last page.
     next: Option<String>,
 }
 
-/// A new tenant.
+/// Body of a request that adds a tenant.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = NewTenant)]
 pub(super) struct NewTenant {
-    /// Its name: letters, digits and `. _ : @ + -`, beginning with a letter or digit.
+    /// Name of the new tenant: 1 to 128 letters, digits and `. _ : @ + -`, beginning with a letter or digit.
     #[schema(value_type = String, pattern = "^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$")]
-    name: Name,
-    /// The group it belongs to, which must exist.
+    name: NewOwnerName,
+    /// Name of the tenant's group; the group must exist.
     #[schema(min_length = 1, max_length = 128, pattern = "^[!-~]+$")]
     #[schema(value_type = String)]
-    group: name::Word<128>,
-    /// Its share within its group.
-    #[serde(default = "name::default_weight")]
-    #[schema(value_type = u64, minimum = 1, maximum = 1_000_000, default = 100)]
-    weight: Whole,
-    /// What all its keys together may use.
+    group: name::AsciiName<128>,
+    /// Weight of the tenant relative to the other tenants of its group, 1 to 1 000 000 (default 100).
+    #[serde(default, deserialize_with = "name::given")]
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000, default = 100, nullable = false)]
+    weight: Option<JsonWholeNumber>,
+    /// Limits for all keys of the tenant together; none if absent.
     #[serde(default)]
     #[schema(value_type = LimitsBody)]
-    limits: Object<LimitsBody>,
+    limits: JsonObject<LimitsBody>,
 }
 
-/// What is new about a tenant; what is absent stays.
+/// Changes to a tenant; absent fields stay as they are.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = TenantPatch)]
 pub(super) struct PatchTenant {
-    /// The group it belongs to, which must exist.
+    /// Name of the tenant's group; the group must exist.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<String>, min_length = 1, max_length = 128, pattern = "^[!-~]+$", nullable = false)]
-    group: Option<name::Word<128>>,
-    /// Its share within its group.
+    group: Option<name::AsciiName<128>>,
+    /// Weight of the tenant relative to the other tenants of its group, 1 to 1 000 000.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000, nullable = false)]
-    weight: Option<Whole>,
-    /// Whether its keys are refused.
+    weight: Option<JsonWholeNumber>,
+    /// True to refuse all keys of the tenant.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(nullable = false)]
     disabled: Option<bool>,
-    /// All of its limits: those absent in here are lifted.
+    /// The new limits. They replace all old limits, so a limit that is absent here is removed.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<LimitsBody>, nullable = false)]
-    limits: Option<Object<LimitsBody>>,
+    limits: Option<JsonObject<LimitsBody>>,
 }
 
-/// Which tenants.
+/// Filter and page of the list of tenants.
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct TenantQuery {
-    /// Of this group only.
+    /// Returns only the tenants of this group.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
-    group: Option<Filter>,
-    /// At most this many (default 100).
+    group: Option<NameFilter>,
+    /// Maximum number of tenants, 1 to 1000 (default 100).
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<u32>,
-    /// Only what comes after this name: a page's `next`.
+    /// Returns only tenants after this name; pass the `next` of the previous page.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
-    after: Option<Filter>,
+    after: Option<NameFilter>,
 }
 
 impl From<&Tenant> for TenantBody {
@@ -121,20 +123,20 @@ impl From<&Tenant> for TenantBody {
             weight: tenant.weight,
             disabled: tenant.disabled,
             limits: LimitsBody::from(&tenant.limits),
-            created_at: moment::shown(tenant.created_at),
+            created_at: moment::to_rfc3339(tenant.created_at),
         }
     }
 }
 
-/// Lists tenants, by name.
+/// Lists tenants, sorted by name.
 #[utoipa::path(
     get, path = "/api/v1/tenants", tag = "directory", params(TenantQuery),
     responses((status = 200, description = "A page of tenants", body = TenantPage)),
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    _: Admin,
-    Params(query): Params<TenantQuery>,
+    _: AdminCaller,
+    QueryParams(query): QueryParams<TenantQuery>,
 ) -> Result<Json<TenantPage>, ApiError> {
     let limit = page_length(query.limit)?;
     let directory = app.identity.directory();
@@ -145,7 +147,7 @@ pub(super) async fn list(
     Ok(Json(TenantPage { items: tenants.into_iter().map(TenantBody::from).collect(), next }))
 }
 
-/// Shows a tenant.
+/// Shows one tenant by name.
 #[utoipa::path(
     get, path = "/api/v1/tenants/{name}", tag = "directory",
     params(("name" = String, Path, description = "The tenant's name")),
@@ -153,15 +155,15 @@ pub(super) async fn list(
 )]
 pub(super) async fn show(
     State(app): State<Arc<App>>,
-    _: Admin,
-    Named(name): Named,
+    _: AdminCaller,
+    PathName(name): PathName,
 ) -> Result<Json<TenantBody>, ApiError> {
     let directory = app.identity.directory();
     let tenant = directory.tenants.iter().find(|tenant| tenant.name == name);
     tenant.map(|tenant| Json(tenant.into())).ok_or_else(|| ApiError::not_found("tenant", &name))
 }
 
-/// Adds a tenant.
+/// Adds a tenant to a group.
 #[utoipa::path(
     post, path = "/api/v1/tenants", tag = "directory", request_body = NewTenant,
     responses(
@@ -172,21 +174,22 @@ pub(super) async fn show(
 )]
 pub(super) async fn create(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Body(new): Body<NewTenant>,
+    admin: AdminCaller,
+    JsonBody(new): JsonBody<NewTenant>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let add = Change::AddTenant {
+    check_weight(&app, Attribute::Tenant, &new.name.0, new.weight)?;
+    let add = DirectoryChange::AddTenant {
         name: new.name.0,
         group: new.group.0,
-        weight: new.weight.0,
+        weight: new.weight.unwrap_or_else(name::default_weight).0,
         limits: new.limits.into(),
     };
-    let tenant = made(change(&app, &admin, add).await?.tenant)?;
+    let tenant = require_result(change(&app, &admin, add).await?.tenant)?;
     let location = [(LOCATION, path_to("tenants", &tenant.name))];
     Ok((StatusCode::CREATED, location, Json(TenantBody::from(&tenant))))
 }
 
-/// Changes a tenant.
+/// Changes a tenant's group, weight, limits or state.
 #[utoipa::path(
     patch, path = "/api/v1/tenants/{name}", tag = "directory", request_body = PatchTenant,
     params(("name" = String, Path, description = "The tenant's name")),
@@ -197,21 +200,24 @@ pub(super) async fn create(
 )]
 pub(super) async fn patch(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Named(name): Named,
-    Body(patch): Body<PatchTenant>,
+    admin: AdminCaller,
+    PathName(name): PathName,
+    JsonBody(patch): JsonBody<PatchTenant>,
 ) -> Result<Json<TenantBody>, ApiError> {
+    check_weight(&app, Attribute::Tenant, &name, patch.weight)?;
     let patch = TenantPatch {
         group: patch.group.map(|group| group.0),
         weight: patch.weight.map(|weight| weight.0),
         disabled: patch.disabled,
         limits: patch.limits.map(Into::into),
     };
-    let tenant = made(change(&app, &admin, Change::PatchTenant { name, patch }).await?.tenant)?;
+    let tenant = require_result(
+        change(&app, &admin, DirectoryChange::PatchTenant { name, patch }).await?.tenant,
+    )?;
     Ok(Json(TenantBody::from(&tenant)))
 }
 
-/// Removes a tenant and its keys. What it used stays in the ledger.
+/// Removes a tenant and its keys. The tenant's rows stay in the ledger.
 #[utoipa::path(
     delete, path = "/api/v1/tenants/{name}", tag = "directory",
     params(("name" = String, Path, description = "The tenant's name")),
@@ -219,9 +225,9 @@ pub(super) async fn patch(
 )]
 pub(super) async fn remove(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Named(name): Named,
+    admin: AdminCaller,
+    PathName(name): PathName,
 ) -> Result<StatusCode, ApiError> {
-    change(&app, &admin, Change::RemoveTenant { name }).await?;
+    change(&app, &admin, DirectoryChange::RemoveTenant { name }).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,4 +1,4 @@
-//! What was used, summed.
+//! Handler for sums of the ledger's rows.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -6,20 +6,20 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use fairgate_store::{By, UnixMicros, UsageQuery, UsageRow};
+use fairgate_store::{UnixMicros, UsageGrouping, UsageQuery, UsageRow};
 use http::header::CONTENT_TYPE;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::api_error::ApiError;
-use super::auth::Admin;
-use super::moment::{self, Typed};
-use super::money::{self, Money};
-use super::query::{Filter, Params};
+use super::auth::AdminCaller;
+use super::moment::{self, TypedTime};
+use super::money::{self, MoneyText};
+use super::query::{NameFilter, QueryParams};
 use crate::app::App;
 use crate::forward::unix_now;
 
-/// What usage is summed by.
+/// Attribute by which usage is summed.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum UsageBy {
@@ -39,7 +39,7 @@ pub(super) enum UsageBy {
     Project,
 }
 
-impl From<UsageBy> for By {
+impl From<UsageBy> for UsageGrouping {
     fn from(by: UsageBy) -> Self {
         match by {
             UsageBy::Group => Self::Group,
@@ -59,87 +59,87 @@ impl From<UsageBy> for By {
     }
 }
 
-/// How it is written.
+/// Format of the response to a usage query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Format {
+pub(super) enum UsageFormat {
     #[default]
     Json,
     Csv,
 }
 
-/// Which rows to sum, and by what.
+/// Selects the rows to sum, and the attribute by which they are summed.
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Query {
-    /// By what (default `tenant`).
+pub(super) struct UsageReportQuery {
+    /// Attribute by which the rows are summed (default `tenant`).
     #[param(required = false)]
     by: UsageBy,
-    /// From when on: RFC 3339, seconds since 1970, or an age such as `24h` (default `24h`).
+    /// Earliest arrival, inclusive: RFC 3339, seconds since 1970, or an age such as `24h` (default `24h`).
     #[param(value_type = Option<String>, nullable = false)]
-    since: Option<Typed>,
-    /// Until before when, in the same spellings (default now).
+    since: Option<TypedTime>,
+    /// Latest arrival, exclusive, in the same formats as `since` (default now).
     #[param(value_type = Option<String>, nullable = false)]
-    until: Option<Typed>,
-    /// Of this tenant only.
+    until: Option<TypedTime>,
+    /// Sums only the rows of this tenant.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
-    tenant: Option<Filter>,
-    /// Of this model only.
+    tenant: Option<NameFilter>,
+    /// Sums only the rows of this model.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
-    model: Option<Filter>,
-    /// `json` or `csv` (default `json`).
+    model: Option<NameFilter>,
+    /// Format of the response: `json` or `csv` (default `json`).
     #[param(required = false)]
-    format: Format,
+    format: UsageFormat,
 }
 
-/// Sums of the ledger's rows, the most charged first; days and hours in order.
+/// Sums of the ledger's rows. The sum with the highest charge comes first, but days and hours are in order of time.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = Usage)]
-pub(super) struct Usage {
-    /// By what.
+pub(super) struct UsageReportBody {
+    /// Attribute by which the rows were summed.
     by: UsageBy,
-    /// From when on.
+    /// Earliest arrival, inclusive, RFC 3339 in UTC.
     #[schema(format = DateTime)]
     since: String,
-    /// Until before when.
+    /// Latest arrival, exclusive, RFC 3339 in UTC.
     #[schema(format = DateTime)]
     until: String,
-    /// The currency of the amounts of money, such as `USD`; null before there was a price.
+    /// Currency of the amounts of money, such as `USD`; null before the first price.
     currency: Option<String>,
-    /// The sums.
+    /// The sums, one for each value of the attribute.
     rows: Vec<UsageRowBody>,
 }
 
-/// One sum.
+/// Sums over all rows with one value of the attribute.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = UsageRow)]
 pub(super) struct UsageRowBody {
-    /// The tenant, model or whatever was summed by; `-` where the rows have none. Of tiers, 0 is own workers and from 1 on
-    /// hosted ones.
+    /// Value of the attribute, such as a tenant or model; `-` for rows that have no value. If the attribute is the
+    /// tier, 0 means own workers, and 1 and above hosted workers.
     name: String,
-    /// How many requests.
+    /// Number of requests, which is the number of rows of last attempts.
     requests: u64,
-    /// Of these, how many did not complete.
+    /// Number of these requests that did not complete.
     failed: u64,
-    /// Input tokens, cached ones included.
+    /// Input tokens, including cached ones.
     input_tokens: u64,
-    /// Of these, cached ones.
+    /// Input tokens that the upstream had cached; included in `input_tokens`.
     cached_tokens: u64,
-    /// Output tokens.
+    /// Output tokens of the responses.
     output_tokens: u64,
-    /// What the scheduler was charged, in weighted tokens: what is shared.
+    /// Cost that the scheduler charged, in weighted tokens.
     charged_tokens: u64,
-    /// What providers and token budgets count: input and output tokens, not weighted.
+    /// Input and output tokens, not weighted, as providers and token budgets count them.
     provider_tokens: u64,
-    /// What it cost, as a decimal text in `currency`.
+    /// Cost in money, as a decimal text in `currency`.
     #[schema(value_type = String)]
-    money: Money,
-    /// The mean wait, in microseconds.
+    money: MoneyText,
+    /// Mean time in the queue, in microseconds.
     waited_mean_us: u64,
-    /// The longest wait, in microseconds.
+    /// Longest time in the queue, in microseconds.
     waited_max_us: u64,
-    /// The mean time to the first token, in microseconds; null where no row has one.
+    /// Mean time to the first token, in microseconds; null if no row has a first token.
     first_token_mean_us: Option<u64>,
 }
 
@@ -154,7 +154,7 @@ impl From<UsageRow> for UsageRowBody {
             output_tokens: row.output_tokens,
             charged_tokens: row.charged,
             provider_tokens: row.provider_tokens,
-            money: Money(row.money),
+            money: MoneyText(row.money),
             waited_mean_us: row.waited_us_mean,
             waited_max_us: row.waited_us_max,
             first_token_mean_us: row.first_token_us_mean,
@@ -162,15 +162,15 @@ impl From<UsageRow> for UsageRowBody {
     }
 }
 
-/// Sums what was used.
+/// Sums usage over the rows of the ledger.
 #[utoipa::path(
-    get, path = "/api/v1/usage", tag = "usage", params(Query),
-    responses((status = 200, description = "The sums", content((Usage = "application/json"), (String = "text/csv")))),
+    get, path = "/api/v1/usage", tag = "usage", params(UsageReportQuery),
+    responses((status = 200, description = "The sums", content((UsageReportBody = "application/json"), (String = "text/csv")))),
 )]
 pub(super) async fn usage(
     State(app): State<Arc<App>>,
-    _: Admin,
-    Params(query): Params<Query>,
+    _: AdminCaller,
+    QueryParams(query): QueryParams<UsageReportQuery>,
 ) -> Result<Response, ApiError> {
     const DAY: i64 = 86_400_000_000;
     let now = unix_now();
@@ -180,12 +180,12 @@ pub(super) async fn usage(
     let asked = UsageQuery { by: query.by.into(), since, until: Some(until), tenant, model };
     let rows = app.store.usage(asked).await?.into_iter().map(UsageRowBody::from).collect();
     let currency = money::currency(&app).await?.map(String::from);
-    if query.format == Format::Csv {
+    if query.format == UsageFormat::Csv {
         let text = csv(rows, currency.as_deref().unwrap_or_default());
         return Ok(([(CONTENT_TYPE, "text/csv; charset=utf-8")], text).into_response());
     }
-    let (since, until) = (moment::shown(since), moment::shown(until));
-    Ok(Json(Usage { by: query.by, since, until, currency, rows }).into_response())
+    let (since, until) = (moment::to_rfc3339(since), moment::to_rfc3339(until));
+    Ok(Json(UsageReportBody { by: query.by, since, until, currency, rows }).into_response())
 }
 
 fn csv(rows: Vec<UsageRowBody>, currency: &str) -> String {

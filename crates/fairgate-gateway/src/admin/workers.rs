@@ -1,4 +1,4 @@
-//! Workers of a pool: added, drained and removed while it runs.
+//! Handlers that add, drain, change and remove workers while their pool runs.
 
 use std::sync::Arc;
 
@@ -11,56 +11,59 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::api_error::ApiError;
-use super::auth::Admin;
-use super::body::Body;
-use super::keys::TaintName;
-use super::name::{Whole, Word, given};
-use super::path::Named;
-use super::pools::{named, worker_bodies};
-use super::query::Params;
+use super::auth::AdminCaller;
+use super::body::JsonBody;
+use super::keys::TaintNameSchema;
+use super::name::{AsciiName, JsonWholeNumber, given};
+use super::path::PathName;
+use super::pools::{pool_by_name, worker_bodies};
+use super::query::QueryParams;
 use crate::app::App;
 use crate::live::WorkerBody;
-use crate::pools::{AddedWorker, Changed, Overload, Removal, WorkerAudit, WorkerError};
+use crate::pools::{
+    AddedWorker, ChangeEffect, OverloadThresholds, WorkerAudit, WorkerError, WorkerRemoval,
+};
 
-/// A new worker.
+/// Body of a request that adds a worker.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = NewWorker)]
 pub(super) struct NewWorker {
-    /// Its name: 1 to 64 letters, digits and `- _ .`; no upstream of the configuration file and no other worker has it.
+    /// Name of the worker: 1 to 64 letters, digits and `- _ .`. The name must differ from the names of all upstreams of
+    /// the configuration file and of all other workers.
     #[schema(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     name: String,
-    /// Its base, such as `http://10.0.0.7:8000`.
+    /// Base URL of the worker, such as `http://10.0.0.7:8000`.
     url: String,
-    /// The upstream of the configuration file whose settings it takes over: its credential, timeouts, health check, metrics and
-    /// whatever is not said here.
+    /// Upstream of the configuration file whose settings the worker takes over: credential, timeouts, health check,
+    /// metrics, and every setting that is absent here.
     like: String,
-    /// How many requests it takes at once, each of its ranks; as in `like` where absent.
+    /// Maximum number of requests in flight on each rank of the worker; the maximum of `like` if absent.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = u64, required = false, minimum = 1, maximum = 1_000_000)]
-    slots: Option<Whole>,
-    /// Its tier; as in `like` where absent.
+    slots: Option<JsonWholeNumber>,
+    /// Tier of the worker, 0 to 100; the tier of `like` if absent.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = u32, required = false, maximum = 100)]
-    tier: Option<Whole>,
-    /// Its data-parallel ranks; as in `like` where absent.
+    tier: Option<JsonWholeNumber>,
+    /// Number of data-parallel ranks; the number of `like` if absent.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = u32, required = false, minimum = 1, maximum = 65_536)]
-    ranks: Option<Whole>,
-    /// What requests may require of it; as in `like` where absent.
+    ranks: Option<JsonWholeNumber>,
+    /// Taints that requests may require of the worker; the taints of `like` if absent.
     #[serde(default, deserialize_with = "given")]
-    #[schema(value_type = Vec<TaintName>, required = false)]
-    taints: Option<Vec<Word<128>>>,
-    /// The tokens of one batch; as in `like` where absent.
+    #[schema(value_type = Vec<TaintNameSchema>, required = false)]
+    taints: Option<Vec<AsciiName<128>>>,
+    /// Maximum number of tokens in one batch (vLLM's `--max-num-batched-tokens`); the maximum of `like` if absent.
     #[serde(default, deserialize_with = "given")]
     #[schema(value_type = u64, required = false, minimum = 1)]
-    batch_tokens: Option<Whole>,
+    batch_tokens: Option<JsonWholeNumber>,
 }
 
 impl NewWorker {
     fn checked(self, pool: &str) -> Result<AddedWorker, ApiError> {
-        let whole = |field, value: Option<Whole>, range| {
-            value.map(|value| within(field, value.0, range)).transpose()
+        let whole = |field, value: Option<JsonWholeNumber>, range| {
+            value.map(|value| check_range(field, value.0, range)).transpose()
         };
         let small = |value: Option<u64>| value.and_then(|value| u32::try_from(value).ok());
         let taints = self.taints.map(|taints| taints.into_iter().map(|taint| taint.0).collect());
@@ -78,38 +81,42 @@ impl NewWorker {
     }
 }
 
-/// When a worker's engine counts as overloaded. It then takes nothing new.
+/// Changes to a worker. Only the thresholds can be changed above which the worker's engine counts as overloaded and
+/// gets no new requests.
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = WorkerPatch)]
 pub(super) struct PatchWorker {
-    /// The thresholds; null puts those of the configuration file back.
+    /// The thresholds; null restores those of the configuration file.
     #[serde(deserialize_with = "Option::deserialize")]
     #[schema(required = true)]
     overload: Option<OverloadBody>,
 }
 
-/// Thresholds on what an engine's metrics say.
+/// Thresholds for an engine's metrics, above which the engine counts as overloaded.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Overload)]
 pub(super) struct OverloadBody {
-    /// Overloaded where more requests than this wait in the engine's own queue; never where absent.
+    /// Number of requests in the engine's own queue above which the engine is overloaded. If absent, the queue never
+    /// counts as overload.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = u64, required = false)]
-    waiting: Option<Whole>,
-    /// Overloaded where more than this part of the engine's cache is in use, in thousandths; never where absent.
+    waiting: Option<JsonWholeNumber>,
+    /// Fraction of the engine's cache in use, in thousandths, above which the engine is overloaded. If absent, the
+    /// cache never counts as overload.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = u64, required = false, minimum = 1, maximum = 1000)]
-    cache_thousandths: Option<Whole>,
+    cache_thousandths: Option<JsonWholeNumber>,
 }
 
-/// How a worker is removed.
+/// Options for the removal of a worker.
 #[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct RemovalParams {
-    /// Forget it at once instead of once nothing is in flight on it. What is in flight on it goes on as long as the worker does.
+pub(super) struct WorkerRemovalQuery {
+    /// True to remove the worker at once instead of after its last request in flight. Requests in flight continue as
+    /// long as the worker runs.
     #[serde(default)]
     now: bool,
 }
@@ -118,11 +125,11 @@ pub(super) struct RemovalParams {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = WorkerList)]
 pub(super) struct WorkerList {
-    /// The workers: those of the configuration file and of DNS in the file's order, then those that were added.
+    /// The workers: first those of the configuration file and of DNS in the file's order, then those that were added.
     items: Vec<WorkerBody>,
 }
 
-/// The names of a pool and of a worker in a path.
+/// The names of the pool and the worker in a path.
 pub(super) struct WorkerPath {
     pool: String,
     worker: String,
@@ -147,14 +154,14 @@ impl<S: Send + Sync> FromRequestParts<S> for WorkerPath {
 )]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    _: Admin,
-    Named(pool): Named,
+    _: AdminCaller,
+    PathName(pool): PathName,
 ) -> Result<Json<WorkerList>, ApiError> {
-    let items = worker_bodies(&app, &*named(&app, &pool)?).await?;
+    let items = worker_bodies(&app, &*pool_by_name(&app, &pool)?).await?;
     Ok(Json(WorkerList { items }))
 }
 
-/// Adds a worker. It takes requests at once, and is still there after a restart.
+/// Adds a worker. The worker gets requests at once, and is kept over restarts.
 #[utoipa::path(
     post, path = "/api/v1/pools/{pool}/workers", tag = "operation", request_body = NewWorker,
     params(("pool" = String, Path, description = "The pool's name")),
@@ -166,22 +173,24 @@ pub(super) async fn list(
 )]
 pub(super) async fn add(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Named(pool): Named,
-    Body(new): Body<NewWorker>,
+    admin: AdminCaller,
+    PathName(pool): PathName,
+    JsonBody(new): JsonBody<NewWorker>,
 ) -> Result<(StatusCode, Json<WorkerBody>), ApiError> {
     let worker = new.checked(&pool)?;
     let name = worker.name.clone();
     let changed = app.pools.add_worker(worker, audit(&app, &admin)).await?;
     let status = match changed {
-        Changed::Yes => StatusCode::CREATED,
-        Changed::No => StatusCode::OK,
+        ChangeEffect::Yes => StatusCode::CREATED,
+        ChangeEffect::No => StatusCode::OK,
     };
-    said(&admin, &pool, &name, changed, "a worker was added");
-    Ok((status, Json(one(&app, &pool, &name).await?)))
+    log_worker_change(&admin, &pool, &name, changed, "a worker was added");
+    Ok((status, Json(worker_body(&app, &pool, &name).await?)))
 }
 
-/// Has a worker take nothing new. What is in flight on it goes on. It stays so over a restart, until it is undrained.
+/// Drains a worker, so that it gets no new requests.
+///
+/// Requests in flight continue. The worker stays drained, also over a restart, until it is undrained.
 #[utoipa::path(
     post, path = "/api/v1/pools/{pool}/workers/{worker}/drain", tag = "operation",
     params(
@@ -192,7 +201,7 @@ pub(super) async fn add(
 )]
 pub(super) async fn drain(
     State(app): State<Arc<App>>,
-    admin: Admin,
+    admin: AdminCaller,
     path: WorkerPath,
 ) -> Result<Json<WorkerBody>, ApiError> {
     set_drained(&app, &admin, &path, true).await
@@ -209,13 +218,13 @@ pub(super) async fn drain(
 )]
 pub(super) async fn undrain(
     State(app): State<Arc<App>>,
-    admin: Admin,
+    admin: AdminCaller,
     path: WorkerPath,
 ) -> Result<Json<WorkerBody>, ApiError> {
     set_drained(&app, &admin, &path, false).await
 }
 
-/// Changes when a worker's engine counts as overloaded. It stays so over a restart.
+/// Changes the overload thresholds of a worker's engine. The new thresholds are kept over restarts.
 #[utoipa::path(
     patch, path = "/api/v1/pools/{pool}/workers/{worker}", tag = "operation", request_body = PatchWorker,
     params(
@@ -226,24 +235,32 @@ pub(super) async fn undrain(
 )]
 pub(super) async fn patch(
     State(app): State<Arc<App>>,
-    admin: Admin,
+    admin: AdminCaller,
     WorkerPath { pool, worker }: WorkerPath,
-    Body(patch): Body<PatchWorker>,
+    JsonBody(patch): JsonBody<PatchWorker>,
 ) -> Result<Json<WorkerBody>, ApiError> {
     let overload = patch.overload.map(OverloadBody::checked).transpose()?;
     let changed = app.pools.set_overload(&pool, &worker, overload, audit(&app, &admin)).await?;
-    said(&admin, &pool, &worker, changed, "a worker's overload thresholds were changed");
-    one(&app, &pool, &worker).await.map(Json)
+    log_worker_change(
+        &admin,
+        &pool,
+        &worker,
+        changed,
+        "a worker's overload thresholds were changed",
+    );
+    worker_body(&app, &pool, &worker).await.map(Json)
 }
 
-/// Removes a worker that was added: it takes nothing new, and is gone once nothing is in flight on it. Workers of the
-/// configuration file and of DNS are removed there; here they can be drained.
+/// Removes a worker that was added through this API.
+///
+/// The worker gets no new requests, and is removed once nothing is in flight on it. Workers of the configuration file
+/// and of DNS are removed there; here they can only be drained.
 #[utoipa::path(
     delete, path = "/api/v1/pools/{pool}/workers/{worker}", tag = "operation",
     params(
         ("pool" = String, Path, description = "The pool's name"),
         ("worker" = String, Path, description = "The worker's name"),
-        RemovalParams,
+        WorkerRemovalQuery,
     ),
     responses(
         (status = 204, description = "It takes nothing new, and goes"),
@@ -252,45 +269,55 @@ pub(super) async fn patch(
 )]
 pub(super) async fn remove(
     State(app): State<Arc<App>>,
-    admin: Admin,
+    admin: AdminCaller,
     WorkerPath { pool, worker }: WorkerPath,
-    Params(RemovalParams { now }): Params<RemovalParams>,
+    QueryParams(WorkerRemovalQuery { now }): QueryParams<WorkerRemovalQuery>,
 ) -> Result<StatusCode, ApiError> {
-    let removal = if now { Removal::Now } else { Removal::Drained };
+    let removal = if now { WorkerRemoval::Now } else { WorkerRemoval::Drained };
     let changed = app.pools.remove_worker(&pool, &worker, removal, audit(&app, &admin)).await?;
-    said(&admin, &pool, &worker, changed, "a worker was removed");
+    log_worker_change(&admin, &pool, &worker, changed, "a worker was removed");
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn set_drained(
     app: &App,
-    admin: &Admin,
+    admin: &AdminCaller,
     WorkerPath { pool, worker }: &WorkerPath,
     drained: bool,
 ) -> Result<Json<WorkerBody>, ApiError> {
     let changed = app.pools.drain_worker(pool, worker, drained, audit(app, admin)).await?;
     let words = if drained { "a worker was drained" } else { "a worker was undrained" };
-    said(admin, pool, worker, changed, words);
-    one(app, pool, worker).await.map(Json)
+    log_worker_change(admin, pool, worker, changed, words);
+    worker_body(app, pool, worker).await.map(Json)
 }
 
-fn audit<'a>(app: &'a App, admin: &'a Admin) -> WorkerAudit<'a> {
+fn audit<'a>(app: &'a App, admin: &'a AdminCaller) -> WorkerAudit<'a> {
     WorkerAudit { store: &app.store, actor: &admin.actor }
 }
 
-fn said(admin: &Admin, pool: &str, worker: &str, changed: Changed, words: &str) {
-    if changed == Changed::Yes {
+fn log_worker_change(
+    admin: &AdminCaller,
+    pool: &str,
+    worker: &str,
+    changed: ChangeEffect,
+    words: &str,
+) {
+    if changed == ChangeEffect::Yes {
         tracing::info!(actor = admin.actor, pool, worker, "{words}");
     }
 }
 
-async fn one(app: &App, pool: &str, worker: &str) -> Result<WorkerBody, ApiError> {
-    let workers = worker_bodies(app, &*named(app, pool)?).await?;
+async fn worker_body(app: &App, pool: &str, worker: &str) -> Result<WorkerBody, ApiError> {
+    let workers = worker_bodies(app, &*pool_by_name(app, pool)?).await?;
     let found = workers.into_iter().find(|body| body.name == worker);
     found.ok_or_else(|| ApiError::not_found("worker", worker))
 }
 
-fn within(field: &str, value: u64, range: std::ops::RangeInclusive<u64>) -> Result<u64, ApiError> {
+fn check_range(
+    field: &str,
+    value: u64,
+    range: std::ops::RangeInclusive<u64>,
+) -> Result<u64, ApiError> {
     if range.contains(&value) {
         return Ok(value);
     }
@@ -299,11 +326,12 @@ fn within(field: &str, value: u64, range: std::ops::RangeInclusive<u64>) -> Resu
 }
 
 impl OverloadBody {
-    fn checked(self) -> Result<Overload, ApiError> {
+    fn checked(self) -> Result<OverloadThresholds, ApiError> {
         let cache = self.cache_thousandths;
-        let cache_milli =
-            cache.map(|part| within("overload.cache_thousandths", part.0, 1..=1000)).transpose()?;
-        Ok(Overload { waiting: self.waiting.map(|waiting| waiting.0), cache_milli })
+        let cache_milli = cache
+            .map(|part| check_range("overload.cache_thousandths", part.0, 1..=1000))
+            .transpose()?;
+        Ok(OverloadThresholds { waiting: self.waiting.map(|waiting| waiting.0), cache_milli })
     }
 }
 

@@ -1,7 +1,11 @@
-//! An upstream's answer on its way to the client: chunk by chunk through the meter, settled before its last piece.
+//! Forwards an upstream's answer to the client. The answer is metered chunk by chunk, and settled before its last piece
+//! is sent.
 //!
-//! That order is what makes the ledger whole: whoever has seen the end of an answer has a row, even if the process is
-//! killed in the very next moment.
+//! Because of that order, every answer whose end has reached the client has a row, even if the process is killed right
+//! after.
+//!
+//! The last piece is the terminal event of a stream, or the rest of a JSON body. A document of up to 64 KiB is sent
+//! whole, so that a document that breaks off becomes a 502 or 504 and not half an answer. Streams pass chunk by chunk.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -11,77 +15,81 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fairgate_dialect::{Framing, Measured, Meter};
-use fairgate_store::Outcome;
+use fairgate_dialect::{BodyFraming, MeasuredUsage, UsageMeter};
+use fairgate_store::AttemptOutcome;
 use http::StatusCode;
 use http_body::Frame;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::bill::Used;
-use super::passage::{Arrival, End, Passage};
-use crate::recording::Recording;
+use super::bill::UsageBasis;
+use super::request_guard::{RequestArrival, RequestEnd, RequestGuard};
 use crate::refusal::{self, Refusal};
-use crate::reply::{BrokenOff, length};
-use crate::upstream::{Blame, Cause, Failure, FailureKind, LaneBody, StatusClass};
+use crate::reply::{BrokenReplyError, content_length};
+use crate::row_write::RowWrite;
+use crate::upstream::{
+    FailureCause, FailureKind, FaultParty, StatusClass, UpstreamBody, UpstreamFailure,
+};
 
-/// How much of an answer in one piece is held back until all of it is there, in bytes.
+/// Bytes of a non-streamed answer that are buffered before anything goes to the client.
 const WHOLE_BYTES_MAX: usize = 64 << 10;
-/// How much of an answer may wait for a client that reads slowly, in bytes.
+/// Bytes of an answer that are buffered for a client that reads slowly.
 const AHEAD_BYTES_MAX: usize = 1 << 20;
-/// How much is read of an answer whose client left after its last text: usage comes within it, or not at all.
+/// Bytes that are still read if the client leaves after the last text. The usage comes within these bytes or not at
+/// all.
 const REST_BYTES_MAX: usize = 64 << 10;
 
-/// The body of an answer. Mostly its request is in flight. Where a retry found no other worker, this is the answer of an
-/// earlier attempt, and the request is in flight no more. Once the request has ended, what comes only passes through.
-pub(super) struct Answer {
-    passage: Box<Passage>,
-    /// The name of its upstream; `-` for an earlier attempt's answer.
+/// The body of an upstream's answer. Usually its request is in flight. If a retry found no other worker, the answer is
+/// that of an earlier attempt, and the request is no longer in flight. After the request has ended, further bytes only
+/// pass through.
+pub(super) struct UpstreamAnswer {
+    passage: Box<RequestGuard>,
+    /// Name of the upstream; `-` for the answer of an earlier attempt.
     worker: Arc<str>,
-    body: LaneBody,
+    body: UpstreamBody,
     status: StatusCode,
     class: StatusClass,
-    framing: Framing,
-    /// How many bytes of the upstream's body are to come, where it said.
-    to_come: Option<u64>,
-    /// What may go to the client now, in order.
+    framing: BodyFraming,
+    /// Bytes of the upstream's body that are still to come, if the upstream announced a length.
+    bytes_to_come: Option<u64>,
+    /// Pieces that may go to the client now, in order.
     out: VecDeque<Bytes>,
-    /// The row, which must be written before the end goes to the client.
-    recording: Option<Recording>,
-    /// The end, which goes to the client once the row is written.
+    /// Write of the request's row, once begun. It must finish before the end of the answer is sent to the client.
+    recording: Option<RowWrite>,
+    /// The last pieces, which go to the client once the row is written.
     end: Vec<Bytes>,
-    flow: Flow,
-    /// Whether the client has been given the head.
-    head_given: bool,
-    /// How many bytes are still read for a client that has left.
+    flow: AnswerState,
+    /// True once the status and headers have been sent to the client.
+    head_sent: bool,
+    /// Bytes that may still be read after the client has left.
     rest: usize,
-    clock: Clock,
+    clock: AnswerTimeouts,
 }
 
-/// Where an answer is.
-enum Flow {
-    /// More is to come.
+/// The state of the upstream's body.
+enum AnswerState {
+    /// More bytes are expected.
     Flowing,
-    /// Nothing more comes.
+    /// The body has ended; nothing more comes.
     Over,
-    /// It broke off, and the client must see that.
+    /// The body broke off, and the client must see that.
     Broken(Box<Refusal>),
 }
 
-/// What an answer must keep to.
+/// Time limits for reading an answer.
 #[derive(Clone, Copy)]
-pub(super) struct Deadlines {
+pub(super) struct AnswerDeadlines {
     pub(super) idle: Duration,
     pub(super) total: Instant,
 }
 
-impl Answer {
+impl UpstreamAnswer {
     pub(super) fn new(
-        mut passage: Box<Passage>,
+        mut passage: Box<RequestGuard>,
         status: StatusCode,
-        body: LaneBody,
-        framing: Framing,
+        body: UpstreamBody,
+        framing: BodyFraming,
         hide_usage: bool,
-        deadlines: Deadlines,
+        deadlines: AnswerDeadlines,
     ) -> Self {
         let to_come = body.length();
         let class = StatusClass::of(status.as_u16());
@@ -90,7 +98,7 @@ impl Answer {
                 if class == StatusClass::Success {
                     let (route, input) =
                         (in_flight.arrival().route, in_flight.terms.expected.input);
-                    let meter = Meter::new(route, framing, hide_usage, input);
+                    let meter = UsageMeter::new(route, framing, hide_usage, input);
                     in_flight.flight.meter = Some(meter);
                 }
                 in_flight.flight.worker.upstream.name.clone()
@@ -104,73 +112,73 @@ impl Answer {
             status,
             class,
             framing,
-            to_come,
+            bytes_to_come: to_come,
             out: VecDeque::new(),
             recording: None,
             end: Vec::new(),
-            flow: Flow::Flowing,
-            head_given: false,
+            flow: AnswerState::Flowing,
+            head_sent: false,
             rest: REST_BYTES_MAX,
-            clock: Clock { deadlines, waits_since: None, sleep: None },
+            clock: AnswerTimeouts { deadlines, waits_since: None, sleep: None },
         };
-        if made.to_come == Some(0) {
+        if made.bytes_to_come == Some(0) {
             made.finish();
         }
         made
     }
 
-    /// Whether the request has ended.
+    /// Returns true if the request has ended.
     fn is_settled(&self) -> bool {
         self.passage.has_ended()
     }
 
-    /// From now on the client knows the status.
-    pub(super) fn head_given(mut self) -> Self {
-        self.head_given = true;
+    /// Marks the status and headers as sent to the client.
+    pub(super) fn with_head_sent(mut self) -> Self {
+        self.head_sent = true;
         self
     }
 
-    /// Its time is up, and nobody reads it. The row, where it had not ended.
-    pub(super) fn give_up(&mut self) -> Option<Recording> {
+    /// Ends an answer whose time is up and that nobody reads. Returns the write of its row if the request had not
+    /// ended.
+    pub(super) fn end_as_timed_out(&mut self) -> Option<RowWrite> {
         if !self.is_settled() {
             self.fail(FailureKind::TotalTimeout);
         }
-        self.body.hang_up();
+        self.body.close_connection();
         self.recording.take()
     }
 
-    /// There is something for its client, who has not come for it in time and is taken for gone. The row, where the answer
-    /// had not ended.
-    pub(super) fn leave(&mut self) -> Option<Recording> {
+    /// Ends an answer whose client has not read the available pieces in time and counts as gone. Returns the write of
+    /// its row if the request had not ended.
+    pub(super) fn end_as_client_left(&mut self) -> Option<RowWrite> {
         if !self.is_settled() {
             let refusal = self.refusal(FailureKind::IdleTimeout);
-            self.recording = Some(self.passage.leave(Used::SoFar));
+            self.recording = Some(self.passage.end_as_client_left(UsageBasis::SoFar));
             self.out.clear();
             self.end.clear();
-            self.flow = Flow::Broken(Box::new(refusal));
-            self.body.hang_up();
+            self.flow = AnswerState::Broken(Box::new(refusal));
+            self.body.close_connection();
         }
         self.recording.take()
     }
 
-    /// Reads on for a client that does not come for what is there: ready when as much is held for it as may be, or nothing
-    /// more comes.
+    /// Reads ahead for a client that is behind. Ready when [`AHEAD_BYTES_MAX`] are buffered or nothing more comes.
     pub(super) fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.poll_until(cx, AHEAD_BYTES_MAX)
     }
 
-    /// Whether the model has said its last word, and only what it used is to come.
-    pub(super) fn lacks_usage_only(&mut self) -> bool {
+    /// Returns true if the model's last text has arrived and only the usage is missing.
+    pub(super) fn is_missing_usage_only(&mut self) -> bool {
         let in_flight = self.passage.in_flight();
-        in_flight.is_some_and(|one| one.flight.meter.as_ref().is_some_and(Meter::has_finished))
+        in_flight.is_some_and(|one| one.flight.meter.as_ref().is_some_and(UsageMeter::has_finished))
     }
 
-    /// Reads on for nobody: ready when the answer has ended, or will not tell what it used.
+    /// Reads on after the client has left. Ready when the answer has ended, or when it is clear that no usage comes.
     pub(super) fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // Whatever was there for it, nobody comes for it any more.
+        // Buffered pieces have no reader any more.
         self.out.clear();
         loop {
-            if self.is_settled() || self.rest == 0 || !matches!(self.flow, Flow::Flowing) {
+            if self.is_settled() || self.rest == 0 || !matches!(self.flow, AnswerState::Flowing) {
                 return Poll::Ready(());
             }
             let polled = self.poll_until(cx, 1);
@@ -180,21 +188,23 @@ impl Answer {
         }
     }
 
-    /// Its client has left, after its last text. The row.
-    pub(super) fn left_at_the_end(&mut self) -> Option<Recording> {
+    /// Ends the request of a client that left after the last text, before the usage was reported; at least the expected
+    /// tokens are charged. Returns the write of the request's row.
+    pub(super) fn end_without_usage(&mut self) -> Option<RowWrite> {
         if !self.is_settled() {
-            self.recording = Some(self.passage.leave(Used::Expected));
+            self.recording = Some(self.passage.end_as_client_left(UsageBasis::Expected));
         }
-        self.body.hang_up();
+        self.body.close_connection();
         self.recording.take()
     }
 
-    /// Gets something to give to the client: ready when there is, or when nothing more comes.
+    /// Reads until there is a piece for the client, or until nothing more comes.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.poll_until(cx, 0)
     }
 
-    /// Gets all of a document, or as much of it as is held back: what breaks off before that is told as what it is.
+    /// Reads a whole document, or its first [`WHOLE_BYTES_MAX`]. If it breaks off before that, the client gets a proper
+    /// error.
     pub(super) fn poll_whole(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.poll_until(cx, WHOLE_BYTES_MAX)
     }
@@ -212,12 +222,12 @@ impl Answer {
                     continue;
                 }
             }
-            // The end of a document may be there before all that was announced.
+            // The end of a document may be known before all announced bytes have come.
             if self.is_settled() && !self.end.is_empty() {
                 self.out.extend(self.end.drain(..));
                 continue;
             }
-            if !matches!(self.flow, Flow::Flowing) {
+            if !matches!(self.flow, AnswerState::Flowing) {
                 return Poll::Ready(());
             }
             match self.body.poll_chunk(cx) {
@@ -231,20 +241,23 @@ impl Answer {
                 Poll::Ready(Some(Err(kind))) => self.fail(kind),
                 Poll::Ready(None) => self.finish(),
                 Poll::Pending => match ready!(self.clock.poll_late(cx)) {
-                    // After its end only the connection is waited for.
-                    _ if self.is_settled() => self.flow = Flow::Over,
+                    // After the end of the answer, only the close of the connection is missing.
+                    _ if self.is_settled() => self.flow = AnswerState::Over,
                     late => self.fail(late),
                 },
             }
         }
     }
 
-    /// All of it, where it is all there; else it stays as it is. Fails where it broke before anything was given out.
+    /// Returns the whole body if it is complete, else the answer unchanged. Fails if the body broke off before anything
+    /// was sent.
     pub(super) fn into_whole(mut self) -> Result<Result<Bytes, Self>, Box<Refusal>> {
         match self.flow {
-            Flow::Broken(refusal) if self.out.is_empty() => Err(refusal),
-            Flow::Over if self.out.len() <= 1 => Ok(Ok(self.out.pop_front().unwrap_or_default())),
-            Flow::Over => Ok(Ok(self.out.iter().flatten().copied().collect())),
+            AnswerState::Broken(refusal) if self.out.is_empty() => Err(refusal),
+            AnswerState::Over if self.out.len() <= 1 => {
+                Ok(Ok(self.out.pop_front().unwrap_or_default()))
+            }
+            AnswerState::Over => Ok(Ok(self.out.iter().flatten().copied().collect())),
             _ => Ok(Err(self)),
         }
     }
@@ -252,56 +265,57 @@ impl Answer {
     pub(super) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenReplyError>>> {
         ready!(self.poll_fill(cx));
         if let Some(piece) = self.out.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
         match self.flow {
-            Flow::Broken(_) => {
-                self.flow = Flow::Over;
-                Poll::Ready(Some(Err(BrokenOff)))
+            AnswerState::Broken(_) => {
+                self.flow = AnswerState::Over;
+                Poll::Ready(Some(Err(BrokenReplyError)))
             }
             _ => Poll::Ready(None),
         }
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        matches!(self.flow, Flow::Over)
+        matches!(self.flow, AnswerState::Over)
             && self.out.is_empty()
             && self.recording.is_none()
             && self.end.is_empty()
     }
 
     fn take(&mut self, chunk: Bytes) {
-        if let Some(to_come) = &mut self.to_come {
-            *to_come = to_come.saturating_sub(length(chunk.len()));
+        if let Some(to_come) = &mut self.bytes_to_come {
+            *to_come = to_come.saturating_sub(content_length(chunk.len()));
         }
         if self.is_settled() {
             self.out.push_back(chunk);
         } else {
             self.meter(chunk);
         }
-        if self.to_come == Some(0) {
+        if self.bytes_to_come == Some(0) {
             self.finish();
         }
     }
 
-    /// Measures a chunk, and sorts it into what may go to the client now and what only with the end.
+    /// Measures a chunk, and splits it into pieces that may go to the client now and pieces that wait for the row.
     fn meter(&mut self, chunk: Bytes) {
         let Some(mut in_flight) = self.passage.in_flight() else { return self.pass_error(chunk) };
         let Some(meter) = &mut in_flight.flight.meter else {
-            in_flight.first_token();
+            in_flight.note_first_token();
             return self.pass_error(chunk);
         };
         let passed = meter.pass(chunk);
-        // A document is whole when all that was announced is there, a stream when it says so.
-        let may_end = self.framing == Framing::Sse || matches!(self.to_come, None | Some(0));
+        // A document is complete when all announced bytes have come, a stream when it says so.
+        let may_end =
+            self.framing == BodyFraming::Sse || matches!(self.bytes_to_come, None | Some(0));
         let measured = (passed.terminal && may_end).then(|| meter.measured());
         if passed.first_token {
-            in_flight.first_token();
+            in_flight.note_first_token();
         }
-        if measured.is_none() && self.to_come != Some(0) {
+        if measured.is_none() && self.bytes_to_come != Some(0) {
             in_flight.note_used(passed.first_token);
         }
         self.out.extend(passed.forward);
@@ -311,26 +325,26 @@ impl Answer {
         }
     }
 
-    /// A piece of an error, which goes through as it is; the last one with the end.
+    /// Passes on a piece of an error answer unchanged; the last piece waits for the row.
     fn pass_error(&mut self, chunk: Bytes) {
-        match self.to_come == Some(0) {
+        match self.bytes_to_come == Some(0) {
             true => self.end.push(chunk),
             false => self.out.push_back(chunk),
         }
     }
 
-    /// The answer has come to its end, as its own words say.
-    fn settle(&mut self, measured: Measured) {
+    /// Ends the request with the outcome and usage that the answer's last event reports.
+    fn settle(&mut self, measured: MeasuredUsage) {
         let (outcome, code) = match measured.complete {
-            true => (Outcome::Completed, None),
-            false => (Outcome::UpstreamError, Some("upstream_failed")),
+            true => (AttemptOutcome::Completed, None),
+            false => (AttemptOutcome::UpstreamError, Some("upstream_failed")),
         };
-        self.close(self.status, outcome, code, Used::Measured(measured));
+        self.close(self.status, outcome, code, UsageBasis::Measured(measured));
     }
 
-    /// The upstream's body has ended.
+    /// Ends the request when the upstream's body has ended, or breaks the answer off if it is incomplete.
     fn finish(&mut self) {
-        self.flow = Flow::Over;
+        self.flow = AnswerState::Over;
         if self.is_settled() {
             return;
         }
@@ -343,114 +357,121 @@ impl Answer {
         };
         let (rest, measured) = meter.finish();
         self.end.extend(rest);
-        if measured.complete || self.framing == Framing::Opaque {
-            self.close(self.status, Outcome::Completed, None, Used::Measured(measured));
+        if measured.complete || self.framing == BodyFraming::Opaque {
+            self.close(
+                self.status,
+                AttemptOutcome::Completed,
+                None,
+                UsageBasis::Measured(measured),
+            );
         } else {
-            self.break_off(FailureKind::Incomplete, Used::Measured(measured));
+            self.break_off(FailureKind::Incomplete, UsageBasis::Measured(measured));
         }
     }
 
-    /// Answered with an error, which went through as it is.
+    /// Ends the request after an error answer, which was passed on unchanged.
     fn end_with_error(&mut self) {
         let code = Some("upstream_status");
-        self.close(self.status, Outcome::UpstreamError, code, Used::SoFar);
+        self.close(self.status, AttemptOutcome::UpstreamError, code, UsageBasis::SoFar);
     }
 
     fn fail(&mut self, kind: FailureKind) {
         if self.is_settled() {
-            // Whatever the upstream does after its answer's end, the answer was whole, unless its length was announced.
-            self.flow = match self.to_come {
-                Some(1..) => Flow::Broken(Box::new(self.refusal(kind))),
-                _ => Flow::Over,
+            // The answer was complete whatever the upstream does after its end, unless announced bytes are missing.
+            self.flow = match self.bytes_to_come {
+                Some(1..) => AnswerState::Broken(Box::new(self.refusal(kind))),
+                _ => AnswerState::Over,
             };
             return;
         }
-        self.break_off(kind, Used::SoFar);
+        self.break_off(kind, UsageBasis::SoFar);
     }
 
-    /// The answer ends where it should not: a stream with an event that says so, anything else with its connection, or
-    /// with an error of its own where the client has seen nothing yet.
-    fn break_off(&mut self, kind: FailureKind, used: Used) {
-        // An earlier attempt's worker was judged when that attempt ended.
+    /// Ends an incomplete answer: a stream with an error event, any other body by closing the connection, or with an
+    /// error response if the client has received nothing yet.
+    fn break_off(&mut self, kind: FailureKind, used: UsageBasis) {
+        // The worker of an earlier attempt was judged when that attempt ended.
         if let Some(mut in_flight) = self.passage.in_flight() {
             match kind {
-                FailureKind::Reset | FailureKind::Incomplete => in_flight.lost(),
-                _ => in_flight.blame(Blame::Unknown),
+                FailureKind::Reset | FailureKind::Incomplete => in_flight.report_lost(),
+                _ => in_flight.blame(FaultParty::Unknown),
             }
-            in_flight.flight.worker.upstream.complain(Cause::Failed(kind));
+            in_flight.flight.worker.upstream.log_failure(FailureCause::Failed(kind));
         }
         let refusal = self.refusal(kind);
-        let status = if self.head_given { self.status } else { refusal.problem.status };
+        let status = if self.head_sent { self.status } else { refusal.problem.status };
         self.close(status, refusal.outcome, Some(refusal.problem.code), used);
-        if self.framing == Framing::Sse && self.class == StatusClass::Success {
+        if self.framing == BodyFraming::Sse && self.class == StatusClass::Success {
             self.end.push(self.event(&refusal));
-            self.flow = Flow::Over;
+            self.flow = AnswerState::Over;
             return;
         }
-        if !self.head_given {
+        if !self.head_sent {
             self.out.clear();
             self.end.clear();
         }
-        self.flow = Flow::Broken(Box::new(refusal));
+        self.flow = AnswerState::Broken(Box::new(refusal));
     }
 
-    /// Its row could not be kept, so nobody may see it end: a stream ends with an event that says so, anything else with its
-    /// connection, or with an error of its own where the client has seen nothing yet.
+    /// Ends an answer whose row could not be written, so that its end must not be sent: a stream ends with an error
+    /// event, any other body by closing the connection, or with an error response if the client has received nothing
+    /// yet.
     fn withhold_end(&mut self) {
-        let refusal = refusal::unrecorded();
+        let refusal = refusal::rows_not_writable();
         self.end.clear();
-        self.body.hang_up();
-        if self.framing == Framing::Sse && self.class == StatusClass::Success {
+        self.body.close_connection();
+        if self.framing == BodyFraming::Sse && self.class == StatusClass::Success {
             self.out.push_back(self.event(&refusal));
-            self.flow = Flow::Over;
+            self.flow = AnswerState::Over;
             return;
         }
-        if !self.head_given {
+        if !self.head_sent {
             self.out.clear();
         }
-        self.flow = Flow::Broken(Box::new(refusal));
+        self.flow = AnswerState::Broken(Box::new(refusal));
     }
 
-    /// What a stream ends with that breaks off.
+    /// Returns the error event that ends a broken stream.
     fn event(&self, refusal: &Refusal) -> Bytes {
-        let Arrival { route, id, .. } = &self.passage.arrival;
+        let RequestArrival { route, id, .. } = &self.passage.arrival;
         refusal.problem.event(*route, id)
     }
 
     fn refusal(&self, kind: FailureKind) -> Refusal {
-        Refusal::from(&Failure { kind, worker: self.worker.clone() })
+        Refusal::from(&UpstreamFailure { kind, worker: self.worker.clone() })
     }
 
     fn close(
         &mut self,
         status: StatusCode,
-        outcome: Outcome,
+        outcome: AttemptOutcome,
         code: Option<&'static str>,
-        used: Used,
+        used: UsageBasis,
     ) {
-        let end = End { status: status.as_u16(), outcome, code, used };
+        let end = RequestEnd { status: status.as_u16(), outcome, code, used };
         self.recording = Some(self.passage.end(&end));
     }
 }
 
-/// Runs only while the upstream is waited for: a client that reads slowly is not the upstream's fault.
-struct Clock {
-    deadlines: Deadlines,
+/// Timer for the idle and the total timeout. Polled only while the gateway waits for the upstream, because a slow
+/// client is not the upstream's fault.
+struct AnswerTimeouts {
+    deadlines: AnswerDeadlines,
     waits_since: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-impl Clock {
+impl AnswerTimeouts {
     fn moved(&mut self) {
         self.waits_since = None;
     }
 
-    /// Whether all its time is used.
+    /// Returns true if the total time is used up.
     fn is_over(&self) -> bool {
         self.deadlines.total <= Instant::now()
     }
 
-    /// Ready when something is late.
+    /// Waits until the idle or the total timeout has passed, and returns the kind of the one that did.
     fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<FailureKind> {
         let since = *self.waits_since.get_or_insert_with(Instant::now);
         let (due, late) = match since + self.deadlines.idle {
@@ -463,7 +484,7 @@ impl Clock {
             if sleep.deadline() >= due {
                 return Poll::Ready(late);
             }
-            // It was set for an earlier wait.
+            // The timer was set for an earlier wait.
             sleep.as_mut().reset(due);
         }
     }

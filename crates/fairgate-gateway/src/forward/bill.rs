@@ -1,69 +1,80 @@
-//! What an attempt comes to: its tokens, what its caller pays, and what the scheduler counts.
+//! The bill of one attempt: the tokens that it used, the tokens that the caller is charged, and the tokens that the
+//! scheduler counts.
+//!
+//! There are three units. The scheduler shares `charged`, in weighted tokens. Providers and budgets count
+//! `provider_tokens`, which are `quota` in a submit and a release. Money is in micro-units, by the price that applied
+//! (`fairgate-money`). Each unit has columns and names of its own.
 
 use std::time::Instant;
 
-use fairgate_dialect::estimate::Expected;
-use fairgate_dialect::{Measured, Usage};
-use fairgate_store::{Outcome, UsageSource};
+use fairgate_dialect::estimate::TokenEstimate;
+use fairgate_dialect::{MeasuredUsage, TokenUsage};
+use fairgate_store::{AttemptOutcome, UsageSource};
 
-use super::flight::{Fault, Flight};
-use super::passage::End;
-use super::stage::Accepted;
+use super::attempt::{AttemptFault, WorkerAttempt};
+use super::request_guard::RequestEnd;
+use super::stage::AcceptedRequest;
 
-/// What an attempt used.
+/// Source of an attempt's token usage.
 #[derive(Clone, Copy)]
-pub(super) enum Used {
-    /// What has passed so far.
+pub(super) enum UsageBasis {
+    /// The tokens that have passed through the meter so far.
     SoFar,
-    /// This, at an end of the upstream's.
-    Measured(Measured),
-    /// The model had stopped, and what it used was not said: at least what was expected.
+    /// The measurement at the end of the upstream's answer.
+    Measured(MeasuredUsage),
+    /// At least the expected tokens, because the model had stopped but no usage was reported.
     Expected,
-    /// What the holder of a lease says.
-    Stated(Stated),
+    /// The usage that the holder of a lease reports.
+    Stated(StatedUsage),
 }
 
-/// What the holder of a lease says that its call used.
+/// Usage of a call, as the holder of its lease reports it.
 #[derive(Clone, Copy)]
-pub(super) struct Stated {
-    pub(super) usage: Usage,
-    /// What it is charged, in weighted tokens; by the pool's weights where absent.
+pub(super) struct StatedUsage {
+    pub(super) usage: TokenUsage,
+    /// Tokens to charge, weighted; computed with the pool's weights if absent.
     pub(super) charged: Option<u64>,
     pub(super) source: UsageSource,
 }
 
-/// What an attempt comes to. Nothing, where nothing was sent.
+/// The cost of one attempt. All zero if nothing was sent, or if the worker did not take the request.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Bill {
-    pub(super) usage: Usage,
+pub(super) struct AttemptBill {
+    pub(super) usage: TokenUsage,
     source: Option<UsageSource>,
-    /// What its caller is charged in its row and its limits, in weighted tokens.
+    /// Weighted tokens that the caller is charged in its row and its limits.
     pub(super) charged: u64,
-    /// What its caller's budgets of tokens pay: its tokens as a provider counts them; where it did not complete, at least
-    /// what its time in the slot is worth.
+    /// Tokens that the caller's token budgets pay, counted as a provider counts them. For an attempt that did not
+    /// complete, at least the price of its time in the slot.
     pub(super) provider_tokens: u64,
-    /// What the scheduler counts.
+    /// Weighted tokens that the scheduler counts for the flow.
     pub(super) counted: u64,
-    /// The same, where it did not complete.
+    /// Tokens of `counted` that are not for completed work: all of them if the attempt did not complete, else 0.
     pub(super) occupied: u64,
 }
 
-impl Bill {
-    /// A completed attempt comes to what was metered, any other to at least what its time in the slot is worth.
-    pub(super) fn of(tenant: &str, accepted: &Accepted, flight: &Flight, end: &End) -> Self {
-        if !flight.is_sent() || flight.fault() == Fault::NotTaken {
+impl AttemptBill {
+    /// Computes the bill. A completed attempt pays its metered tokens; any other pays at least the price of its time in
+    /// the slot.
+    pub(super) fn of(
+        tenant: &str,
+        accepted: &AcceptedRequest,
+        flight: &WorkerAttempt,
+        end: &RequestEnd,
+    ) -> Self {
+        if !flight.is_sent() || flight.fault() == AttemptFault::NotTaken {
             return Self::default();
         }
         let setup = accepted.pool.setup();
         let (usage, source) = used(accepted.terms.expected, flight, end.used);
         let metered = match end.used {
-            Used::Stated(Stated { charged: Some(charged), .. }) => charged,
+            UsageBasis::Stated(StatedUsage { charged: Some(charged), .. }) => charged,
             _ => setup.weights.charge(usage),
         };
-        let held = flight.held();
+        let held = flight.slot_time();
         let now = Instant::now();
-        let occupation = &accepted.pool.occupation;
-        if is_whole(end) {
+        let occupation = &accepted.pool.slot_time_price;
+        if is_complete(end) {
             occupation.completed(tenant, metered, held, now);
             let source = Some(source);
             let provider_tokens = usage.input.saturating_add(usage.output);
@@ -72,7 +83,7 @@ impl Bill {
         }
         let occupied = occupation.price(tenant, held, setup.config.cost.output_default, now);
         let counted = metered.max(occupied);
-        if flight.fault() == Fault::Worker || flight.has_broken() {
+        if flight.fault() == AttemptFault::Worker || flight.has_circuit_changed() {
             return Self { counted, occupied: counted, ..Self::default() };
         }
         occupation.failed(tenant, counted, now);
@@ -87,41 +98,47 @@ impl Bill {
         }
     }
 
-    /// Where its tokens are known from.
+    /// Returns the source of the token counts.
     pub(super) fn source(&self) -> UsageSource {
         self.source.unwrap_or(UsageSource::None)
     }
 }
 
-/// The tokens of an attempt that was sent: at least its input, for that was read.
-fn used(expected: Expected, flight: &Flight, used: Used) -> (Usage, UsageSource) {
-    if let Used::Stated(Stated { usage, source, .. }) = used {
+/// Returns the tokens of an attempt that was sent. The input always counts, because the upstream has read it.
+fn used(
+    expected: TokenEstimate,
+    flight: &WorkerAttempt,
+    used: UsageBasis,
+) -> (TokenUsage, UsageSource) {
+    if let UsageBasis::Stated(StatedUsage { usage, source, .. }) = used {
         return (usage, source);
     }
-    let Expected { input, output, .. } = expected;
+    let TokenEstimate { input, output, .. } = expected;
     let metered = match (used, &flight.meter) {
-        (Used::Measured(measured), _) => Some(measured),
+        (UsageBasis::Measured(measured), _) => Some(measured),
         (_, Some(meter)) => Some(meter.measured()),
         (_, None) => None,
     };
     match (used, metered) {
-        (_, Some(Measured { usage, reported: true, .. })) => (usage, UsageSource::Reported),
-        (Used::Expected, metered) => {
+        (_, Some(MeasuredUsage { usage, reported: true, .. })) => (usage, UsageSource::Reported),
+        (UsageBasis::Expected, metered) => {
             let passed = metered.map(|measured| measured.usage).unwrap_or_default();
             let output = output.max(passed.output);
-            (Usage { input: input.max(passed.input), output, ..passed }, UsageSource::Assumed)
+            (TokenUsage { input: input.max(passed.input), output, ..passed }, UsageSource::Assumed)
         }
-        (_, Some(Measured { usage, .. })) => (usage, UsageSource::Counted),
-        (_, None) => (Usage { input, ..Usage::default() }, UsageSource::Counted),
+        (_, Some(MeasuredUsage { usage, .. })) => (usage, UsageSource::Counted),
+        (_, None) => (TokenUsage { input, ..TokenUsage::default() }, UsageSource::Counted),
     }
 }
 
-/// Whether the upstream did all that it was asked for, whoever was there to see it.
-pub(super) fn is_whole(end: &End) -> bool {
+/// Returns true if the upstream did all of the requested work, even if the client had left.
+pub(super) fn is_complete(end: &RequestEnd) -> bool {
     match end.used {
-        Used::Measured(measured) => measured.complete || end.outcome == Outcome::Completed,
-        Used::Expected => true,
-        Used::Stated(_) => end.outcome == Outcome::Completed,
-        Used::SoFar => false,
+        UsageBasis::Measured(measured) => {
+            measured.complete || end.outcome == AttemptOutcome::Completed
+        }
+        UsageBasis::Expected => true,
+        UsageBasis::Stated(_) => end.outcome == AttemptOutcome::Completed,
+        UsageBasis::SoFar => false,
     }
 }

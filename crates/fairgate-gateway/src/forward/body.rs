@@ -1,4 +1,6 @@
-//! Reading a request's body: bounded in size, in time, and in what all bodies together hold.
+//! Reads a request's body: bounded in size, in time, and in the memory that all bodies together may use.
+//!
+//! A request is parsed in one pass over its bytes. A waiting request holds its body once.
 
 use std::pin::pin;
 
@@ -10,31 +12,32 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
-use crate::held::Held;
+use crate::body_memory::BodyMemoryGuard;
 use crate::refusal::{self, Refusal};
-use crate::reply::length;
+use crate::reply::content_length;
 
-/// How much room is made at once for a body that says that it will be large. The rest comes as it arrives.
+/// The largest buffer that is allocated up front for an announced length, in bytes. Beyond it the buffer grows as data
+/// arrives.
 const FIRST_ROOM_MAX: u64 = 64 << 10;
 
-/// A body, counted among what is held until it is dropped.
-pub(super) struct Taken {
+/// A body in memory, counted in the memory limit until it is dropped.
+pub(super) struct BufferedBody {
     pub(super) bytes: Bytes,
-    _held: Held,
+    _held: BodyMemoryGuard,
 }
 
-/// How many bytes a body will have, where its client says.
-pub(super) fn announced(headers: &HeaderMap) -> Option<u64> {
+/// Returns the announced length of a body in bytes, if its client sent a `Content-Length`.
+pub(super) fn announced_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok())
 }
 
-/// Reads a whole body, whose bytes count among those `held`.
+/// Reads a whole body, and counts its bytes in `held`.
 pub(super) async fn read<B>(
     headers: &HeaderMap,
     body: B,
     limits: &LimitsConfig,
-    held: Held,
-) -> Result<Taken, Refusal>
+    held: BodyMemoryGuard,
+) -> Result<BufferedBody, Refusal>
 where
     B: Body<Data = Bytes>,
 {
@@ -42,7 +45,7 @@ where
         return Err(refusal::encoded_body());
     }
     let max = limits.body_bytes_max;
-    let announced = announced(headers);
+    let announced = announced_length(headers);
     if announced.is_some_and(|announced| announced > max) {
         return Err(refusal::body_too_large(max));
     }
@@ -56,26 +59,28 @@ async fn gather<B>(
     body: B,
     announced: u64,
     limits: &LimitsConfig,
-    mut held: Held,
-) -> Result<Taken, Refusal>
+    mut held: BodyMemoryGuard,
+) -> Result<BufferedBody, Refusal>
 where
     B: Body<Data = Bytes>,
 {
     let mut body = pin!(body);
     let room = usize::try_from(announced.min(FIRST_ROOM_MAX)).unwrap_or(0);
-    // A copy: the pieces are parts of the connection's read buffer, which is larger and would be kept with them.
+    // Copied: the frames are slices of the connection's read buffer, which is larger and would be kept alive with them.
     let mut bytes = BytesMut::with_capacity(room);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| refusal::body_broken())?;
         let Ok(piece) = frame.into_data() else { continue };
-        if length(bytes.len()).saturating_add(length(piece.len())) > limits.body_bytes_max {
+        if content_length(bytes.len()).saturating_add(content_length(piece.len()))
+            > limits.body_bytes_max
+        {
             return Err(refusal::body_too_large(limits.body_bytes_max));
         }
-        held.grow(length(piece.len()), limits.held_bytes_max)
+        held.grow(content_length(piece.len()), limits.held_bytes_max)
             .map_err(|_| refusal::memory_full())?;
         bytes.extend_from_slice(&piece);
     }
-    Ok(Taken { bytes: bytes.freeze(), _held: held })
+    Ok(BufferedBody { bytes: bytes.freeze(), _held: held })
 }
 
 #[cfg(test)]
@@ -89,7 +94,7 @@ mod tests {
     use http_body::Frame;
 
     use super::*;
-    use crate::held::HeldBytes;
+    use crate::body_memory::BodyMemory;
 
     /// Gives its pieces and then ends, or never ends.
     struct Pieces(VecDeque<&'static [u8]>, bool);
@@ -129,17 +134,17 @@ mod tests {
         pieces: &[&'static [u8]],
         ends: bool,
         headers: &HeaderMap,
-        all: &HeldBytes,
-    ) -> Result<Taken, &'static str> {
+        all: &BodyMemory,
+    ) -> Result<BufferedBody, &'static str> {
         let body = Pieces(pieces.iter().copied().collect(), ends);
-        read(headers, body, &limits(), all.part(&"t".into()))
+        read(headers, body, &limits(), all.start_body(&"t".into()))
             .await
             .map_err(|refusal| refusal.problem.code)
     }
 
     #[tokio::test(start_paused = true)]
     async fn bodies_are_bounded_in_every_way() {
-        let all = HeldBytes::default();
+        let all = BodyMemory::default();
         let none = HeaderMap::new();
         let whole = outcome(&[b"12345", b"67890"], true, &none, &all).await.ok().unwrap();
         assert_eq!(&whole.bytes[..], b"1234567890");

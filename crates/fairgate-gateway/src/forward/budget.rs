@@ -1,42 +1,54 @@
-//! What a request's budgets say: whether anything is left, what it could use at most, that this is reserved for it, and whether
-//! there is room for it on hosted workers.
+//! Checks the budgets of a request: refuses the request if a budget is used up, reserves the most that it may use, and
+//! decides whether it may go to hosted workers.
+//!
+//! A hosted budget limits where a request may go, not whether the request is served. A request for which a hosted
+//! budget has no room may go only to own workers, which the `allow` of its submit lists. Budgets of groups, tenants,
+//! keys and the whole hosted tier are in the store. Those of models are in the configuration file and come with each
+//! reservation; the store keeps only their sums (`BudgetScope::HostedModel`).
+//!
+//! Tokens are reserved before the request is queued, so that no slot is held while the store works.
 
 use fairgate_config::{HostedOverBudget, UpstreamConfig};
-use fairgate_dialect::Usage;
+use fairgate_dialect::TokenUsage;
 use fairgate_money::TokenCounts;
 use fairgate_store::{
-    BudgetLeft, BudgetTier, Exhausted, FleetTerms, Granted, HostedMost, Owners, Refused,
-    Reservation, StoreError, Unit, Window,
+    BudgetBalance, BudgetExhausted, BudgetOwners, BudgetTier, BudgetUnit, FleetTerms,
+    HostedMaximum, Reservation, ReservationGrant, ReservationRefused, StoreError, UsageWindow,
 };
 use tokio::time::Instant;
 
-use super::passage::{Arrival, In, unix_now};
-use super::send::Wish;
-use super::stage::{Accepted, Counted};
-use crate::pools::Setup;
+use super::request_guard::{RequestArrival, RequestIn, unix_now};
+use super::send::PoolRequest;
+use super::stage::{AcceptedRequest, CountedRequest};
+use crate::pools::PoolSetup;
 use crate::refusal::{self, Refusal};
 
-/// Refuses where a budget of tokens is used up. Says the output cap of a request that states none.
-pub(super) async fn look(accepted: &In<'_, Accepted>) -> Result<Option<u64>, Refusal> {
+/// Refuses the request if a token budget is used up. Returns the output cap for a budgeted request that states no cap
+/// itself.
+pub(super) async fn check(
+    accepted: &RequestIn<'_, AcceptedRequest>,
+) -> Result<Option<u64>, Refusal> {
     let now = unix_now();
     let arrival = accepted.arrival();
     let caller = &arrival.caller;
-    let owners = Owners {
+    let owners = BudgetOwners {
         group: Some(&caller.group),
         tenant: Some(&caller.tenant),
         key: Some(&caller.key),
-        ..Owners::default()
+        ..BudgetOwners::default()
     };
     let budgets = arrival.app.store.budgets(owners, now).await;
     let budgets =
         budgets.map_err(|error| unavailable(arrival, &error, "budgets cannot be read"))?;
-    // Money depends on where it goes, and what is over a hosted budget may go elsewhere: both are looked at when it is
-    // reserved.
-    let is_spent = |budget: &BudgetLeft| {
-        budget.tier == BudgetTier::Any && budget.unit == Unit::Tokens && budget.used >= budget.limit
+    // Money depends on the worker, and a request over a hosted budget may go to another worker: both are checked when
+    // it is reserved.
+    let is_spent = |budget: &BudgetBalance| {
+        budget.tier == BudgetTier::Any
+            && budget.unit == BudgetUnit::Tokens
+            && budget.used >= budget.limit
     };
     if let Some(spent) = budgets.into_iter().find(is_spent) {
-        let exhausted = Exhausted {
+        let exhausted = BudgetExhausted {
             scope: spent.scope,
             owner: spent.owner,
             period: spent.period,
@@ -56,13 +68,17 @@ pub(super) async fn look(accepted: &In<'_, Accepted>) -> Result<Option<u64>, Ref
     Ok(states_none.then(|| accepted.ask.capped(default)))
 }
 
-/// Whether there is anything to say: a budget of the caller's, or workers that not everybody may use.
-pub(super) fn is_concerned(counted: &In<'_, Counted>) -> bool {
+/// Returns true if the request needs a reservation, because the caller has a budget or the pool has hosted workers.
+pub(super) fn needs_reservation(counted: &RequestIn<'_, CountedRequest>) -> bool {
     counted.arrival().caller.budgeted || counted.pool.setup().has_hosted_tier
 }
 
-/// Reserves what a request may use, where its budgets have room for it. Says whether it may go to hosted workers.
-pub(super) async fn reserve(counted: &In<'_, Counted>, wish: &Wish) -> Result<bool, Refusal> {
+/// Reserves the most that a request may use. Returns true if the request may go to hosted workers; refuses it if a
+/// budget has no room.
+pub(super) async fn reserve(
+    counted: &RequestIn<'_, CountedRequest>,
+    wish: &PoolRequest,
+) -> Result<bool, Refusal> {
     let arrival = counted.arrival();
     let caller = &arrival.caller;
     let setup = counted.pool.setup();
@@ -84,20 +100,20 @@ pub(super) async fn reserve(counted: &In<'_, Counted>, wish: &Wish) -> Result<bo
     };
     drop(setup);
     let now = reservation.at;
-    let refused = |exhausted: &Exhausted| {
+    let refused = |exhausted: &BudgetExhausted| {
         let currency = arrival.app.config.load().prices.currency();
         refusal::budget_exhausted(exhausted, currency, now)
     };
     match arrival.app.store.reserve(reservation).await {
-        Ok(Ok(Granted { hosted: false, why: Some(why) }))
+        Ok(Ok(ReservationGrant { hosted: false, hosted_exhausted: Some(why) }))
             if may_use_hosted && (!has_own || over_budget == HostedOverBudget::Refuse) =>
         {
             Err(refused(&why))
         }
         Ok(Ok(granted)) => Ok(may_use_hosted && granted.hosted),
-        Ok(Err(Refused::Budget(exhausted))) => Err(refused(&exhausted)),
-        Ok(Err(Refused::LeaseLost(lost))) => Err(refusal::task_lost(&lost)),
-        Ok(Err(Refused::Fleet(exhausted))) => {
+        Ok(Err(ReservationRefused::Budget(exhausted))) => Err(refused(&exhausted)),
+        Ok(Err(ReservationRefused::LeaseLost(lost))) => Err(refusal::task_lost(&lost)),
+        Ok(Err(ReservationRefused::Fleet(exhausted))) => {
             Err(refusal::project_budget_exhausted(&exhausted, now))
         }
         Err(error) => Err(unavailable(arrival, &error, "what it may use cannot be reserved")),
@@ -105,9 +121,9 @@ pub(super) async fn reserve(counted: &In<'_, Counted>, wish: &Wish) -> Result<bo
 }
 
 fn reservation(
-    counted: &In<'_, Counted>,
-    wish: &Wish,
-    setup: &Setup,
+    counted: &RequestIn<'_, CountedRequest>,
+    wish: &PoolRequest,
+    setup: &PoolSetup,
     may_use_hosted: bool,
     has_own: bool,
 ) -> Reservation {
@@ -124,9 +140,9 @@ fn reservation(
             .map(UpstreamConfig::name_in_file)
             .collect();
         let counts = TokenCounts { input: most.input, cached: 0, output: most.output };
-        config.prices.most(&counted.ask.model, upstreams, at, counts)
+        config.prices.max_cost(&counted.ask.model, upstreams, at, counts)
     };
-    let hosted = may_use_hosted.then(|| HostedMost { provider_tokens, money: money(true) });
+    let hosted = may_use_hosted.then(|| HostedMaximum { provider_tokens, money: money(true) });
     let own = if has_own { Some(money(false)) } else { hosted.map(|hosted| hosted.money) };
     Reservation {
         request: (&*arrival.id).into(),
@@ -140,25 +156,28 @@ fn reservation(
         hosted,
         model_budgets: Vec::new(),
         claim: caller.claim.clone(),
-        fleet: FleetTerms { window: Window::new(config.fleet.window), budget: config.fleet.budget },
+        fleet: FleetTerms {
+            window: UsageWindow::new(config.fleet.window),
+            budget: config.fleet.budget,
+        },
         at,
     }
 }
 
-/// The database is away, and the request cannot go on without it.
-fn unavailable(arrival: &Arrival, error: &StoreError, what: &'static str) -> Refusal {
-    if let Some(left_out) = arrival.app.complaints.admit(what, Instant::now()) {
+/// Logs a failed database call, and returns the refusal for a request that needs its result. `what` is the log message.
+fn unavailable(arrival: &RequestArrival, error: &StoreError, what: &'static str) -> Refusal {
+    if let Some(left_out) = arrival.app.log_throttle.admit(what, Instant::now()) {
         tracing::error!(request = %arrival.id, %error, left_out, "{what}");
     }
     refusal::store_unavailable()
 }
 
-/// The most that a request may use, under this cap on each of its answers.
-fn most(accepted: &Accepted, cap: Option<u64>) -> Usage {
+/// Returns the most tokens that a request may use, with `cap` as the cap on each of its answers.
+fn most(accepted: &AcceptedRequest, cap: Option<u64>) -> TokenUsage {
     let ask = &accepted.ask;
     let output = match cap.or(ask.max_tokens) {
         Some(each) => each.saturating_mul(ask.choices),
         None => accepted.terms.expected.output,
     };
-    Usage { input: accepted.terms.expected.input_max, cached: 0, output }
+    TokenUsage { input: accepted.terms.expected.input_max, cached: 0, output }
 }

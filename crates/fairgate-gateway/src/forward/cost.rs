@@ -1,21 +1,22 @@
-//! What a request is expected to use, and what that comes to in charged tokens.
+//! Estimates of a request's usage, and their cost in charged tokens.
 
 use bytes::Bytes;
 use fairgate_config::ModelConfig;
-use fairgate_dialect::estimate::{Expected, Table, Weights};
-use fairgate_dialect::{Dialect, Usage};
+use fairgate_dialect::estimate::{TokenEstimate, TokenWeights, TokenizerTable};
+use fairgate_dialect::{Dialect, TokenUsage};
 
-use super::chosen::Chosen;
-use super::passage::In;
-use super::stage::{Accepted, Routed};
-use crate::pools::{LastWorker, Prefix, Setup};
+use super::client_choices::ClientChoices;
+use super::request_guard::RequestIn;
+use super::stage::{AcceptedRequest, RoutedRequest};
+use crate::pools::{LastWorker, PoolSetup, RequestPrefix};
 
-/// What the request is expected to use; its input as `table` counts it, where it can.
+/// Estimates the usage of a request. The input is counted with the tokenizer `table`, if there is one and it can count
+/// this body.
 pub(super) async fn expect(
-    routed: &In<'_, Routed>,
+    routed: &RequestIn<'_, RoutedRequest>,
     body: &Bytes,
-    table: Option<Table>,
-) -> Expected {
+    table: Option<TokenizerTable>,
+) -> TokenEstimate {
     let exact = match table {
         None => None,
         Some(table) => {
@@ -25,38 +26,43 @@ pub(super) async fn expect(
         }
     };
     let (tenant, ask) = (&routed.arrival().caller.tenant, &routed.ask);
-    routed.pool.estimator.expect(tenant, &ask.model, ask, exact)
+    routed.pool.estimator.estimate(tenant, &ask.model, ask, exact)
 }
 
-/// Where the prompt is cached. `None` where the pool has no index, or the request no prompt.
+/// Looks up the workers that have the prompt cached. `None` if the pool has no prefix index, or the request has no
+/// prompt.
 pub(super) fn look_up_prefix(
-    routed: &In<'_, Routed>,
+    routed: &RequestIn<'_, RoutedRequest>,
     model: &ModelConfig,
     body: &Bytes,
     input_tokens: u64,
-) -> Option<Box<Prefix>> {
+) -> Option<Box<RequestPrefix>> {
     let index = routed.pool.caches.index()?;
     let arrival = routed.arrival();
     let name = model.upstream_name.as_ref().unwrap_or(&model.name);
     index.look_up(&routed.ask, arrival.route, body, (&arrival.caller.tenant, name), input_tokens)
 }
 
-/// Where the last request of its session ran. `None` where it names no session, or the pool does not have them stick.
+/// Returns the worker that ran the last request of the session. `None` if the request names no session, or the pool has
+/// no sticky sessions.
 ///
-/// This is a guess about a prompt that nobody has looked at. It says where the request had best go; its cost, and with it
-/// the class and what others get, does not follow from a name that the client chose.
-pub(super) fn last_worker(routed: &In<'_, Routed>, input_tokens: u64) -> Option<Box<LastWorker>> {
+/// This is a guess, because nobody has compared the prompts. It only influences the placement. The cost, and with it
+/// the class and the share of others, must not depend on a name that the client chose.
+pub(super) fn last_worker(
+    routed: &RequestIn<'_, RoutedRequest>,
+    input_tokens: u64,
+) -> Option<Box<LastWorker>> {
     let session = routed.session.as_deref()?;
     let sessions = routed.pool.caches.sessions()?;
     sessions.last(&routed.arrival().caller.key, session, input_tokens).map(Box::new)
 }
 
-/// The most input tokens that are cached on a worker which may take the request.
+/// Returns the most input tokens that are cached on any one worker that may take the request.
 pub(super) fn most_cached(
-    setup: &Setup,
-    chosen: &Chosen,
+    setup: &PoolSetup,
+    chosen: &ClientChoices,
     dialect: Dialect,
-    prefix: Option<&Prefix>,
+    prefix: Option<&RequestPrefix>,
 ) -> u64 {
     let may_take = |name: &str| {
         setup.worker(name).is_some_and(|worker| {
@@ -70,15 +76,16 @@ pub(super) fn most_cached(
     prefix.map_or(0, |prefix| prefix.most_cached(may_take))
 }
 
-/// What is expected, in charged tokens, of which so many input tokens are cached.
-pub(super) fn estimate(weights: Weights, expected: Expected, cached: u64) -> u64 {
-    let Expected { input, output, .. } = expected;
-    weights.charge(Usage { input, cached: cached.min(input), output })
+/// Converts expected usage to charged tokens, with `cached` of the input tokens read from a cache.
+pub(super) fn estimate(weights: TokenWeights, expected: TokenEstimate, cached: u64) -> u64 {
+    let TokenEstimate { input, output, .. } = expected;
+    weights.charge(TokenUsage { input, cached: cached.min(input), output })
 }
 
-/// The most that a provider may count for it: its input, and all the output that it allows. Corrected when it has ended.
-pub(super) fn quota(accepted: &Accepted, cap: Option<u64>) -> u64 {
-    let Expected { input, output, .. } = accepted.terms.expected;
+/// Returns the tokens that a provider may count for the request: the expected input, plus the output cap of all its
+/// answers, or the expected output if there is no cap. The count is corrected when the request has ended.
+pub(super) fn quota(accepted: &AcceptedRequest, cap: Option<u64>) -> u64 {
+    let TokenEstimate { input, output, .. } = accepted.terms.expected;
     let ask = &accepted.ask;
     let output = cap.or(ask.max_tokens).map_or(output, |each| each.saturating_mul(ask.choices));
     input.saturating_add(output)

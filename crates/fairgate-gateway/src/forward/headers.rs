@@ -1,4 +1,4 @@
-//! Which headers go through, in both directions.
+//! The headers that pass through, in both directions.
 
 use bytes::BytesMut;
 use http::header::{
@@ -18,14 +18,14 @@ const OPENAI_ORGANIZATION: HeaderName = HeaderName::from_static("openai-organiza
 const OPENAI_PROJECT: HeaderName = HeaderName::from_static("openai-project");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const OURS: &str = "x-fairgate-";
-/// What proxies in front of us say of the client.
+/// Prefix of the headers in which proxies in front of the gateway describe the client.
 const PROXIES: &str = "x-forwarded-";
 
-/// The query's options that mean something to an API and say nothing of who asks. Everything else stays here, for a
-/// query is where some clients put their key.
+/// Query options that mean something to an API and do not identify the client. All others are dropped, because some
+/// clients put their key into the query.
 const OPTIONS: [&str; 2] = ["beta", "api-version"];
 
-/// What concerns one connection only.
+/// Headers that concern one connection only.
 const HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     KEEP_ALIVE,
@@ -38,8 +38,8 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// What a client says to us and to no upstream: who it is, above all, in the ways of all vendors; and which organisation
-/// or project pays, for it would be one of the operator's credential.
+/// Headers that a client sends to the gateway and to no upstream: its credentials, in the forms of all vendors, and the
+/// organisation or project that pays, which would have to belong to the operator's credential.
 const CLIENTS_OWN: [HeaderName; 13] = [
     AUTHORIZATION,
     X_API_KEY,
@@ -56,21 +56,21 @@ const CLIENTS_OWN: [HeaderName; 13] = [
     CONTENT_LENGTH,
 ];
 
-/// What an upstream says to us and to no client.
+/// Headers that an upstream sends to the gateway and to no client.
 const UPSTREAMS_OWN: [HeaderName; 2] = [SET_COOKIE, ALT_SVC];
 
-/// A client's query as an upstream may see it; `None` where nothing of it is left.
+/// Returns the part of a client's query that an upstream may see; `None` if nothing is left.
 pub(super) fn query(theirs: &str) -> Option<String> {
     let harmless = |part: &&str| {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
-        // Some servers take a semicolon for an ampersand.
+        // Some servers treat a semicolon like an ampersand.
         OPTIONS.contains(&name) && !value.contains(';')
     };
     let left: Vec<&str> = theirs.split('&').filter(harmless).collect();
     (!left.is_empty()).then(|| left.join("&"))
 }
 
-/// A client's headers as an upstream may see them. Answers are asked for uncompressed, so that usage can be read.
+/// Returns a client's headers as an upstream may see them. Asks for an uncompressed answer, so that usage can be read.
 pub(super) fn outbound(mut headers: HeaderMap) -> HeaderMap {
     strip(&mut headers, &CLIENTS_OWN, &[OURS, PROXIES]);
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -78,8 +78,8 @@ pub(super) fn outbound(mut headers: HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Copies what is left into one small piece. The values are parts of the connection's read buffer, which is larger, and
-/// which they would keep from being used again for as long as the request waits.
+/// Copies the values of the remaining headers into one small buffer. Before, the values are slices of the connection's
+/// read buffer, which is larger and could not be reused as long as the request waits.
 fn compact(headers: &mut HeaderMap) {
     let mut all = BytesMut::with_capacity(headers.values().map(HeaderValue::len).sum());
     for value in headers.values() {
@@ -88,18 +88,20 @@ fn compact(headers: &mut HeaderMap) {
     let mut all = all.freeze();
     for value in headers.values_mut() {
         let own = all.split_to(value.len());
-        // The same bytes were a value before.
+        // These bytes were a valid value before.
         if let Ok(own) = HeaderValue::from_maybe_shared(own) {
             *value = own;
         }
     }
 }
 
-/// What is left of the provider's account is the gateway's to know: the client has a share of it, of which these say nothing.
+/// Prefix of rate-limit headers. They describe the provider's account, of which a client has only a share, so they are
+/// dropped.
 const LIMITS: &str = "x-ratelimit-";
 const ANTHROPIC_LIMITS: &str = "anthropic-ratelimit-";
 
-/// An upstream's headers as a client may see them. `length_may_change`: events may be taken out of the body.
+/// Removes headers of an answer that a client must not see. `length_may_change` is true if events may be removed from
+/// the body; then `Content-Length` is removed too.
 pub(super) fn inbound(headers: &mut HeaderMap, length_may_change: bool) {
     strip(headers, &UPSTREAMS_OWN, &[OURS, LIMITS, ANTHROPIC_LIMITS]);
     if length_may_change {
@@ -108,7 +110,7 @@ pub(super) fn inbound(headers: &mut HeaderMap, length_may_change: bool) {
 }
 
 fn strip(headers: &mut HeaderMap, also: &[HeaderName], beginnings: &[&str]) {
-    // Connection may name further headers that are for this connection only.
+    // `Connection` may name further headers that are for this connection only.
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()

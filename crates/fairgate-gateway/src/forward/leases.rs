@@ -1,20 +1,24 @@
-//! Leases: slots for programs that call a provider themselves.
+//! Leases, which are slots for programs that call a provider themselves.
 //!
 //! ```text
 //! POST   /v1/leases                     submit; waits up to wait_ms for the grant
 //! GET    /v1/leases?client=…&after=…    the leases of a client program that changed; renews them all
 //! GET    /v1/leases/ID                  one lease; waits up to wait_ms while it is queued, and renews it
-//! POST   /v1/leases/ID/renew            it is still needed
-//! POST   /v1/leases/ID/limited          the provider refused the call for a limit: it waits again
-//! POST   /v1/leases/ID/settle           the call is over, and used this
-//! DELETE /v1/leases/ID                  it is not needed any more
+//! POST   /v1/leases/ID/renew            renews one lease
+//! POST   /v1/leases/ID/limited          the provider refused the call for a rate limit: returns the lease to the queue
+//! POST   /v1/leases/ID/settle           ends a lease, with the usage of its call
+//! DELETE /v1/leases/ID                  cancels a lease
 //! ```
 //!
-//! Each lease has a task (`drive`) that takes its request the same way as any other, behind the same guard. Handlers
-//! find the lease in the `table` and leave a word for its task.
+//! Each lease has a task (`lease_task`) that takes the lease's request through the same steps, and behind the same
+//! guard, as any other request. Handlers find the lease in the `table` and send a message to its task.
+//!
+//! A lease is a request whose call is made by the client. Where another request waits for an upstream, the lease's task
+//! waits for a message of the client. The pool has one worker, which the roster creates in place of the provider. So
+//! rates, pauses, the live view and the ledger need no code for leases.
 
-mod drive;
 mod lease;
+mod lease_task;
 mod table;
 mod wire;
 
@@ -23,7 +27,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fairgate_config::LimitsConfig;
-use fairgate_core::explain::Whereabouts;
 use fairgate_dialect::Dialect;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -32,27 +35,31 @@ use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 use utoipa::OpenApi;
 
-pub(crate) use self::table::Leases;
+pub(crate) use self::table::LeaseTable;
 
-use self::lease::{Lease, Mailbox, Over, State, Word};
-use self::wire::{ErrorInDialect, LeaseBody, LeaseNews, Limited, Settlement, Submission};
+use self::lease::{LeaseChanges, LeaseHandle, LeaseMessage, LeaseResult, LeaseStatus};
+use self::wire::{
+    DialectErrorBody, LeaseBody, LeaseChangesBody, LeaseLimitedBody, LeaseSettlementBody,
+    LeaseSubmissionBody,
+};
 use super::body;
-use super::passage::Passage;
+use super::request_guard::RequestGuard;
 use crate::app::App;
 use crate::identity::Caller;
 use crate::pools::PoolHandle;
 use crate::refusal::{self, Refusal};
 use crate::reply::{self, Reply};
 
-/// Where leases are.
+/// Path of the lease API.
 pub(crate) const LEASES: &str = "/v1/leases";
 
-/// The largest body, in bytes.
+/// The largest request body of the lease API, in bytes.
 const BODY_BYTES_MAX: u64 = 64 << 10;
-/// How long a settlement may take: its row is written by then, or the store is away.
+/// Longest time that a client's settle call waits for the settlement. The row is written by then, unless the store is
+/// down.
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 
-/// What the OpenAPI document says of leases.
+/// The part of the OpenAPI document about leases.
 #[derive(OpenApi)]
 #[openapi(
     paths(submit, news, look, renew, limited, settle, cancel),
@@ -60,8 +67,8 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 )]
 pub(crate) struct LeasesApi;
 
-/// What is asked of which lease.
-enum Asked<'a> {
+/// The operation that a request asks for, and the id of its lease.
+enum LeaseOperation<'a> {
     Submit,
     News,
     Look(&'a str),
@@ -71,20 +78,20 @@ enum Asked<'a> {
     Cancel(&'a str),
 }
 
-/// Answers a request about leases.
+/// Serves a request to the lease API.
 pub(crate) async fn leases(app: Arc<App>, request: Request<Incoming>) -> Reply {
-    let id = app.ids.next();
+    let id = app.request_ids.next();
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().strip_prefix(LEASES).unwrap_or_default();
     let steps: Vec<&str> = path.split('/').filter(|step| !step.is_empty()).collect();
     let asked = match (&parts.method, &steps[..]) {
-        (&Method::POST, []) => Asked::Submit,
-        (&Method::GET, []) => Asked::News,
-        (&Method::GET, [lease]) => Asked::Look(lease),
-        (&Method::DELETE, [lease]) => Asked::Cancel(lease),
-        (&Method::POST, [lease, "renew"]) => Asked::Renew(lease),
-        (&Method::POST, [lease, "limited"]) => Asked::Limited(lease),
-        (&Method::POST, [lease, "settle"]) => Asked::Settle(lease),
+        (&Method::POST, []) => LeaseOperation::Submit,
+        (&Method::GET, []) => LeaseOperation::News,
+        (&Method::GET, [lease]) => LeaseOperation::Look(lease),
+        (&Method::DELETE, [lease]) => LeaseOperation::Cancel(lease),
+        (&Method::POST, [lease, "renew"]) => LeaseOperation::Renew(lease),
+        (&Method::POST, [lease, "limited"]) => LeaseOperation::Limited(lease),
+        (&Method::POST, [lease, "settle"]) => LeaseOperation::Settle(lease),
         (_, steps) => {
             let allowed = match steps {
                 [] => Some("GET, POST"),
@@ -99,23 +106,23 @@ pub(crate) async fn leases(app: Arc<App>, request: Request<Incoming>) -> Reply {
                     (refusal.problem.code, refusal.reply(Dialect::OpenAi, &id))
                 }
             };
-            app.metrics.turned_away(code);
+            app.metrics.count_refusal(code);
             return reply;
         }
     };
-    match answered(&app, &id, asked, &parts, body).await {
+    match serve(&app, &id, asked, &parts, body).await {
         Ok(reply) => reply,
         Err(refusal) => {
-            app.metrics.turned_away(refusal.problem.code);
+            app.metrics.count_refusal(refusal.problem.code);
             refusal.reply(Dialect::OpenAi, &id)
         }
     }
 }
 
-async fn answered(
+async fn serve(
     app: &Arc<App>,
     id: &str,
-    asked: Asked<'_>,
+    asked: LeaseOperation<'_>,
     parts: &Parts,
     body: Incoming,
 ) -> Result<Reply, Refusal> {
@@ -124,30 +131,30 @@ async fn answered(
         app.leases.find(&caller.key, lease).ok_or_else(|| refusal::unknown_lease(lease))
     };
     match asked {
-        Asked::Submit => {
+        LeaseOperation::Submit => {
             let body = read(app, &caller, &parts.headers, body).await?;
-            submit(app, id, &caller, Submission::read(&body)?).await
+            submit(app, id, &caller, LeaseSubmissionBody::read(&body)?).await
         }
-        Asked::News => news(app, id, &caller, parts.uri.query().unwrap_or_default()).await,
-        Asked::Look(lease) => {
-            let wait = Query::read(parts.uri.query().unwrap_or_default())?.wait;
+        LeaseOperation::News => news(app, id, &caller, parts.uri.query().unwrap_or_default()).await,
+        LeaseOperation::Look(lease) => {
+            let wait = LeaseQuery::read(parts.uri.query().unwrap_or_default())?.wait;
             Ok(look(app, known(lease)?, wait).await)
         }
-        Asked::Renew(lease) => {
+        LeaseOperation::Renew(lease) => {
             let lease = known(lease)?;
             Ok(renew(&lease))
         }
-        Asked::Limited(lease) => {
+        LeaseOperation::Limited(lease) => {
             let lease = known(lease)?;
             let body = read(app, &caller, &parts.headers, body).await?;
-            limited(&lease, Word::Limited(wire::limited(&body)?)).await
+            limited(&lease, LeaseMessage::Limited(wire::limited(&body)?)).await
         }
-        Asked::Settle(lease) => {
+        LeaseOperation::Settle(lease) => {
             let lease = known(lease)?;
             let body = read(app, &caller, &parts.headers, body).await?;
-            settle(&lease, Word::Settle(wire::report(&body)?)).await
+            settle(&lease, LeaseMessage::Settle(wire::report(&body)?)).await
         }
-        Asked::Cancel(lease) => {
+        LeaseOperation::Cancel(lease) => {
             let lease = known(lease)?;
             Ok(cancel(&lease).await)
         }
@@ -163,11 +170,11 @@ async fn read(
     let config = app.config.load_full();
     let body_bytes_max = config.limits.body_bytes_max.min(BODY_BYTES_MAX);
     let limits = LimitsConfig { body_bytes_max, ..config.limits.clone() };
-    let held = app.held.part(&caller.tenant);
+    let held = app.body_memory.start_body(&caller.tenant);
     Ok(body::read(headers, body, &limits, held).await?.bytes)
 }
 
-/// The pool of that name, or the only one that leases.
+/// Returns the named pool, or the only pool that leases its slots.
 fn pool(app: &App, named: Option<&str>) -> Result<Arc<PoolHandle>, Refusal> {
     let mut leasing = app.pools.all();
     leasing.retain(|pool| pool.setup().config.leases.is_some());
@@ -182,22 +189,22 @@ fn pool(app: &App, named: Option<&str>) -> Result<Arc<PoolHandle>, Refusal> {
     })
 }
 
-/// Submits a lease. It waits for its grant for up to `wait_ms`.
+/// Submits a lease, and waits up to `wait_ms` for its grant.
 #[utoipa::path(
-    post, path = "/v1/leases", tag = "leases", security(("tenant" = [])), request_body = Submission,
+    post, path = "/v1/leases", tag = "leases", security(("tenant" = [])), request_body = LeaseSubmissionBody,
     responses(
         (status = 200, description = "The lease, queued or granted", body = LeaseBody),
-        (status = 403, description = "The key may not use this model, or choose this class or priority", body = ErrorInDialect),
-        (status = 404, description = "No pool of that name leases its slots", body = ErrorInDialect),
-        (status = 409, description = "A lease of that id is lost", body = ErrorInDialect),
-        (status = 429, description = "A queue is full, or a limit or budget is used up", body = ErrorInDialect),
+        (status = 403, description = "The key may not use this model, or choose this class or priority", body = DialectErrorBody),
+        (status = 404, description = "No pool of that name leases its slots", body = DialectErrorBody),
+        (status = 409, description = "A lease of that id is lost", body = DialectErrorBody),
+        (status = 429, description = "A queue is full, or a limit or budget is used up", body = DialectErrorBody),
     ),
 )]
 async fn submit(
     app: &Arc<App>,
     id: &str,
     caller: &Arc<Caller>,
-    mut submission: Submission,
+    mut submission: LeaseSubmissionBody,
 ) -> Result<Reply, Refusal> {
     let wait = Duration::from_millis(submission.wait_ms);
     let own_id = submission.id.take();
@@ -208,21 +215,21 @@ async fn submit(
     let ttl = pool.setup().config.leases.as_ref().map(|leases| leases.ttl).unwrap_or_default();
     let mailbox = match &submission.client {
         Some(client) => app.leases.mailbox(&caller.key, client)?,
-        None => Arc::new(Mailbox::default()),
+        None => Arc::new(LeaseChanges::default()),
     };
-    let (lease, words) = Lease::new(id.into(), own_id, pool.name.clone(), ttl, mailbox);
+    let (lease, words) = LeaseHandle::new(id.into(), own_id, pool.name.clone(), ttl, mailbox);
     if let Some(known) = app.leases.open(&caller.key, &lease)? {
         return Ok(look(app, known, wait).await);
     }
-    let passage = Passage::elsewhere(app.clone(), caller.clone(), id.into());
-    tokio::spawn(drive::drive(passage, lease.clone(), words, pool, submission));
-    // Whether it may be queued at all is known in a moment.
+    let passage = RequestGuard::for_lease(app.clone(), caller.clone(), id.into());
+    tokio::spawn(lease_task::run_lease(passage, lease.clone(), words, pool, submission));
+    // The checks before queueing take only a moment.
     let checked = Instant::now() + SETTLED_WITHIN;
-    lease.until(checked, |state| !matches!(state, State::Opening)).await;
+    lease.wait_until(checked, |state| !matches!(state, LeaseStatus::Opening)).await;
     Ok(look(app, lease, wait).await)
 }
 
-/// Waits for so long while a lease is queued, renews it, and tells how it is.
+/// Renews a lease, waits up to `wait_ms` while it is queued, and returns it.
 #[utoipa::path(
     get, path = "/v1/leases/{id}", tag = "leases", security(("tenant" = [])),
     params(
@@ -231,153 +238,153 @@ async fn submit(
     ),
     responses(
         (status = 200, description = "The lease", body = LeaseBody),
-        (status = 404, description = "There is no such lease", body = ErrorInDialect),
-        (status = 409, description = "It is lost", body = ErrorInDialect),
-        (status = 429, description = "It was refused: a queue is full, or a limit or budget is used up", body = ErrorInDialect),
+        (status = 404, description = "There is no such lease", body = DialectErrorBody),
+        (status = 409, description = "It is lost", body = DialectErrorBody),
+        (status = 429, description = "It was refused: a queue is full, or a limit or budget is used up", body = DialectErrorBody),
     ),
 )]
-async fn look(app: &App, lease: Arc<Lease>, wait: Duration) -> Reply {
+async fn look(app: &App, lease: Arc<LeaseHandle>, wait: Duration) -> Reply {
     lease.renew();
     let due = Instant::now() + wait.min(lease.ttl / 2);
-    let waits = |state: &State| matches!(state, State::Opening | State::Queued);
-    let state = lease.until(due, |state| !waits(state)).await;
+    let waits = |state: &LeaseStatus| matches!(state, LeaseStatus::Opening | LeaseStatus::Queued);
+    let state = lease.wait_until(due, |state| !waits(state)).await;
     lease.renew();
-    let place = if waits(&state) { place(app, &lease).await } else { None };
-    told(&lease, &state, place)
+    let wait = if waits(&state) { expected_wait_ms(app, &lease).await } else { None };
+    lease_reply(&lease, &state, wait)
 }
 
-/// Says that a lease is still needed.
+/// Renews a lease, which would otherwise be lost after its TTL.
 #[utoipa::path(
     post, path = "/v1/leases/{id}/renew", tag = "leases", security(("tenant" = [])),
     params(("id" = String, Path, description = "The gateway's id of the lease")),
     responses(
         (status = 200, description = "The lease", body = LeaseBody),
-        (status = 404, description = "There is no such lease", body = ErrorInDialect),
-        (status = 409, description = "It is lost", body = ErrorInDialect),
-        (status = 429, description = "It was refused", body = ErrorInDialect),
+        (status = 404, description = "There is no such lease", body = DialectErrorBody),
+        (status = 409, description = "It is lost", body = DialectErrorBody),
+        (status = 429, description = "It was refused", body = DialectErrorBody),
     ),
 )]
-fn renew(lease: &Lease) -> Reply {
+fn renew(lease: &LeaseHandle) -> Reply {
     lease.renew();
-    told(lease, &lease.state(), None)
+    lease_reply(lease, &lease.state(), None)
 }
 
-/// Cancels a lease. One that had its slot pays for its time in it.
+/// Cancels a lease. If the lease had its slot, its tenant is charged for the time in the slot.
 #[utoipa::path(
     delete, path = "/v1/leases/{id}", tag = "leases", security(("tenant" = [])),
     params(("id" = String, Path, description = "The gateway's id of the lease")),
     responses(
         (status = 200, description = "The lease, cancelled", body = LeaseBody),
-        (status = 404, description = "There is no such lease", body = ErrorInDialect),
-        (status = 409, description = "It was lost before", body = ErrorInDialect),
-        (status = 429, description = "It was refused before", body = ErrorInDialect),
+        (status = 404, description = "There is no such lease", body = DialectErrorBody),
+        (status = 409, description = "It was lost before", body = DialectErrorBody),
+        (status = 429, description = "It was refused before", body = DialectErrorBody),
     ),
 )]
-async fn cancel(lease: &Lease) -> Reply {
-    lease.say(Word::Cancel);
+async fn cancel(lease: &LeaseHandle) -> Reply {
+    lease.send_message(LeaseMessage::Cancel);
     let due = Instant::now() + SETTLED_WITHIN;
-    let state = lease.until(due, |state| matches!(state, State::Over(_))).await;
-    told(lease, &state, None)
+    let state = lease.wait_until(due, |state| matches!(state, LeaseStatus::Over(_))).await;
+    lease_reply(lease, &state, None)
 }
 
-/// How many grants come before its own.
-async fn place(app: &App, lease: &Lease) -> Option<u64> {
+/// Returns the expected wait of the last request in the lease's flow, in milliseconds.
+async fn expected_wait_ms(app: &App, lease: &LeaseHandle) -> Option<u64> {
     let gate = &app.pools.named(&lease.pool)?.gate;
-    match gate.whereabouts(&lease.id).await {
-        Ok(Some(Whereabouts::Waiting(waiting))) => waiting.place,
-        _ => None,
-    }
+    let wait = gate.expected_wait(&lease.id).await.ok()??;
+    Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// What is told of one lease: how it is, or why it was refused or lost.
-fn told(lease: &Lease, state: &State, place: Option<u64>) -> Reply {
-    if let State::Over(over) = state {
+/// Returns the response about one lease: the lease itself, or an error if the lease was refused or lost.
+fn lease_reply(lease: &LeaseHandle, state: &LeaseStatus, expected_wait_ms: Option<u64>) -> Reply {
+    if let LeaseStatus::Over(over) = state {
         let refused = match &**over {
-            Over::Refused(refusal) => Some(refusal.reply(Dialect::OpenAi, &lease.id)),
-            Over::Lost(charge) => {
+            LeaseResult::Refused(refusal) => Some(refusal.reply(Dialect::OpenAi, &lease.id)),
+            LeaseResult::Lost(charge) => {
                 let lost = refusal::lease_lost(lease.ttl, charge.charged);
                 Some(lost.reply(Dialect::OpenAi, &lease.id))
             }
-            Over::Settled(_) | Over::Cancelled(_) => None,
+            LeaseResult::Settled(_) | LeaseResult::Cancelled(_) => None,
         };
         if let Some(reply) = refused {
             return reply;
         }
     }
-    document(&lease.id, &wire::shown(lease, state, place))
+    document(&lease.id, &wire::lease_body(lease, state, expected_wait_ms))
 }
 
 fn document(id: &str, value: &impl Serialize) -> Reply {
-    // Plain structs of texts and numbers always have a JSON form.
+    // Structs of strings and numbers always serialize.
     let text = serde_json::to_vec(value).unwrap_or_default();
     let mut reply = reply::json(StatusCode::OK, Bytes::from(text));
-    refusal::name(&mut reply, Dialect::OpenAi, id);
+    refusal::set_request_id(&mut reply, Dialect::OpenAi, id);
     reply
 }
 
-/// Ends a lease that is held. Said again, it is answered again, and nothing is charged twice.
+/// Settles a granted lease. A repeated call gets the same response, and nothing is charged twice.
 #[utoipa::path(
-    post, path = "/v1/leases/{id}/settle", tag = "leases", security(("tenant" = [])), request_body = Settlement,
+    post, path = "/v1/leases/{id}/settle", tag = "leases", security(("tenant" = [])), request_body = LeaseSettlementBody,
     params(("id" = String, Path, description = "The gateway's id of the lease")),
     responses(
         (status = 200, description = "The lease, settled, and what it was charged", body = LeaseBody),
-        (status = 404, description = "There is no such lease", body = ErrorInDialect),
-        (status = 409, description = "It is not granted, or was cancelled or lost", body = ErrorInDialect),
-        (status = 429, description = "It was refused before", body = ErrorInDialect),
+        (status = 404, description = "There is no such lease", body = DialectErrorBody),
+        (status = 409, description = "It is not granted, or was cancelled or lost", body = DialectErrorBody),
+        (status = 429, description = "It was refused before", body = DialectErrorBody),
     ),
 )]
-async fn settle(lease: &Lease, word: Word) -> Result<Reply, Refusal> {
-    if matches!(lease.state(), State::Opening | State::Queued) {
+async fn settle(lease: &LeaseHandle, word: LeaseMessage) -> Result<Reply, Refusal> {
+    if matches!(lease.state(), LeaseStatus::Opening | LeaseStatus::Queued) {
         return Err(refusal::lease_not_granted());
     }
-    lease.say(word);
+    lease.send_message(word);
     let due = Instant::now() + SETTLED_WITHIN;
-    let state = lease.until(due, |state| matches!(state, State::Over(_))).await;
+    let state = lease.wait_until(due, |state| matches!(state, LeaseStatus::Over(_))).await;
     match state {
-        State::Over(over) if matches!(*over, Over::Cancelled(_)) => Err(refusal::lease_cancelled()),
-        State::Over(_) => Ok(told(lease, &state, None)),
+        LeaseStatus::Over(over) if matches!(*over, LeaseResult::Cancelled(_)) => {
+            Err(refusal::lease_cancelled())
+        }
+        LeaseStatus::Over(_) => Ok(lease_reply(lease, &state, None)),
         _ => Err(refusal::lease_not_granted()),
     }
 }
 
-/// Has a lease that is held wait again: its provider has refused the call because of a limit.
+/// Returns a granted lease to the queue, because its provider has refused the call for a rate limit.
 #[utoipa::path(
-    post, path = "/v1/leases/{id}/limited", tag = "leases", security(("tenant" = [])), request_body = Limited,
+    post, path = "/v1/leases/{id}/limited", tag = "leases", security(("tenant" = [])), request_body = LeaseLimitedBody,
     params(("id" = String, Path, description = "The gateway's id of the lease")),
     responses(
         (status = 200, description = "The lease, queued or granted again", body = LeaseBody),
-        (status = 404, description = "There is no such lease", body = ErrorInDialect),
-        (status = 409, description = "It is not granted, or is lost", body = ErrorInDialect),
-        (status = 429, description = "It cannot wait again: its time or its attempts are used up", body = ErrorInDialect),
+        (status = 404, description = "There is no such lease", body = DialectErrorBody),
+        (status = 409, description = "It is not granted, or is lost", body = DialectErrorBody),
+        (status = 429, description = "It cannot wait again: its time or its attempts are used up", body = DialectErrorBody),
     ),
 )]
-async fn limited(lease: &Lease, word: Word) -> Result<Reply, Refusal> {
-    let State::Granted { attempt: refused, .. } = lease.state() else {
+async fn limited(lease: &LeaseHandle, word: LeaseMessage) -> Result<Reply, Refusal> {
+    let LeaseStatus::Granted { attempt: refused, .. } = lease.state() else {
         return match lease.is_over() {
-            true => Ok(told(lease, &lease.state(), None)),
+            true => Ok(lease_reply(lease, &lease.state(), None)),
             false => Err(refusal::lease_not_granted()),
         };
     };
     lease.renew();
-    lease.say(word);
+    lease.send_message(word);
     let due = Instant::now() + SETTLED_WITHIN;
-    let is_next = |state: &State| match state {
-        State::Granted { attempt, .. } => *attempt > refused,
+    let is_next = |state: &LeaseStatus| match state {
+        LeaseStatus::Granted { attempt, .. } => *attempt > refused,
         _ => true,
     };
-    let state = lease.until(due, is_next).await;
-    Ok(told(lease, &state, None))
+    let state = lease.wait_until(due, is_next).await;
+    Ok(lease_reply(lease, &state, None))
 }
 
-/// What stands in a query.
+/// The query parameters of the lease API.
 #[derive(Default)]
-struct Query<'a> {
+struct LeaseQuery<'a> {
     client: Option<&'a str>,
     after: u64,
     wait: Duration,
 }
 
-impl<'a> Query<'a> {
+impl<'a> LeaseQuery<'a> {
     fn read(text: &'a str) -> Result<Self, Refusal> {
         let mut query = Self::default();
         let bad = |field| refusal::bad_lease(field, "must be a whole number");
@@ -399,10 +406,10 @@ impl<'a> Query<'a> {
     }
 }
 
-/// The longest wait for news, where no lease says how long it lives.
+/// Longest time that a client without an open lease waits for changes.
 const NEWS_WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Tells which leases of a client program have changed since the change of that number, and renews all of them.
+/// Returns the leases of a client program that have changed since change number `after`, and renews all of its leases.
 #[utoipa::path(
     get, path = "/v1/leases", tag = "leases", security(("tenant" = [])),
     params(
@@ -411,8 +418,8 @@ const NEWS_WAIT_MAX: Duration = Duration::from_secs(30);
         ("wait_ms" = Option<u64>, Query, description = "How long to wait for news; at most half of the shortest life among them"),
     ),
     responses(
-        (status = 200, description = "The leases that have changed", body = LeaseNews),
-        (status = 429, description = "The key has too many client programs", body = ErrorInDialect),
+        (status = 200, description = "The leases that have changed", body = LeaseChangesBody),
+        (status = 429, description = "The key has too many client programs", body = DialectErrorBody),
     ),
 )]
 async fn news(
@@ -421,12 +428,12 @@ async fn news(
     caller: &Arc<Caller>,
     query: &str,
 ) -> Result<Reply, Refusal> {
-    let Query { client, after, wait } = Query::read(query)?;
+    let LeaseQuery { client, after, wait } = LeaseQuery::read(query)?;
     let client = client.ok_or_else(|| {
         refusal::bad_lease("client", "is missing: the name that the leases were submitted with")
     })?;
     let mailbox = app.leases.mailbox(&caller.key, client)?;
-    // A number of an earlier process means nothing here.
+    // A number from an earlier process means nothing here.
     let after = if after > mailbox.latest() { 0 } else { after };
     let open = || {
         let all = app.leases.of_client(&caller.key, &mailbox);
@@ -436,7 +443,7 @@ async fn news(
     let ttl = open().iter().filter(|lease| !lease.is_over()).map(|lease| lease.ttl / 2).min();
     let due = Instant::now() + wait.min(ttl.unwrap_or(NEWS_WAIT_MAX));
     let changed = loop {
-        let mut news = std::pin::pin!(mailbox.news.notified());
+        let mut news = std::pin::pin!(mailbox.changed_notify.notified());
         news.as_mut().enable();
         let mut changed = open();
         changed.retain(|lease| lease.changed() > after);
@@ -445,6 +452,7 @@ async fn news(
         }
     };
     let latest = changed.iter().map(|lease| lease.changed()).max().unwrap_or(after);
-    let leases = changed.iter().map(|lease| wire::shown(lease, &lease.state(), None)).collect();
-    Ok(document(id, &LeaseNews { leases, latest }))
+    let leases =
+        changed.iter().map(|lease| wire::lease_body(lease, &lease.state(), None)).collect();
+    Ok(document(id, &LeaseChangesBody { leases, latest }))
 }

@@ -10,22 +10,22 @@ use crate::app::App;
 use crate::refusal::{self, Refusal};
 use crate::reply::{self, Reply};
 
-/// Lists the models that the caller may ask for, or tells about the one that is named.
+/// Lists the models that the caller may use, or describes the named one.
 pub(crate) async fn models(
     app: &Arc<App>,
     dialect: Dialect,
     headers: &HeaderMap,
     named: Option<&str>,
 ) -> Reply {
-    let id = app.ids.next();
+    let id = app.request_ids.next();
     let mut reply = match listing(app, dialect, headers, named).await {
         Ok(listing) => reply::json(StatusCode::OK, listing),
         Err(refusal) => {
-            app.metrics.turned_away(refusal.problem.code);
+            app.metrics.count_refusal(refusal.problem.code);
             return refusal.reply(dialect, &id);
         }
     };
-    refusal::name(&mut reply, dialect, &id);
+    refusal::set_request_id(&mut reply, dialect, &id);
     reply
 }
 

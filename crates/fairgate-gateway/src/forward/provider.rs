@@ -1,82 +1,89 @@
-//! What a provider says about its account beside its answers: how much is left, that a request was one too many, that
-//! nothing will be taken until somebody pays.
+//! Signals of a provider about its account beside its answers: the remaining quota, a refusal because of a rate limit,
+//! or that the account is spent or blocked.
 //!
-//! A refusal for a rate is not the client's affair. The attempt ends with no tokens, and the request goes back to its queue,
-//! first in its flow, until the provider takes it or it has waited for as long as requests may.
+//! A rate-limit refusal does not reach the client. The attempt ends with no tokens, and the request returns to its
+//! queue, first in its flow, until the provider takes it or its time to wait has run out.
+//!
+//! The refused attempt gives its slot and its tokens back. The request returns to the queue under its own id, with a
+//! priority above every priority that clients can choose, so that it is the next of its own flow. It passes no other
+//! flow.
 
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use fairgate_dialect::limits::{self, Absurd, Counted, Refusal as Said, Told, UnixMicros};
+use fairgate_dialect::limits::{
+    self, EpochMicros, IgnoredValue, LimitUnit, ProviderRefusal as Said, RateLimitHeaders,
+};
 use http::{HeaderMap, Response, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
-use super::passage::{In, unix_now};
-use super::stage::InFlight;
+use super::request_guard::{RequestIn, unix_now};
+use super::stage::InFlightRequest;
 use crate::refusal::{self, Refusal};
-use crate::upstream::{Account, LaneBody, Ticket};
+use crate::upstream::{ProviderAccount, QuotaTicket, UpstreamBody};
 
-/// How much of a refusal is read.
+/// Bytes of an error body that are read to find the reason.
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// How long that may take.
+/// Longest time for reading the beginning of an error body.
 const BODY_WITHIN: Duration = Duration::from_secs(5);
 
-/// A request that a provider has not taken on.
+/// Refusal of a provider to take a request, with the reason.
 #[derive(Clone, Debug)]
-pub(super) struct NotTaken {
-    /// What it answered.
+pub(super) struct RefusedByProvider {
+    /// The provider's HTTP status.
     pub(super) status: u16,
-    why: Why,
+    why: ProviderRefusalReason,
 }
 
 #[derive(Clone, Debug)]
-enum Why {
-    /// A rate. It may try again then.
-    Later(Later),
-    /// Its account is spent or blocked: this is its word for it.
+enum ProviderRefusalReason {
+    /// A rate limit or an overload, so the same worker may take the request later.
+    Later(ReachedProviderLimit),
+    /// The account is spent or blocked; `reason` is the provider's text.
     Out { worker: Arc<str>, reason: String },
-    /// It asks for more at once than the whole limit.
+    /// The request alone is larger than the provider's whole limit, so no retry can succeed.
     TooLarge { limit: Option<u64>, requested: Option<u64> },
 }
 
-/// Which limit of which worker was met, and when it may try again.
+/// A provider's limit that a worker has reached, and the time after which the worker may be tried again.
 #[derive(Clone, Debug)]
-struct Later {
+struct ReachedProviderLimit {
     worker: Arc<str>,
-    counted: Option<Counted>,
+    counted: Option<LimitUnit>,
     limit: Option<u64>,
     at: Instant,
 }
 
-/// Hears what a provider said with an answer. An answer that is not for the client is not returned.
-pub(super) async fn hear(
-    in_flight: &In<'_, InFlight>,
-    ticket: Ticket,
-    answer: Response<LaneBody>,
-) -> Result<Response<LaneBody>, Box<NotTaken>> {
+/// Evaluates an answer of a provider. Returns the answer if it is for the client, else the reason why the provider did
+/// not take the request.
+pub(super) async fn evaluate_answer(
+    in_flight: &RequestIn<'_, InFlightRequest>,
+    ticket: QuotaTicket,
+    answer: Response<UpstreamBody>,
+) -> Result<Response<UpstreamBody>, Box<RefusedByProvider>> {
     let Some(account) = &in_flight.flight.worker.upstream.account else { return Ok(answer) };
-    let now = UnixMicros(unix_now().0);
-    let mut told = limits::told(pairs(answer.headers()), now);
+    let now = EpochMicros(unix_now().0);
+    let mut told = limits::read_rate_limits(pairs(answer.headers()), now);
     let status = answer.status();
     if !status.is_client_error() && !status.is_server_error() {
         account.accepted(ticket, &told);
-        doubt(in_flight, account, &told);
+        log_absurd_limits(in_flight, account, &told);
         return Ok(answer);
     }
     let (head, mut body) = answer.into_parts();
     let read = read(&mut body).await;
-    let said = limits::refusal(status, &read, &mut told, now);
-    doubt(in_flight, account, &told);
+    let said = limits::classify_refusal(status, &read, &mut told, now);
+    log_absurd_limits(in_flight, account, &told);
     let worker = &in_flight.flight.worker.upstream.name;
     if let Said::Spent { reason } | Said::Blocked { reason } = &said
-        && account.close(reason)
+        && account.block(reason)
     {
         tracing::error!(account = %account.name, %worker, reason, "a provider takes nothing more on; it is asked again in 5 minutes");
     }
-    match why(in_flight, account, ticket, &told, said) {
-        Some(why) => Err(Box::new(NotTaken { status: status.as_u16(), why })),
+    match refusal_reason(in_flight, account, ticket, &told, said) {
+        Some(why) => Err(Box::new(RefusedByProvider { status: status.as_u16(), why })),
         None => {
             account.accepted(ticket, &told);
             body.put_back(read);
@@ -85,119 +92,135 @@ pub(super) async fn hear(
     }
 }
 
-/// What the holder of a lease was answered by its provider.
-pub(super) struct Heard {
+/// The provider's response to the call of a lease, as the holder of the lease reports it.
+pub(super) struct LeaseProviderResponse {
     pub(super) status: StatusCode,
-    pub(super) told: Told,
-    pub(super) said: Said,
+    pub(super) rate_limits: RateLimitHeaders,
+    pub(super) refusal: Said,
 }
 
-impl Heard {
-    /// Reads what a client has seen.
+impl LeaseProviderResponse {
+    /// Parses the response that the holder of a lease reports.
     pub(super) fn read<'a>(
         status: StatusCode,
         headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
         body: &[u8],
     ) -> Self {
-        let now = UnixMicros(unix_now().0);
-        let mut told = limits::told(headers, now);
-        let said = limits::refusal(status, body, &mut told, now);
-        Self { status, told, said }
+        let now = EpochMicros(unix_now().0);
+        let mut rate_limits = limits::read_rate_limits(headers, now);
+        let refusal = limits::classify_refusal(status, body, &mut rate_limits, now);
+        Self { status, rate_limits, refusal }
     }
 }
 
-/// The provider has taken on the call of a lease, and said this beside its answer.
-pub(super) fn hear_accepted(in_flight: &In<'_, InFlight>, told: &Told) {
+/// Records that the provider has accepted the call of a lease, and the remaining quota that the provider's answer
+/// states.
+pub(super) fn record_accepted(in_flight: &RequestIn<'_, InFlightRequest>, told: &RateLimitHeaders) {
     let flight = &in_flight.flight;
     if let (Some(account), Some(ticket)) = (&flight.worker.upstream.account, flight.ticket) {
         account.accepted(ticket, told);
-        doubt(in_flight, account, told);
+        log_absurd_limits(in_flight, account, told);
     }
 }
 
-/// The provider has not taken on the call of a lease. `None` where that was not for a limit of its.
+/// Records that the provider has refused the call of a lease. Returns `None` if the reason was not a limit.
 ///
-/// That an account is spent or blocked ends that lease alone: another client may have an account of its own.
-pub(super) fn hear_refused(in_flight: &In<'_, InFlight>, heard: Heard) -> Option<Box<NotTaken>> {
+/// A spent or blocked account ends that lease alone, because another client may have an account of its own.
+pub(super) fn record_refused(
+    in_flight: &RequestIn<'_, InFlightRequest>,
+    heard: LeaseProviderResponse,
+) -> Option<Box<RefusedByProvider>> {
     let flight = &in_flight.flight;
     let (Some(account), Some(ticket)) = (&flight.worker.upstream.account, flight.ticket) else {
         return None;
     };
-    let Heard { status, told, said } = heard;
-    doubt(in_flight, account, &told);
-    let why = why(in_flight, account, ticket, &told, said)?;
-    Some(Box::new(NotTaken { status: status.as_u16(), why }))
+    let LeaseProviderResponse { status, rate_limits: told, refusal: said } = heard;
+    log_absurd_limits(in_flight, account, &told);
+    let why = refusal_reason(in_flight, account, ticket, &told, said)?;
+    Some(Box::new(RefusedByProvider { status: status.as_u16(), why }))
 }
 
-/// Why a request was not taken on, and what follows from that for its account. `None` where it was for no limit.
-fn why(
-    in_flight: &In<'_, InFlight>,
-    account: &Account,
-    ticket: Ticket,
-    told: &Told,
+/// Returns the reason for a provider's refusal, and updates the account accordingly. `None` if the reason was not a
+/// limit.
+fn refusal_reason(
+    in_flight: &RequestIn<'_, InFlightRequest>,
+    account: &ProviderAccount,
+    ticket: QuotaTicket,
+    told: &RateLimitHeaders,
     said: Said,
-) -> Option<Why> {
+) -> Option<ProviderRefusalReason> {
     let worker = in_flight.flight.worker.upstream.name.clone();
     match said {
         Said::Rate { counted, limit, retry_after, .. } => {
             let at = account.refused(ticket, told, counted, retry_after).until;
             note_limit(in_flight, account, &worker, counted, at);
-            Some(Why::Later(Later { worker, counted, limit, at }))
+            Some(ProviderRefusalReason::Later(ReachedProviderLimit { worker, counted, limit, at }))
         }
         Said::Overloaded { retry_after } => {
             let at = account.overloaded(retry_after).until;
-            Some(Why::Later(Later { worker, counted: None, limit: None, at }))
+            Some(ProviderRefusalReason::Later(ReachedProviderLimit {
+                worker,
+                counted: None,
+                limit: None,
+                at,
+            }))
         }
-        Said::Spent { reason } | Said::Blocked { reason } => Some(Why::Out { worker, reason }),
-        Said::TooLargeForLimit { limit, requested, .. } => Some(Why::TooLarge { limit, requested }),
+        Said::Spent { reason } | Said::Blocked { reason } => {
+            Some(ProviderRefusalReason::Out { worker, reason })
+        }
+        Said::TooLargeForLimit { limit, requested, .. } => {
+            Some(ProviderRefusalReason::TooLarge { limit, requested })
+        }
         Said::Other => None,
     }
 }
 
-impl NotTaken {
-    /// What the client is told where nobody else can take the request.
+impl RefusedByProvider {
+    /// Returns the refusal for the client if no other worker can take the request.
     pub(super) fn refusal(&self) -> Refusal {
         match &self.why {
-            Why::Later(later) => later.refusal(),
-            Why::Out { worker, reason } => refusal::provider_out(worker, reason),
-            Why::TooLarge { limit, requested } => refusal::larger_than_quota(*limit, *requested),
+            ProviderRefusalReason::Later(later) => later.refusal(),
+            ProviderRefusalReason::Out { worker, reason } => refusal::provider_out(worker, reason),
+            ProviderRefusalReason::TooLarge { limit, requested } => {
+                refusal::larger_than_quota(*limit, *requested)
+            }
         }
     }
 
-    /// Whether the same worker may take it later.
-    pub(super) fn is_for_now(&self) -> bool {
-        matches!(self.why, Why::Later(_))
+    /// Returns true if the same worker may take the request later.
+    pub(super) fn is_temporary(&self) -> bool {
+        matches!(self.why, ProviderRefusalReason::Later(_))
     }
 
-    /// Whether another worker may take it.
-    pub(super) fn is_for_this_worker(&self) -> bool {
-        !matches!(self.why, Why::TooLarge { .. })
+    /// Returns true if another worker may take the request.
+    pub(super) fn is_for_this_worker_only(&self) -> bool {
+        !matches!(self.why, ProviderRefusalReason::TooLarge { .. })
     }
 
-    /// How the ledger calls the attempt.
+    /// Returns the code of the attempt in the ledger.
     pub(super) fn code(&self) -> &'static str {
         match self.why {
-            Why::Later(_) => "provider_limited",
-            Why::Out { .. } => "provider_out",
-            Why::TooLarge { .. } => "larger_than_quota",
+            ProviderRefusalReason::Later(_) => "provider_limited",
+            ProviderRefusalReason::Out { .. } => "provider_out",
+            ProviderRefusalReason::TooLarge { .. } => "larger_than_quota",
         }
     }
 }
 
-impl Later {
-    /// It has waited for as long as requests may.
+impl ReachedProviderLimit {
+    /// Returns the refusal of a request that has waited for this limit for as long as the request may wait.
     fn refusal(&self) -> Refusal {
         let after = self.at.saturating_duration_since(Instant::now());
         refusal::provider_limited(&self.worker, counted_words(self.counted), self.limit, after)
     }
 }
 
-fn counted_words(counted: Option<Counted>) -> &'static str {
+fn counted_words(counted: Option<LimitUnit>) -> &'static str {
     match counted {
-        Some(Counted::Requests) => "requests",
-        Some(Counted::Tokens) => "tokens",
-        Some(Counted::InputTokens) => "input tokens",
-        Some(Counted::OutputTokens) => "output tokens",
+        Some(LimitUnit::Requests) => "requests",
+        Some(LimitUnit::Tokens) => "tokens",
+        Some(LimitUnit::InputTokens) => "input tokens",
+        Some(LimitUnit::OutputTokens) => "output tokens",
         None => "requests or tokens",
     }
 }
@@ -206,8 +229,8 @@ pub(super) fn pairs(headers: &HeaderMap) -> impl Iterator<Item = (&str, &[u8])> 
     headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()))
 }
 
-/// The beginning of a body; all of it, where it is no longer than a refusal should be.
-async fn read(body: &mut LaneBody) -> Bytes {
+/// Reads the beginning of an error body, at most [`BODY_BYTES_MAX`].
+async fn read(body: &mut UpstreamBody) -> Bytes {
     let mut read = BytesMut::new();
     let reading = async {
         while read.len() < BODY_BYTES_MAX
@@ -216,32 +239,37 @@ async fn read(body: &mut LaneBody) -> Bytes {
             read.extend_from_slice(&chunk);
         }
     };
-    // What has not come by then is read with the answer, if it is given to anybody.
+    // Later bytes are read with the answer, if it goes to a client.
     let _ = timeout_at(Instant::now() + BODY_WITHIN, reading).await;
     read.freeze()
 }
 
 fn note_limit(
-    in_flight: &In<'_, InFlight>,
-    account: &Account,
+    in_flight: &RequestIn<'_, InFlightRequest>,
+    account: &ProviderAccount,
     worker: &str,
-    counted: Option<Counted>,
+    counted: Option<LimitUnit>,
     at: Instant,
 ) {
     let app = &in_flight.arrival().app;
-    if let Some(left_out) = app.complaints.admit("a provider's limit was met", Instant::now()) {
+    if let Some(left_out) = app.log_throttle.admit("a provider's limit was met", Instant::now()) {
         let pause = at.saturating_duration_since(Instant::now());
         let limit = counted_words(counted);
         tracing::warn!(account = %account.name, %worker, limit, ?pause, left_out, "a provider's limit was met: nothing is sent there for a while");
     }
 }
 
-/// Says in the log what a provider stated that cannot be.
-fn doubt(in_flight: &In<'_, InFlight>, account: &Account, told: &Told) {
-    let Some(first) = told.absurd.first() else { return };
+/// Logs limits that a provider states and that cannot be true.
+fn log_absurd_limits(
+    in_flight: &RequestIn<'_, InFlightRequest>,
+    account: &ProviderAccount,
+    told: &RateLimitHeaders,
+) {
+    let Some(first) = told.ignored.first() else { return };
     let app = &in_flight.arrival().app;
-    if let Some(left_out) = app.complaints.admit("a provider's limits are absurd", Instant::now()) {
-        let absurd: &Absurd = first;
+    if let Some(left_out) = app.log_throttle.admit("a provider's limits are absurd", Instant::now())
+    {
+        let absurd: &IgnoredValue = first;
         tracing::warn!(account = %account.name, %absurd, left_out, "a provider states limits that cannot be; they are not believed");
     }
 }

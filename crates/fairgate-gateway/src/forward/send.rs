@@ -1,114 +1,126 @@
-//! An accepted request on its way to a worker: reserved, queued, granted a slot, sent; and again where a worker fails
-//! before the first byte.
+//! Sends an accepted request to a worker: reserves its tokens, queues it, waits for a slot, and sends it. If a worker
+//! fails before the first byte, another one is tried.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use fairgate_core::event::Submit;
 use fairgate_core::units::Tokens;
-use fairgate_dialect::Changes;
+use fairgate_dialect::BodyChanges;
+use fairgate_runtime::AdmitError;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Response};
 use tokio::time::{Instant, timeout_at};
 
-use super::answer::Deadlines;
-use super::body::Taken;
-use super::chosen::Chosen;
-use super::passage::In;
-use super::provider::{self, NotTaken};
-use super::stage::{Accepted, Counted, InFlight, Queued};
-use super::verdict::{
-    Retry, Tried, Verdict, is_for_want_of_workers, judge, may_retry, out_of_service,
-    until_one_is_tried,
+use super::answer::AnswerDeadlines;
+use super::body::BufferedBody;
+use super::client_choices::ClientChoices;
+use super::deadline::{RequestDeadline, SubmitTimeout};
+use super::provider::{self, RefusedByProvider};
+use super::request_guard::RequestIn;
+use super::retry_policy::{
+    ClassifiedAnswer, RetryRecord, TriedWorkers, classify, is_no_worker, may_retry, out_of_service,
+    time_to_next_probe,
 };
-use super::{ask, budget, cost, rules};
-use crate::pools::Model;
+use super::stage::{AcceptedRequest, CountedRequest, InFlightRequest, QueuedRequest};
+use super::{budget, cost, request_checks, rules};
+use crate::pools::ServedModel;
 use crate::refusal::{self, Refusal};
-use crate::reply::length;
-use crate::upstream::{LaneBody, Outgoing};
+use crate::reply::content_length;
+use crate::upstream::{OutgoingRequest, UpstreamBody};
 
-/// Above whatever a client may ask for: who is tried again goes first, within its own flow only.
+/// Priority of a retry within its own flow, above any priority that a client may ask for.
 const RETRY_PRIORITY: i64 = 1 << 32;
-/// Above that: a request that a provider did not take on is the next of its flow to go.
+/// Priority of a request that a provider did not take. It is above the priority of retries, so that the request is the
+/// next of its flow.
 const NOT_TAKEN_PRIORITY: i64 = 1 << 40;
 const _: () = assert!(fairgate_store::PRIORITY_MAX < RETRY_PRIORITY);
 
-/// How vLLM and SGLang are told which of their data-parallel ranks is to work on a request.
+/// The header that tells vLLM and SGLang the data-parallel rank for a request.
 const DATA_PARALLEL_RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
 
-/// What a request brings that goes to a worker. Kept only until no other worker may have to be sent the same.
-pub(super) struct Payload {
-    pub(super) wish: Wish,
-    /// The body as it came.
-    pub(super) body: Taken,
+/// The data of a request that is sent to a worker. Kept only as long as the request may have to be sent to another
+/// worker too.
+pub(super) struct RequestPayload {
+    pub(super) wish: PoolRequest,
+    /// The body as the client sent it.
+    pub(super) body: BufferedBody,
     pub(super) path: PathAndQuery,
     pub(super) headers: HeaderMap,
 }
 
-/// What is asked of a pool, whoever makes the call.
-pub(super) struct Wish {
-    pub(super) model: Arc<Model>,
-    /// In a box: there are many waiting requests.
-    pub(super) chosen: Box<Chosen>,
-    /// The output cap of a budgeted request that states none.
+/// The requirements of a request to its pool, for forwarded requests and for leases.
+pub(super) struct PoolRequest {
+    pub(super) model: Arc<ServedModel>,
+    /// Choices of the client; boxed to keep waiting requests small.
+    pub(super) chosen: Box<ClientChoices>,
+    /// The output cap for a budgeted request that states none, in tokens.
     pub(super) cap: Option<u64>,
+    /// The request's own deadline, if it has one.
+    pub(super) deadline: Option<RequestDeadline>,
 }
 
-/// An upstream's answer, of which the head has come.
-pub(super) struct Sent {
-    pub(super) answer: Response<LaneBody>,
-    pub(super) deadlines: Deadlines,
+/// An upstream's answer whose head has come.
+pub(super) struct AnsweredRequest {
+    pub(super) answer: Response<UpstreamBody>,
+    pub(super) deadlines: AnswerDeadlines,
     pub(super) hide_usage: bool,
     pub(super) brownout: Option<u64>,
 }
 
-/// Waits for a slot and sends the request; on another worker where that fails before the first byte.
+/// Waits for a slot and sends the request. If a worker fails before the first byte, another one is tried.
 pub(super) async fn send(
-    accepted: In<'_, Accepted>,
-    payload: &mut Payload,
-) -> Result<Sent, Refusal> {
-    let (mut counted, listed) = accepted.count_in(length(payload.body.bytes.len()))?;
+    accepted: RequestIn<'_, AcceptedRequest>,
+    payload: &mut RequestPayload,
+) -> Result<AnsweredRequest, Refusal> {
+    let (mut counted, listed) = accepted.count_in(content_length(payload.body.bytes.len()))?;
     let mut listed = Some(listed);
-    let mut tried = Tried::default();
-    let mut again = Again::default();
-    // What the last worker answered, and would be given if no other one can be had.
-    let mut kept: Option<Box<Result<Sent, Refusal>>> = None;
+    let mut tried = TriedWorkers::default();
+    let mut again = ProviderRetry::default();
+    // The last worker's answer. It goes to the client if no other worker is available.
+    let mut kept: Option<Box<Result<AnsweredRequest, Refusal>>> = None;
     loop {
-        let boarded = board(counted, &payload.wish, &tried.workers, &again).await;
+        let boarded = reserve_and_queue(counted, &payload.wish, &tried.workers, &again).await;
         let boarded = match (boarded, kept.take()) {
             (Ok(boarded), _) => boarded,
-            (Err(refusal), Some(answer)) if is_for_want_of_workers(&refusal) => return *answer,
+            (Err(refusal), Some(answer)) if is_no_worker(&refusal) => return *answer,
             (Err(refusal), _) => return Err(refusal),
         };
         let (mut in_flight, output) = boarded;
         drop(listed.take());
         let upstream = in_flight.flight.worker.upstream.clone();
         tried.workers.push(upstream.name.clone());
-        // Decided once: what is not kept now cannot be sent again.
+        // Decided once: a body that is not kept now cannot be sent again.
         let is_pinned = payload.wish.chosen.pin.is_some();
         let may_retry = !is_pinned && may_retry(&in_flight, &tried);
         let keep = may_retry || upstream.account.is_some();
         let (outgoing, hide_usage) = outgoing(&in_flight, payload, output.cap, keep);
         let brownout = output.cap.filter(|_| output.brownout);
         let quota = cost::quota(&in_flight, output.cap);
-        in_flight.prompt_is_sent();
-        in_flight.flight.sent(&payload.wish.model.pool.name, output.brownout, quota);
+        in_flight.note_prompt_sent();
+        in_flight.flight.mark_sent(&payload.wish.model.pool.name, output.brownout, quota);
         let timeouts = upstream.config.timeouts;
-        let deadlines = Deadlines { idle: timeouts.idle, total: Instant::now() + timeouts.total };
-        // Boxed, like all that a waiting request has no use for: it is what there are many thousands of.
+        let deadlines =
+            AnswerDeadlines { idle: timeouts.idle, total: Instant::now() + timeouts.total };
+        // Boxed to keep waiting requests small: there are many thousands of them.
         let answered = Box::pin(upstream.send(outgoing, deadlines.total)).await;
         let heard = match (answered, in_flight.flight.ticket) {
             (Ok(answer), Some(ticket)) => {
-                Box::pin(provider::hear(&in_flight, ticket, answer)).await.map(Ok)
+                Box::pin(provider::evaluate_answer(&in_flight, ticket, answer)).await.map(Ok)
             }
             (answered, _) => Ok(answered),
         };
         let (code, status) = match heard {
             Ok(answered) => {
                 tried.note(&answered);
-                let Verdict { answer, retry } = judge(&mut in_flight, answered);
-                let answer = answer.map(|answer| Sent { answer, deadlines, hide_usage, brownout });
-                let Some(Retry { code, status }) = retry.filter(|_| may_retry) else {
+                let ClassifiedAnswer { answer, retry } = classify(&mut in_flight, answered);
+                let answer = answer.map(|answer| AnsweredRequest {
+                    answer,
+                    deadlines,
+                    hide_usage,
+                    brownout,
+                });
+                let Some(RetryRecord { code, status }) = retry.filter(|_| may_retry) else {
                     return answer;
                 };
                 let id = &in_flight.arrival().id;
@@ -117,16 +129,17 @@ pub(super) async fn send(
                 (code, status)
             }
             Err(not_taken) => {
-                in_flight.flight.answered();
-                // What no provider could take is its sender's to pay for: it has used up a request of the rate.
-                if not_taken.is_for_this_worker() {
-                    in_flight.flight.not_taken();
+                in_flight.flight.report_answered();
+                // A request that no provider could take is charged to its sender: it has used up a request of the rate
+                // limit.
+                if not_taken.is_for_this_worker_only() {
+                    in_flight.flight.mark_not_taken();
                 }
-                if !again.may_follow(&in_flight, &not_taken, &tried.workers, is_pinned) {
+                if !again.may_wait_again(&in_flight, &not_taken, &tried.workers, is_pinned) {
                     return Err(not_taken.refusal());
                 }
-                if not_taken.is_for_now() {
-                    // Later it may go to the same worker.
+                if not_taken.is_temporary() {
+                    // The request may go to the same worker later.
                     tried.workers.pop();
                 }
                 let end = (not_taken.code(), not_taken.status);
@@ -135,30 +148,31 @@ pub(super) async fn send(
             }
         };
         if again.after.is_some() {
-            // Else its slot would go to somebody who meets the same limit.
-            Box::pin(payload.wish.model.pool.reporter.is_told()).await;
+            // Otherwise the slot would go to a request that meets the same limit.
+            Box::pin(payload.wish.model.pool.reporter.wait_flushed()).await;
         }
         let (waits_again, recording) = in_flight.end_attempt(code, status);
-        recording.await.map_err(|_| refusal::unrecorded())?;
+        recording.await.map_err(|_| refusal::rows_not_writable())?;
         counted = waits_again;
     }
 }
 
-/// What is known of a request that a provider has not taken on.
+/// State of a request that a provider has refused to take.
 #[derive(Default)]
-pub(super) struct Again {
-    /// Why it has come back.
-    pub(super) after: Option<Box<NotTaken>>,
-    /// Until when it may wait: for as long as requests may, from when it was first submitted.
+pub(super) struct ProviderRetry {
+    /// The provider's refusal that sent the request back to the queue.
+    pub(super) after: Option<Box<RefusedByProvider>>,
+    /// Time until which the request may wait again, set at the provider's first refusal: that moment plus the part of
+    /// `queue_timeout` that the request had not waited yet.
     until: Option<Instant>,
 }
 
-impl Again {
-    /// Whether it may wait once more, for the same worker or for another one.
-    pub(super) fn may_follow(
+impl ProviderRetry {
+    /// Returns true if the request may wait once more, for the same worker or for another one.
+    pub(super) fn may_wait_again(
         &mut self,
-        in_flight: &In<'_, InFlight>,
-        not_taken: &NotTaken,
+        in_flight: &RequestIn<'_, InFlightRequest>,
+        not_taken: &RefusedByProvider,
         tried: &[Arc<str>],
         is_pinned: bool,
     ) -> bool {
@@ -172,37 +186,39 @@ impl Again {
         }
         let dialect = in_flight.arrival().route.dialect();
         let another = || setup.allowed(dialect, tried, true).is_none_or(|left| !left.is_empty());
-        not_taken.is_for_now() || (not_taken.is_for_this_worker() && !is_pinned && another())
+        not_taken.is_temporary() || (not_taken.is_for_this_worker_only() && !is_pinned && another())
     }
 }
 
-/// The output that a request is sent with: the one answer for its body, its reservation, its row and its header.
+/// The output cap of a request. The body, reservation, row and header of the request all use this one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Output {
-    /// The cap on the tokens of each answer, where it is not the caller's own.
+pub(super) struct OutputCap {
+    /// Cap on the output tokens of each answer; `None` if the cap that the caller states, or none, applies.
     cap: Option<u64>,
-    /// Whether that is because it waited long, and lower than it would have been.
+    /// True if the cap was lowered because the request waited long.
     brownout: bool,
 }
 
-/// Reserves what the request may use, and waits for a slot. In this order: while the store is asked, no slot is held.
-pub(super) async fn board<'p>(
-    counted: In<'p, Counted>,
-    wish: &Wish,
+/// Reserves the most that the request may use, then waits for a slot. Because of this order, no slot is held during the
+/// store's work.
+pub(super) async fn reserve_and_queue<'p>(
+    counted: RequestIn<'p, CountedRequest>,
+    wish: &PoolRequest,
     tried: &[Arc<str>],
-    again: &Again,
-) -> Result<(In<'p, InFlight>, Output), Refusal> {
-    let hosted = match budget::is_concerned(&counted) {
+    again: &ProviderRetry,
+) -> Result<(RequestIn<'p, InFlightRequest>, OutputCap), Refusal> {
+    let hosted = match budget::needs_reservation(&counted) {
         true => Box::pin(budget::reserve(&counted, wish)).await?,
         false => false,
     };
     let mut queued = counted.queue();
     let pool = &wish.model.pool;
     loop {
-        let submit = submit(&queued, wish, tried, hosted, again);
-        queued.waits_from_now();
+        let may_wait = SubmitTimeout::from_now(pool.setup().config.queue_timeout, wish.deadline)?;
+        let submit = submit(&queued, wish, tried, hosted, again, may_wait);
+        queued.restart_wait();
         let admitted = match (&again.after, again.until) {
-            // It goes first in its flow, but not for ever.
+            // It goes first in its flow, but not forever.
             (Some(not_taken), Some(until)) => {
                 let admission = async { timeout_at(until, pool.gate.admit(submit)).await };
                 match Box::pin(admission).await {
@@ -213,6 +229,10 @@ pub(super) async fn board<'p>(
             _ => pool.gate.admit(submit).await,
         };
         let permit = admitted.map_err(|refused| {
+            let expired = matches!(refused, AdmitError::Expired { .. });
+            if let Some(refusal) = may_wait.own_refusal().filter(|_| expired) {
+                return refusal.with_expected_wait(refused.expected_wait());
+            }
             let refusal = Refusal::by_pool(refused, pool.setup().config.overloaded_status);
             match (refusal.problem.code, &again.after) {
                 ("overloaded" | "no_worker", Some(not_taken)) => not_taken.refusal(),
@@ -221,7 +241,8 @@ pub(super) async fn board<'p>(
                     let pin = wish.chosen.pin.as_ref();
                     match out_of_service(pool, dialect, tried, pin) {
                         Some((worker, reason)) => refusal::provider_out(&worker, &reason),
-                        None => refusal.after(Some(until_one_is_tried(pool, dialect, tried, pin))),
+                        None => refusal
+                            .with_retry_after(Some(time_to_next_probe(pool, dialect, tried, pin))),
                     }
                 }
                 _ => refusal,
@@ -232,27 +253,28 @@ pub(super) async fn board<'p>(
             permit.place().and_then(|place| setup.worker(&place.worker).cloned())
         };
         let Some(worker) = worker else {
-            // It was dismissed while the grant was on its way: the next grant is for another one.
+            // The worker was removed while the grant was on its way: the next grant is for another one.
             permit.give_back();
             continue;
         };
-        let in_flight = queued.take_off(permit, worker);
-        // It may have waited for long: who may not come in any more is not served either.
+        let in_flight = queued.start_attempt(permit, worker);
+        // It may have waited long: a caller that would be rejected now is not served either.
         let arrival = in_flight.arrival();
         let waited = in_flight.waited.unwrap_or_default();
-        arrival.app.still(&arrival.caller, waited).await?;
+        arrival.app.recheck_caller(&arrival.caller, waited).await?;
         let output = output(&in_flight, wish.cap);
         return Ok((in_flight, output));
     }
 }
 
-/// What the pool is told of a request.
+/// Builds the submit of the request for its pool.
 fn submit(
-    queued: &In<'_, Queued>,
-    wish: &Wish,
+    queued: &RequestIn<'_, QueuedRequest>,
+    wish: &PoolRequest,
     tried: &[Arc<str>],
     hosted: bool,
-    again: &Again,
+    again: &ProviderRetry,
+    may_wait: SubmitTimeout,
 ) -> Submit {
     let arrival = queued.arrival();
     let (setup, terms) = (queued.pool.setup(), &queued.terms);
@@ -262,7 +284,7 @@ fn submit(
         (None, _) => RETRY_PRIORITY,
     };
     Submit {
-        attributes: ask::attributes(arrival, queued, &setup),
+        attributes: request_checks::attributes(arrival, queued, &setup),
         cost: Some(Tokens(terms.estimate.max(1))),
         input: Some(Tokens(terms.expected.input.max(1))),
         cached: terms.cached(),
@@ -270,34 +292,36 @@ fn submit(
         pin: wish.chosen.pin.clone(),
         requires: wish.chosen.requires.clone(),
         allow: setup.allowed(arrival.route.dialect(), tried, hosted),
+        timeout: Some(may_wait.timeout),
         quota: setup.is_hosted.then(|| Tokens(cost::quota(queued, wish.cap))),
         ..Submit::new(&arrival.id)
     }
 }
 
-/// The output of a request that has its slot. `own_cap` is what it has for its budget's sake.
-fn output(in_flight: &In<'_, InFlight>, own_cap: Option<u64>) -> Output {
-    let unchanged = Output { cap: own_cap, brownout: false };
+/// Returns the output cap of a request that has its slot. `own_cap` is the cap that the request has because of its
+/// budget.
+fn output(in_flight: &RequestIn<'_, InFlightRequest>, own_cap: Option<u64>) -> OutputCap {
+    let unchanged = OutputCap { cap: own_cap, brownout: false };
     let long = in_flight.flight.waited_long() && in_flight.arrival().route.generates();
     match in_flight.pool.setup().config.brownout {
         Some(brownout) if long => {
             let ask = &in_flight.ask;
             let cap = ask.capped(brownout.max_tokens);
             let lowers = ask.max_tokens.or(own_cap).is_none_or(|otherwise| cap < otherwise);
-            if lowers { Output { cap: Some(cap), brownout: true } } else { unchanged }
+            if lowers { OutputCap { cap: Some(cap), brownout: true } } else { unchanged }
         }
         _ => unchanged,
     }
 }
 
-/// What is sent: the body as it came, but for what a rule must change. And whether usage was asked for on the
-/// caller's behalf. `keep`: another worker may have to be sent the same.
+/// Builds the request for the upstream from the client's body, changed only as the rules require. Also returns true if
+/// usage was requested on the caller's behalf. `keep` is true if the request may have to be sent to another worker too.
 fn outgoing(
-    in_flight: &In<'_, InFlight>,
-    payload: &mut Payload,
+    in_flight: &RequestIn<'_, InFlightRequest>,
+    payload: &mut RequestPayload,
     cap: Option<u64>,
     keep: bool,
-) -> (Outgoing, bool) {
+) -> (OutgoingRequest, bool) {
     let route = in_flight.arrival().route;
     let ask = &in_flight.ask;
     let ask_usage = ask.must_ask_usage(route);
@@ -307,7 +331,7 @@ fn outgoing(
     let bytes = payload.body.bytes.clone();
     let mut strip = rules::stripped_fields(&upstream.fields, ask, &bytes);
     let cache_salt = cache_salt(in_flight, &bytes, &mut strip);
-    let changes = Changes {
+    let changes = BodyChanges {
         model: (theirs != model.name).then_some(theirs),
         max_tokens: cap,
         ask_usage,
@@ -322,14 +346,15 @@ fn outgoing(
         headers.insert(DATA_PARALLEL_RANK, rank.into());
     }
     let path = payload.path.clone();
-    let outgoing = Outgoing { dialect: route.dialect(), path, headers, body };
+    let outgoing = OutgoingRequest { dialect: route.dialect(), path, headers, body };
     (outgoing, ask_usage)
 }
 
-/// The salt that keeps a tenant's prompts apart in the cache of an own worker, where the pool's index does. It takes the place
-/// of the client's own, which is part of it. Providers know no such field, and have their own ways.
+/// Returns the salt that keeps tenants' prompts apart in the cache of an own worker, if the pool's index does so too.
+/// The salt includes the client's own salt and replaces it. `None` for hosted workers, whose APIs do not have this
+/// field.
 fn cache_salt(
-    in_flight: &In<'_, InFlight>,
+    in_flight: &RequestIn<'_, InFlightRequest>,
     body: &Bytes,
     strip: &mut Vec<usize>,
 ) -> Option<String> {

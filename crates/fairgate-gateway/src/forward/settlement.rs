@@ -1,38 +1,44 @@
-//! The end of a request: its limits are corrected, it is counted, and its row is made.
+//! Ends a request: corrects the caller's limits, counts the request in the metrics, and builds its row.
 
 use std::time::{Duration, Instant};
 
-use fairgate_store::{Attempt, MicroUnits, Outcome, UsageSource};
+use fairgate_store::{AttemptOutcome, AttemptRow, MicroUnits, UsageSource};
 
-use super::bill::Bill;
-use super::passage::{Arrival, End};
-use super::stage::Stage;
-use crate::metrics::Ended;
+use super::bill::AttemptBill;
+use super::request_guard::{RequestArrival, RequestEnd};
+use super::stage::RequestStage;
+use crate::metrics::RequestEndMetrics;
 
-/// What an attempt left behind. Nothing, where it had no slot.
+/// The result of an attempt. All fields have their defaults if the attempt had no slot.
 #[derive(Default)]
-pub(super) struct Flown {
-    pub(super) bill: Bill,
-    /// The name of its worker.
+pub(super) struct AttemptResult {
+    pub(super) bill: AttemptBill,
+    /// Name of the attempt's worker; `None` if the attempt had no slot.
     pub(super) worker: Option<String>,
-    /// Its worker's tier.
+    /// Tier of the attempt's worker; 0 if the attempt had no slot.
     pub(super) tier: u32,
-    /// What its provider asks for it, and the id of the price that this follows from.
+    /// Money that the provider takes for the attempt. The field `price` is the id of the price it was computed with.
     pub(super) money: MicroUnits,
     pub(super) price: Option<String>,
     pub(super) first_token: Option<Duration>,
     pub(super) brownout: bool,
 }
 
-impl Flown {
-    /// Corrects the limits of a request at its last end, and counts it.
-    pub(super) fn count_out(&self, arrival: &Arrival, stage: &Stage, end: &End) {
-        let Arrival { app, caller, .. } = arrival;
+impl AttemptResult {
+    /// Corrects the caller's limits when the last attempt of a request has ended, and counts the request in the
+    /// metrics.
+    pub(super) fn count_out(
+        &self,
+        arrival: &RequestArrival,
+        stage: &RequestStage,
+        end: &RequestEnd,
+    ) {
+        let RequestArrival { app, caller, .. } = arrival;
         let charged = self.bill.charged;
         if let Some(counted) = stage.counted() {
             app.limits.settle(caller, counted.terms.estimate, charged, Instant::now());
         }
-        app.metrics.ended(Ended {
+        app.metrics.count_request(RequestEndMetrics {
             pool: stage.pool_name(),
             route: arrival.path,
             status: end.status,
@@ -56,15 +62,21 @@ impl Flown {
         );
     }
 
-    /// The row of an attempt that ended in this stage. `last`: no other attempt follows.
-    pub(super) fn row(self, arrival: &Arrival, stage: &Stage, end: &End, last: bool) -> Attempt {
+    /// Builds the row of an attempt that ended in this stage. `last` is true if no other attempt follows.
+    pub(super) fn row(
+        self,
+        arrival: &RequestArrival,
+        stage: &RequestStage,
+        end: &RequestEnd,
+        last: bool,
+    ) -> AttemptRow {
         let Self { bill, worker, tier, money, price, first_token, brownout } = self;
         let (model, stream) = match stage.ask() {
             Some(ask) => (ask.model.clone(), ask.stream),
             None => (String::new(), false),
         };
         let routed = stage.routed();
-        Attempt {
+        AttemptRow {
             request: (&*arrival.id).into(),
             attempt: stage.counted().map_or(1, |counted| counted.attempt),
             last,
@@ -103,26 +115,26 @@ impl Flown {
     }
 }
 
-/// In charged tokens; 0 before there is an estimate.
-fn estimate(stage: &Stage) -> u64 {
+/// Returns the request's estimate in charged tokens; 0 before there is one.
+fn estimate(stage: &RequestStage) -> u64 {
     stage.accepted().map_or(0, |accepted| accepted.terms.estimate)
 }
 
-/// The policy class; none before it is known, and where the policy has no classes.
-fn class(stage: &Stage) -> Option<&str> {
+/// Returns the request's policy class; `None` before it is known, or if the policy has no classes.
+fn class(stage: &RequestStage) -> Option<&str> {
     stage.accepted().and_then(|accepted| accepted.terms.class.as_deref())
 }
 
-/// What the API, the log and the metrics call it.
-pub(crate) fn outcome_name(outcome: Outcome) -> &'static str {
+/// Returns the outcome's name in the API, the log and the metrics.
+pub(crate) fn outcome_name(outcome: AttemptOutcome) -> &'static str {
     match outcome {
-        Outcome::Completed => "completed",
-        Outcome::Refused => "refused",
-        Outcome::UpstreamError => "upstream_error",
-        Outcome::Timeout => "timeout",
-        Outcome::ClientLeft => "client_left",
-        Outcome::Retried => "retried",
-        Outcome::Lost => "lost",
+        AttemptOutcome::Completed => "completed",
+        AttemptOutcome::Refused => "refused",
+        AttemptOutcome::UpstreamError => "upstream_error",
+        AttemptOutcome::Timeout => "timeout",
+        AttemptOutcome::ClientLeft => "client_left",
+        AttemptOutcome::Retried => "retried",
+        AttemptOutcome::Lost => "lost",
     }
 }
 

@@ -1,4 +1,4 @@
-//! The stages of a request, and what is known in each.
+//! The stages of a request, and the data of each stage.
 //!
 //! ```text
 //! Identified ─► Read ─► Routed ─► Accepted ─► Counted ─► Queued ─► InFlight ─► Ended
@@ -6,70 +6,75 @@
 //!                                                └────── a retry ──────┘
 //! ```
 //!
-//! A request may end in any stage, and its row shows what was known there. The steps from one to the next are in
-//! `passage/step.rs`.
+//! A request may end in any stage, and its row shows the data of that stage. The steps between the stages are in
+//! `request_guard/step.rs`.
+//!
+//! Each stage adds data to the row: tenant, key and route (`Identified`); model and stream (`Read`); pool, agent and
+//! session (`Routed`); the estimate (`Accepted`); the number of the attempt (`Counted`); the time waited (`Queued`);
+//! the worker and, once the request was sent, the usage (`InFlight`). A retry returns the request from `InFlight` to
+//! `Counted`, and the waits of all attempts are summed.
 
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairgate_core::units::Tokens;
-use fairgate_dialect::Ask;
-use fairgate_dialect::estimate::Expected;
+use fairgate_dialect::RequestFields;
+use fairgate_dialect::estimate::TokenEstimate;
 
-use super::flight::Flight;
-use crate::pools::{LastWorker, PoolHandle, Prefix};
+use super::attempt::WorkerAttempt;
+use crate::pools::{LastWorker, PoolHandle, RequestPrefix};
 
-/// Where a request is on its way.
+/// The current stage of a request.
 #[expect(clippy::large_enum_variant, reason = "it is inside the guard's own box")]
-pub(super) enum Stage {
+pub(super) enum RequestStage {
     /// The caller is known. The body is being read.
     Identified,
-    Read(Read),
-    Routed(Routed),
-    Accepted(Accepted),
-    Counted(Counted),
-    Queued(Queued),
-    InFlight(InFlight),
-    /// It is settled. Nothing happens to it any more.
+    Read(ReadRequest),
+    Routed(RoutedRequest),
+    Accepted(AcceptedRequest),
+    Counted(CountedRequest),
+    Queued(QueuedRequest),
+    InFlight(InFlightRequest),
+    /// The request is settled. This stage is final.
     Ended,
 }
 
-/// The body was read. Whether its model exists, and whether the caller may use it, is not checked yet.
-pub(super) struct Read {
-    pub(super) ask: Ask,
+/// A request whose body was read. The model and the caller's right to use it are not checked yet.
+pub(super) struct ReadRequest {
+    pub(super) ask: RequestFields,
 }
 
-/// The pool is known. The cost is being estimated.
-pub(super) struct Routed {
-    pub(super) ask: Ask,
+/// A request whose pool is known, and whose cost is being estimated.
+pub(super) struct RoutedRequest {
+    pub(super) ask: RequestFields,
     pub(super) pool: Arc<PoolHandle>,
-    /// What the client calls itself, where it does.
+    /// Name of the agent that the client states, if any. The field `session` is the name of the session.
     pub(super) agent: Option<Box<str>>,
     pub(super) session: Option<Box<str>>,
 }
 
-/// The request is valid and its cost is estimated. Budgets and limits may still refuse it.
-pub(super) struct Accepted {
-    routed: Routed,
-    pub(super) terms: Terms,
+/// A valid request with an estimated cost. Budgets and limits may still refuse it.
+pub(super) struct AcceptedRequest {
+    routed: RoutedRequest,
+    pub(super) terms: SubmitTerms,
 }
 
-/// On what terms a request is submitted. They do not change while it waits.
-pub(super) struct Terms {
-    pub(super) expected: Expected,
-    /// What is expected, in charged tokens.
+/// The terms on which a request is submitted. They do not change while the request waits.
+pub(super) struct SubmitTerms {
+    pub(super) expected: TokenEstimate,
+    /// Expected cost, in charged tokens.
     pub(super) estimate: u64,
-    /// The policy class that it is queued in. `None` where the policy has no classes.
+    /// Policy class in which the request is queued; `None` if the policy has no classes.
     pub(super) class: Option<Arc<str>>,
-    /// Where its prompt is cached. `None` where nobody knows.
-    pub(super) prefix: Option<Box<Prefix>>,
-    /// Where its session's last request ran, where the pool has sessions stick.
+    /// Workers that have the request's prompt cached; `None` if the pool has no prefix index.
+    pub(super) prefix: Option<Box<RequestPrefix>>,
+    /// Worker that ran the last request of the same session, if the pool has sticky sessions.
     pub(super) last_worker: Option<Box<LastWorker>>,
 }
 
-impl Terms {
-    /// What is believed to be cached of it, by worker.
+impl SubmitTerms {
+    /// Returns the tokens of the prompt that are believed to be cached, by worker.
     pub(super) fn cached(&self) -> Vec<(Arc<str>, Tokens)> {
         match (&self.prefix, &self.last_worker) {
             (Some(prefix), _) => prefix.cached.clone(),
@@ -78,7 +83,7 @@ impl Terms {
         }
     }
 
-    /// How many of its tokens are believed to be cached on a worker.
+    /// Returns the tokens of the prompt that are believed to be cached on `worker`.
     pub(super) fn cached_on(&self, worker: &str) -> u64 {
         match (&self.prefix, &self.last_worker) {
             (Some(prefix), _) => prefix.most_cached(|name| name == worker),
@@ -88,89 +93,89 @@ impl Terms {
     }
 }
 
-/// The limits have counted it in, so its end must correct them. Its tokens are being reserved.
-pub(super) struct Counted {
-    accepted: Accepted,
-    /// The number of this attempt, from 1.
+/// A request that the limits have counted, so that its end must correct them. Its tokens are being reserved.
+pub(super) struct CountedRequest {
+    accepted: AcceptedRequest,
+    /// Number of this attempt, from 1.
     pub(super) attempt: u32,
-    /// How long it waited for its slots, over all attempts so far. `None` before the first grant.
+    /// Total wait for slots over all attempts so far. `None` before the first grant.
     pub(super) waited: Option<Duration>,
 }
 
-/// It waits at the pool's gate.
-pub(super) struct Queued {
-    pub(super) counted: Counted,
+/// The request waits at the pool's gate.
+pub(super) struct QueuedRequest {
+    pub(super) counted: CountedRequest,
     pub(super) since: Instant,
 }
 
-/// It has a slot on a worker.
-pub(super) struct InFlight {
-    pub(super) counted: Counted,
-    pub(super) flight: Flight,
+/// The request has a slot on a worker.
+pub(super) struct InFlightRequest {
+    pub(super) counted: CountedRequest,
+    pub(super) flight: WorkerAttempt,
 }
 
-impl Read {
+impl ReadRequest {
     pub(super) fn routed(
         self,
         pool: Arc<PoolHandle>,
         agent: Option<Box<str>>,
         session: Option<Box<str>>,
-    ) -> Routed {
-        Routed { ask: self.ask, pool, agent, session }
+    ) -> RoutedRequest {
+        RoutedRequest { ask: self.ask, pool, agent, session }
     }
 }
 
-impl Routed {
-    pub(super) fn accepted(self, terms: Terms) -> Accepted {
-        Accepted { routed: self, terms }
+impl RoutedRequest {
+    pub(super) fn accepted(self, terms: SubmitTerms) -> AcceptedRequest {
+        AcceptedRequest { routed: self, terms }
     }
 }
 
-impl Accepted {
-    pub(super) fn counted(self) -> Counted {
-        Counted { accepted: self, attempt: 1, waited: None }
+impl AcceptedRequest {
+    pub(super) fn counted(self) -> CountedRequest {
+        CountedRequest { accepted: self, attempt: 1, waited: None }
     }
 }
 
-impl Counted {
-    pub(super) fn queued(self) -> Queued {
-        Queued { counted: self, since: Instant::now() }
+impl CountedRequest {
+    pub(super) fn queued(self) -> QueuedRequest {
+        QueuedRequest { counted: self, since: Instant::now() }
     }
 }
 
-impl Queued {
-    /// A slot was granted, after this wait.
-    pub(super) fn in_flight(self, waited: Duration, flight: Flight) -> InFlight {
+impl QueuedRequest {
+    /// Returns the data of the next stage after a grant, and adds `waited` to the total wait.
+    pub(super) fn in_flight(self, waited: Duration, flight: WorkerAttempt) -> InFlightRequest {
         let mut counted = self.counted;
         counted.waited = Some(counted.waited.unwrap_or_default() + waited);
-        InFlight { counted, flight }
+        InFlightRequest { counted, flight }
     }
 }
 
-/// What the row of a request shows, whichever stage it ends in.
-impl Stage {
-    pub(super) fn ask(&self) -> Option<&Ask> {
+/// Access to the data of any stage, for the row of a request.
+impl RequestStage {
+    pub(super) fn ask(&self) -> Option<&RequestFields> {
         match self {
             Self::Read(read) => Some(&read.ask),
             _ => self.routed().map(|routed| &routed.ask),
         }
     }
 
-    pub(super) fn routed(&self) -> Option<&Routed> {
+    pub(super) fn routed(&self) -> Option<&RoutedRequest> {
         match self {
             Self::Routed(routed) => Some(routed),
             _ => self.accepted().map(|accepted| &accepted.routed),
         }
     }
 
-    pub(super) fn accepted(&self) -> Option<&Accepted> {
+    pub(super) fn accepted(&self) -> Option<&AcceptedRequest> {
         match self {
             Self::Accepted(accepted) => Some(accepted),
             _ => self.counted().map(|counted| &counted.accepted),
         }
     }
 
-    pub(super) fn counted(&self) -> Option<&Counted> {
+    pub(super) fn counted(&self) -> Option<&CountedRequest> {
         match self {
             Self::Counted(counted) => Some(counted),
             Self::Queued(queued) => Some(&queued.counted),
@@ -183,12 +188,12 @@ impl Stage {
         }
     }
 
-    /// The name of its pool, for the metrics and the log.
+    /// Returns the name of the request's pool for the metrics and the log; `-` before the pool is known.
     pub(super) fn pool_name(&self) -> &str {
         self.routed().map_or("-", |routed| &routed.pool.name)
     }
 
-    /// How long it has waited for slots in all, the current wait included.
+    /// Returns the total wait for slots over all attempts, including the current wait.
     pub(super) fn waited(&self) -> Duration {
         let before = self.counted().and_then(|counted| counted.waited).unwrap_or_default();
         match self {
@@ -198,40 +203,48 @@ impl Stage {
     }
 }
 
-/// A type that holds what one stage knows.
-pub(super) trait Known: Into<Stage> {
-    fn of(stage: &Stage) -> Option<&Self>;
-    fn of_mut(stage: &mut Stage) -> Option<&mut Self>;
-    fn taken(stage: Stage) -> Option<Self>;
+/// A type that holds the data of one stage.
+pub(super) trait StageData: Into<RequestStage> {
+    fn of(stage: &RequestStage) -> Option<&Self>;
+    fn of_mut(stage: &mut RequestStage) -> Option<&mut Self>;
+    fn taken(stage: RequestStage) -> Option<Self>;
 }
 
-macro_rules! known {
-    ($($stage:ident)*) => {$(
-        impl From<$stage> for Stage {
-            fn from(known: $stage) -> Self {
-                Self::$stage(known)
+/// Implements `StageData` for the type of each stage's data.
+macro_rules! stage_data {
+    ($($stage:ident $data:ident)*) => {$(
+        impl From<$data> for RequestStage {
+            fn from(data: $data) -> Self {
+                Self::$stage(data)
             }
         }
 
-        impl Known for $stage {
-            fn of(stage: &Stage) -> Option<&Self> {
-                if let Stage::$stage(known) = stage { Some(known) } else { None }
+        impl StageData for $data {
+            fn of(stage: &RequestStage) -> Option<&Self> {
+                if let RequestStage::$stage(data) = stage { Some(data) } else { None }
             }
 
-            fn of_mut(stage: &mut Stage) -> Option<&mut Self> {
-                if let Stage::$stage(known) = stage { Some(known) } else { None }
+            fn of_mut(stage: &mut RequestStage) -> Option<&mut Self> {
+                if let RequestStage::$stage(data) = stage { Some(data) } else { None }
             }
 
-            fn taken(stage: Stage) -> Option<Self> {
-                if let Stage::$stage(known) = stage { Some(known) } else { None }
+            fn taken(stage: RequestStage) -> Option<Self> {
+                if let RequestStage::$stage(data) = stage { Some(data) } else { None }
             }
         }
     )*};
 }
 
-known! { Read Routed Accepted Counted Queued InFlight }
+stage_data! {
+    Read ReadRequest
+    Routed RoutedRequest
+    Accepted AcceptedRequest
+    Counted CountedRequest
+    Queued QueuedRequest
+    InFlight InFlightRequest
+}
 
-/// A later stage knows all that the earlier ones knew.
+/// Makes each stage dereference to the data of the stage before.
 macro_rules! knows_all_of {
     ($($later:ident: $field:ident, $earlier:ident;)*) => {$(
         impl Deref for $later {
@@ -245,8 +258,8 @@ macro_rules! knows_all_of {
 }
 
 knows_all_of! {
-    Accepted: routed, Routed;
-    Counted: accepted, Accepted;
-    Queued: counted, Counted;
-    InFlight: counted, Counted;
+    AcceptedRequest: routed, RoutedRequest;
+    CountedRequest: accepted, AcceptedRequest;
+    QueuedRequest: counted, CountedRequest;
+    InFlightRequest: counted, CountedRequest;
 }

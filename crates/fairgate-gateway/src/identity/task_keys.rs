@@ -1,7 +1,8 @@
-//! Task keys: short-lived keys of agents that work on a task. Whose they are is in the fleet, not in the directory.
+//! Task keys, which are short-lived keys of agents that work on a task. The owners of task keys are in the fleet, not
+//! in the directory.
 //!
-//! What was found is believed for a moment, so that an agent's calls do not each ask the database. That a key is still known
-//! here lets nobody spend: each call reserves, and the store grants that only while the claim is in force.
+//! A lookup is cached for two seconds, so that not every call of an agent queries the database. A cached key alone lets
+//! nobody spend, because each call needs a reservation, which the store grants only while the claim is in force.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,40 +18,44 @@ use crate::app::App;
 use crate::forward::unix_now;
 use crate::refusal::{self, Refusal};
 
-/// What every task key begins with.
+/// Prefix of every task key.
 const PREFIX: &[u8] = b"fgt-";
-/// For how long it is believed whose a key is.
-const FRESH: Duration = Duration::from_secs(2);
-/// How many keys are remembered.
+/// Time for which a cached lookup is valid.
+const CACHE_TTL: Duration = Duration::from_secs(2);
+/// The most keys in the cache.
 const KNOWN_MAX: usize = 10_000;
-/// How many are looked for at once: whoever sends keys that nobody has must not keep the database busy.
+/// Greatest number of lookups at once, so that unknown keys cannot keep the database busy.
 const LOOKS_MAX: usize = 8;
-/// A call that waited for its slot no longer than this was granted its reservation a moment ago.
-const A_MOMENT: Duration = Duration::from_millis(200);
+/// Wait for a slot up to which a call is not checked again, because its reservation was granted a moment ago.
+const RECHECK_AFTER: Duration = Duration::from_millis(200);
 
-/// The task keys that were seen of late.
+/// Cache of recently used task keys.
 #[derive(Debug)]
-pub(super) struct TaskKeys {
+pub(super) struct TaskKeyCache {
     known: Mutex<HashMap<KeyHash, (Arc<TaskKey>, Instant)>>,
     looks: Semaphore,
 }
 
-impl Default for TaskKeys {
+impl Default for TaskKeyCache {
     fn default() -> Self {
         Self { known: Mutex::default(), looks: Semaphore::new(LOOKS_MAX) }
     }
 }
 
-impl TaskKeys {
-    /// Whose key it is, as it was known a moment ago.
-    fn recall(&self, hash: &KeyHash, now: Instant) -> Option<Arc<TaskKey>> {
+impl TaskKeyCache {
+    /// Returns the cached owner of a task key, if the lookup is not older than [`CACHE_TTL`].
+    fn cached(&self, hash: &KeyHash, now: Instant) -> Option<Arc<TaskKey>> {
         let known = self.lock();
         let (key, found_at) = known.get(hash)?;
-        (now.saturating_duration_since(*found_at) < FRESH).then(|| key.clone())
+        (now.saturating_duration_since(*found_at) < CACHE_TTL).then(|| key.clone())
     }
 
-    /// Whose key it is. One that is nobody's is not remembered.
-    async fn look(&self, fleet: &Fleet, hash: KeyHash) -> Result<Option<Arc<TaskKey>>, FleetError> {
+    /// Looks up the owner of a key in the database. Unknown keys are not cached.
+    async fn look_up(
+        &self,
+        fleet: &Fleet,
+        hash: KeyHash,
+    ) -> Result<Option<Arc<TaskKey>>, FleetError> {
         let _one_of_few = self.looks.acquire().await;
         let found = fleet.task_key(hash).await?.map(Arc::new);
         let now = Instant::now();
@@ -58,7 +63,7 @@ impl TaskKeys {
         match &found {
             Some(key) => {
                 if known.len() >= KNOWN_MAX {
-                    known.retain(|_, (_, at)| now.saturating_duration_since(*at) < FRESH);
+                    known.retain(|_, (_, at)| now.saturating_duration_since(*at) < CACHE_TTL);
                 }
                 if known.len() < KNOWN_MAX {
                     known.insert(hash, (key.clone(), now));
@@ -74,17 +79,17 @@ impl TaskKeys {
     }
 }
 
-/// The hash of the task key that was sent, where one was.
+/// Returns the hash of the presented task key, if the request has one.
 fn sent_task_key(headers: &HeaderMap) -> Option<KeyHash> {
     let secret = presented_secret(headers).ok()?;
     secret.starts_with(PREFIX).then(|| KeyHash::of(secret))
 }
 
 impl App {
-    /// Who asks: a tenant with one of its keys, or an agent with the key of its task.
+    /// Returns the caller of a request: a tenant with one of its keys, or an agent with its task key.
     pub(crate) async fn caller(&self, headers: &HeaderMap) -> Result<Arc<Caller>, Refusal> {
         match sent_task_key(headers) {
-            // Boxed: there are many waiting requests, and few of them are looked for.
+            // Boxed to keep this future small: many requests wait, and few have a task key.
             Some(hash) => Box::pin(self.task_caller(hash)).await,
             None => Ok(self.identity.caller(headers, unix_now())?),
         }
@@ -92,27 +97,31 @@ impl App {
 
     async fn task_caller(&self, hash: KeyHash) -> Result<Arc<Caller>, Refusal> {
         let keys = &self.identity.task_keys;
-        let key = match keys.recall(&hash, Instant::now()) {
+        let key = match keys.cached(&hash, Instant::now()) {
             Some(key) => Some(key),
-            None => keys.look(&self.fleet, hash).await.map_err(|error| self.away(&error))?,
+            None => keys.look_up(&self.fleet, hash).await.map_err(|error| self.away(&error))?,
         };
         let key = key.ok_or_else(refusal::unknown_task_key)?;
         Ok(self.identity.of_task(&key, hash)?)
     }
 
-    /// Whether a caller that was let in would be let in now, after it waited so long for its slot.
-    pub(crate) async fn still(&self, caller: &Caller, waited: Duration) -> Result<(), Refusal> {
-        self.identity.still(caller, unix_now())?;
+    /// Refuses an admitted caller that would be refused now, after its request has waited for a slot.
+    pub(crate) async fn recheck_caller(
+        &self,
+        caller: &Caller,
+        waited: Duration,
+    ) -> Result<(), Refusal> {
+        self.identity.recheck(caller, unix_now())?;
         match &caller.claim {
-            Some(_) if waited > A_MOMENT => Box::pin(self.task_still(caller)).await,
+            Some(_) if waited > RECHECK_AFTER => Box::pin(self.recheck_task(caller)).await,
             _ => Ok(()),
         }
     }
 
-    /// Whether an agent still has the task that it made a call for. Where the database is away, what it answered when the call
-    /// was reserved for holds.
-    async fn task_still(&self, caller: &Caller) -> Result<(), Refusal> {
-        match self.identity.task_keys.look(&self.fleet, caller.secret).await {
+    /// Refuses an agent that no longer has the claim of its call. If the database is down, the call goes on, because
+    /// its claim was in force when its tokens were reserved.
+    async fn recheck_task(&self, caller: &Caller) -> Result<(), Refusal> {
+        match self.identity.task_keys.look_up(&self.fleet, caller.secret).await {
             Ok(None) => Err(refusal::unknown_task_key()),
             Ok(Some(_)) | Err(_) => Ok(()),
         }
@@ -120,7 +129,7 @@ impl App {
 
     fn away(&self, error: &FleetError) -> Refusal {
         let what = "task keys cannot be looked up";
-        if let Some(left_out) = self.complaints.admit(what, tokio::time::Instant::now()) {
+        if let Some(left_out) = self.log_throttle.admit(what, tokio::time::Instant::now()) {
             tracing::error!(%error, left_out, "{what}");
         }
         refusal::store_unavailable()

@@ -1,4 +1,4 @@
-use fairgate_store::{Budget, Group, Limits, Period, Unit};
+use fairgate_store::{Budget, BudgetPeriod, BudgetUnit, DirectoryLimits, Group};
 use http::HeaderValue;
 
 use super::*;
@@ -13,9 +13,9 @@ fn key(id: &str, tenant: &str, secret: &str) -> Key {
         hint: "fg-".into(),
         hash: KeyHash::of(secret.as_bytes()),
         weight: 100,
-        limits: Limits::default(),
+        limits: DirectoryLimits::default(),
         models: None,
-        rights: Rights::default(),
+        rights: KeyRights::default(),
         created_at: UnixMicros(0),
         expires_at: None,
         revoked_at: None,
@@ -28,7 +28,7 @@ fn tenant(name: &str) -> Tenant {
         group: "research".into(),
         weight: 100,
         disabled: false,
-        limits: Limits::default(),
+        limits: DirectoryLimits::default(),
         created_at: UnixMicros(0),
     }
 }
@@ -44,7 +44,7 @@ fn directory() -> Directory {
     let mut disabled = tenant("off");
     disabled.disabled = true;
     let mut paid = tenant("paid");
-    paid.limits.budgets.push(Budget::tokens(5, Period::Day));
+    paid.limits.budgets.push(Budget::tokens(5, BudgetPeriod::Day));
     Directory {
         version: 1,
         groups: vec![Group {
@@ -76,7 +76,7 @@ fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
 }
 
 fn ask(list: &[(&'static str, &str)]) -> Result<Arc<Caller>, (u16, &'static str)> {
-    let identity = Identity::of(directory());
+    let identity = CallerDirectory::of(directory());
     identity.caller(&headers(list), NOW).map_err(|problem| (problem.status.as_u16(), problem.code))
 }
 
@@ -127,7 +127,7 @@ fn a_caller_knows_its_group_and_whether_it_has_a_budget() {
 
 #[test]
 fn no_error_repeats_the_key() {
-    let identity = Identity::of(directory());
+    let identity = CallerDirectory::of(directory());
     for secret in ["fg-revoked", "fg-expired", "fg-off", "fg-unknown"] {
         let problem =
             identity.caller(&headers(&[("x-api-key", secret)]), NOW).expect_err("refused");
@@ -138,20 +138,20 @@ fn no_error_repeats_the_key() {
 
 #[test]
 fn who_was_let_in_is_asked_again() {
-    let identity = Identity::of(directory());
+    let identity = CallerDirectory::of(directory());
     let caller = |secret| identity.caller(&headers(&[("x-api-key", secret)]), NOW).expect("known");
     let (good, expiring) = (caller("fg-good"), caller("fg-expiring"));
     let later = UnixMicros(NOW.0 + 1);
-    let code = |caller: &Caller| identity.still(caller, later).map_err(|problem| problem.code);
+    let code = |caller: &Caller| identity.recheck(caller, later).map_err(|problem| problem.code);
     assert_eq!((code(&good), code(&expiring)), (Ok(()), Err("key_expired")));
     let mut next = directory();
     next.tenants[0].disabled = true;
-    identity.book.store(Arc::new(Book::new(next)));
+    identity.index.store(Arc::new(CallerIndex::new(next)));
     assert_eq!(code(&good), Err("tenant_disabled"));
     let mut next = directory();
     // Under the same id, another secret.
     next.keys[0].hash = KeyHash::of(b"fg-new");
-    identity.book.store(Arc::new(Book::new(next)));
+    identity.index.store(Arc::new(CallerIndex::new(next)));
     assert_eq!(code(&good), Err("invalid_api_key"));
 }
 
@@ -160,19 +160,24 @@ fn budgets_of_the_group_and_of_the_hosted_tier_concern_every_caller() {
     let caller = |change: fn(&mut Directory)| {
         let mut directory = directory();
         change(&mut directory);
-        let identity = Identity::of(directory);
+        let identity = CallerDirectory::of(directory);
         let headers = headers(&[("x-api-key", "fg-good")]);
         let caller = identity.caller(&headers, NOW).expect("let in");
         (caller.budgeted, caller.hosted_budgeted, caller.may_use_hosted)
     };
-    let hosted =
-        || Budget { period: Period::Day, unit: Unit::Money, tier: BudgetTier::Hosted, amount: 5 };
+    let hosted = || Budget {
+        period: BudgetPeriod::Day,
+        unit: BudgetUnit::Money,
+        tier: BudgetTier::Hosted,
+        amount: 5,
+    };
     assert_eq!(caller(|_| {}), (false, false, true));
-    let of_group = |it: &mut Directory| it.groups[0].budgets.push(Budget::tokens(5, Period::Day));
+    let of_group =
+        |it: &mut Directory| it.groups[0].budgets.push(Budget::tokens(5, BudgetPeriod::Day));
     assert_eq!(caller(of_group), (true, false, true));
     let mut with_tier = directory();
     with_tier.hosted.push(hosted());
-    let identity = Identity::of(with_tier);
+    let identity = CallerDirectory::of(with_tier);
     let all = identity.caller(&headers(&[("x-api-key", "fg-good")]), NOW).expect("let in");
     assert!(!all.budgeted && all.hosted_budgeted);
     let never = |it: &mut Directory| it.tenants[0].limits.hosted = HostedUse::Never;

@@ -1,88 +1,101 @@
-//! What one tenant or key has taken of its limits.
+//! The counts of one tenant or key, and the checks against its limits.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fairgate_dialect::Problem;
-use fairgate_store::Limits;
+use fairgate_core::units::Micros;
+use fairgate_dialect::DialectError;
+use fairgate_runtime::RecentGrants;
+use fairgate_store::DirectoryLimits;
 use http::StatusCode;
 
-use super::Limited;
-use super::bucket::Bucket;
-use super::pace::Pace;
+use super::LimitRefusal;
+use super::bucket::MinuteBucket;
 
-/// Whose limit.
+/// The longest wait that is proposed to a caller whose queue is full.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+
+/// The kind of owner of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// A tenant's: all its keys together.
+pub enum LimitOwner {
+    /// A tenant's limit, which counts all its keys together.
     Tenant,
-    /// A key's own.
+    /// A key's own limit, beside its tenant's.
     Key,
 }
 
-/// What is left of a tenant's or key's limits. What is absent is not limited.
+/// Current use of a tenant's or key's queue, and the amounts that are left of its rates. `None` means not limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Left {
-    /// How many of its requests wait in this process.
+pub struct LimitsLeft {
+    /// Queued requests in this process.
     pub queued_requests: u64,
-    /// How many bytes of request bodies wait in this process.
+    /// Bytes of queued request bodies in this process.
     pub queued_bytes: u64,
-    /// How many more requests it may send now.
+    /// Requests that the tenant or key may send now.
     pub requests: Option<i64>,
-    /// How many tokens its minute has left; below zero it has used more.
+    /// Tokens left in the bucket of tokens per minute; below zero if more than the limit of one minute was used.
     pub tokens: Option<i64>,
 }
 
 #[derive(Debug)]
-pub(super) struct Account(Mutex<Book>);
+pub(super) struct LimitAccount(Mutex<LimitCounts>);
 
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct LimitCounts {
     queued_requests: u64,
     queued_bytes: u64,
-    requests: Bucket,
-    tokens: Bucket,
-    pace: Pace,
+    requests: MinuteBucket,
+    tokens: MinuteBucket,
+    /// Requests that left the queue in the last minute, for the proposed wait.
+    left: RecentGrants,
+    /// Time that counts as 0 in `left`.
+    since: Instant,
 }
 
-/// A limit that is reached.
+/// A limit that is reached, with the code, text and wait of its refusal.
 #[derive(Debug)]
-pub(super) struct Full {
+pub(super) struct LimitReached {
     code: &'static str,
     what: String,
     retry_after: Duration,
 }
 
-/// Whether any of these limits is counted here, and not elsewhere.
-pub(super) fn is_counted(limits: &Limits) -> bool {
+/// Returns true if any of these limits is counted in this module.
+pub(super) fn is_counted(limits: &DirectoryLimits) -> bool {
     limits.queued_requests.is_some()
         || limits.queued_bytes.is_some()
         || limits.requests_per_minute.is_some()
         || limits.tokens_per_minute.is_some()
 }
 
-impl Account {
+impl LimitAccount {
     pub(super) fn new(now: Instant) -> Self {
-        Self(Mutex::new(Book {
+        Self(Mutex::new(LimitCounts {
             queued_requests: 0,
             queued_bytes: 0,
-            requests: Bucket::new(now),
-            tokens: Bucket::new(now),
-            pace: Pace::new(now),
+            requests: MinuteBucket::new(now),
+            tokens: MinuteBucket::new(now),
+            left: RecentGrants::new(Micros(0)),
+            since: now,
         }))
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Book> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, LimitCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Book {
-    /// Whether one more request with `bytes` may come in now.
-    pub(super) fn check(&mut self, limits: &Limits, bytes: u64, now: Instant) -> Result<(), Full> {
+impl LimitCounts {
+    /// Refuses one more request with a body of `bytes` if a limit is reached now.
+    pub(super) fn check(
+        &mut self,
+        limits: &DirectoryLimits,
+        bytes: u64,
+        now: Instant,
+    ) -> Result<(), LimitReached> {
         if let Some(rate) = limits.requests_per_minute {
             self.requests.fill(rate, now);
-            self.requests.has_one(rate).map_err(|retry_after| Full {
+            self.requests.need_one(rate).map_err(|retry_after| LimitReached {
                 code: "rate_limited_requests",
                 what: format!("has used its {rate} requests a minute"),
                 retry_after,
@@ -90,7 +103,7 @@ impl Book {
         }
         if let Some(rate) = limits.tokens_per_minute {
             self.tokens.fill(rate, now);
-            self.tokens.has_any(rate).map_err(|retry_after| Full {
+            self.tokens.need_any(rate).map_err(|retry_after| LimitReached {
                 code: "rate_limited_tokens",
                 what: format!(
                     "has used its {rate} tokens a minute, and {} more",
@@ -102,35 +115,40 @@ impl Book {
         self.check_queue(limits, bytes, now)
     }
 
-    fn check_queue(&mut self, limits: &Limits, bytes: u64, now: Instant) -> Result<(), Full> {
+    fn check_queue(
+        &mut self,
+        limits: &DirectoryLimits,
+        bytes: u64,
+        now: Instant,
+    ) -> Result<(), LimitReached> {
         let waiting = self.queued_requests;
         if let Some(limit) = limits.queued_requests.filter(|limit| waiting >= *limit) {
-            return Err(Full {
+            return Err(LimitReached {
                 code: "queue_requests_exceeded",
                 what: format!("has {waiting} requests waiting, where its limit is {limit}"),
-                retry_after: self.pace.until(waiting.saturating_sub(limit) + 1, now),
+                retry_after: self.retry_after(waiting.saturating_sub(limit) + 1, now),
             });
         }
         let after = self.queued_bytes.saturating_add(bytes);
         if let Some(limit) = limits.queued_bytes.filter(|limit| after > *limit) {
             let over = u128::from(after - limit);
-            // As many requests of the mean size as hold what is over.
+            // The number of mean-sized requests that hold the excess bytes.
             let mean = u128::from(self.queued_bytes / waiting.max(1)).max(1);
             let leaving = u64::try_from(over.div_ceil(mean)).unwrap_or(u64::MAX);
-            return Err(Full {
+            return Err(LimitReached {
                 code: "queue_bytes_exceeded",
                 what: format!(
                     "has {} bytes of requests waiting, and {bytes} more would pass its limit of {limit}",
                     self.queued_bytes
                 ),
-                retry_after: self.pace.until(leaving, now),
+                retry_after: self.retry_after(leaving, now),
             });
         }
         Ok(())
     }
 
-    /// Counts a request in that was checked just now.
-    pub(super) fn take(&mut self, limits: &Limits, bytes: u64, estimate: u64) {
+    /// Counts a request that was checked just before, under the same lock.
+    pub(super) fn take(&mut self, limits: &DirectoryLimits, bytes: u64, estimate: u64) {
         if let Some(rate) = limits.requests_per_minute {
             self.requests.take(rate, 1);
         }
@@ -141,10 +159,20 @@ impl Book {
         self.queued_bytes = self.queued_bytes.saturating_add(bytes);
     }
 
-    pub(super) fn leave(&mut self, bytes: u64) {
+    /// Returns the expected time until `leaving` requests have left the queue, from 1 s to [`RETRY_AFTER_MAX`].
+    fn retry_after(&self, leaving: u64, now: Instant) -> Duration {
+        self.left.retry_after(leaving, self.micros(now), RETRY_AFTER_MAX)
+    }
+
+    fn micros(&self, now: Instant) -> Micros {
+        let elapsed = now.saturating_duration_since(self.since);
+        Micros(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn leave(&mut self, bytes: u64, now: Instant) {
         self.queued_requests = self.queued_requests.saturating_sub(1);
         self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
-        self.pace.leave();
+        self.left.note(self.micros(now));
     }
 
     pub(super) fn settle(&mut self, rate: u64, estimate: u64, charged: u64, now: Instant) {
@@ -152,13 +180,13 @@ impl Book {
         self.tokens.take(rate, i128::from(charged) - i128::from(estimate));
     }
 
-    pub(super) fn left(&mut self, limits: &Limits, now: Instant) -> Left {
-        let left = |bucket: &mut Bucket, rate: Option<u64>| {
+    pub(super) fn left(&mut self, limits: &DirectoryLimits, now: Instant) -> LimitsLeft {
+        let left = |bucket: &mut MinuteBucket, rate: Option<u64>| {
             let rate = rate?;
             bucket.fill(rate, now);
             Some(bucket.wholes(rate))
         };
-        Left {
+        LimitsLeft {
             queued_requests: self.queued_requests,
             queued_bytes: self.queued_bytes,
             requests: left(&mut self.requests, limits.requests_per_minute),
@@ -167,9 +195,9 @@ impl Book {
     }
 }
 
-impl Left {
-    /// What somebody has who was never here.
-    pub(super) fn untouched(limits: &Limits) -> Self {
+impl LimitsLeft {
+    /// Returns empty queues and full rates, for a tenant or key that has no counts yet.
+    pub(super) fn untouched(limits: &DirectoryLimits) -> Self {
         let all = |rate: u64| i64::try_from(rate).unwrap_or(i64::MAX);
         Self {
             queued_requests: 0,
@@ -180,16 +208,23 @@ impl Left {
     }
 }
 
-impl Full {
-    pub(super) fn limited(self, owner: Owner, name: &str) -> Limited {
+impl LimitReached {
+    pub(super) fn limited(self, owner: LimitOwner, name: &str) -> LimitRefusal {
         let owner = match owner {
-            Owner::Tenant => "tenant",
-            Owner::Key => "key",
+            LimitOwner::Tenant => "tenant",
+            LimitOwner::Key => "key",
         };
         let seconds = self.retry_after.as_millis().div_ceil(1000);
         let message = format!("{owner} {name:?} {}; try again in {seconds} s", self.what);
         let status = StatusCode::TOO_MANY_REQUESTS;
-        let problem = Problem { status, code: self.code, message, param: None, reached: None };
-        Limited { problem, retry_after: self.retry_after }
+        let problem = DialectError {
+            status,
+            code: self.code,
+            message,
+            param: None,
+            reached: None,
+            expected_wait_ms: None,
+        };
+        LimitRefusal { problem, retry_after: self.retry_after }
     }
 }

@@ -2,28 +2,28 @@
 
 use std::time::{Duration, Instant};
 
-/// The longest that anybody is told to wait.
+/// Longest wait that is proposed to a caller before it tries again.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What one whole request or token is in a bucket: it fills by `rate` each nanosecond, and so by `rate` wholes in a
-/// minute.
+/// One whole request or token, in the unit of a bucket's level. A bucket fills by `rate` units each nanosecond, so by
+/// `rate` wholes per minute.
 const WHOLE: i128 = 60 * 1_000_000_000;
 
-/// A bucket that holds one minute's worth and fills continuously. It may be below zero, which is a debt.
+/// A bucket that holds the limit of one minute and fills continuously. A level below zero is a debt.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bucket {
-    /// In sixty-billionths of a whole; full where absent, because nothing was taken yet.
+pub(super) struct MinuteBucket {
+    /// Level in sixty-billionths of a whole request or token; `None` means full, because nothing was taken yet.
     level: Option<i128>,
-    /// When that was its level.
+    /// Time up to which `level` was filled.
     at: Instant,
 }
 
-impl Bucket {
+impl MinuteBucket {
     pub(super) fn new(now: Instant) -> Self {
         Self { level: None, at: now }
     }
 
-    /// Fills it up to now, at `rate` a minute. An earlier `now` than the last changes nothing.
+    /// Fills the bucket up to `now`, at `rate` per minute. A `now` before the last one changes nothing.
     pub(super) fn fill(&mut self, rate: u64, now: Instant) {
         let elapsed = now.saturating_duration_since(self.at).as_nanos();
         let gained = i128::try_from(elapsed).unwrap_or(i128::MAX).saturating_mul(i128::from(rate));
@@ -32,28 +32,28 @@ impl Bucket {
         *self = Self { level: Some(level), at: self.at.max(now) };
     }
 
-    /// Takes that many wholes, or gives them back where `wholes` is below zero; never beyond full.
+    /// Takes `wholes` requests or tokens out of the bucket. A negative number puts them back, but never above full.
     pub(super) fn take(&mut self, rate: u64, wholes: i128) {
         let level = self.level.unwrap_or_else(|| full(rate));
         self.level = Some(level.saturating_sub(wholes.saturating_mul(WHOLE)).min(full(rate)));
     }
 
-    /// Whether a whole is in it; else how long until then.
-    pub(super) fn has_one(&self, rate: u64) -> Result<(), Duration> {
-        self.has(rate, WHOLE)
+    /// Checks that the bucket holds at least one whole request or token; otherwise returns the time until it does.
+    pub(super) fn need_one(&self, rate: u64) -> Result<(), Duration> {
+        self.need(rate, WHOLE)
     }
 
-    /// Whether anything is in it; else how long until then.
-    pub(super) fn has_any(&self, rate: u64) -> Result<(), Duration> {
-        self.has(rate, 1)
+    /// Checks that the level is above zero; otherwise returns the time until it is.
+    pub(super) fn need_any(&self, rate: u64) -> Result<(), Duration> {
+        self.need(rate, 1)
     }
 
-    fn has(&self, rate: u64, wanted: i128) -> Result<(), Duration> {
+    fn need(&self, rate: u64, wanted: i128) -> Result<(), Duration> {
         let missing = wanted.saturating_sub(self.level.unwrap_or_else(|| full(rate)));
         if missing <= 0 {
             return Ok(());
         }
-        // Rounded up; nothing fills a bucket of rate 0.
+        // Rounded up. A bucket of rate 0 never fills.
         let nanos = match i128::from(rate) {
             0 => return Err(LONGEST_WAIT),
             rate => missing / rate + i128::from(missing % rate != 0),
@@ -62,7 +62,7 @@ impl Bucket {
         Err(wait.min(LONGEST_WAIT))
     }
 
-    /// The wholes in it, rounded down; below zero is a debt.
+    /// Returns the whole requests or tokens in the bucket, rounded down; a number below zero is a debt.
     pub(super) fn wholes(&self, rate: u64) -> i64 {
         let wholes = self.level.unwrap_or_else(|| full(rate)).div_euclid(WHOLE);
         i64::try_from(wholes).unwrap_or(if wholes < 0 { i64::MIN } else { i64::MAX })

@@ -1,32 +1,90 @@
-//! How many requests wait or are in flight in each flow.
+//! Number of requests that are queued or in flight in each flow.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use fairgate_core::policy::{Inside, Node};
+use fairgate_core::policy::{FlowInside, PolicyNode};
 use fairgate_core::snapshot::RequestSnapshot;
 use fairgate_core::units::Micros;
+use fairgate_runtime::{FlowGrants, expected_wait};
 
-use crate::tree::{flow_of, inside_of};
+use super::pool_snapshots::PoolSnapshot;
+use crate::policy_tree::{flow_of, inside_of};
 
-/// A flow's requests, and those of the flows inside it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Activity<'a> {
-    pub(super) in_flight: u64,
-    pub(super) waiting: u64,
-    /// When the request was submitted that has waited longest.
-    pub(super) oldest: Option<Micros>,
-    pub(super) inside: HashMap<&'a str, Activity<'a>>,
+/// Grants of a flow in the last minute, with the time over which they were counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct GrantRate {
+    granted: u64,
+    observed: Duration,
 }
 
-impl<'a> Activity<'a> {
-    /// Counts all requests down the tree.
-    pub(super) fn of(root: &'a Node, requests: &'a [RequestSnapshot]) -> Self {
+impl GrantRate {
+    /// Adds the grants of another flow with the same name.
+    pub(super) fn add(&mut self, other: Self) {
+        self.granted += other.granted;
+        self.observed = self.observed.max(other.observed);
+    }
+
+    /// Returns the time until `waiting` requests are granted, in milliseconds: `waiting` ÷ grants per second. `None` if
+    /// nothing was granted in the last minute.
+    pub(super) fn expected_wait_ms(self, waiting: u64) -> Option<u64> {
+        let wait = expected_wait(waiting, self.granted, self.observed)?;
+        Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+/// Counts of a flow's requests, including those of the flows inside it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FlowActivity<'a> {
+    pub(super) in_flight: u64,
+    pub(super) waiting: u64,
+    /// Submission time of the request that has waited longest.
+    pub(super) oldest: Option<Micros>,
+    /// Number of grants in the last minute. The field `observed` is the time over which they were counted.
+    granted: u64,
+    observed: Duration,
+    pub(super) inside: HashMap<&'a str, FlowActivity<'a>>,
+}
+
+impl<'a> FlowActivity<'a> {
+    /// Counts all requests and grants down the policy tree.
+    pub(super) fn of(sight: &'a PoolSnapshot) -> Self {
         let mut all = Self::default();
-        requests.iter().for_each(|request| all.count(root, request));
+        let root = sight.snapshot.policy.root();
+        sight.snapshot.requests.iter().for_each(|request| all.count(root, request));
+        // The entry with an empty path is the whole pool, and would count everything twice.
+        for flow in sight.grants.iter().filter(|flow| !flow.path.is_empty()) {
+            all.count_grants(flow);
+        }
         all
     }
 
-    fn count(&mut self, root: &'a Node, request: &'a RequestSnapshot) {
+    fn count_grants(&mut self, flow: &'a FlowGrants) {
+        let mut activity = self;
+        let mut names = flow.path.iter();
+        loop {
+            activity.granted += flow.grants;
+            activity.observed = activity.observed.max(flow.observed);
+            let Some(name) = names.next() else { return };
+            activity = activity.inside.entry(name).or_default();
+        }
+    }
+
+    /// Returns the counts of the flow on this path; `None` if the flow has no requests and no recent grants.
+    pub(super) fn find(&self, path: &[&str]) -> Option<&Self> {
+        let mut activity = self;
+        for name in path {
+            activity = activity.inside.get(*name)?;
+        }
+        Some(activity)
+    }
+
+    /// Returns the flow's recent grants, from which its expected wait is computed.
+    pub(super) fn rate(&self) -> GrantRate {
+        GrantRate { granted: self.granted, observed: self.observed }
+    }
+
+    fn count(&mut self, root: &'a PolicyNode, request: &'a RequestSnapshot) {
         let mut activity = self;
         let mut node = Some(root);
         loop {
@@ -41,8 +99,8 @@ impl<'a> Activity<'a> {
             let flow = flow_of(level, request.attributes.get(level.by()));
             activity = activity.inside.entry(flow).or_default();
             node = match inside_of(level, flow) {
-                Some(Inside::Node(node)) => Some(node),
-                Some(Inside::Queue(_)) | None => None,
+                Some(FlowInside::Node(node)) => Some(node),
+                Some(FlowInside::Queue(_)) | None => None,
             };
         }
     }

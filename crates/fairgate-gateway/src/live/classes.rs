@@ -1,4 +1,4 @@
-//! The policy classes of a pool at this moment.
+//! View of the policy classes of a pool.
 
 use std::collections::BTreeMap;
 
@@ -6,55 +6,64 @@ use fairgate_core::units::Micros;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::due::DuePart;
+use super::activity::GrantRate;
+use super::due_share::DueShare;
 use super::flows::FlowView;
-use super::view::{Service, ServiceView, shown_part};
+use super::view::{FlowServiceSum, ServiceView, shown_part};
 
-/// A policy class in a pool. A class that is below tenants or groups is one row, whoever's it is.
+/// A policy class in a pool. If the policy has the class inside several tenants or groups, this is one row with the
+/// sums over all of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[schema(as = Class)]
 pub struct ClassView {
-    /// Its name.
+    /// Name of the class, as in the policy.
     pub name: String,
-    /// Its weight, or its quantum in tokens where deficit round robin decides. Null where the policy gives it neither.
+    /// Weight of the class, or its quantum in tokens if deficit round robin decides. Null if the policy gives the class
+    /// neither.
     pub weight: Option<u64>,
-    /// How many of its requests are in flight.
+    /// Number of requests in flight.
     pub in_flight: u64,
-    /// How many of its requests wait.
+    /// Number of queued requests.
     pub queued: u64,
-    /// How long the request that has waited longest has waited, in microseconds. Null where none waits.
+    /// Expected wait in milliseconds: queued requests ÷ grants per second of the last minute. Null if nothing was
+    /// granted in that minute.
+    pub expected_wait_ms: Option<u64>,
+    /// Time that the oldest queued request has waited, in microseconds. Null if no request is queued.
     pub oldest_wait_us: Option<u64>,
-    /// Unspent credit, in tokens. Null unless deficit round robin decides.
+    /// Unspent credit, in tokens. Null unless deficit round robin decides among the classes.
     pub deficit_tokens: Option<u64>,
-    /// The part of the pool that it is due among those that want something now: 0 to 1. Null where nothing says.
+    /// Share of the pool that the class is due among the classes with requests now, from 0 to 1. Null if the policy has
+    /// no weight for the class.
     pub weight_share: Option<f64>,
-    /// What it was served beside what it was due.
+    /// Service that the class got, and service that it was due.
     #[serde(flatten)]
     pub service: ServiceView,
 }
 
-/// The classes that were visited so far, each with all its flows.
+/// Sums by class over the flows that were visited so far.
 #[derive(Debug, Default)]
-pub(super) struct Classes(BTreeMap<String, Row>);
+pub(super) struct ClassRows(BTreeMap<String, ClassRow>);
 
 #[derive(Debug, Default)]
-struct Row {
+struct ClassRow {
     weight: Option<u64>,
     in_flight: u64,
     queued: u64,
+    rate: GrantRate,
     oldest: Option<Micros>,
     deficit: Option<u128>,
-    due: DuePart,
-    service: Service,
+    due: DueShare,
+    service: FlowServiceSum,
 }
 
-impl Classes {
+impl ClassRows {
     pub(super) fn add(&mut self, flow: &FlowView<'_>) {
         let row = self.0.entry(flow.name.to_owned()).or_default();
         row.weight = row.weight.or(flow.weight.map(|weight| weight.get()));
         if let Some(activity) = flow.activity {
             row.in_flight += activity.in_flight;
             row.queued += activity.waiting;
+            row.rate.add(activity.rate());
             row.oldest = row.oldest.into_iter().chain(activity.oldest).min();
         }
         let sum = |deficit| row.deficit.unwrap_or(0).saturating_add(deficit);
@@ -65,13 +74,14 @@ impl Classes {
         }
     }
 
-    /// As they are at this time of the pool's.
+    /// Returns the classes, sorted by name; `now` is the pool's time, from which waits are computed.
     pub(super) fn views(self, now: Micros) -> Vec<ClassView> {
-        let view = |(name, row): (String, Row)| ClassView {
+        let view = |(name, row): (String, ClassRow)| ClassView {
             name,
             weight: row.weight,
             in_flight: row.in_flight,
             queued: row.queued,
+            expected_wait_ms: row.rate.expected_wait_ms(row.queued),
             oldest_wait_us: row.oldest.map(|since| now.0.saturating_sub(since.0)),
             deficit_tokens: row.deficit.map(|tokens| u64::try_from(tokens).unwrap_or(u64::MAX)),
             weight_share: row.due.part().map(shown_part),

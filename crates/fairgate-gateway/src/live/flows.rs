@@ -1,4 +1,4 @@
-//! The flows of a pool, one after another from the root down, each with its numbers.
+//! Visits the flows of a pool from the root down, with the weight, score, share and counts of each flow.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,57 +6,58 @@ use std::sync::Arc;
 use fairgate_core::apportion::apportion;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::fairness::FlowFairness;
-use fairgate_core::policy::{Inside, Node};
+use fairgate_core::policy::{FlowInside, PolicyNode};
 use fairgate_core::snapshot::{FlowSnapshot, NodeCounters, NodeSnapshot, Snapshot};
 use fairgate_core::units::{PerWeight, Weight};
 
-use super::activity::Activity;
-use super::sights::Sight;
-use crate::tree::{cap_of, inside_of, weight_of};
+use super::activity::FlowActivity;
+use super::pool_snapshots::PoolSnapshot;
+use crate::policy_tree::{cap_of, inside_of, weight_of};
 
-/// One flow of one node.
+/// One flow of one node, with its weight, score, share and counts.
 #[derive(Debug)]
 pub(super) struct FlowView<'a> {
     pub(super) by: Attribute,
     pub(super) name: &'a str,
-    /// The group around it, or that it is.
+    /// Name of the group that contains the flow, or of the flow itself if it is a group.
     pub(super) group: Option<&'a str>,
     pub(super) weight: Option<Weight>,
-    /// How many of its requests may be in flight: its slots where the pool is divided, else its cap.
+    /// Maximum number of requests in flight: the flow's slots in a partitioned pool, else its cap.
     pub(super) slots: Option<u64>,
     pub(super) served: Option<u128>,
     pub(super) score: Option<PerWeight>,
-    /// The part of the pool that it is due among those that want something now; 1 is all.
+    /// Share of the pool that the flow is due among the active flows; 1 is the whole pool. For an idle flow, this is
+    /// the share that it would be due if it became active.
     pub(super) due: Option<f64>,
     pub(super) fairness: Option<&'a FlowFairness>,
-    /// Its unspent credit in tokens, where it is a class of deficit round robin.
+    /// Unspent credit in tokens; `None` unless the flow is a class of deficit round robin.
     pub(super) deficit: Option<u128>,
-    /// Its requests; none where it has none.
-    pub(super) activity: Option<&'a Activity<'a>>,
+    /// Counts of the flow's requests; `None` if the flow has no requests and no recent grants.
+    pub(super) activity: Option<&'a FlowActivity<'a>>,
 }
 
-/// What is the same for all flows.
-struct Tree<'a> {
+/// Data of the snapshot that all flows need, indexed for lookup.
+struct FlowTree<'a> {
     snapshot: &'a Snapshot,
     weights: HashMap<(Attribute, &'a str), Weight>,
     caps: HashMap<(Attribute, &'a str), Option<u64>>,
     fairness: HashMap<Vec<&'a str>, HashMap<&'a str, &'a FlowFairness>>,
 }
 
-/// A node, and where it is.
-struct Place<'a> {
-    node: &'a Node,
+/// A node of the policy, with its path from the root and its state.
+struct NodePosition<'a> {
+    node: &'a PolicyNode,
     snapshot: &'a NodeSnapshot,
-    activity: Option<&'a Activity<'a>>,
+    activity: Option<&'a FlowActivity<'a>>,
     path: Vec<&'a str>,
     group: Option<&'a str>,
     due: Option<f64>,
 }
 
-/// Visits all flows of a pool.
+/// Visits all flows of a pool, each before the flows inside it.
 pub(super) fn for_each_flow<'a>(
-    sight: &'a Sight,
-    activity: &'a Activity<'a>,
+    sight: &'a PoolSnapshot,
+    activity: &'a FlowActivity<'a>,
     mut visit: impl FnMut(FlowView<'a>),
 ) {
     let snapshot = &sight.snapshot;
@@ -64,14 +65,14 @@ pub(super) fn for_each_flow<'a>(
         let flows = node.flows.iter().map(|flow| (&*flow.name, flow));
         (node.path.iter().map(|name: &Arc<str>| &**name).collect(), flows.collect())
     });
-    let tree = Tree {
+    let tree = FlowTree {
         snapshot,
         weights: snapshot.weights.iter().map(|(by, flow, w)| ((*by, &**flow), *w)).collect(),
         caps: snapshot.caps.iter().map(|cap| ((cap.by, &*cap.flow), cap.slots)).collect(),
         fairness: fairness.collect(),
     };
     tree.visit(
-        &Place {
+        &NodePosition {
             node: snapshot.policy.root(),
             snapshot: &snapshot.root,
             activity: Some(activity),
@@ -83,25 +84,25 @@ pub(super) fn for_each_flow<'a>(
     );
 }
 
-impl<'a> Tree<'a> {
-    fn visit(&self, place: &Place<'a>, visit: &mut dyn FnMut(FlowView<'a>)) {
+impl<'a> FlowTree<'a> {
+    fn visit(&self, place: &NodePosition<'a>, visit: &mut dyn FnMut(FlowView<'a>)) {
         let by = place.node.by();
         let of_flow = |flow: &FlowSnapshot| {
             place.activity.and_then(|activity| activity.inside.get(&*flow.name))
         };
-        let active = |flow: &&'a FlowSnapshot| of_flow(flow).is_some_and(Activity::is_active);
+        let active = |flow: &&'a FlowSnapshot| of_flow(flow).is_some_and(FlowActivity::is_active);
         let wanting: Vec<&FlowSnapshot> = place.snapshot.flows.iter().filter(active).collect();
-        let slots = self.divided(place, &wanting);
+        let slots = self.partition_slots(place, &wanting);
         let weight_of = |flow: &FlowSnapshot| self.weight(place.node, &flow.name);
-        let wanted: f64 = wanting.iter().filter_map(|f| weight_of(f)).map(number).sum();
+        let wanted: f64 = wanting.iter().filter_map(|f| weight_of(f)).map(weight_as_f64).sum();
         let fairness = self.fairness.get(&place.path);
         for flow in &place.snapshot.flows {
             let (name, weight, activity) = (&*flow.name, weight_of(flow), of_flow(flow));
-            let is_active = activity.is_some_and(Activity::is_active);
-            // Who wants nothing now is shown what it would be due if it did.
+            let is_active = activity.is_some_and(FlowActivity::is_active);
+            // For an idle flow: the share that it would be due if it became active.
             let due = weight.zip(place.due).map(|(weight, due)| {
-                let others = if is_active { 0.0 } else { number(weight) };
-                due * number(weight) / (wanted + others)
+                let others = if is_active { 0.0 } else { weight_as_f64(weight) };
+                due * weight_as_f64(weight) / (wanted + others)
             });
             let group = if by == Attribute::Group { Some(name) } else { place.group };
             let served = flow.share.as_ref();
@@ -125,19 +126,27 @@ impl<'a> Tree<'a> {
             });
             if let (Some(inner), Some(node)) = (&flow.inside, inside(place.node, name)) {
                 let path = place.path.iter().copied().chain([name]).collect();
-                self.visit(&Place { node, snapshot: inner, activity, path, group, due }, visit);
+                self.visit(
+                    &NodePosition { node, snapshot: inner, activity, path, group, due },
+                    visit,
+                );
             }
         }
     }
 
-    /// The slots of a partitioned root's flows, where there are enough for all.
-    fn divided(&self, place: &Place<'a>, wanting: &[&'a FlowSnapshot]) -> HashMap<&'a str, u64> {
-        let partitioned = matches!(place.node, Node::Share(share) if share.partition);
+    /// Returns the slots of each flow of a partitioned root. The result is empty if the node is not partitioned, or has
+    /// more active flows than slots.
+    fn partition_slots(
+        &self,
+        place: &NodePosition<'a>,
+        wanting: &[&'a FlowSnapshot],
+    ) -> HashMap<&'a str, u64> {
+        let partitioned = matches!(place.node, PolicyNode::Share(share) if share.partition);
         let capacity = self.snapshot.capacity;
         if !partitioned || wanting.is_empty() || capacity < wanting.len() as u64 {
             return HashMap::new();
         }
-        // By name, as the core does, for ties go to the earlier.
+        // Sorted by name as in the core, because ties go to the earlier one.
         let mut names: Vec<(&str, Weight)> = wanting
             .iter()
             .filter_map(|flow| Some((&*flow.name, self.weight(place.node, &flow.name)?)))
@@ -147,19 +156,20 @@ impl<'a> Tree<'a> {
         names.iter().map(|(name, _)| *name).zip(apportion(capacity, &weights)).collect()
     }
 
-    fn weight(&self, node: &Node, flow: &str) -> Option<Weight> {
+    fn weight(&self, node: &PolicyNode, flow: &str) -> Option<Weight> {
         let policy = weight_of(node, flow)?;
         Some(self.weights.get(&(node.by(), flow)).copied().unwrap_or(policy))
     }
 
-    fn cap(&self, node: &Node, flow: &str) -> Option<u64> {
-        let Node::Share(_) = node else { return None };
+    fn cap(&self, node: &PolicyNode, flow: &str) -> Option<u64> {
+        let (PolicyNode::Share(_) | PolicyNode::Bands(_)) = node else { return None };
         self.caps.get(&(node.by(), flow)).copied().unwrap_or_else(|| cap_of(node, flow))
     }
 }
 
-fn deficit(place: &Place<'_>, class: &str) -> Option<u128> {
-    let (Node::Drr(drr), NodeCounters::Drr { classes, .. }) = (place.node, &place.snapshot.state)
+fn deficit(place: &NodePosition<'_>, class: &str) -> Option<u128> {
+    let (PolicyNode::Drr(drr), NodeCounters::Drr { classes, .. }) =
+        (place.node, &place.snapshot.state)
     else {
         return None;
     };
@@ -167,14 +177,14 @@ fn deficit(place: &Place<'_>, class: &str) -> Option<u128> {
     classes.get(index).map(|class| class.deficit)
 }
 
-/// The node inside a flow.
-fn inside<'a>(node: &'a Node, flow: &str) -> Option<&'a Node> {
+/// Returns the node inside a flow; `None` if a queue is inside the flow.
+fn inside<'a>(node: &'a PolicyNode, flow: &str) -> Option<&'a PolicyNode> {
     match inside_of(node, flow)? {
-        Inside::Node(node) => Some(node),
-        Inside::Queue(_) => None,
+        FlowInside::Node(node) => Some(node),
+        FlowInside::Queue(_) => None,
     }
 }
 
-fn number(weight: Weight) -> f64 {
+fn weight_as_f64(weight: Weight) -> f64 {
     weight.get() as f64
 }

@@ -1,29 +1,30 @@
-//! What was used on which kind of workers, as it is shown.
+//! View of the tokens and money used on own and on hosted workers.
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::pools::{Spent, TierUse};
+use crate::pools::{SpentByTier, TierUse};
 
-/// What was used on own workers and on hosted ones since the gateway started. `usage` has it over restarts.
+/// Use of own and of hosted workers since the gateway started. For sums that include earlier runs of the gateway, see
+/// `/api/v1/usage`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Tiers)]
 pub struct TiersView {
-    /// On own workers: those of tier 0.
+    /// Use of own workers, which have tier 0.
     pub own: TierUseView,
-    /// On hosted workers: those of tier 1 and above.
+    /// Use of hosted workers, which have tier 1 or more.
     pub hosted: TierUseView,
 }
 
-/// What was used on one kind of workers.
+/// Use of own workers, or of hosted workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = TierUse)]
 pub struct TierUseView {
-    /// Attempts that used anything.
+    /// Number of attempts that used any tokens.
     pub requests: u64,
     /// Input and output tokens as a provider counts them, not weighted.
     pub provider_tokens: u64,
-    /// What it cost, as a decimal text in `currency`.
+    /// Cost in money, as a decimal text in the `currency` of the view.
     pub money: String,
 }
 
@@ -34,8 +35,8 @@ impl From<TierUse> for TierUseView {
     }
 }
 
-impl From<Spent> for TiersView {
-    fn from(spent: Spent) -> Self {
+impl From<SpentByTier> for TiersView {
+    fn from(spent: SpentByTier) -> Self {
         Self { own: spent.own.into(), hosted: spent.hosted.into() }
     }
 }

@@ -1,145 +1,177 @@
-//! The live view, in the shape that dashboards of this field know.
+//! The live view. Its field names are those that dashboards of LLM schedulers already use.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fairgate_core::attribute::{Attribute, DEFAULT_FLOW};
-use fairgate_core::fairness::{CapUse, Due, FlowFairness};
+use fairgate_core::fairness::{CapUse, DueService, FlowFairness};
 use fairgate_core::snapshot::Snapshot;
 use fairgate_core::units::PerWeight;
 use fairgate_store::Directory;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::activity::Activity;
-use super::algorithm::algorithm;
-use super::classes::{ClassView, Classes};
-use super::due::DuePart;
+use super::activity::{FlowActivity, GrantRate};
+use super::classes::{ClassRows, ClassView};
+use super::due_share::DueShare;
 use super::flows::{FlowView, for_each_flow};
-use super::sights::Sight;
+use super::policy_description::describe_policy;
+use super::pool_snapshots::PoolSnapshot;
 use super::tiers::TiersView;
 use super::worker::{WorkerBody, workers};
-use crate::lag::Lag;
+use crate::lag_in_tokens::FlowLag;
 use crate::pools::PoolHandle;
 
-/// How many tenants, and how many projects, of a pool are shown: those with the most under way.
+/// Maximum number of tenants per pool in the view, and of projects per pool. Those with the most requests queued or in
+/// flight are shown.
 const ROWS_SHOWN: usize = 1000;
 
-/// All pools at this moment. Where there is one, or one was asked for, its fields are also at the top.
+/// All pools at one moment. If there is only one pool, or one was asked for, the fields of that pool are also at the
+/// top level.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct LiveView {
-    /// When this was seen.
+    /// Time at which the view was made, RFC 3339 in UTC.
     #[schema(format = DateTime)]
     pub at: String,
-    /// The ledger.
+    /// State of the ledger.
     pub ledger: LedgerView,
-    /// The currency of the amounts of money, such as `USD`; null where there are no prices.
+    /// Currency of all amounts of money, such as `USD`; null if the configuration has no prices.
     pub currency: Option<String>,
-    /// The one pool.
+    /// The fields of the pool, if the view has exactly one pool.
     #[serde(flatten)]
     pub one: Option<PoolView>,
-    /// Each pool.
+    /// The pools, each with its classes, groups, tenants, projects and workers.
     pub pools: Vec<PoolView>,
 }
 
-/// How the ledger stands.
+/// State of the ledger since the start of the gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = LedgerState)]
 pub struct LedgerView {
-    /// How many rows are safe in files and not in the database yet: few, unless the database is away.
+    /// Number of rows that are in the spool and not in the database yet. The number is small unless the database does
+    /// not answer.
     pub rows_waiting: u64,
-    /// How many answers were given out without a row since the start, because it could be kept nowhere
+    /// Number of responses that were served without a row since the start, because the row could be kept nowhere
     /// (`on_store_failure: serve`).
     pub answers_without_row: u64,
 }
 
-/// One pool at this moment.
+/// One pool at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct PoolView {
-    /// Its name.
+    /// Name of the pool, as in the configuration.
     pub pool: String,
-    /// How it shares, from the root down.
+    /// Policy in words, from the root down, such as `share by group, share by tenant`.
     pub algorithm: String,
-    /// How many requests may be in flight.
+    /// Maximum number of requests in flight.
     pub max_in_flight: u64,
-    /// How many are.
+    /// Number of requests in flight.
     pub global_in_flight: u64,
-    /// How many wait.
+    /// Number of queued requests.
     pub global_queued: u64,
-    /// Its policy classes, by name; none where its policy has no classes.
+    /// The policy classes, sorted by name; empty if the policy has no classes.
     pub classes: Vec<ClassView>,
-    /// Its groups, by name.
+    /// The groups with a flow or a request in the pool, sorted by name.
     pub groups: Vec<GroupView>,
-    /// Its tenants, by group and name; at most 1000, those with the most under way.
+    /// The tenants with a flow or a request in the pool, sorted by group and name. If there are more than 1000, only
+    /// the 1000 with the most requests queued or in flight are shown.
     pub tenants: Vec<TenantView>,
-    /// How many more tenants it knows.
+    /// Number of tenants with a flow or a request in the pool that are not in `tenants`.
     pub tenants_omitted: u64,
-    /// The fleet's projects with calls under way, or that it shares by; by name, at most 1000, those with the most under way.
-    /// The weight is 0 where the policy does not share by projects.
+    /// The fleet's projects with a flow or a request in the pool, sorted by name. If there are more than 1000, only the
+    /// 1000 with the most requests queued or in flight are shown. The weight is 0 if the policy does not share by
+    /// projects.
     pub projects: Vec<GroupView>,
-    /// What all tenants used on own and on hosted workers.
+    /// Use of own and of hosted workers by all tenants.
     #[serde(flatten)]
     pub tiers: TiersView,
-    /// Its workers, with what is known of their providers' limits.
+    /// The workers, with the known limits of their providers.
     pub workers: Vec<WorkerBody>,
 }
 
-/// What a flow was served beside what it was due, since the pool began to count it. A flow that has been idle for long is
-/// forgotten, and begins at 0 when it comes back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ToSchema)]
+/// Service that a flow got and service that it was due, both since the pool began to count the flow. A flow that has
+/// been idle for long is dropped, and is counted from 0 when it returns.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[schema(as = Service)]
 pub struct ServiceView {
-    /// What it was served, in tokens: costs of granted requests, corrected to what they really used when they end. Null
-    /// where the policy does not share by it.
+    /// Service that the flow got, in tokens. This is the sum of the costs of the flow's granted requests; a cost is
+    /// corrected to the real usage when the request ends. Null if the pool does not count the service of the flow.
     pub got_tokens: Option<i64>,
-    /// What its weight made it due, in tokens, of all that was served while it was ready. Null where the policy promises
-    /// it no share.
+    /// Service that the flow was due, in tokens. This is the flow's share by weight of everything that was served while
+    /// the flow was ready. Null if the policy promises the flow no share.
     pub due_tokens: Option<i64>,
-    /// `got_tokens` less `due_tokens`: below 0 it got less than it was due.
+    /// Difference `got_tokens` − `due_tokens`. Below 0, the flow got less than it was due. Null if the policy promises
+    /// no share.
     pub difference_tokens: Option<i64>,
-    /// The most that the difference should be, above or below 0, in tokens.
+    /// Maximum that is expected for `difference_tokens`, above or below 0, in tokens. Null if the policy promises no
+    /// share.
     pub bound_tokens: Option<i64>,
-    /// Whether the difference is within its bound.
+    /// True if the difference of every counted flow is within the bound of that flow. Null if the policy promises no
+    /// share.
     pub within_bound: Option<bool>,
-    /// Requests in flight ÷ cap, averaged over the time in which something of it waited: 0 to 1. Null where it has no
-    /// cap, or nothing of it has waited.
+    /// Requests in flight ÷ cap, averaged over the time in which the flow had queued requests, from 0 to 1. Null if the
+    /// flow has no cap, or never had a queued request.
     pub cap_use: Option<f64>,
+    /// Place of the flow in a strict order, such as `strict: goes before batch`. Null unless the flow is a class of a
+    /// bands node. Such a node promises no share, so `due_tokens` and `bound_tokens` are then null.
+    pub strict: Option<String>,
+    /// The classes that come after this one, in their order; empty for the last one. Null unless the flow is a class of
+    /// a bands node.
+    pub goes_before: Option<Vec<String>>,
 }
 
 impl ServiceView {
-    /// What one flow was served.
+    /// Returns the service of one flow.
     pub(crate) fn of(flow: &FlowFairness) -> Self {
-        let mut service = Service::default();
+        let mut service = FlowServiceSum::default();
         service.add(flow);
         service.view()
+    }
+
+    /// Returns the view as a tenant may see it, with the number of other classes instead of their names.
+    pub(crate) fn without_names(self) -> Self {
+        let strict = self.goes_before.as_ref().map(|names| match names.len() {
+            0 => strict_order(&[]),
+            1 => strict_order(&["one other".into()]),
+            many => strict_order(&[format!("{many} others").into()]),
+        });
+        Self { strict, goes_before: None, ..self }
     }
 }
 
 /// A group, or a project of the fleet, in a pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct GroupView {
-    /// Its name.
+    /// Name of the group; for a project, its id.
     pub name: String,
-    /// Its share among groups.
+    /// Weight among the groups or among the projects; 0 if neither the policy nor the directory gives one.
     pub weight: u64,
-    /// How many of its requests are in flight.
+    /// Number of requests in flight.
     pub in_flight: u64,
-    /// How many of its requests wait.
+    /// Number of queued requests.
     pub queued: u64,
-    /// How many may be in flight: its slots in a pool that is divided, else its cap; null is any number.
+    /// Expected wait in milliseconds: queued requests ÷ grants per second of the last minute. Null if nothing was
+    /// granted in that minute, or the policy does not share by groups.
+    pub expected_wait_ms: Option<u64>,
+    /// Maximum number of requests in flight: the slots in a partitioned pool, else the cap. Null means no maximum.
     pub slot_cap: Option<u64>,
-    /// What its ended requests have used, in tokens, since its score last began.
+    /// Tokens that ended requests used since the score was last raised to the virtual time, which happens after an idle
+    /// time.
     pub served_tokens: u64,
-    /// Tokens per weight with what is in flight: the lowest goes next. Null where the policy does not share by groups.
+    /// Score of the group, in tokens per weight, with requests in flight at their estimates. The group with the lowest
+    /// score goes next. Null if the policy does not share by groups.
     pub share_score: Option<f64>,
-    /// The part of the pool that it is due among those that want something now: 0 to 1. Null where nothing says.
+    /// Share of the pool that the group is due among the groups that have requests now, from 0 to 1. Null if the policy
+    /// has no weight for the group.
     pub weight_share: Option<f64>,
-    /// What it is owed, in tokens; below 0 it has had more than its share. 0 where nothing of it waits.
+    /// Lag in tokens, which is the service that the group is owed. Below 0, the group got more than its share. 0 if the
+    /// group has no queued request.
     pub lag_tokens: i64,
-    /// The most that it could be owed now, in tokens. Null where nothing of it waits, or slots are divided.
+    /// Maximum possible lag now, in tokens. Null if nothing is queued, or the pool is partitioned.
     pub lag_bound_tokens: Option<i64>,
-    /// The least that its lag could be now, in tokens.
+    /// Minimum possible lag now, in tokens. Null if nothing is queued, or the pool is partitioned.
     pub lag_floor_tokens: Option<i64>,
-    /// What it was served beside what it was due.
+    /// Service that the group got, and service that it was due.
     #[serde(flatten)]
     pub service: ServiceView,
 }
@@ -147,68 +179,78 @@ pub struct GroupView {
 /// A tenant in a pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct TenantView {
-    /// Its name.
+    /// Name of the tenant; unique across groups.
     pub tenant_id: String,
-    /// Its group.
+    /// Name of the tenant's group; `-` if the group is not known.
     pub fairshare_group: String,
-    /// Its share within its group.
+    /// Weight within the group; 0 if neither the policy nor the directory gives one.
     pub weight: u64,
-    /// How many of its requests are in flight.
+    /// Number of requests in flight.
     pub in_flight: u64,
-    /// How many of its requests wait.
+    /// Number of queued requests.
     pub queued: u64,
-    /// How many may be in flight: its slots in a pool that is divided, else its cap; null is any number.
+    /// Expected wait in milliseconds: queued requests ÷ grants per second of the last minute. Null if nothing was
+    /// granted in that minute, or the policy does not share by tenants.
+    pub expected_wait_ms: Option<u64>,
+    /// Maximum number of requests in flight: the slots in a partitioned pool, else the cap. Null means no maximum.
     pub slot_cap: Option<u64>,
-    /// What its ended requests have used, in tokens, since its score last began.
+    /// Tokens that ended requests used since the score was last raised to the virtual time, which happens after an idle
+    /// time.
     pub served_tokens: u64,
-    /// Tokens per weight with what is in flight: the lowest goes next. Null where the policy does not share by tenants.
+    /// Score of the tenant, in tokens per weight, with requests in flight at their estimates. The tenant with the
+    /// lowest score goes next. Null if the policy does not share by tenants.
     pub share_score: Option<f64>,
-    /// The part of the pool that it is due among those that want something now: 0 to 1. Null where nothing says.
+    /// Share of the pool that the tenant is due among the tenants that have requests now, from 0 to 1. Null if the
+    /// policy has no weight for the tenant.
     pub weight_share: Option<f64>,
-    /// What it is owed, in tokens; below 0 it has had more than its share. 0 where nothing of it waits.
+    /// Lag in tokens, which is the service that the tenant is owed. Below 0, the tenant got more than its share. 0 if
+    /// the tenant has no queued request.
     pub lag_tokens: i64,
-    /// The most that it could be owed now, in tokens. Null where nothing of it waits, or slots are divided.
+    /// Maximum possible lag now, in tokens. Null if nothing is queued, or the pool is partitioned.
     pub lag_bound_tokens: Option<i64>,
-    /// The least that its lag could be now, in tokens.
+    /// Minimum possible lag now, in tokens. Null if nothing is queued, or the pool is partitioned.
     pub lag_floor_tokens: Option<i64>,
-    /// What it was served beside what it was due.
+    /// Service that the tenant got, and service that it was due.
     #[serde(flatten)]
     pub service: ServiceView,
-    /// What it used on own and on hosted workers.
+    /// Use of own and of hosted workers by the tenant.
     #[serde(flatten)]
     pub tiers: TiersView,
 }
 
-/// What flows of one name come to together. There are several where the policy shares by something else above them.
+/// Sums over all flows of one name. A name has several flows if a node above them shares by another attribute.
 #[derive(Clone, Debug, Default)]
-struct Row {
+struct OwnerRow {
     weight: Option<u64>,
     in_flight: u64,
     queued: u64,
+    rate: GrantRate,
     slots: Option<u64>,
     served: u128,
     score: Option<f64>,
-    due: DuePart,
+    due: DueShare,
     lag: i128,
     bound: Option<(i128, i128)>,
-    service: Service,
+    service: FlowServiceSum,
 }
 
-/// What the flows of a row were served. What they were due adds up, and so do their bounds; each must be within its own.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Service {
+/// Sum of the service of all flows of one row. Due tokens and bounds are added up. The row is within its bound if each
+/// flow is within the flow's own bound.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FlowServiceSum {
     got: Option<i128>,
-    due: Option<Due>,
+    due: Option<DueService>,
     outside: bool,
     cap_use: Option<CapUse>,
+    goes_before: Option<Vec<Arc<str>>>,
 }
 
-impl Service {
+impl FlowServiceSum {
     pub(super) fn add(&mut self, flow: &FlowFairness) {
         self.got = Some(self.got.unwrap_or(0).saturating_add(flow.got));
         self.outside |= !flow.is_within_bound();
         self.due = match (self.due, flow.due) {
-            (Some(a), Some(b)) => Some(Due {
+            (Some(a), Some(b)) => Some(DueService {
                 tokens: a.tokens.saturating_add(b.tokens),
                 bound: a.bound.saturating_add(b.bound),
             }),
@@ -221,6 +263,9 @@ impl Service {
             }),
             (a, b) => a.or(b),
         };
+        if self.goes_before.is_none() {
+            self.goes_before.clone_from(&flow.goes_before);
+        }
     }
 
     pub(super) fn view(&self) -> ServiceView {
@@ -232,43 +277,46 @@ impl Service {
             bound_tokens: self.due.map(|due| i64::try_from(due.bound).unwrap_or(i64::MAX)),
             within_bound: self.due.map(|_| !self.outside),
             cap_use: self.cap_use.map(|cap_use| cap_use.thousandths() as f64 / 1000.0),
+            strict: self.goes_before.as_deref().map(strict_order),
+            goes_before: (self.goes_before.as_ref())
+                .map(|names| names.iter().map(|name| name.to_string()).collect()),
         }
     }
 }
 
 impl PoolView {
-    /// What a sight shows. The directory says the group of tenants, where the policy does not, and the weights of those
-    /// that the pool shares by nothing.
-    pub(crate) fn new(pool: &str, sight: &Sight, directory: &Directory) -> Self {
+    /// Computes the view of a snapshot. The directory supplies a tenant's group if the policy does not share by groups,
+    /// and the weights of groups and tenants by which the policy does not share.
+    pub(crate) fn new(pool: &str, sight: &PoolSnapshot, directory: &Directory) -> Self {
         let snapshot = &sight.snapshot;
-        let mut groups: BTreeMap<String, Row> = BTreeMap::new();
-        let mut tenants: BTreeMap<(String, String), Row> = BTreeMap::new();
-        let mut projects: BTreeMap<String, Row> = BTreeMap::new();
-        let mut classes = Classes::default();
+        let mut groups: BTreeMap<String, OwnerRow> = BTreeMap::new();
+        let mut tenants: BTreeMap<(String, String), OwnerRow> = BTreeMap::new();
+        let mut projects: BTreeMap<String, OwnerRow> = BTreeMap::new();
+        let mut classes = ClassRows::default();
         let group_of = |tenant: &str| {
             let found = directory.tenants.iter().find(|known| known.name == tenant);
             found.map_or_else(|| "-".to_owned(), |known| known.group.clone())
         };
-        let activity = Activity::of(snapshot.policy.root(), &snapshot.requests);
+        let activity = FlowActivity::of(sight);
         for_each_flow(sight, &activity, |flow| match flow.by {
             Attribute::Group => groups.entry(flow.name.to_owned()).or_default().add(&flow),
             Attribute::Tenant => {
                 let group = flow.group.map_or_else(|| group_of(flow.name), str::to_owned);
                 tenants.entry((group, flow.name.to_owned())).or_default().add(&flow);
             }
-            // Calls that are no task's are in no project.
+            // Requests without a task key are in the default flow, which is no project.
             Attribute::Project if flow.name != DEFAULT_FLOW => {
                 projects.entry(flow.name.to_owned()).or_default().add(&flow);
             }
             Attribute::Class => classes.add(&flow),
             _ => {}
         });
-        count(sight, &mut groups, &mut tenants, &mut projects);
+        count_requests(sight, &mut groups, &mut tenants, &mut projects);
         let shown = most_active(tenants);
         let nobody = Directory::default();
         Self {
             pool: pool.to_owned(),
-            algorithm: algorithm(&snapshot.policy),
+            algorithm: describe_policy(&snapshot.policy),
             max_in_flight: snapshot.capacity,
             global_in_flight: activity.in_flight,
             global_queued: activity.waiting,
@@ -284,7 +332,8 @@ impl PoolView {
         }
     }
 
-    /// Adds what the scheduler does not know: what tenants used on which workers, and how these stand.
+    /// Adds the data that the scheduler does not have: the use of tokens and money by tier, and the state of the
+    /// workers.
     pub(crate) fn with_tiers(mut self, pool: &PoolHandle, snapshot: &Snapshot) -> Self {
         let tenants = self.tenants.iter().map(|tenant| &*tenant.tenant_id);
         let spent = pool.spending.of(tenants);
@@ -297,12 +346,13 @@ impl PoolView {
     }
 }
 
-/// What is under way, by who it belongs to, whatever the policy shares by.
-fn count(
-    sight: &Sight,
-    groups: &mut BTreeMap<String, Row>,
-    tenants: &mut BTreeMap<(String, String), Row>,
-    projects: &mut BTreeMap<String, Row>,
+/// Counts all queued and running requests by group, tenant and project, even if the policy does not share by these
+/// attributes.
+fn count_requests(
+    sight: &PoolSnapshot,
+    groups: &mut BTreeMap<String, OwnerRow>,
+    tenants: &mut BTreeMap<(String, String), OwnerRow>,
+    projects: &mut BTreeMap<String, OwnerRow>,
 ) {
     for request in &sight.snapshot.requests {
         let of = |by| request.attributes.get(by).unwrap_or("-").to_owned();
@@ -320,9 +370,9 @@ fn count(
     }
 }
 
-/// Those with the most under way, by name, and how many others there are.
-fn most_active<K: Ord>(rows: BTreeMap<K, Row>) -> (Vec<(K, Row)>, u64) {
-    let mut rows: Vec<(K, Row)> = rows.into_iter().collect();
+/// Returns the [`ROWS_SHOWN`] rows with the most requests, sorted by key, and the number of omitted rows.
+fn most_active<K: Ord>(rows: BTreeMap<K, OwnerRow>) -> (Vec<(K, OwnerRow)>, u64) {
+    let mut rows: Vec<(K, OwnerRow)> = rows.into_iter().collect();
     let omitted = rows.len().saturating_sub(ROWS_SHOWN);
     if omitted > 0 {
         rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.in_flight + row.queued));
@@ -332,15 +382,18 @@ fn most_active<K: Ord>(rows: BTreeMap<K, Row>) -> (Vec<(K, Row)>, u64) {
     (rows, omitted as u64)
 }
 
-impl Row {
+impl OwnerRow {
     fn add(&mut self, flow: &FlowView<'_>) {
         self.weight = self.weight.or(flow.weight.map(|weight| weight.get()));
+        if let Some(activity) = flow.activity {
+            self.rate.add(activity.rate());
+        }
         self.slots = match (self.slots, flow.slots) {
             (Some(a), Some(b)) => Some(a.saturating_add(b)),
             (a, b) => a.or(b),
         };
         self.served = self.served.saturating_add(flow.served.unwrap_or(0));
-        // Where it is in several nodes, the one in which it has had most.
+        // In several nodes: the highest score, from the node in which it got most.
         let score = flow.score.map(shown_score);
         self.score =
             score.map(|score| self.score.map_or(score, |other| other.max(score))).or(self.score);
@@ -348,7 +401,7 @@ impl Row {
         if let Some(fairness) = flow.fairness {
             self.service.add(fairness);
         }
-        if let Some(lag) = flow.fairness.and_then(Lag::of) {
+        if let Some(lag) = flow.fairness.and_then(FlowLag::of) {
             self.lag = self.lag.saturating_add(lag.tokens);
             let (least, most) = self.bound.unwrap_or((0, 0));
             self.bound = lag.bound.map(|(a, b)| (least.saturating_add(a), most.saturating_add(b)));
@@ -362,6 +415,7 @@ impl Row {
             name,
             in_flight: self.in_flight,
             queued: self.queued,
+            expected_wait_ms: self.rate.expected_wait_ms(self.queued),
             slot_cap: self.slots,
             served_tokens: u64::try_from(self.served).unwrap_or(u64::MAX),
             share_score: self.score,
@@ -386,6 +440,7 @@ impl Row {
             weight,
             in_flight: view.in_flight,
             queued: view.queued,
+            expected_wait_ms: view.expected_wait_ms,
             slot_cap: view.slot_cap,
             served_tokens: view.served_tokens,
             share_score: view.share_score,
@@ -399,13 +454,21 @@ impl Row {
     }
 }
 
-/// To the thousandth.
+/// Describes a class in a strict order by the classes that come after it.
+fn strict_order(goes_before: &[Arc<str>]) -> String {
+    match goes_before {
+        [] => "strict: goes last".to_owned(),
+        below => format!("strict: goes before {}", below.join(", ")),
+    }
+}
+
+/// Rounds a score to thousandths of a token per weight.
 fn shown_score(score: PerWeight) -> f64 {
     let thousandths = (score.0 as f64) * 1000.0 / 4_294_967_296.0;
     thousandths.round() / 1000.0
 }
 
-/// To the millionth.
+/// Rounds a share to the millionth.
 pub(super) fn shown_part(part: f64) -> f64 {
     (part * 1e6).round() / 1e6
 }

@@ -1,4 +1,4 @@
-//! Workers and the limits of their providers, as they are shown.
+//! Views of workers and of their providers' limits.
 
 use std::time::Duration;
 
@@ -6,52 +6,55 @@ use fairgate_core::snapshot::Snapshot;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::pools::{CacheView, EngineView, PoolHandle, QuotaView};
+use crate::pools::{CacheSizeView, CacheView, EngineView, PoolHandle, QuotaView};
 
-/// A worker of a pool.
+/// A worker of a pool, with its state and load.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Worker)]
 pub struct WorkerBody {
-    /// Its name.
+    /// Name of the worker; unique within the pool.
     pub name: String,
-    /// `up`, `drained` (an operator has it take nothing new), `unhealthy` (health checks fail), `broken` (requests fail on it),
-    /// `overloaded` (its engine has too much to do), `paused` (its provider wants nothing for a while) or `out` (its provider's
-    /// account is spent or blocked).
+    /// State of the worker: `up`, `drained` (an operator stopped new requests), `unhealthy` (health checks fail),
+    /// `broken` (requests to it fail), `overloaded` (its engine is past a threshold), `paused` (its provider asked for
+    /// a pause) or `out` (its provider's account is spent or blocked).
     pub state: &'static str,
-    /// Why, where more can be said.
+    /// Reason for the state; null if nothing more is known.
     pub reason: Option<String>,
-    /// Where it is from: `file`, `api` (it was added while the gateway ran) or `dns`.
+    /// Origin of the worker: `file`, `api` (added while the gateway ran) or `dns`.
     pub source: &'static str,
-    /// Where requests are sent: its url, or the address that was found.
+    /// Address to which requests are sent: the configured URL, or the address that DNS returned. `leases` for a worker
+    /// whose slots client programs lease.
     pub address: String,
-    /// How many requests are in flight on it.
+    /// Number of requests in flight on the worker.
     pub in_flight: u64,
-    /// Input tokens of these that it has not worked on yet, as far as the gateway knows.
+    /// Input tokens of the requests in flight that the worker has not processed yet, as far as the gateway knows.
     pub prefill_tokens: u64,
-    /// How many it takes; null is any number.
+    /// Maximum number of requests in flight; null means no maximum.
     pub slots: Option<u64>,
-    /// How its slots changed last and why; null where they have not.
+    /// Last change of the slots, with its reason; null if the slots never changed.
     pub slots_reason: Option<String>,
-    /// What its engine says of itself; null where that is not read.
+    /// Latest metrics of the worker's engine; null if no metrics were read.
     pub engine: Option<EngineBody>,
-    /// What its answers said of its cache; null where none has said anything.
+    /// Cache hits that the worker reported in its responses; null if the worker reported none.
     pub cache: Option<CacheBody>,
-    /// Its tier: 0 is an own worker, higher ones are used when no lower one has room.
+    /// Assumed size of the worker's cache; null if the pool has no `prefix_index`.
+    pub cache_size: Option<CacheSizeBody>,
+    /// Tier of the worker. 0 is an own worker; a higher tier is used when no lower one has room.
     pub tier: u32,
-    /// The limits of its provider's account; null where it is not hosted.
+    /// Limits of the provider's account; null if the worker uses no account.
     pub quota: Option<QuotaBody>,
 }
 
-/// What the answers of a worker said of its cache, in tokens since the gateway knows the worker. Answers that do not say how much
-/// was cached are not counted.
+/// Cached tokens that a worker reported in its responses, counted since the worker was added. Responses without a
+/// number of cached tokens are not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Cache)]
 pub struct CacheBody {
-    /// Input tokens of these answers.
+    /// Input tokens of all counted responses.
     pub input_tokens: u64,
-    /// How many of them were cached.
+    /// Input tokens that the worker reported as cached.
     pub cached_tokens: u64,
-    /// How many of them the gateway expected to be cached there when the requests came; null where the pool has neither
+    /// Input tokens that the gateway expected to be cached when the requests arrived. Null if the pool has neither
     /// `prefix_index` nor `sticky_sessions`.
     pub expected_tokens: Option<u64>,
 }
@@ -62,23 +65,42 @@ impl From<CacheView> for CacheBody {
     }
 }
 
-/// What an engine says of itself.
+/// Size of a worker's cache, in tokens. The prefix index uses the smaller one of the two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = CacheSize)]
+pub struct CacheSizeBody {
+    /// Size that the engine's metrics state, or `cache_tokens` of the pool's `prefix_index` if they state none.
+    pub believed_tokens: u64,
+    /// Size that follows from the cached tokens that the worker reported, from 1/32 of `believed_tokens` to
+    /// `believed_tokens`. Null unless the reports show a cache smaller than `believed_tokens`.
+    pub learned_tokens: Option<u64>,
+}
+
+impl From<CacheSizeView> for CacheSizeBody {
+    fn from(CacheSizeView { believed, learned }: CacheSizeView) -> Self {
+        Self { believed_tokens: believed, learned_tokens: learned }
+    }
+}
+
+/// Metrics of an engine, with its overload thresholds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Engine)]
 pub struct EngineBody {
-    /// `vllm`, `sglang` or `llama.cpp`.
+    /// Kind of the engine: `vllm`, `sglang` or `llama.cpp`.
     pub kind: &'static str,
-    /// Requests that it works on.
+    /// Number of requests that the engine is processing.
     pub running: u64,
-    /// Requests in its own queue.
+    /// Number of requests in the engine's own queue.
     pub waiting: u64,
-    /// The part of its cache in use, in thousandths; null where it does not say.
+    /// Fraction of the cache that is in use, in thousandths; null if the engine does not report it.
     pub cache_used_thousandths: Option<u64>,
-    /// How many tokens its cache holds; null where it does not say.
+    /// Size of the cache in tokens; null if the engine does not report it.
     pub cache_tokens: Option<u64>,
-    /// It is overloaded where more requests than this wait in its own queue; null is never.
+    /// Number of requests in the engine's own queue above which the engine is overloaded. Null means that the queue
+    /// never counts as overload.
     pub overload_waiting: Option<u64>,
-    /// It is overloaded where more than this part of its cache is in use, in thousandths; null is never.
+    /// Fraction of the engine's cache in use, in thousandths, above which the engine is overloaded. Null means that the
+    /// cache never counts as overload.
     pub overload_cache_thousandths: Option<u64>,
 }
 
@@ -96,25 +118,27 @@ impl From<EngineView> for EngineBody {
     }
 }
 
-/// The limits of a provider's account.
+/// Quotas of a provider's account, with the current pause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Quota)]
 pub struct QuotaBody {
-    /// The account's name.
+    /// Name of the account, as in the configuration.
     pub account: String,
-    /// Requests a minute; null is no limit.
+    /// Requests that the account allows per minute; null means no limit.
     pub requests_per_minute: Option<u64>,
-    /// Where that number is from: `file`, `header` (the provider said so) or `learned`.
+    /// Origin of `requests_per_minute`: `file`, `header` (the provider sent it) or `learned`.
     pub requests_from: Option<&'static str>,
-    /// Tokens a minute, as the provider counts them; null is no limit.
+    /// Tokens, as the provider counts them, that the account allows per minute; null means no limit.
     pub tokens_per_minute: Option<u64>,
-    /// Where that number is from: `file` or `header`.
+    /// Origin of `tokens_per_minute`: `file` or `header`.
     pub tokens_from: Option<&'static str>,
-    /// For how many milliseconds nothing more is sent, because the provider refused a request.
+    /// Time until requests are sent again, in milliseconds, after the provider refused one. Null if there is no pause.
     pub paused_ms: Option<u64>,
-    /// How many milliseconds the provider asked for; no pause is longer than 60 000.
+    /// Pause that the provider asked for, in milliseconds. The gateway pauses for at most 60 000 ms.
     pub asked_ms: Option<u64>,
-    /// Why nothing is sent until somebody pays or asks: the provider's own word.
+    /// The provider's reason why the account is spent or blocked. The gateway sends nothing for five minutes after such
+    /// a refusal and then tries again; a person has to resolve the problem with the provider. Null if the account is
+    /// usable.
     pub out: Option<String>,
 }
 
@@ -134,7 +158,7 @@ impl From<QuotaView> for QuotaBody {
     }
 }
 
-/// The workers of a pool, of which this is a snapshot.
+/// Returns the views of a pool's workers; `snapshot` supplies the input tokens that the workers still have to process.
 pub(crate) fn workers(snapshot: &Snapshot, pool: &PoolHandle) -> Vec<WorkerBody> {
     let workers = pool.workers().into_iter().map(|worker| WorkerBody {
         prefill_tokens: prefill_tokens(snapshot, &worker.name),
@@ -148,16 +172,19 @@ pub(crate) fn workers(snapshot: &Snapshot, pool: &PoolHandle) -> Vec<WorkerBody>
         slots_reason: worker.slots_reason,
         engine: worker.engine.map(Into::into),
         cache: worker.cache.map(Into::into),
+        cache_size: worker.cache_size.map(Into::into),
         tier: worker.tier,
         quota: worker.quota.map(Into::into),
     });
     workers.collect()
 }
 
-/// What is left of the prefill of all that is in flight on a worker.
+/// Sums the remaining prefill of all requests in flight on a worker, in tokens.
 fn prefill_tokens(snapshot: &Snapshot, worker: &str) -> u64 {
     let workers = snapshot.workers.iter().flat_map(|workers| &workers.list);
-    let Some(number) = workers.into_iter().find(|it| &*it.said.name == worker) else { return 0 };
+    let Some(number) = workers.into_iter().find(|it| &*it.settings.name == worker) else {
+        return 0;
+    };
     let flights = snapshot.requests.iter().filter_map(|request| request.flight.as_ref());
     let on_it = flights.filter(|flight| flight.place.is_some_and(|(on, _)| on == number.number));
     on_it.map(|flight| flight.prefill.0).fold(0, u64::saturating_add)

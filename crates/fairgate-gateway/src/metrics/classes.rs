@@ -1,4 +1,4 @@
-//! What the policy classes of the pools look like when somebody scrapes.
+//! Gauges of the policy classes, filled at each scrape.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,34 +10,34 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::instruments::ClassLabels;
-use super::scrape::whole;
+use super::pool_gauges::gauge_value;
 
-/// Of how many classes of a pool gauges are shown. A policy lists far fewer.
+/// Maximum number of classes per pool that have gauges. A policy usually lists far fewer classes.
 const CLASSES_SHOWN: usize = 100;
 
 type Gauges = Family<ClassLabels, Gauge>;
 
-/// Gauges of each class of each pool.
+/// Gauges by pool and class.
 #[derive(Debug, Default)]
-pub(super) struct Classes {
+pub(super) struct ClassGauges {
     in_flight: Gauges,
     queued: Gauges,
     got: Gauges,
     due: Gauges,
 }
 
-/// What the flows of one class come to, wherever in the tree they are.
+/// Sums over all flows of one class, wherever in the policy tree they are.
 #[derive(Default)]
-struct Sum {
+struct ClassSums {
     in_flight: u64,
     queued: u64,
     got: i128,
     due: Option<i128>,
 }
 
-impl Classes {
-    pub(super) fn look_at(&self, pool: &Arc<str>, nodes: &[NodeFairness]) {
-        let mut classes: BTreeMap<&Arc<str>, Sum> = BTreeMap::new();
+impl ClassGauges {
+    pub(super) fn read_pool(&self, pool: &Arc<str>, nodes: &[NodeFairness]) {
+        let mut classes: BTreeMap<&Arc<str>, ClassSums> = BTreeMap::new();
         let nodes = nodes.iter().filter(|node| node.by == Attribute::Class);
         for flow in nodes.flat_map(|node| &node.flows) {
             let sum = classes.entry(&flow.name).or_default();
@@ -49,11 +49,11 @@ impl Classes {
         }
         for (class, sum) in classes.into_iter().take(CLASSES_SHOWN) {
             let labels = ClassLabels { pool: pool.clone(), class: class.clone() };
-            self.in_flight.get_or_create(&labels).set(whole(sum.in_flight));
-            self.queued.get_or_create(&labels).set(whole(sum.queued));
-            self.got.get_or_create(&labels).set(whole(sum.got));
+            self.in_flight.get_or_create(&labels).set(gauge_value(sum.in_flight));
+            self.queued.get_or_create(&labels).set(gauge_value(sum.queued));
+            self.got.get_or_create(&labels).set(gauge_value(sum.got));
             if let Some(due) = sum.due {
-                self.due.get_or_create(&labels).set(whole(due));
+                self.due.get_or_create(&labels).set(gauge_value(due));
             }
         }
     }

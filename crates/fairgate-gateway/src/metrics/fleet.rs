@@ -1,4 +1,4 @@
-//! What the fleet looks like when somebody scrapes.
+//! Gauges of the fleet, filled at each scrape.
 
 use std::cmp::Reverse;
 
@@ -8,18 +8,19 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::scrape::whole;
+use super::pool_gauges::gauge_value;
 
-/// How many projects are shown by name: those that used most.
+/// Maximum number of projects that have gauges by name. These are the projects with the highest sum of use and
+/// reservations.
 const PROJECTS_SHOWN: usize = 50;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StateLabel {
+struct TaskStateLabel {
     state: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ProjectLabel {
+struct FleetProjectLabel {
     project: String,
 }
 
@@ -31,26 +32,27 @@ struct ProjectStateLabels {
 
 type Ratio = Gauge<f64, std::sync::atomic::AtomicU64>;
 
-/// The gauges of the fleet, filled once for each scrape.
+/// The gauges of the fleet, created and filled once for each scrape.
 #[derive(Debug, Default)]
-struct Seen {
+struct FleetGauges {
     used: Gauge,
     reserved: Gauge,
-    tasks: Family<StateLabel, Gauge>,
-    project_used: Family<ProjectLabel, Gauge>,
-    project_reserved: Family<ProjectLabel, Gauge>,
-    project_running: Family<ProjectLabel, Gauge>,
-    project_share: Family<ProjectLabel, Ratio>,
-    project_target: Family<ProjectLabel, Ratio>,
+    tasks: Family<TaskStateLabel, Gauge>,
+    project_used: Family<FleetProjectLabel, Gauge>,
+    project_reserved: Family<FleetProjectLabel, Gauge>,
+    project_running: Family<FleetProjectLabel, Gauge>,
+    project_share: Family<FleetProjectLabel, Ratio>,
+    project_target: Family<FleetProjectLabel, Ratio>,
     project_tasks: Family<ProjectStateLabels, Gauge>,
 }
 
-/// Adds the fleet's gauges to a registry; none where there is no project. Projects are named only where `with_projects`.
+/// Adds the fleet's gauges to a registry; adds none if there is no project. Gauges by project are added only if
+/// `with_projects` is true.
 pub(super) fn register(projects: &[ProjectView], with_projects: bool, to: &mut Registry) {
     if projects.is_empty() {
         return;
     }
-    let seen = Seen::default();
+    let seen = FleetGauges::default();
     seen.sums(projects);
     if with_projects {
         let mut largest: Vec<&ProjectView> = projects.iter().collect();
@@ -60,24 +62,28 @@ pub(super) fn register(projects: &[ProjectView], with_projects: bool, to: &mut R
     seen.register_in(to);
 }
 
-impl Seen {
+impl FleetGauges {
     fn sums(&self, projects: &[ProjectView]) {
-        self.used.set(whole(projects.iter().map(|project| u128::from(project.used)).sum::<u128>()));
+        self.used.set(gauge_value(
+            projects.iter().map(|project| u128::from(project.used)).sum::<u128>(),
+        ));
         let reserved = projects.iter().map(|project| u128::from(project.reserved));
-        self.reserved.set(whole(reserved.sum::<u128>()));
+        self.reserved.set(gauge_value(reserved.sum::<u128>()));
         for state in TaskState::ALL {
             let count = |project: &ProjectView| project.tasks.get(state).copied().unwrap_or(0);
-            let label = StateLabel { state: state.word() };
-            self.tasks.get_or_create(&label).set(whole(projects.iter().map(count).sum::<u64>()));
+            let label = TaskStateLabel { state: state.word() };
+            self.tasks
+                .get_or_create(&label)
+                .set(gauge_value(projects.iter().map(count).sum::<u64>()));
         }
     }
 
     fn project(&self, project: &ProjectView) {
-        let label = ProjectLabel { project: project.id.clone() };
-        self.project_used.get_or_create(&label).set(whole(project.used));
-        self.project_reserved.get_or_create(&label).set(whole(project.reserved));
-        self.project_running.get_or_create(&label).set(whole(project.running));
-        let set = |family: &Family<ProjectLabel, Ratio>, ppm: Option<u64>| {
+        let label = FleetProjectLabel { project: project.id.clone() };
+        self.project_used.get_or_create(&label).set(gauge_value(project.used));
+        self.project_reserved.get_or_create(&label).set(gauge_value(project.reserved));
+        self.project_running.get_or_create(&label).set(gauge_value(project.running));
+        let set = |family: &Family<FleetProjectLabel, Ratio>, ppm: Option<u64>| {
             if let Some(ppm) = ppm {
                 family.get_or_create(&label).set(ppm as f64 / 1e6);
             }
@@ -86,7 +92,7 @@ impl Seen {
         set(&self.project_target, project.target_ppm);
         for (state, count) in &project.tasks {
             let labels = ProjectStateLabels { project: project.id.clone(), state: state.word() };
-            self.project_tasks.get_or_create(&labels).set(whole(*count));
+            self.project_tasks.get_or_create(&labels).set(gauge_value(*count));
         }
     }
 

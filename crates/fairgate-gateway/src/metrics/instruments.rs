@@ -1,4 +1,4 @@
-//! The counters and histograms, their names and labels.
+//! The counters and histograms, with their names and labels.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,13 +13,13 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::log_lines::lost_log_lines;
 
-/// Buckets for how long things take, in seconds: from a millisecond to ten minutes.
+/// Buckets of the histograms of durations, in seconds: from one millisecond to ten minutes.
 const SECONDS: [f64; 18] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
     120.0, 300.0, 600.0,
 ];
 
-/// Buckets for what was charged against what was expected: 1 is exact.
+/// Buckets of the histogram of charged cost ÷ estimate; 1 is an exact estimate.
 const RATIOS: [f64; 12] = [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0];
 
 type Histograms = Family<PoolLabel, Histogram, fn() -> Histogram>;
@@ -59,7 +59,7 @@ pub(super) struct WorkerOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct PoolTier {
     pub(super) pool: Arc<str>,
-    /// `own` or `hosted`.
+    /// Label value of the tier: `own` for tier 0, `hosted` for all higher tiers.
     pub(super) tier: &'static str,
 }
 
@@ -68,14 +68,14 @@ pub(super) struct ProjectLabel {
     pub(super) project: Arc<str>,
 }
 
-/// What is counted by project.
+/// Counters of attempts and tokens by project.
 #[derive(Debug)]
-pub(super) struct Projects {
+pub(super) struct ProjectCounters {
     pub(super) requests: Family<ProjectLabel, Counter>,
     pub(super) tokens: Family<ProjectLabel, Counter>,
 }
 
-impl Projects {
+impl ProjectCounters {
     pub(super) fn registered_in(registry: &mut Registry) -> Self {
         let projects = Self { requests: Family::default(), tokens: Family::default() };
         let requests = "Attempts under task keys that used anything, by project";
@@ -88,7 +88,7 @@ impl Projects {
 }
 
 #[derive(Debug)]
-pub(super) struct Instruments {
+pub(super) struct MetricInstruments {
     pub(super) requests: Family<RequestLabels, Counter>,
     pub(super) refusals: Family<PoolReason, Counter>,
     pub(super) failures: Family<PoolReason, Counter>,
@@ -112,7 +112,7 @@ pub(super) struct Instruments {
     pub(super) admin_denied: Counter,
 }
 
-impl Instruments {
+impl MetricInstruments {
     pub(super) fn registered_in(registry: &mut Registry) -> Self {
         let seconds: fn() -> Histogram = || Histogram::new(SECONDS);
         let ratios: fn() -> Histogram = || Histogram::new(RATIOS);

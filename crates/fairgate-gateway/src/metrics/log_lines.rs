@@ -1,4 +1,5 @@
-//! Lines of the log that were lost. The log is the process's, and so is this count: it may begin before there is a gateway.
+//! The count of lost log lines. The counter belongs to the process and not to a gateway, because log lines may be lost
+//! before a gateway exists.
 
 use std::sync::LazyLock;
 
@@ -6,7 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 
 static LOST: LazyLock<Counter> = LazyLock::new(Counter::default);
 
-/// How many lines of the log could not be written, or came faster than they could be.
+/// Returns the counter of log lines that could not be written, or that came faster than they could be written.
 pub fn lost_log_lines() -> Counter {
     LOST.clone()
 }

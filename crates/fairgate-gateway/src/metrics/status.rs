@@ -1,7 +1,7 @@
-//! HTTP statuses as label values.
+//! Label values for HTTP statuses.
 
-/// The status, where it is one that Fairgate gives or upstreams usually give; else its class. An upstream may answer
-/// with any three digits.
+/// Returns the status itself if Fairgate or upstreams commonly send it, else the class of the status, such as `4xx`.
+/// The number of label values must be bounded, and an upstream may answer with any three digits.
 pub(super) fn status_label(status: u16) -> &'static str {
     const USUAL: [(u16, &str); 17] = [
         (200, "200"),

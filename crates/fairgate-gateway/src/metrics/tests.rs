@@ -1,7 +1,7 @@
 use super::*;
 
-fn ended(pool: &str) -> Ended<'_> {
-    Ended {
+fn ended(pool: &str) -> RequestEndMetrics<'_> {
+    RequestEndMetrics {
         pool,
         route: "/v1/chat/completions",
         status: 200,
@@ -27,28 +27,28 @@ fn series(text: &str) -> usize {
 #[tokio::test]
 async fn what_is_counted_is_shown_with_its_unit() {
     let metrics = Metrics::new();
-    metrics.ended(ended("small"));
-    metrics.ended(Ended {
+    metrics.count_request(ended("small"));
+    metrics.count_request(RequestEndMetrics {
         outcome: "refused",
         code: Some("queue_full"),
         status: 503,
         ..ended("small")
     });
-    metrics.ended(Ended {
+    metrics.count_request(RequestEndMetrics {
         outcome: "timeout",
         code: Some("upstream_timeout"),
         status: 504,
         ..ended("small")
     });
-    metrics.turned_away("invalid_api_key");
-    metrics.attempt("small", "gpu-1", "ok");
-    metrics.connections(3);
-    metrics.connections(-1);
-    metrics.row_not_kept(false);
-    metrics.row_not_kept(true);
-    metrics.rows_waiting(7);
-    metrics.rounds_not_journaled(3);
-    metrics.admin_denied();
+    metrics.count_refusal("invalid_api_key");
+    metrics.count_attempt("small", "gpu-1", "ok");
+    metrics.add_connections(3);
+    metrics.add_connections(-1);
+    metrics.count_lost_row(false);
+    metrics.count_lost_row(true);
+    metrics.set_rows_waiting(7);
+    metrics.set_rounds_not_journaled(3);
+    metrics.count_admin_denied();
     let text = text(&metrics).await;
     for line in [
         r#"fairgate_requests_total{pool="small",route="/v1/chat/completions",outcome="completed",status="200"} 1"#,
@@ -79,7 +79,12 @@ async fn what_is_counted_is_shown_with_its_unit() {
 #[tokio::test]
 async fn a_request_that_never_ran_has_no_wait_and_no_tokens() {
     let metrics = Metrics::new();
-    metrics.ended(Ended { waited: None, first_token: None, charged: None, ..ended("small") });
+    metrics.count_request(RequestEndMetrics {
+        waited: None,
+        first_token: None,
+        charged: None,
+        ..ended("small")
+    });
     let text = text(&metrics).await;
     assert!(!text.contains("fairgate_wait_seconds_count"));
     assert!(!text.contains("fairgate_estimate_error_ratio_count"));
@@ -89,16 +94,16 @@ async fn a_request_that_never_ran_has_no_wait_and_no_tokens() {
 #[tokio::test]
 async fn junk_makes_no_series() {
     let metrics = Metrics::new();
-    metrics.ended(ended("small"));
+    metrics.count_request(ended("small"));
     for status in 0..=u16::MAX {
-        metrics.ended(Ended { status, ..ended("small") });
+        metrics.count_request(RequestEndMetrics { status, ..ended("small") });
     }
     let before = series(&text(&metrics).await);
     assert!(before < 200, "{before}");
     let flood = |prefix: &str| {
         for junk in 0..20_000 {
-            metrics.attempt("small", &format!("{prefix}-worker-{junk}"), "ok");
-            metrics.ended(ended(&format!("{prefix}-pool-{junk}")));
+            metrics.count_attempt("small", &format!("{prefix}-worker-{junk}"), "ok");
+            metrics.count_request(ended(&format!("{prefix}-pool-{junk}")));
         }
     };
     flood("first");

@@ -1,8 +1,9 @@
-//! Names that stand for many workers: looked up now and then, off the way of requests.
+//! Finds workers by DNS, where each address of a name is one worker. Names are looked up at intervals, independently of
+//! requests.
 //!
-//! The system's resolver is asked, which knows `/etc/hosts`, search domains and whatever else the machine is set up with. It
-//! does not say for how long an answer holds, so names are looked up at an interval of their own. That is as short as the
-//! time for which Kubernetes' DNS lets a headless service's answer be kept (5 s).
+//! The system's resolver is used, because it knows `/etc/hosts`, search domains and the other settings of the machine.
+//! The resolver does not report the time to live of an answer, so names are looked up at a configured interval. The
+//! default is as short as the time for which Kubernetes' DNS lets answers for a headless service be cached (5 s).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -18,32 +19,33 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::app::App;
 
-/// How often it is looked whether other names are to be looked up.
+/// Interval at which the list of names to look up is refreshed.
 const REVIEW_EVERY: Duration = Duration::from_secs(1);
-/// How many answers in a row an address must be missing from before its worker is drained: one may come from a server that is
-/// behind.
+/// Number of answers in a row that must lack an address before its worker is drained. A single answer may come from a
+/// DNS server with old data.
 const MISSES_MAX: u32 = 2;
-/// How long an answer is waited for. The system's resolver may wait for minutes for servers that are gone.
+/// Longest wait for a DNS answer. The system's resolver may wait minutes for servers that are gone.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// The most addresses that one name may have: each becomes a worker with connections and a part of the prefix index.
+/// Greatest number of addresses of one name. The number is bounded because each address becomes a worker, which needs
+/// connections and memory of the prefix index.
 const ADDRESSES_MAX: usize = 1024;
 const UNKNOWN: &str = "a name could not be looked up; the workers that were found last stay";
 const REFUSED: &str = "workers that were found cannot be put to use";
 
-/// An answer on its way.
-pub type Answer<'a> = Pin<Box<dyn Future<Output = io::Result<BTreeSet<IpAddr>>> + Send + 'a>>;
+/// Future of the addresses that DNS returns for a name.
+pub type DnsAnswer<'a> = Pin<Box<dyn Future<Output = io::Result<BTreeSet<IpAddr>>> + Send + 'a>>;
 
-/// Who knows the addresses of names.
-pub trait Resolve: Send + Sync {
-    /// All addresses of a name.
-    fn addresses<'a>(&'a self, name: &'a str) -> Answer<'a>;
+/// Resolves DNS names to addresses.
+pub trait DnsResolver: Send + Sync {
+    /// Returns all addresses of a name.
+    fn addresses<'a>(&'a self, name: &'a str) -> DnsAnswer<'a>;
 }
 
-/// The system's resolver.
+/// Resolver of the operating system.
 pub(super) struct SystemResolver;
 
-impl Resolve for SystemResolver {
-    fn addresses<'a>(&'a self, name: &'a str) -> Answer<'a> {
+impl DnsResolver for SystemResolver {
+    fn addresses<'a>(&'a self, name: &'a str) -> DnsAnswer<'a> {
         Box::pin(async move {
             let found = tokio::net::lookup_host((name, 0)).await?;
             Ok(found.map(|address| address.ip()).collect())
@@ -51,25 +53,25 @@ impl Resolve for SystemResolver {
     }
 }
 
-/// A name that is looked up.
-struct Name {
+/// A DNS name that is looked up at intervals.
+struct DiscoveredName {
     config: DiscoverConfig,
     due: Instant,
-    /// Whether an answer is on its way.
+    /// True while a look-up is running.
     asked: bool,
-    known: Known,
+    known: KnownAddresses,
 }
 
-/// The addresses of a name, and those that were missing from the last answers.
+/// Addresses of a name. An address stays until [`MISSES_MAX`] answers in a row lacked it.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Known {
-    /// By address, how many answers in a row it has been missing from.
+struct KnownAddresses {
+    /// Number of answers in a row that lacked the address, by address.
     misses: BTreeMap<IpAddr, u32>,
 }
 
-impl Known {
-    /// The addresses after an answer.
-    fn after(&mut self, answer: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+impl KnownAddresses {
+    /// Counts an answer, and returns the addresses that are kept after it.
+    fn update(&mut self, answer: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
         self.misses.values_mut().for_each(|misses| *misses += 1);
         self.misses.extend(answer.iter().map(|address| (*address, 0)));
         self.misses.retain(|_, misses| *misses < MISSES_MAX);
@@ -77,8 +79,9 @@ impl Known {
     }
 }
 
-/// The answer, if it comes in time and is not too long to be meant.
-async fn usable(answer: Answer<'_>) -> io::Result<BTreeSet<IpAddr>> {
+/// Waits for a DNS answer. Returns an error if the answer does not come within [`ANSWER_WITHIN`], or has more than
+/// [`ADDRESSES_MAX`] addresses.
+async fn wait_for_answer(answer: DnsAnswer<'_>) -> io::Result<BTreeSet<IpAddr>> {
     let found = timeout(ANSWER_WITHIN, answer).await.unwrap_or_else(|_| {
         let late = format!("no answer within {} s", ANSWER_WITHIN.as_secs());
         Err(io::Error::new(io::ErrorKind::TimedOut, late))
@@ -90,12 +93,12 @@ async fn usable(answer: Answer<'_>) -> io::Result<BTreeSet<IpAddr>> {
     Ok(found)
 }
 
-/// Looks names up, for ever.
+/// Looks up the DNS names of all upstreams at their intervals, forever.
 pub(crate) async fn follow_names(app: Arc<App>) {
-    let mut names: BTreeMap<String, Name> = BTreeMap::new();
+    let mut names: BTreeMap<String, DiscoveredName> = BTreeMap::new();
     let mut asked = JoinSet::new();
     loop {
-        review(&mut names, app.pools.looked_up().await);
+        refresh_names(&mut names, app.pools.discovered_upstreams().await);
         let now = Instant::now();
         for (upstream, name) in names.iter_mut().filter(|(_, name)| !name.asked && name.due <= now)
         {
@@ -103,7 +106,7 @@ pub(crate) async fn follow_names(app: Arc<App>) {
             name.due = now + name.config.every;
             let (app, upstream, dns) = (app.clone(), upstream.clone(), name.config.dns.clone());
             asked.spawn(async move {
-                let answer = usable(app.pools.resolver().addresses(&dns)).await;
+                let answer = wait_for_answer(app.pools.resolver().addresses(&dns)).await;
                 (upstream, dns, answer)
             });
         }
@@ -112,7 +115,7 @@ pub(crate) async fn follow_names(app: Arc<App>) {
         tokio::select! {
             Some(answered) = asked.join_next() => {
                 if let Ok((upstream, dns, answer)) = answered {
-                    take(&app, &mut names, upstream, &dns, answer).await;
+                    apply_answer(&app, &mut names, upstream, &dns, answer).await;
                 }
             }
             () = sleep_until(wake_at) => {}
@@ -120,44 +123,47 @@ pub(crate) async fn follow_names(app: Arc<App>) {
     }
 }
 
-/// Makes the names those that are to be looked up.
-fn review(names: &mut BTreeMap<String, Name>, wanted: Vec<(String, DiscoverConfig)>) {
+/// Adds names that are new in the configuration, and removes names that are gone or whose settings changed.
+fn refresh_names(
+    names: &mut BTreeMap<String, DiscoveredName>,
+    wanted: Vec<(String, DiscoverConfig)>,
+) {
     names.retain(|upstream, name| {
         wanted.iter().any(|(wanted, config)| wanted == upstream && *config == name.config)
     });
     for (upstream, config) in wanted {
         let due = Instant::now();
-        names.entry(upstream).or_insert(Name {
+        names.entry(upstream).or_insert(DiscoveredName {
             config,
             due,
             asked: false,
-            known: Known::default(),
+            known: KnownAddresses::default(),
         });
     }
 }
 
-async fn take(
+async fn apply_answer(
     app: &App,
-    names: &mut BTreeMap<String, Name>,
+    names: &mut BTreeMap<String, DiscoveredName>,
     upstream: String,
     dns: &str,
     answer: io::Result<BTreeSet<IpAddr>>,
 ) {
-    // It may have been taken out of the file, or be another name by now.
+    // The upstream may have been removed from the file, or have another name by now.
     let Some(name) = names.get_mut(&upstream).filter(|name| name.config.dns == dns) else { return };
     name.asked = false;
     let complain = |what: &'static str, error: String| {
-        if let Some(left_out) = app.complaints.admit(what, Instant::now()) {
+        if let Some(left_out) = app.log_throttle.admit(what, Instant::now()) {
             tracing::warn!(upstream, name = dns, error, left_out, "{what}");
         }
     };
     let addresses = match answer {
-        Ok(answer) => name.known.after(&answer),
+        Ok(answer) => name.known.update(&answer),
         Err(error) => return complain(UNKNOWN, error.to_string()),
     };
     let count = addresses.len();
-    match app.pools.found(&upstream, addresses).await {
-        Ok(super::Changed::Yes) => {
+    match app.pools.set_addresses(&upstream, addresses).await {
+        Ok(super::ChangeEffect::Yes) => {
             tracing::info!(
                 upstream,
                 name = dns,
@@ -165,7 +171,7 @@ async fn take(
                 "the addresses of a name have changed"
             );
         }
-        Ok(super::Changed::No) => {}
+        Ok(super::ChangeEffect::No) => {}
         Err(error) => complain(REFUSED, error.to_string()),
     }
 }
@@ -179,27 +185,30 @@ mod tests {
         let set = |hosts: &[u8]| -> BTreeSet<IpAddr> {
             hosts.iter().map(|host| IpAddr::from([10, 0, 0, *host])).collect()
         };
-        let mut known = Known::default();
-        assert_eq!(known.after(&set(&[1, 2])), set(&[1, 2]));
-        assert_eq!(known.after(&set(&[2, 3])), set(&[1, 2, 3]));
-        assert_eq!(known.after(&set(&[1, 2, 3])), set(&[1, 2, 3]));
-        assert_eq!(known.after(&set(&[2])), set(&[1, 2, 3]));
-        assert_eq!(known.after(&set(&[2])), set(&[2]));
-        assert_eq!(known.after(&set(&[])), set(&[2]));
-        assert_eq!(known.after(&set(&[])), set(&[]));
+        let mut known = KnownAddresses::default();
+        assert_eq!(known.update(&set(&[1, 2])), set(&[1, 2]));
+        assert_eq!(known.update(&set(&[2, 3])), set(&[1, 2, 3]));
+        assert_eq!(known.update(&set(&[1, 2, 3])), set(&[1, 2, 3]));
+        assert_eq!(known.update(&set(&[2])), set(&[1, 2, 3]));
+        assert_eq!(known.update(&set(&[2])), set(&[2]));
+        assert_eq!(known.update(&set(&[])), set(&[2]));
+        assert_eq!(known.update(&set(&[])), set(&[]));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_never_comes_or_has_too_many_addresses_is_none() {
-        let silence: Answer<'_> = Box::pin(std::future::pending());
-        let late = usable(silence).await.map_err(|error| error.to_string());
+        let silence: DnsAnswer<'_> = Box::pin(std::future::pending());
+        let late = wait_for_answer(silence).await.map_err(|error| error.to_string());
         assert_eq!(late, Err("no answer within 10 s".to_owned()));
 
-        let addresses = |count: u32| -> Answer<'_> {
+        let addresses = |count: u32| -> DnsAnswer<'_> {
             Box::pin(async move { Ok((0..count).map(|n| IpAddr::from(n.to_be_bytes())).collect()) })
         };
-        let many = usable(addresses(1025)).await.map_err(|error| error.to_string());
+        let many = wait_for_answer(addresses(1025)).await.map_err(|error| error.to_string());
         assert_eq!(many, Err("1025 addresses, and 1024 are allowed".to_owned()));
-        assert_eq!(usable(addresses(1024)).await.map(|found| found.len()).ok(), Some(1024));
+        assert_eq!(
+            wait_for_answer(addresses(1024)).await.map(|found| found.len()).ok(),
+            Some(1024)
+        );
     }
 }

@@ -1,15 +1,17 @@
-//! How a pool's gate is started: where its journal and its state are.
+//! Starts the gates of pools, with the paths of their journals and state files.
 
 use std::fs;
 
 use fairgate_config::{Config, PoolConfig, UpstreamConfig};
 use fairgate_core::event::{PoolConfig as CoreConfig, WorkerChange};
 use fairgate_core::units::{Micros, Tokens};
-use fairgate_runtime::{Gate, JournalOptions, Options, StartError, StateOptions, start};
+use fairgate_runtime::{
+    Gate, GateOptions, GateStartError, JournalOptions, StateFileOptions, start,
+};
 
 use super::prepare::PoolsError;
 
-/// Starts the gate of a pool. Reads its state file and begins its journal.
+/// Starts the gate of a pool, reads the pool's state file and begins the pool's journal.
 pub(super) fn open<'a>(
     config: &Config,
     pool: &PoolConfig,
@@ -24,27 +26,30 @@ pub(super) fn open<'a>(
         files_max: journal.files_max,
         ..JournalOptions::new(journal.folder.join(file_name(&pool.name)))
     });
-    let options = Options { journal, state: Some(StateOptions::new(file)), ..Options::default() };
+    let options =
+        GateOptions { journal, state: Some(StateFileOptions::new(file)), ..GateOptions::default() };
     let core = CoreConfig {
         max_queue: Some(pool.max_queue),
-        queue_timeout: Some(micros(pool.queue_timeout)),
+        // Each submit carries its own timeout, so that a reload can change it.
+        queue_timeout: None,
         brownout_wait: pool.brownout.map(|brownout| micros(brownout.wait)),
-        workers: workers.map(arrival).collect(),
+        overlap_credit: pool.overlap_credit,
+        workers: workers.map(new_worker).collect(),
         ..CoreConfig::new(pool.capacity, pool.policy.clone())
     };
     let name = || pool.name.clone();
     start(core, options).map_err(|error| match error {
-        StartError::State(problem) => PoolsError::State { pool: name(), problem },
+        GateStartError::State(problem) => PoolsError::State { pool: name(), problem },
         source => PoolsError::Gate { pool: name(), source },
     })
 }
 
-/// How a worker begins.
-pub(super) fn arrival(upstream: &UpstreamConfig) -> WorkerChange {
+/// Returns the event that adds a worker.
+pub(super) fn new_worker(upstream: &UpstreamConfig) -> WorkerChange {
     WorkerChange {
         name: upstream.name.as_str().into(),
         slots: Some(upstream.slots.unwrap_or(u64::MAX)),
-        // One rank and no taints are what a worker has anyway: journals need not say so.
+        // One rank and no taints are the defaults; they are left out of journals.
         ranks: (upstream.ranks > 1).then_some(upstream.ranks),
         taints: (!upstream.taints.is_empty()).then(|| taints(upstream)),
         batch_tokens: upstream.batch_tokens.map(Tokens),
@@ -53,15 +58,16 @@ pub(super) fn arrival(upstream: &UpstreamConfig) -> WorkerChange {
     }
 }
 
-/// What a worker is from now on, where its upstream was another before.
-pub(super) fn renewed(before: &UpstreamConfig, now: &UpstreamConfig) -> WorkerChange {
-    // A batch size cannot be unsaid. No prefill is over a fraction of this one.
+/// Returns the event that changes a worker from its previous configuration to the new one.
+pub(super) fn changed_worker(before: &UpstreamConfig, now: &UpstreamConfig) -> WorkerChange {
+    // A batch size cannot be removed again; `u64::MAX` has the same effect, because no prefill exceeds a fraction of
+    // it.
     let batch_tokens = Tokens(now.batch_tokens.unwrap_or(u64::MAX));
     WorkerChange {
         ranks: (before.ranks != now.ranks).then_some(now.ranks),
         taints: (before.taints != now.taints).then(|| taints(now)),
         batch_tokens: (before.batch_tokens != now.batch_tokens).then_some(batch_tokens),
-        ..arrival(now)
+        ..new_worker(now)
     }
 }
 
@@ -73,7 +79,8 @@ fn micros(time: std::time::Duration) -> Micros {
     Micros(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// A pool's name as a file name: what could mean something to the system is written as its hex digits.
+/// Returns a pool's name as a file name. A dot at the start, and all bytes other than ASCII letters, digits, `-`, `_`
+/// and `.`, are written as `%` and two hex digits.
 fn file_name(pool: &str) -> String {
     let mut name = String::with_capacity(pool.len());
     for (place, byte) in pool.bytes().enumerate() {

@@ -1,4 +1,4 @@
-//! One pool at work.
+//! One running pool with its settings and workers, and the views that the live API shows of the workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,131 +7,141 @@ use arc_swap::{ArcSwap, Guard};
 use fairgate_config::{PoolConfig, Tokenizer};
 use fairgate_core::attribute::Attribute;
 use fairgate_dialect::Dialect;
-use fairgate_dialect::estimate::{Estimator, Table, Weights};
+use fairgate_dialect::estimate::{TokenEstimator, TokenWeights, TokenizerTable};
 use fairgate_runtime::Gate;
 
-use super::hits::{CacheHits, CacheView};
-use super::names::Names;
-use super::prefixes::Caches;
-use super::reporter::Reporter;
+use super::cache_hits::{CacheHits, CacheView};
+use super::client_flow_names::ClientFlowNames;
+use super::policy_queries;
+use super::prefixes::{CacheSizeView, WorkerCaches};
+use super::reporter::WorkerReporter;
 use super::roster::WorkerSource;
-use super::spending::Spending;
-use super::traits;
-use crate::in_flight::InFlight;
-use crate::occupation::Occupation;
-use crate::upstream::{EngineSight, Standing, Upstream};
+use super::spending::TenantSpending;
+use crate::live_count::LiveCount;
+use crate::slot_time_price::SlotTimePrice;
+use crate::upstream::{EngineSnapshot, Upstream, UpstreamStanding};
 
-/// One pool at work.
+/// A running pool with its gate, settings, workers and estimates.
 pub struct PoolHandle {
-    /// Its name.
+    /// Name of the pool; unique within the configuration.
     pub name: Arc<str>,
-    /// The way into it.
+    /// Handle to the pool's scheduler.
     pub gate: Gate,
-    pub(super) setup: ArcSwap<Setup>,
-    pub(crate) estimator: Estimator,
-    pub(crate) names: Names,
-    /// What time in its slots is worth.
-    pub(crate) occupation: Occupation,
-    /// What its requests came to, by tenant and tier.
-    pub(crate) spending: Spending,
-    /// Tells it what is observed of its workers.
-    pub(crate) reporter: Arc<Reporter>,
-    /// What its workers' caches are believed to hold.
-    pub(crate) caches: Arc<Caches>,
+    pub(super) setup: ArcSwap<PoolSetup>,
+    pub(crate) estimator: TokenEstimator,
+    pub(crate) names: ClientFlowNames,
+    /// Price of the time that a request holds a slot.
+    pub(crate) slot_time_price: SlotTimePrice,
+    /// Usage of the pool's requests, by tenant and tier.
+    pub(crate) spending: TenantSpending,
+    /// Reporter of the observed state of workers to the pool's scheduler.
+    pub(crate) reporter: Arc<WorkerReporter>,
+    /// Assumed contents of the workers' caches.
+    pub(crate) caches: Arc<WorkerCaches>,
 }
 
-/// What a reload may change about a pool.
-pub(crate) struct Setup {
+/// Settings of a pool that a reload may change.
+pub(crate) struct PoolSetup {
     pub(crate) config: PoolConfig,
-    pub(crate) weights: Weights,
-    /// What counts input tokens, where they are not estimated from bytes.
-    pub(crate) tokens: Option<Table>,
-    pub(crate) workers: Vec<Arc<Worker>>,
-    /// Whether the policy shares by what clients name themselves.
+    pub(crate) weights: TokenWeights,
+    /// Tokenizer table that counts input tokens; `None` if input tokens are estimated from bytes.
+    pub(crate) tokens: Option<TokenizerTable>,
+    pub(crate) workers: Vec<Arc<PoolWorker>>,
+    /// True if the policy shares by the agent that clients name. The fields `by_session` and `by_class` mean the
+    /// equivalent for sessions and classes.
     pub(crate) by_agent: bool,
     pub(crate) by_session: bool,
     pub(crate) by_class: bool,
-    /// The classes and families that a request may name, sorted.
+    /// Classes and families that a request may name, sorted.
     pub(crate) class_names: Vec<Box<str>>,
-    /// Whether a name that is none of these stands for the policy's default class.
+    /// True if a class name that the policy does not list means the policy's default class.
     pub(crate) lists_classes: bool,
-    /// Whether any of its workers has a provider with limits behind it.
+    /// Classes and families that a key without a list of classes may name if classes have a strict order; such a key
+    /// may name no others. `None` if classes have no strict order, so that such a key may name any class.
+    pub(crate) strict_defaults: Option<Vec<Box<str>>>,
+    /// True if any queue of the pool serves the earliest deadline first.
+    pub(crate) has_edf_queues: bool,
+    /// True if any worker of the pool uses a provider's account.
     pub(crate) is_hosted: bool,
-    /// Whether any of its workers is of a higher tier than its own ones.
+    /// True if any worker of the pool has a tier above 0.
     pub(crate) has_hosted_tier: bool,
-    /// Whether the core is told of first tokens: where a class counts what is in prefill, or where an index says what each of
-    /// several workers has cached, so that prefill is what a worker still has to do.
+    /// True if first tokens are reported to the core. This is done if a class counts requests in prefill, or if a
+    /// prefix index knows the cached tokens of several workers, because prefill is then the work that a worker still
+    /// has to do.
     ///
-    /// Elsewhere it is not, so that a worker's "prefill" is the input of all that is in flight on it, and a request is placed
-    /// where the fewest tokens are in flight. Were first tokens told, a worker with many long answers under way would
-    /// look as idle as an empty one.
-    pub(crate) tells_first_token: bool,
+    /// Otherwise first tokens are not reported. A worker's "prefill" is then the input of all requests in flight on it,
+    /// and a request goes to the worker with the fewest tokens in flight. If first tokens were reported, a worker with
+    /// many long answers under way would look as idle as an empty one.
+    pub(crate) reports_first_token: bool,
 }
 
-/// An upstream as a pool uses it.
-pub(crate) struct Worker {
+/// An upstream as a worker of one pool.
+pub(crate) struct PoolWorker {
     pub(crate) upstream: Arc<Upstream>,
-    pub(crate) in_flight: InFlight,
-    /// Whether an operator has it take nothing new.
+    pub(crate) in_flight: LiveCount,
+    /// True if an operator drains the worker, so that it gets no new requests.
     pub(crate) is_drained: bool,
-    /// What its answers say of its cache.
+    /// Cached tokens that the worker's answers report.
     pub(crate) hits: CacheHits,
-    /// Whether the pool expects anything to be in its cache.
+    /// True if the pool expects cached tokens on the worker, because the pool has a prefix index or sticky sessions.
     pub(crate) expects_hits: bool,
 }
 
-/// How a worker stands, for the live view.
+/// State of a worker, for the live view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerView {
-    /// Its name.
+    /// Name of the worker.
     pub name: String,
-    /// `up`, `drained` (an operator has it take nothing new), `unhealthy` (health checks fail), `broken` (requests fail on it),
-    /// `overloaded` (its engine has too much to do), `paused` (its provider wants nothing for a while) or `out` (its provider's
-    /// account is spent or blocked).
+    /// State of the worker: `up`, `drained` (an operator stopped new requests), `unhealthy` (health checks fail),
+    /// `broken` (requests to it fail), `overloaded` (its engine is above a threshold), `paused` (its provider asked for
+    /// a pause) or `out` (its provider's account is spent or blocked).
     pub state: &'static str,
-    /// Why, where more can be said.
+    /// Reason for the state; `None` if nothing more is known.
     pub reason: Option<String>,
-    /// Where it is from.
+    /// Origin of the worker: file, API or DNS.
     pub source: WorkerSource,
-    /// Where requests are sent.
+    /// Address to which requests are sent.
     pub address: String,
-    /// How many requests run on it.
+    /// Number of this pool's requests in flight on the worker.
     pub in_flight: u64,
-    /// How many it takes; any number where absent.
+    /// Slots of the worker over all its ranks; `None` if unlimited.
     pub slots: Option<u64>,
-    /// Why its slots changed last, where they follow its engine.
+    /// Last change of the worker's slots, with its reason; `None` if the slots never changed.
     pub slots_reason: Option<String>,
-    /// What its engine says, where it is read.
+    /// Latest metrics of the worker's engine; `None` if no metrics were read.
     pub engine: Option<EngineView>,
-    /// What its answers said of its cache, where they did.
+    /// Cached tokens that the worker's answers reported; `None` if no answer reported any.
     pub cache: Option<CacheView>,
-    /// Its tier: 0 is an own worker, higher ones are used when no lower one has room.
+    /// Assumed size of the worker's cache; `None` if the pool has no prefix index.
+    pub cache_size: Option<CacheSizeView>,
+    /// Tier of the worker: 0 is an own worker; higher tiers are used when no lower one has room.
     pub tier: u32,
-    /// The limits of its provider's account, where it is hosted.
+    /// Limits of the provider's account that the worker uses; `None` if it uses no account.
     pub quota: Option<QuotaView>,
 }
 
-/// What an engine says of itself, for the live view.
+/// Metrics of an engine, for the live view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineView {
-    /// `vllm`, `sglang` or `llama.cpp`.
+    /// Kind of engine: `vllm`, `sglang` or `llama.cpp`.
     pub kind: &'static str,
-    /// Requests that it works on.
+    /// Requests that the engine is working on.
     pub running: u64,
-    /// Requests in its own queue.
+    /// Requests in the engine's own queue.
     pub waiting: u64,
-    /// The part of its cache in use, in thousandths.
+    /// Fraction of the engine's cache that is in use, in thousandths; `None` if the engine does not report it.
     pub cache_used_milli: Option<u64>,
-    /// How many tokens its cache holds.
+    /// Size of the engine's cache in tokens; `None` if the engine does not report it.
     pub cache_tokens: Option<u64>,
-    /// It is overloaded where more requests wait in its own queue.
+    /// Number of requests in the engine's own queue above which the engine counts as overloaded; `None` means never.
     pub overload_waiting: Option<u64>,
-    /// It is overloaded where more of its cache is in use, in thousandths.
+    /// Fraction of the engine's cache in use, in thousandths, above which the engine counts as overloaded; `None` means
+    /// never.
     pub overload_cache_milli: Option<u64>,
 }
 
 impl EngineView {
-    fn of(sight: &EngineSight) -> Option<Self> {
+    fn of(sight: &EngineSnapshot) -> Option<Self> {
         let reading = sight.reading?;
         Some(Self {
             kind: reading.kind.name(),
@@ -145,87 +155,91 @@ impl EngineView {
     }
 }
 
-/// The limits of a provider's account, for the live view.
+/// Limits of a provider's account, for the live view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaView {
-    /// The account's name.
+    /// Name of the account, as in the configuration.
     pub account: String,
-    /// Requests a minute, and where that is from: `file`, `header` or `learned`.
+    /// Requests that the account allows per minute, and the source of that number: `file`, `header` or `learned`.
     pub requests: Option<(u64, &'static str)>,
-    /// Tokens a minute, and where that is from.
+    /// Tokens that the account allows per minute, and the source of that number: `file` or `header`.
     pub tokens: Option<(u64, &'static str)>,
-    /// For how much longer nothing is sent.
+    /// Time left of the current pause, in which nothing is sent; `None` if there is no pause.
     pub paused: Option<Duration>,
-    /// How long the provider asked for, where it did.
+    /// Length of the pause that the provider asked for; `None` if it asked for none.
     pub asked: Option<Duration>,
-    /// Why nothing is sent until somebody pays or asks: the provider's own word.
+    /// Provider's reason why the account is spent or blocked; `None` if the account is usable.
     pub out: Option<String>,
 }
 
-impl Setup {
-    pub(super) fn new(config: PoolConfig, workers: Vec<Arc<Worker>>) -> Self {
-        let weights = Weights {
+impl PoolSetup {
+    pub(super) fn new(config: PoolConfig, workers: Vec<Arc<PoolWorker>>) -> Self {
+        let weights = TokenWeights {
             input_milli: config.cost.input_milli,
             cached_milli: config.cost.cached_milli,
             output_milli: config.cost.output_milli,
         };
-        let shares = |by| traits::shares_by(&config.policy, by);
+        let shares = |by| policy_queries::shares_by(&config.policy, by);
         Self {
             weights,
             tokens: match config.cost.tokenizer {
                 Tokenizer::Learned => None,
-                Tokenizer::O200k => Some(Table::O200k),
-                Tokenizer::Cl100k => Some(Table::Cl100k),
+                Tokenizer::O200k => Some(TokenizerTable::O200k),
+                Tokenizer::Cl100k => Some(TokenizerTable::Cl100k),
             },
             has_hosted_tier: workers.iter().any(|worker| worker.is_hosted_tier()),
             is_hosted: workers.iter().any(|worker| worker.upstream.account.is_some()),
-            tells_first_token: traits::counts_prefill(&config.policy)
+            reports_first_token: policy_queries::counts_prefill(&config.policy)
                 || (config.prefix_index.is_some() && workers.len() > 1),
             workers,
             by_agent: shares(Attribute::Agent),
             by_session: shares(Attribute::Session),
             by_class: shares(Attribute::Class),
             class_names: class_names(&config),
-            lists_classes: traits::lists_classes(&config.policy),
+            lists_classes: policy_queries::lists_classes(&config.policy),
+            strict_defaults: strict_defaults(&config),
+            has_edf_queues: policy_queries::has_edf_queues(&config.policy),
             config,
         }
     }
 
-    /// The class that a request is queued in which names this class or family, or none, and has so many uncached input
-    /// tokens. `None` where the policy has no classes.
+    /// Returns the class in which a request is queued; `None` if the policy has no classes. `named` is the class or
+    /// family that the request names, if any, and `uncached_tokens` is the number of its input tokens that are not
+    /// cached.
     pub(crate) fn class(&self, named: Option<&str>, uncached_tokens: u64) -> Option<Arc<str>> {
         match &self.config.classes {
             Some(classes) => Some(classes.resolve(named, uncached_tokens).class.as_str().into()),
-            None if self.by_class => traits::class_of(&self.config.policy, named),
+            None if self.by_class => policy_queries::class_of(&self.config.policy, named),
             None => None,
         }
     }
 
-    /// The worker of that name.
-    pub(crate) fn worker(&self, name: &str) -> Option<&Arc<Worker>> {
+    /// Returns the worker with this name.
+    pub(crate) fn worker(&self, name: &str) -> Option<&Arc<PoolWorker>> {
         self.workers.iter().find(|worker| &*worker.upstream.name == name)
     }
 
-    /// Whether any of its upstreams speaks this dialect. Of a pool whose workers are still to be found, that is not known.
+    /// Returns true if any worker of the pool speaks this dialect. Also returns true if the pool has no workers yet,
+    /// because their dialects are then unknown.
     pub(crate) fn speaks(&self, dialect: Dialect) -> bool {
         self.workers.is_empty() || self.workers.iter().any(|worker| worker.upstream.speaks(dialect))
     }
 
-    /// Whether it has a worker of the lowest tier that speaks this dialect.
+    /// Returns true if the pool has a worker of tier 0 that speaks this dialect.
     pub(crate) fn has_own(&self, dialect: Dialect) -> bool {
-        let own = |worker: &&Arc<Worker>| !worker.is_hosted_tier();
+        let own = |worker: &&Arc<PoolWorker>| !worker.is_hosted_tier();
         self.workers.iter().filter(own).any(|worker| worker.upstream.speaks(dialect))
     }
 
-    /// The workers that a request may go to: those that speak its dialect and were not tried, of all tiers or of the lowest
-    /// one. `None` where that is all of them.
+    /// Returns the workers that speak this dialect and were not tried yet. Workers above tier 0 are left out if
+    /// `hosted` is false. Returns `None` if a request may go to all workers of the pool.
     pub(crate) fn allowed(
         &self,
         dialect: Dialect,
         tried: &[Arc<str>],
         hosted: bool,
     ) -> Option<Vec<Box<str>>> {
-        let fit = |worker: &&Arc<Worker>| {
+        let fit = |worker: &&Arc<PoolWorker>| {
             worker.upstream.speaks(dialect)
                 && !tried.contains(&worker.upstream.name)
                 && (hosted || !worker.is_hosted_tier())
@@ -239,66 +253,79 @@ impl Setup {
     }
 }
 
-/// What a request may name: the families and explicit classes of a policy file, else the classes of the tree.
+/// Returns the names that a request may use for its class. These are the families and explicit classes of a policy
+/// file, or the classes of the policy tree if there is no such file.
 fn class_names(config: &PoolConfig) -> Vec<Box<str>> {
-    let Some(classes) = &config.classes else { return traits::class_names(&config.policy) };
+    let Some(classes) = &config.classes else { return policy_queries::class_names(&config.policy) };
     let explicit = classes.explicit().map(|class| class.as_str().into());
     let mut names: Vec<Box<str>> = classes.families().map(Into::into).chain(explicit).collect();
     names.sort_unstable();
     names
 }
 
+/// Returns the names that a key without a list of classes may use if classes have a strict order, which are only the
+/// default family or class. `None` if classes have no strict order.
+fn strict_defaults(config: &PoolConfig) -> Option<Vec<Box<str>>> {
+    let of_tree = policy_queries::strict_defaults(&config.policy)?;
+    match &config.classes {
+        Some(classes) => Some(vec![classes.default_family().into()]),
+        None => Some(of_tree),
+    }
+}
+
 impl PoolHandle {
-    /// What is in force now.
-    pub(crate) fn setup(&self) -> Guard<Arc<Setup>> {
+    /// Returns the settings in force.
+    pub(crate) fn setup(&self) -> Guard<Arc<PoolSetup>> {
         self.setup.load()
     }
 
-    /// Whether any of its workers is of a higher tier than its own ones.
+    /// Returns true if any worker of the pool has a tier above 0.
     pub(crate) fn has_hosted_tier(&self) -> bool {
         self.setup.load().has_hosted_tier
     }
 
-    /// Its configuration in force.
+    /// Returns the configuration in force.
     pub fn config(&self) -> PoolConfig {
         self.setup.load().config.clone()
     }
 
-    /// How its workers stand, in the order of the configuration.
+    /// Returns the state of the pool's workers, in the order of the configuration.
     pub fn workers(&self) -> Vec<WorkerView> {
-        self.setup.load().workers.iter().map(|worker| worker.view()).collect()
+        self.setup.load().workers.iter().map(|worker| worker.view(&self.caches)).collect()
     }
 }
 
-impl Worker {
-    /// Whether requests for it go to the same address as for the other. At another one there is another cache.
-    pub(super) fn is_where(&self, other: &Self) -> bool {
+impl PoolWorker {
+    /// Returns true if both workers have the same address. A worker at another address has another cache.
+    pub(super) fn has_same_address(&self, other: &Self) -> bool {
         let (here, there) = (&self.upstream.config, &other.upstream.config);
         (&here.url, here.connect_to) == (&there.url, there.connect_to)
     }
 
-    /// Whether it is used only when no own worker has room.
+    /// Returns true if the worker has a tier above 0, so that it is used only when no own worker has room.
     pub(crate) fn is_hosted_tier(&self) -> bool {
         self.upstream.config.tier > 0
     }
 
-    fn view(&self) -> WorkerView {
+    fn view(&self, caches: &WorkerCaches) -> WorkerView {
         let Upstream { config, account, engine, condition, .. } = &*self.upstream;
         let quota = account.as_ref().map(|account| account.view());
-        let sight = engine.sight();
+        let sight = engine.snapshot();
         let overloaded = sight.overloaded.map(|why| why.to_string());
         let (state, reason) = match condition.standing() {
             _ if self.is_drained => ("drained", None),
-            Standing::Up if quota.as_ref().is_some_and(|quota| quota.out.is_some()) => {
+            UpstreamStanding::Up if quota.as_ref().is_some_and(|quota| quota.out.is_some()) => {
                 ("out", None)
             }
-            Standing::Up if quota.as_ref().is_some_and(|quota| quota.paused.is_some()) => {
+            UpstreamStanding::Up if quota.as_ref().is_some_and(|quota| quota.paused.is_some()) => {
                 ("paused", None)
             }
-            Standing::Up if overloaded.is_some() => ("overloaded", overloaded),
-            Standing::Up => ("up", None),
-            Standing::Unhealthy => ("unhealthy", self.upstream.check_problem()),
-            Standing::Broken | Standing::Trial => ("broken", self.upstream.request_problem()),
+            UpstreamStanding::Up if overloaded.is_some() => ("overloaded", overloaded),
+            UpstreamStanding::Up => ("up", None),
+            UpstreamStanding::Unhealthy => ("unhealthy", self.upstream.check_problem()),
+            UpstreamStanding::Broken | UpstreamStanding::Trial => {
+                ("broken", self.upstream.request_problem())
+            }
         };
         let address = match config.connect_to {
             _ if config.is_leased => "leases".to_owned(),
@@ -312,10 +339,11 @@ impl Worker {
             source: WorkerSource::of(config),
             address,
             in_flight: self.in_flight.now(),
-            slots: self.upstream.slots_in_all(),
+            slots: self.upstream.total_slots(),
             slots_reason: sight.slots_reason.clone(),
             engine: EngineView::of(&sight),
             cache: self.hits.view(self.expects_hits),
+            cache_size: caches.cache_size(&self.upstream.name),
             tier: config.tier,
             quota,
         }

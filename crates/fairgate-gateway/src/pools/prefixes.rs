@@ -1,7 +1,12 @@
-//! Which worker of a pool holds which prompt prefix in its cache: the shell around `fairgate-prefix`.
+//! Index of the prompt prefixes that each worker of a pool has cached. The index itself is in `fairgate-prefix`; this
+//! module connects the index to a pool.
 //!
-//! It decides nothing. The core is told how many tokens of a request are cached on each worker, when the request is
-//! submitted, and weighs that against load.
+//! The index makes no decisions. When a request is submitted, the core gets the number of its tokens that each worker
+//! has cached, and weighs them against load.
+//!
+//! The cached tokens are an assumption that is fixed at the submit. They are looked up once, with the cost and the
+//! class that follow from them, and are in the journal. The numbers of the answer settle the request and correct the
+//! index. A worker that cannot be reached, or whose metrics show another process, is assumed to hold nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -10,108 +15,131 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arc_swap::ArcSwapOption;
 use fairgate_config::{PoolConfig, PrefixIndexConfig, PrefixScope};
 use fairgate_core::units::Tokens;
-use fairgate_dialect::{Ask, Piece, Route};
-use fairgate_prefix::{Chain, ChainBuilder, Identity, Index, SecretKey};
+use fairgate_dialect::{PromptPiece, RequestFields, Route};
+use fairgate_prefix::{
+    CacheIdentity, CacheReport, PrefixIndex, PromptChain, PromptChainBuilder, SecretKey,
+};
 
-use super::handle::Worker;
-use super::sessions::Sessions;
+use super::handle::PoolWorker;
+use super::sessions::StickySessions;
 use crate::upstream::EngineHook;
 
-/// What a block may take of memory, in bytes: measured at most 80, as `cargo xtask bench prefix` shows.
+/// Assumed memory of one block, in bytes; `cargo xtask bench prefix` measures at most 80.
 const BLOCK_MEMORY_BYTES: u64 = 100;
 
-/// The prefixes that the workers of a pool hold.
-pub(crate) struct Prefixes {
+/// Index of the prefixes that the workers of a pool have cached.
+pub(crate) struct PoolPrefixIndex {
     key: SecretKey,
+    /// Random seed of the hashes of tenants, so that no tenant can choose the tenants whose reports are counted with
+    /// its own.
+    origins: RandomState,
     config: PrefixIndexConfig,
-    known: Mutex<Known>,
+    known: Mutex<PrefixIndexState>,
 }
 
-struct Known {
-    index: Index,
-    workers: HashMap<Arc<str>, fairgate_prefix::Worker>,
-    /// The size of a worker's cache where its metrics do not say, in tokens.
+struct PrefixIndexState {
+    index: PrefixIndex,
+    workers: HashMap<Arc<str>, fairgate_prefix::PrefixWorker>,
+    /// Size of a worker's cache in tokens, if the worker's metrics do not state the size.
     cache_tokens: u64,
 }
 
-/// A request's prompt, and where it was cached when it came. Fixed while the request waits.
-pub(crate) struct Prefix {
-    chain: Chain,
-    /// By worker, those left out that hold nothing.
+/// Size of a worker's cache in tokens, both as stated and as learned. The index uses the smaller number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSizeView {
+    /// Size that the engine's metrics state, or `cache_tokens` of the configuration if they state none.
+    pub believed: u64,
+    /// Size that follows from the cached tokens that the worker's answers report; `None` unless it is smaller than
+    /// `believed`.
+    pub learned: Option<u64>,
+}
+
+/// A request's prompt, and the workers that had cached it when the request arrived. The value does not change while the
+/// request is queued.
+pub(crate) struct RequestPrefix {
+    chain: PromptChain,
+    /// Hash of the tenant.
+    origin: u64,
+    /// Cached tokens by worker; workers without cached tokens are left out.
     pub(crate) cached: Vec<(Arc<str>, Tokens)>,
 }
 
-impl Prefix {
-    /// The most that is cached on any of these workers, in tokens.
+impl RequestPrefix {
+    /// Returns the most tokens cached on any of the eligible workers.
     pub(crate) fn most_cached(&self, is_eligible: impl Fn(&str) -> bool) -> u64 {
         let eligible = self.cached.iter().filter(|(worker, _)| is_eligible(worker));
         eligible.map(|(_, tokens)| tokens.0).max().unwrap_or(0)
     }
 }
 
-/// That a prompt was sent to a worker.
+/// A prompt that was sent to a worker.
 pub(crate) struct SentPrompt {
-    index: Arc<Prefixes>,
-    route: fairgate_prefix::Route,
+    index: Arc<PoolPrefixIndex>,
+    route: fairgate_prefix::PrefixRoute,
 }
 
 impl SentPrompt {
-    /// The answer says how many of its input tokens had been cached.
-    pub(crate) fn answered(&self, prefix: &Prefix, input_tokens: u64, cached_tokens: u64) {
-        let index = &mut self.index.known().index;
-        index.observed(&self.route, &prefix.chain, input_tokens, cached_tokens);
+    /// Records the cached input tokens that the answer reported.
+    pub(crate) fn answered(&self, prefix: &RequestPrefix, input_tokens: u64, cached_tokens: u64) {
+        let report = CacheReport { input_tokens, cached_tokens, origin: prefix.origin };
+        self.index.known().index.observed(&self.route, &prefix.chain, report);
     }
 
-    /// The worker did not answer it, or refused it.
-    pub(crate) fn refused(&self, prefix: &Prefix) {
+    /// Records that the worker did not answer, or refused the request.
+    pub(crate) fn refused(&self, prefix: &RequestPrefix) {
         self.index.known().index.refused(&self.route, &prefix.chain);
     }
 }
 
-/// What the workers' caches are believed to hold: by an index of prefixes, by sessions, or by nobody. A reload may switch
-/// either on or off.
+/// Assumptions about the workers' caches, from a prefix index or from sticky sessions, if the pool has them. A reload
+/// may switch the index and the sessions on or off.
 #[derive(Default)]
-pub(crate) struct Caches {
-    index: ArcSwapOption<Prefixes>,
-    sessions: ArcSwapOption<Sessions>,
+pub(crate) struct WorkerCaches {
+    index: ArcSwapOption<PoolPrefixIndex>,
+    sessions: ArcSwapOption<StickySessions>,
 }
 
-impl Caches {
-    /// The index, where the pool has one.
-    pub(crate) fn index(&self) -> Option<Arc<Prefixes>> {
+impl WorkerCaches {
+    /// Returns the prefix index, if the pool has one.
+    pub(crate) fn index(&self) -> Option<Arc<PoolPrefixIndex>> {
         self.index.load_full()
     }
 
-    /// Where sessions ran, where the pool has them stick to their workers.
-    pub(crate) fn sessions(&self) -> Option<Arc<Sessions>> {
+    /// Returns the session index, if the pool has sticky sessions.
+    pub(crate) fn sessions(&self) -> Option<Arc<StickySessions>> {
         self.sessions.load_full()
     }
 
-    /// The worker has restarted, or cannot be reached: nothing is in its cache any more.
+    /// Returns the assumed cache size of a worker, if the pool has a prefix index.
+    pub(super) fn cache_size(&self, worker: &str) -> Option<CacheSizeView> {
+        self.index()?.cache_size(worker)
+    }
+
+    /// Forgets the cache of a worker that has restarted or cannot be reached.
     pub(crate) fn forget(&self, worker: &str) {
         self.index().inspect(|index| index.forget(worker));
         self.sessions().inspect(|sessions| sessions.forget(worker));
     }
 
-    /// From now on the pool is configured so and has these workers. An index that stays as it is keeps what it knows.
-    pub(super) fn employ(&self, config: &PoolConfig, workers: &[Arc<Worker>]) {
+    /// Applies the pool's configuration and workers. An index whose configuration is unchanged keeps its contents.
+    pub(super) fn set_workers(&self, config: &PoolConfig, workers: &[Arc<PoolWorker>]) {
         let PoolConfig { prefix_index, sticky_sessions, .. } = config;
         if self.index.load().as_ref().map(|index| index.config) != *prefix_index {
-            self.index.store(prefix_index.map(|config| Arc::new(Prefixes::new(config))));
+            self.index.store(prefix_index.map(|config| Arc::new(PoolPrefixIndex::new(config))));
         }
         if self.sessions.load().is_some() != *sticky_sessions {
             self.sessions.store(sticky_sessions.then(Arc::default));
         }
         if let Some(index) = self.index() {
-            index.employ(workers);
+            index.set_workers(workers);
         }
         if let Some(sessions) = self.sessions() {
-            sessions.employ(workers.iter().map(|worker| &worker.upstream.name));
+            sessions.set_workers(workers.iter().map(|worker| &worker.upstream.name));
         }
     }
 }
 
-impl EngineHook for Caches {
+impl EngineHook for WorkerCaches {
     fn restarted(&self, worker: &str) {
         self.forget(worker);
     }
@@ -121,24 +149,25 @@ impl EngineHook for Caches {
     }
 }
 
-impl Prefixes {
+impl PoolPrefixIndex {
     pub(super) fn new(config: PrefixIndexConfig) -> Self {
         let blocks = usize::try_from(config.memory_bytes_max / BLOCK_MEMORY_BYTES);
-        let known = Known {
-            index: Index::new(blocks.unwrap_or(usize::MAX)),
+        let known = PrefixIndexState {
+            index: PrefixIndex::new(blocks.unwrap_or(usize::MAX)),
             workers: HashMap::new(),
             cache_tokens: config.cache_tokens,
         };
-        Self { key: SecretKey::new(random()), config, known: Mutex::new(known) }
+        let (key, origins) = (SecretKey::new(random()), RandomState::new());
+        Self { key, origins, config, known: Mutex::new(known) }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        // What a panic left is at worst a wrong belief about a cache.
+    fn known(&self) -> MutexGuard<'_, PrefixIndexState> {
+        // At worst, a panic leaves a wrong belief about a cache.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on these are the pool's workers. What is known of those that stay is kept.
-    fn employ(&self, workers: &[Arc<Worker>]) {
+    /// Sets the pool's workers. The index keeps its entries for the workers that stay.
+    fn set_workers(&self, workers: &[Arc<PoolWorker>]) {
         let names: HashSet<&Arc<str>> = workers.iter().map(|it| &it.upstream.name).collect();
         let known = &mut *self.known();
         known.workers.retain(|name, worker| {
@@ -148,18 +177,19 @@ impl Prefixes {
             }
             stays
         });
-        for Worker { upstream, .. } in workers.iter().map(|worker| &**worker) {
+        for PoolWorker { upstream, .. } in workers.iter().map(|worker| &**worker) {
             let (index, default) = (&mut known.index, known.cache_tokens);
             known.workers.entry(upstream.name.clone()).or_insert_with(|| {
-                // An engine tells the size of its cache only when that is news.
-                let reading = upstream.engine.sight().reading;
+                // An engine reports the size of its cache only when it changes.
+                let reading = upstream.engine.snapshot().reading;
                 index.add(reading.and_then(|reading| reading.cache_tokens).unwrap_or(default))
             });
         }
     }
 
-    /// The salt under which an engine keeps this tenant's prompts apart. `None` where all tenants share.
-    /// `own` is what the client sent as its salt, as it stands in the body: it goes on keeping apart what it kept apart.
+    /// Returns the salt that makes an engine keep this tenant's prompts apart; `None` if all tenants share cached
+    /// prompts. `own` is the client's own salt, as written in the body; it is mixed in, so that it still separates
+    /// prompts.
     pub(crate) fn salt(&self, tenant: &str, own: &[u8]) -> Option<String> {
         match self.config.scope {
             PrefixScope::Pool => None,
@@ -172,23 +202,25 @@ impl Prefixes {
         }
     }
 
-    /// Where the prompt of a request is cached. `None` where it has none that an engine would keep.
+    /// Returns the prompt of a request, with the number of its tokens that each worker has cached. `None` if the
+    /// request has no prompt that an engine would cache.
     pub(crate) fn look_up(
         &self,
-        ask: &Ask,
+        ask: &RequestFields,
         route: Route,
         body: &[u8],
         (tenant, model): (&str, &str),
         input_tokens: u64,
-    ) -> Option<Box<Prefix>> {
+    ) -> Option<Box<RequestPrefix>> {
         let salt = match self.config.scope {
             PrefixScope::Pool => "",
             PrefixScope::Tenant => tenant,
         };
-        let mut builder = ChainBuilder::new(self.key, Identity { model, adapter: "", salt });
+        let mut builder =
+            PromptChainBuilder::new(self.key, CacheIdentity { model, adapter: "", salt });
         let is_known = ask.prompt(route, body, |piece| match piece {
-            Piece::Text(bytes) => builder.text(bytes),
-            Piece::File { bytes, counted_bytes } => builder.file(bytes, counted_bytes),
+            PromptPiece::Text(bytes) => builder.text(bytes),
+            PromptPiece::File { bytes, counted_bytes } => builder.file(bytes, counted_bytes),
         });
         if !is_known {
             return None;
@@ -202,13 +234,17 @@ impl Prefixes {
         });
         let mut cached: Vec<(Arc<str>, Tokens)> = cached.collect();
         drop(known);
-        // The journal should not depend on the order of a hash map.
+        // Sorted, so that the journal does not depend on the order of a hash map.
         cached.sort_unstable();
-        Some(Box::new(Prefix { chain, cached }))
+        Some(Box::new(RequestPrefix { chain, origin: self.origins.hash_one(tenant), cached }))
     }
 
-    /// The prompt is sent to this worker. `None` where it is not the pool's any more.
-    pub(crate) fn sent(self: Arc<Self>, worker: &str, prefix: &Prefix) -> Option<SentPrompt> {
+    /// Records that the prompt is sent to this worker. Returns `None` if the worker has left the pool.
+    pub(crate) fn sent(
+        self: Arc<Self>,
+        worker: &str,
+        prefix: &RequestPrefix,
+    ) -> Option<SentPrompt> {
         let mut known = self.known();
         let worker = *known.workers.get(worker)?;
         let route = known.index.routed(worker, &prefix.chain)?;
@@ -216,7 +252,7 @@ impl Prefixes {
         Some(SentPrompt { index: self, route })
     }
 
-    /// The worker has restarted, or cannot be reached: its cache is empty when it is back.
+    /// Forgets the cache of a worker that has restarted or cannot be reached.
     fn forget(&self, worker: &str) {
         let mut known = self.known();
         if let Some(worker) = known.workers.get(worker).copied() {
@@ -224,7 +260,14 @@ impl Prefixes {
         }
     }
 
-    /// The worker's own metrics say how many tokens its cache holds.
+    fn cache_size(&self, worker: &str) -> Option<CacheSizeView> {
+        let known = self.known();
+        let worker = *known.workers.get(worker)?;
+        let believed = known.index.stated_cache_tokens(worker)?;
+        Some(CacheSizeView { believed, learned: known.index.learned_cache_tokens(worker) })
+    }
+
+    /// Sets the cache size that the worker's own metrics state, in tokens.
     fn resize(&self, worker: &str, cache_tokens: u64) {
         let mut known = self.known();
         if let Some(worker) = known.workers.get(worker).copied() {
@@ -233,7 +276,8 @@ impl Prefixes {
     }
 }
 
-/// A key that no client can know: the standard library's hashers have secret keys of the system's.
+/// Returns a random key that no client can know. The randomness comes from the standard library's hashers, which the
+/// system seeds.
 fn random() -> [u8; 16] {
     let half = |number: u8| RandomState::new().hash_one(number);
     (u128::from(half(0)) << 64 | u128::from(half(1))).to_le_bytes()

@@ -1,4 +1,5 @@
-//! From one configuration to the next, in two phases: everything that can fail is tried first, then it is switched.
+//! Switches from one configuration to the next in two phases. Everything that can fail is done in the first phase, and
+//! the switch in the second.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -9,101 +10,104 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use fairgate_config::{Config, PoolConfig, QuotaConfig, UpstreamConfig};
 use fairgate_core::event::{WorkerChange, WorkerState};
-use fairgate_dialect::estimate::{Estimator, Table};
+use fairgate_dialect::estimate::{TokenEstimator, TokenizerTable};
 use fairgate_runtime::Gate;
 use tokio::sync::OwnedMutexGuard;
 
+use super::cache_hits::CacheHits;
+use super::client_flow_names::ClientFlowNames;
 use super::gates;
-use super::handle::{PoolHandle, Setup, Worker};
-use super::hits::CacheHits;
-use super::names::Names;
-use super::prefixes::Caches;
-use super::remembered;
-use super::reporter::Reporter;
-use super::roster::Roster;
-use super::spending::Spending;
-use super::workers::Removal;
-use super::{Model, Pools, Served, Staff};
-use crate::in_flight::InFlight;
-use crate::occupation::Occupation;
-use crate::upstream::{Account, Employer, Member, Upstream, UpstreamError, Watcher};
+use super::handle::{PoolHandle, PoolSetup, PoolWorker};
+use super::learned_rates;
+use super::prefixes::WorkerCaches;
+use super::reporter::WorkerReporter;
+use super::roster::WorkerRoster;
+use super::spending::TenantSpending;
+use super::workers::WorkerRemoval;
+use super::{Pools, ServedModel, ServedPools, WorkerSources};
+use crate::live_count::LiveCount;
+use crate::slot_time_price::SlotTimePrice;
+use crate::upstream::{
+    AccountMember, PoolOfWorker, ProviderAccount, Upstream, UpstreamError, UpstreamWatcher,
+};
 
-/// How many (tenant, model) pairs a pool remembers the output of.
+/// Greatest number of (tenant, model) pairs whose output length a pool remembers.
 const ESTIMATED_NAMES_MAX: usize = 16_384;
 
-/// Pools that cannot be as configured.
+/// Reason why the pools cannot be started or changed as configured.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolsError {
-    /// An upstream's files or address.
+    /// The files, address or credential of an upstream cannot be used.
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
-    /// A pool names an upstream that there is not.
+    /// A pool names an upstream that does not exist.
     #[error("pool {pool:?} names the upstream {upstream:?}, and there is none")]
     NoUpstream {
-        /// The pool.
+        /// Name of the pool.
         pool: String,
-        /// The upstream.
+        /// Name of the missing upstream.
         upstream: String,
     },
-    /// The folder of the state files.
+    /// The folder of the state files could not be created.
     #[error("folder {}: {source}", folder.display())]
     Folder {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// What operators said of workers, kept from before, cannot be read.
+    /// The file with operators' changes to workers cannot be read.
     #[error(
         "{}: {source}. Move the file away to start without what was said of workers: those added are gone, those drained work again",
         file.display()
     )]
     Workers {
-        /// The file.
+        /// Path of the file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// Reason why the file cannot be read.
         source: io::Error,
     },
-    /// A pool's state file cannot be used: it is broken, or of an earlier edition of the scheduler's rules.
+    /// The state file of a pool cannot be used, because it is corrupt or from an earlier version of the scheduler's
+    /// rules.
     #[error(
         "pool {pool:?}: {problem}. Move the file away to start without it: the pool's scores then start at 0"
     )]
     State {
-        /// The pool.
+        /// Name of the pool.
         pool: String,
-        /// What is wrong with the file.
-        problem: fairgate_runtime::StateError,
+        /// Reason why the file cannot be used.
+        problem: fairgate_runtime::StateFileError,
     },
-    /// A pool's gate did not start.
+    /// The gate of a pool did not start.
     #[error("pool {pool:?}: {source}")]
     Gate {
-        /// The pool.
+        /// Name of the pool.
         pool: String,
-        /// Why.
-        source: fairgate_runtime::StartError,
+        /// Reason why the gate did not start.
+        source: fairgate_runtime::GateStartError,
     },
 }
 
-/// The next configuration's pools, ready to take over. Dropped, they are as if they had never been.
-pub(crate) struct Prepared {
-    /// Nobody else changes anything until this is in force, or dropped.
-    staff: OwnedMutexGuard<Staff>,
+/// Pools of the next configuration, ready to take over. Dropping the value leaves the served pools unchanged.
+pub(crate) struct PreparedPools {
+    /// Lock that blocks all other changes until this one is in force, or dropped.
+    staff: OwnedMutexGuard<WorkerSources>,
     file: Arc<Config>,
-    roster: Roster,
-    /// How workers go that are no longer there.
-    pub(super) removal: Removal,
-    upstreams: HashMap<Arc<str>, Made>,
-    accounts: BTreeMap<Arc<str>, Arc<Account>>,
+    roster: WorkerRoster,
+    /// Way in which workers are removed if the next configuration does not have them.
+    pub(super) removal: WorkerRemoval,
+    upstreams: HashMap<Arc<str>, PreparedUpstream>,
+    accounts: BTreeMap<Arc<str>, Arc<ProviderAccount>>,
     pools: Vec<PreparedPool>,
 }
 
-/// An upstream that is watched already, or a new one.
-enum Made {
-    Kept(Arc<Watcher>),
+/// An upstream that is already watched, or a new one.
+enum PreparedUpstream {
+    Kept(Arc<UpstreamWatcher>),
     New(Arc<Upstream>),
 }
 
-impl Made {
+impl PreparedUpstream {
     fn upstream(&self) -> &Arc<Upstream> {
         match self {
             Self::Kept(watcher) => watcher.upstream(),
@@ -114,53 +118,55 @@ impl Made {
 
 struct PreparedPool {
     config: PoolConfig,
-    /// The pool that goes on, or the gate of a new one.
-    from: Origin,
+    /// The running pool, or the gate of a new pool.
+    from: PreparedGate,
 }
 
-enum Origin {
+enum PreparedGate {
     Running(Arc<PoolHandle>),
     New(Gate),
 }
 
 impl Pools {
-    /// Makes everything that the next configuration needs. Changes nothing that is served.
-    pub(crate) async fn prepare(&self, next: &Config) -> Result<Prepared, PoolsError> {
-        let staff = self.staff.clone().lock_owned().await;
+    /// Creates everything that the next configuration needs. Does not change the served configuration.
+    pub(crate) async fn prepare(&self, next: &Config) -> Result<PreparedPools, PoolsError> {
+        let staff = self.worker_sources.clone().lock_owned().await;
         let mut roster = staff.roster.clone();
-        roster.keep_found(next);
+        roster.retain_discovered(next);
         for lost in roster.lost_with(next) {
             tracing::warn!("{lost}: it is left out");
         }
         self.prepare_with(staff, Arc::new(next.clone()), roster)
     }
 
-    /// The same for another roster.
+    /// Creates everything that the next configuration needs, which is `file` with the workers of `roster`. Does not
+    /// change the served configuration.
     pub(super) fn prepare_with(
         &self,
-        staff: OwnedMutexGuard<Staff>,
+        staff: OwnedMutexGuard<WorkerSources>,
         file: Arc<Config>,
-        roster: Roster,
-    ) -> Result<Prepared, PoolsError> {
+        roster: WorkerRoster,
+    ) -> Result<PreparedPools, PoolsError> {
         let next = &roster.applied_to(&file);
         let served = self.served.load();
         let mut upstreams = HashMap::new();
         let mut accounts = BTreeMap::new();
-        let remembered = remembered::read(&next.data_dir);
+        let remembered = learned_rates::read(&next.data_dir);
         for config in &next.upstreams {
             let kept = served.upstreams.get(config.name.as_str());
             let account = account_name(config).map(|name| {
                 let served = served.accounts.get(&name).cloned();
                 let account = accounts.entry(name.clone()).or_insert_with(|| {
                     let learned = remembered.get(&*name).copied();
-                    let new = || Arc::new(Account::new(name, config.quota.clone(), learned));
+                    let new =
+                        || Arc::new(ProviderAccount::new(name, config.quota.clone(), learned));
                     served.unwrap_or_else(new)
                 });
                 account.clone()
             });
             let made = match kept.filter(|watcher| watcher.upstream().config == *config) {
-                Some(watcher) => Made::Kept(watcher.clone()),
-                None => Made::New(Arc::new(Upstream::new(config.clone(), account)?)),
+                Some(watcher) => PreparedUpstream::Kept(watcher.clone()),
+                None => PreparedUpstream::New(Arc::new(Upstream::new(config.clone(), account)?)),
             };
             upstreams.insert(made.upstream().name.clone(), made);
         }
@@ -175,33 +181,34 @@ impl Pools {
                 workers.push(&made.upstream().config);
             }
             let from = match served.pools.get(config.name.as_str()) {
-                Some(running) => Origin::Running(running.clone()),
-                None => Origin::New(gates::open(next, config, workers.into_iter())?),
+                Some(running) => PreparedGate::Running(running.clone()),
+                None => PreparedGate::New(gates::open(next, config, workers.into_iter())?),
             };
             pools.push(PreparedPool { config: config.clone(), from });
         }
-        let removal = Removal::Drained;
-        Ok(Prepared { staff, file, roster, removal, upstreams, accounts, pools })
+        let removal = WorkerRemoval::Drained;
+        Ok(PreparedPools { staff, file, roster, removal, upstreams, accounts, pools })
     }
 
-    /// Puts what was prepared in the place of what was served. What is gone may finish within `grace`.
-    pub(crate) async fn switch(&self, mut prepared: Prepared, grace: Duration) {
+    /// Puts the prepared configuration in force. Pools that are no longer configured may finish their requests within
+    /// `grace`.
+    pub(crate) async fn switch(&self, mut prepared: PreparedPools, grace: Duration) {
         let before = self.served.load_full();
-        let mut served = Served::default();
-        let mut employers: HashMap<Arc<str>, Vec<Employer>> = HashMap::new();
-        let mut members: BTreeMap<Arc<str>, Vec<Member>> = BTreeMap::new();
+        let mut served = ServedPools::default();
+        let mut employers: HashMap<Arc<str>, Vec<PoolOfWorker>> = HashMap::new();
+        let mut members: BTreeMap<Arc<str>, Vec<AccountMember>> = BTreeMap::new();
         for PreparedPool { config, from } in prepared.pools {
             let pool = match from {
-                Origin::Running(handle) => {
+                PreparedGate::Running(handle) => {
                     let workers =
-                        Workers { upstreams: &prepared.upstreams, roster: &prepared.roster };
-                    adopt(&handle, config, workers, prepared.removal).await;
+                        WorkerInputs { upstreams: &prepared.upstreams, roster: &prepared.roster };
+                    update_pool(&handle, config, workers, prepared.removal).await;
                     handle
                 }
-                Origin::New(gate) => {
+                PreparedGate::New(gate) => {
                     let workers =
-                        Workers { upstreams: &prepared.upstreams, roster: &prepared.roster };
-                    let pool = fresh(gate, config, workers).await;
+                        WorkerInputs { upstreams: &prepared.upstreams, roster: &prepared.roster };
+                    let pool = new_pool(gate, config, workers).await;
                     load_table(pool.setup().tokens).await;
                     Arc::new(pool)
                 }
@@ -209,11 +216,15 @@ impl Pools {
             for worker in &pool.setup().workers {
                 if let Some(account) = &worker.upstream.account {
                     let name = worker.upstream.name.clone();
-                    let member =
-                        Member::new(pool.name.clone(), name, &pool.reporter, pool.gate.clone());
+                    let member = AccountMember::new(
+                        pool.name.clone(),
+                        name,
+                        &pool.reporter,
+                        pool.gate.clone(),
+                    );
                     members.entry(account.name.clone()).or_default().push(member);
                 }
-                let employer = Employer {
+                let employer = PoolOfWorker {
                     pool: pool.name.clone(),
                     reporter: pool.reporter.clone(),
                     hook: pool.caches.clone(),
@@ -223,7 +234,7 @@ impl Pools {
                 employers.entry(worker.upstream.name.clone()).or_default().push(employer);
             }
             for model in &pool.setup().config.models {
-                let entry = Model { pool: pool.clone(), config: model.clone() };
+                let entry = ServedModel { pool: pool.clone(), config: model.clone() };
                 served.models.insert(model.name.as_str().into(), Arc::new(entry));
             }
             served.pools.insert(pool.name.clone(), pool);
@@ -231,18 +242,18 @@ impl Pools {
         for (name, made) in prepared.upstreams {
             let employers = employers.remove(&name).unwrap_or_default();
             let watcher = match made {
-                Made::Kept(watcher) => {
-                    watcher.watch_for(employers);
+                PreparedUpstream::Kept(watcher) => {
+                    watcher.set_pools(employers);
                     watcher
                 }
-                Made::New(upstream) => {
-                    let watcher = Watcher::start(upstream);
-                    watcher.watch_for(employers);
+                PreparedUpstream::New(upstream) => {
+                    let watcher = UpstreamWatcher::start(upstream);
+                    watcher.set_pools(employers);
                     Arc::new(watcher)
                 }
             };
             let upstream = watcher.upstream();
-            upstream.judge_by(prepared.roster.overload(&upstream.config));
+            upstream.set_overload_thresholds(prepared.roster.overload(&upstream.config));
             served.upstreams.insert(name, watcher);
         }
         for (name, account) in prepared.accounts {
@@ -251,135 +262,143 @@ impl Pools {
                 .filter(|it| it.account.as_ref().is_some_and(|account| account.name == name));
             if let Some(upstream) = of_it.next() {
                 let members = members.remove(&name).unwrap_or_default();
-                account.serve(upstream.config.quota.clone(), members);
+                account.set_members(upstream.config.quota.clone(), members);
             }
             if !before.accounts.contains_key(&name) {
-                tokio::spawn(Account::tend(Arc::downgrade(&account)));
+                tokio::spawn(ProviderAccount::run_updates(Arc::downgrade(&account)));
             }
             served.accounts.insert(name, account);
         }
-        retire(&before.pools, &served.pools, grace);
+        drain_removed_pools(&before.pools, &served.pools, grace);
         self.served.store(Arc::new(served));
-        *prepared.staff = Staff { file: prepared.file, roster: prepared.roster };
+        *prepared.staff = WorkerSources { file: prepared.file, roster: prepared.roster };
     }
 }
 
-/// The account that an upstream draws on: the one that it names, or one of its own; none where it is not hosted. Workers that
-/// were made from an upstream have its credential, and so draw on its account.
+/// Returns the name of the account that an upstream uses. This is the account that the upstream's configuration names,
+/// or a separate account if the upstream is hosted or leased, else `None`. Workers that are made from an upstream use
+/// the upstream's credential, and therefore its account.
 fn account_name(upstream: &UpstreamConfig) -> Option<Arc<str>> {
     let QuotaConfig { account, .. } = &upstream.quota;
     match account {
         Some(account) => Some(account.as_str().into()),
-        // No account can be called so.
+        // The configuration allows no such account name.
         None => (upstream.quota.is_hosted() || upstream.is_leased)
             .then(|| format!("upstream {}", upstream.name_in_file()).into()),
     }
 }
 
-/// What a pool's workers are made of.
+/// Upstreams and roster from which the workers of a pool are made.
 #[derive(Clone, Copy)]
-struct Workers<'a> {
-    upstreams: &'a HashMap<Arc<str>, Made>,
-    roster: &'a Roster,
+struct WorkerInputs<'a> {
+    upstreams: &'a HashMap<Arc<str>, PreparedUpstream>,
+    roster: &'a WorkerRoster,
 }
 
-impl Workers<'_> {
-    fn of(self, config: &PoolConfig, before: &[Arc<Worker>]) -> Vec<Arc<Worker>> {
+impl WorkerInputs<'_> {
+    fn of(self, config: &PoolConfig, before: &[Arc<PoolWorker>]) -> Vec<Arc<PoolWorker>> {
         let found = config.workers.iter().filter_map(|name| self.upstreams.get(name.as_str()));
         found
             .map(|made| {
                 let upstream = made.upstream().clone();
-                // A worker that stays keeps its count, also where its upstream was made anew.
+                // A worker that stays keeps its in-flight count, even if its upstream was created again.
                 let same = before.iter().find(|worker| worker.upstream.name == upstream.name);
                 let in_flight =
-                    same.map_or_else(InFlight::default, |worker| worker.in_flight.clone());
+                    same.map_or_else(LiveCount::default, |worker| worker.in_flight.clone());
                 let is_drained = self.roster.is_drained(&config.name, &upstream.name);
                 let hits = same.map_or_else(CacheHits::default, |worker| worker.hits.clone());
                 let expects_hits = config.prefix_index.is_some() || config.sticky_sessions;
-                Arc::new(Worker { upstream, in_flight, is_drained, hits, expects_hits })
+                Arc::new(PoolWorker { upstream, in_flight, is_drained, hits, expects_hits })
             })
             .collect()
     }
 }
 
-/// Loads the table before the first request would have to wait for it, which takes a few hundred milliseconds.
-async fn load_table(table: Option<Table>) {
+/// Loads a tokenizer table in advance. Loading takes a few hundred milliseconds, for which the first request would
+/// otherwise have to wait.
+async fn load_table(table: Option<TokenizerTable>) {
     if let Some(table) = table.filter(|table| !table.is_loaded()) {
-        // A runtime that is shutting down loads nothing, and needs nothing.
+        // Fails only if the runtime is shutting down; then no table is needed.
         let _ = tokio::task::spawn_blocking(move || table.load()).await;
     }
 }
 
-async fn fresh(gate: Gate, config: PoolConfig, workers: Workers<'_>) -> PoolHandle {
+async fn new_pool(gate: Gate, config: PoolConfig, workers: WorkerInputs<'_>) -> PoolHandle {
     let workers = workers.of(&config, &[]);
-    let reporter = Arc::new(Reporter::start(gate.clone(), &config));
-    reporter.employ(&workers, &config);
-    let caches = Arc::new(Caches::default());
-    caches.employ(&config, &workers);
+    let reporter = Arc::new(WorkerReporter::start(gate.clone(), &config));
+    reporter.set_workers(&workers, &config);
+    let caches = Arc::new(WorkerCaches::default());
+    caches.set_workers(&config, &workers);
     if workers.is_empty() {
-        name_a_worker(&gate).await;
+        require_workers(&gate).await;
     }
     for worker in workers.iter().filter(|worker| worker.is_drained) {
-        let _ = gate.worker(turned(worker, WorkerState::Drain)).await;
+        let _ = gate.change_worker(worker_state_change(worker, WorkerState::Drain)).await;
     }
     PoolHandle {
         name: config.name.as_str().into(),
         gate,
-        estimator: Estimator::new(config.cost.output_default, ESTIMATED_NAMES_MAX),
-        names: Names::default(),
-        setup: ArcSwap::from_pointee(Setup::new(config, workers)),
-        occupation: Occupation::default(),
-        spending: Spending::default(),
+        estimator: TokenEstimator::new(config.cost.output_default, ESTIMATED_NAMES_MAX),
+        names: ClientFlowNames::default(),
+        setup: ArcSwap::from_pointee(PoolSetup::new(config, workers)),
+        slot_time_price: SlotTimePrice::default(),
+        spending: TenantSpending::default(),
         reporter,
         caches,
     }
 }
 
-/// A pool that has never named a worker grants requests that go nowhere. One whose workers are all still to be found says that
-/// it has some.
-async fn name_a_worker(gate: &Gate) {
+/// Makes a pool without workers require a worker for each grant. A pool that never had a worker grants requests without
+/// one, which a pool whose workers are still to be found by DNS must not do.
+async fn require_workers(gate: &Gate) {
     for state in [WorkerState::Drain, WorkerState::Gone] {
         let name = "none".into();
         let change = WorkerChange { name, state: Some(state), ..WorkerChange::default() };
-        let _ = gate.worker(change).await;
+        let _ = gate.change_worker(change).await;
     }
 }
 
-fn turned(worker: &Worker, state: WorkerState) -> WorkerChange {
+fn worker_state_change(worker: &PoolWorker, state: WorkerState) -> WorkerChange {
     let name = (&*worker.upstream.name).into();
     WorkerChange { name, state: Some(state), ..WorkerChange::default() }
 }
 
-/// What the pool is told of a worker that is new or not as before. Where this process observes it, the reporter says that it
-/// is up again: it may be down.
-fn news_of(
-    worker: &Worker,
-    before: Option<&Arc<Worker>>,
+/// Returns the event for a worker that is new or has changed; `None` if nothing changed. If this process observes the
+/// pool, the end of a drain is left to the reporter, because the worker may be down.
+fn worker_change(
+    worker: &PoolWorker,
+    before: Option<&Arc<PoolWorker>>,
     pool: &PoolConfig,
 ) -> Option<WorkerChange> {
     let config = &worker.upstream.config;
     let was_drained = before.map(|before| before.is_drained);
     let state = match (was_drained, worker.is_drained) {
         (None | Some(false), true) => Some(WorkerState::Drain),
-        // One that is taken on again while it drains works again.
+        // A worker that is added again while it drains takes requests again.
         (None, false) => Some(WorkerState::Up),
         (Some(true), false) => Some(WorkerState::Up).filter(|_| !pool.observe),
         (Some(true), true) | (Some(false), false) => None,
     };
     match before.map(|before| &before.upstream.config) {
-        None => Some(WorkerChange { state, ..gates::arrival(config) }),
+        None => Some(WorkerChange { state, ..gates::new_worker(config) }),
         Some(before) if before != config => {
-            Some(WorkerChange { state, ..gates::renewed(before, config) })
+            Some(WorkerChange { state, ..gates::changed_worker(before, config) })
         }
-        Some(_) => state.map(|state| turned(worker, state)),
+        Some(_) => state.map(|state| worker_state_change(worker, state)),
     }
 }
 
-/// Makes a running pool what it is to be from now on. A gate that is closed has no use for any of it.
-async fn adopt(pool: &Arc<PoolHandle>, config: PoolConfig, workers: Workers<'_>, removal: Removal) {
+/// Applies the next configuration to a running pool. Errors of the gate are ignored, because a closed gate needs no
+/// changes.
+async fn update_pool(
+    pool: &Arc<PoolHandle>,
+    config: PoolConfig,
+    workers: WorkerInputs<'_>,
+    removal: WorkerRemoval,
+) {
     let old = pool.setup.load_full();
     let workers = workers.of(&config, &old.workers);
-    let next = Arc::new(Setup::new(config, workers));
+    let next = Arc::new(PoolSetup::new(config, workers));
     load_table(next.tokens).await;
     pool.estimator.set_output_default(next.config.cost.output_default);
     pool.setup.store(next.clone());
@@ -389,50 +408,53 @@ async fn adopt(pool: &Arc<PoolHandle>, config: PoolConfig, workers: Workers<'_>,
         .filter(|worker| next.worker(&worker.upstream.name).is_none())
         .cloned()
         .collect();
-    leaving.iter().for_each(|worker| pool.reporter.departs(worker));
-    pool.reporter.employ(&next.workers, &next.config);
-    pool.caches.employ(&next.config, &next.workers);
+    leaving.iter().for_each(|worker| pool.reporter.add_departing(worker));
+    pool.reporter.set_workers(&next.workers, &next.config);
+    pool.caches.set_workers(&next.config, &next.workers);
     let moved = next.workers.iter().filter(|worker| {
-        old.worker(&worker.upstream.name).is_some_and(|before| !before.is_where(worker))
+        old.worker(&worker.upstream.name).is_some_and(|before| !before.has_same_address(worker))
     });
     moved.for_each(|worker| pool.caches.forget(&worker.upstream.name));
-    // What was being told of the workers from before is told by then, so that nobody comes back who is gone.
-    pool.reporter.pause().await;
+    // Wait for the report that is being sent, so that it cannot bring back a removed worker.
+    pool.reporter.wait_current_report().await;
     for worker in &next.workers {
-        if let Some(change) = news_of(worker, old.worker(&worker.upstream.name), &next.config) {
-            let _ = pool.gate.worker(change).await;
+        if let Some(change) = worker_change(worker, old.worker(&worker.upstream.name), &next.config)
+        {
+            let _ = pool.gate.change_worker(change).await;
         }
     }
     if old.config.policy != next.config.policy {
-        let _ = pool.gate.policy(next.config.policy.clone()).await;
+        let _ = pool.gate.set_policy(next.config.policy.clone()).await;
     }
-    pool.reporter.tell_capacity().await;
+    pool.reporter.report_capacity().await;
     for worker in leaving {
-        dismiss(pool.clone(), worker, removal).await;
+        remove_from_pool(pool.clone(), worker, removal).await;
     }
 }
 
-/// A worker takes nothing more, and is forgotten once nothing is in flight on it, or at once.
-async fn dismiss(pool: Arc<PoolHandle>, worker: Arc<Worker>, removal: Removal) {
+/// Removes a worker from a pool. With [`WorkerRemoval::Drained`], the worker is drained and removed once nothing is in
+/// flight on it; with [`WorkerRemoval::Now`], it is removed at once.
+async fn remove_from_pool(pool: Arc<PoolHandle>, worker: Arc<PoolWorker>, removal: WorkerRemoval) {
     let first = match removal {
-        Removal::Drained => WorkerState::Drain,
-        Removal::Now => WorkerState::Gone,
+        WorkerRemoval::Drained => WorkerState::Drain,
+        WorkerRemoval::Now => WorkerState::Gone,
     };
-    let _ = pool.gate.worker(turned(&worker, first)).await;
+    let _ = pool.gate.change_worker(worker_state_change(&worker, first)).await;
     tokio::spawn(async move {
-        worker.in_flight.none().await;
-        // It may have been taken on again in the meantime.
-        if removal == Removal::Drained && pool.setup().worker(&worker.upstream.name).is_none() {
-            let _ = pool.gate.worker(turned(&worker, WorkerState::Gone)).await;
+        worker.in_flight.wait_none().await;
+        // The worker may have been added again in the meantime.
+        if removal == WorkerRemoval::Drained && pool.setup().worker(&worker.upstream.name).is_none()
+        {
+            let _ = pool.gate.change_worker(worker_state_change(&worker, WorkerState::Gone)).await;
         }
-        // Until now what was in flight on it had its slots.
-        pool.reporter.has_departed(&worker);
-        pool.reporter.tell_capacity().await;
+        // Its slots counted towards the capacity until now.
+        pool.reporter.remove_departing(&worker);
+        pool.reporter.report_capacity().await;
     });
 }
 
-/// Pools that are no longer configured are drained.
-fn retire(
+/// Drains the pools that are no longer configured.
+fn drain_removed_pools(
     before: &BTreeMap<Arc<str>, Arc<PoolHandle>>,
     now: &BTreeMap<Arc<str>, Arc<PoolHandle>>,
     grace: Duration,

@@ -1,8 +1,15 @@
-//! Tells a pool what is observed of its workers, as worker events. One task for each pool, and the only one that does: where
-//! another process feeds a pool's events, this one can be switched off.
+//! Reports to a pool what is observed of its workers, as worker events. Each pool has one task that does this, and no
+//! other code reports worker events. Reporting can be switched off, for pools whose events another process feeds.
 //!
-//! Whoever observes something leaves it here and goes on. What is new about a worker replaces what was not told yet, so
-//! nothing piles up, however often a provider changes its mind.
+//! Observers record a change here and continue. A newer change of a worker overwrites one that was not reported yet, so
+//! changes do not accumulate, however often a provider changes its limits.
+//!
+//! Health, circuits, rates, pauses and engine metrics are all reported here. Two independent sources of `pause_until`
+//! would overwrite each other; here the later pause counts. A request that met a limit waits until its pool knows the
+//! pause ([`WorkerReporter::wait_flushed`]) before it is submitted again.
+//!
+//! A worker is removed only after all pending reports about it were sent, because a late report would create the worker
+//! again in the core.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,194 +23,196 @@ use tokio::sync::{Mutex as TurnMutex, Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::handle::Worker;
+use super::handle::PoolWorker;
 
-/// The way to tell a pool about its workers.
-pub(crate) struct Reporter {
-    desk: Arc<Desk>,
+/// Queue and task that report worker changes to one pool.
+pub(crate) struct WorkerReporter {
+    queue: Arc<ReportQueue>,
     gate: Gate,
     task: JoinHandle<()>,
 }
 
-struct Desk {
-    reports: Mutex<Reports>,
-    news: Notify,
+struct ReportQueue {
+    reports: Mutex<PendingReports>,
+    changed: Notify,
     observes: AtomicBool,
-    /// How many notes the pool has been told.
-    told: watch::Sender<u64>,
-    /// Held while the pool is being told something.
-    telling: TurnMutex<()>,
-    /// The capacity that the pool was told last.
+    /// Number of recorded changes that were already sent to the pool.
+    flushed: watch::Sender<u64>,
+    /// Held while a report is being sent to the pool.
+    report_lock: TurnMutex<()>,
+    /// Capacity that was last sent to the pool.
     capacity: AtomicU64,
 }
 
 #[derive(Default)]
-struct Reports {
-    workers: BTreeMap<Arc<str>, Report>,
-    /// How many notes there have been.
+struct PendingReports {
+    workers: BTreeMap<Arc<str>, WorkerReport>,
+    /// Number of changes that were recorded so far.
     notes: u64,
-    /// Workers that go and on which something is still in flight.
-    departing: Vec<Arc<Worker>>,
-    /// What the file states; none where the capacity is the sum of the workers' slots.
+    /// Removed workers that still have requests in flight.
+    departing: Vec<Arc<PoolWorker>>,
+    /// Capacity that the file states; `None` if the capacity is the sum of the workers' slots.
     stated_capacity: Option<u64>,
 }
 
-/// What is known of a worker.
+/// Observed state of one worker.
 #[derive(Clone, Default)]
-struct Report {
-    worker: Option<Arc<Worker>>,
-    stands: Option<Stands>,
-    rates: Option<Rates>,
-    /// Until when its provider wants nothing.
-    rests_until: Option<Instant>,
-    /// Whether its provider will take nothing until somebody pays or asks.
+struct WorkerReport {
+    worker: Option<Arc<PoolWorker>>,
+    availability: Option<WorkerAvailability>,
+    rates: Option<WorkerRates>,
+    /// Time at which the pause of the worker's provider ends.
+    paused_until: Option<Instant>,
+    /// True while the account at the worker's provider is spent or blocked.
     is_out: bool,
-    /// What its provider would take at once, where that is news.
-    left: Left,
-    is_news: bool,
+    /// Requests and tokens that the worker's provider would accept at once; cleared after each report.
+    remaining: RemainingQuota,
+    is_changed: bool,
 }
 
-/// Whether a worker takes requests.
+/// State and slots of a worker, and the end of its downtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stands {
+pub(crate) struct WorkerAvailability {
     pub(crate) state: WorkerState,
     pub(crate) slots: u64,
-    /// Until when what needs it waits for it to come back.
+    /// Time until which requests that need the worker wait for it to come back; `None` if the worker is not down.
     pub(crate) down_until: Option<Instant>,
 }
 
-/// What a worker's provider lets through.
+/// Rate limits of a worker, which are a fraction of the limits of its provider's account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rates {
+pub(crate) struct WorkerRates {
     pub(crate) requests: Option<PerMinute>,
     pub(crate) tokens: Option<PerMinute>,
     pub(crate) burst: BurstSeconds,
 }
 
-/// What a worker's provider would take at once; absent where nothing is to be said.
+/// Requests and tokens that a worker's provider would accept at once; a field is `None` if there is nothing to report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct RemainingQuota {
     pub(crate) requests: Option<u64>,
     pub(crate) tokens: Option<u64>,
 }
 
-impl Reporter {
-    /// Starts to tell a pool, where it is observed by this process.
+impl WorkerReporter {
+    /// Starts the task that reports to a pool. The task reports only while this process observes the pool.
     pub(crate) fn start(gate: Gate, config: &PoolConfig) -> Self {
-        let desk = Arc::new(Desk {
+        let queue = Arc::new(ReportQueue {
             reports: Mutex::default(),
-            news: Notify::new(),
+            changed: Notify::new(),
             observes: AtomicBool::new(config.observe),
-            told: watch::Sender::new(0),
-            telling: TurnMutex::default(),
+            flushed: watch::Sender::new(0),
+            report_lock: TurnMutex::default(),
             capacity: AtomicU64::new(config.capacity),
         });
-        let task = tokio::spawn(tell(desk.clone(), gate.clone()));
-        Self { desk, gate, task }
+        let task = tokio::spawn(report_changes(queue.clone(), gate.clone()));
+        Self { queue, gate, task }
     }
 
-    /// The pool has these workers from now on: of others nothing is told.
-    pub(crate) fn employ(&self, workers: &[Arc<Worker>], config: &PoolConfig) {
-        let mut reports = self.desk.lock();
+    /// Sets the workers of the pool; changes of other workers are ignored.
+    pub(crate) fn set_workers(&self, workers: &[Arc<PoolWorker>], config: &PoolConfig) {
+        let mut reports = self.queue.lock();
         let mut kept: BTreeMap<_, _> = workers
             .iter()
             .map(|worker| {
                 let name = &worker.upstream.name;
                 let mut report = reports.workers.remove(name).unwrap_or_default();
                 let was_drained = report.worker.as_ref().is_some_and(|worker| worker.is_drained);
-                // Once more after whatever is being told of it at this moment.
-                report.is_news |= was_drained != worker.is_drained;
+                // Report again after any report that is being sent now.
+                report.is_changed |= was_drained != worker.is_drained;
                 report.worker = Some(worker.clone());
                 (name.clone(), report)
             })
             .collect();
-        let was_off = !self.desk.observes.swap(config.observe, Ordering::Relaxed);
+        let was_off = !self.queue.observes.swap(config.observe, Ordering::Relaxed);
         if config.observe && was_off {
-            kept.values_mut().for_each(|report| report.is_news = true);
+            kept.values_mut().for_each(|report| report.is_changed = true);
         }
         reports.workers = kept;
         reports.stated_capacity = Some(config.capacity).filter(|_| !config.follows_slots);
-        self.desk.news.notify_one();
+        self.queue.changed.notify_one();
     }
 
-    /// Whether the pool is told what this process sees of its workers.
-    pub(crate) fn observes(&self) -> bool {
-        self.desk.observes.load(Ordering::Relaxed)
+    /// Returns true if this process reports the pool's workers.
+    pub(crate) fn is_observing(&self) -> bool {
+        self.queue.observes.load(Ordering::Relaxed)
     }
 
-    /// A worker goes. Until it has left, what is in flight on it counts beside the others' slots.
-    pub(crate) fn departs(&self, worker: &Arc<Worker>) {
-        self.desk.lock().departing.push(worker.clone());
+    /// Marks a worker as leaving. Until the worker has left, its slots still count towards the capacity.
+    pub(crate) fn add_departing(&self, worker: &Arc<PoolWorker>) {
+        self.queue.lock().departing.push(worker.clone());
     }
 
-    /// Nothing is in flight any more on a worker that went.
-    pub(crate) fn has_departed(&self, worker: &Arc<Worker>) {
-        self.desk.lock().departing.retain(|departing| !Arc::ptr_eq(departing, worker));
+    /// Records that a leaving worker has nothing in flight any more.
+    pub(crate) fn remove_departing(&self, worker: &Arc<PoolWorker>) {
+        self.queue.lock().departing.retain(|departing| !Arc::ptr_eq(departing, worker));
     }
 
-    /// Waits until the pool has been told what is being told it at this moment.
-    pub(crate) async fn pause(&self) {
-        drop(self.desk.telling.lock().await);
+    /// Waits until the report that is being sent now has arrived at the pool.
+    pub(crate) async fn wait_current_report(&self) {
+        drop(self.queue.report_lock.lock().await);
     }
 
-    /// Tells the pool its capacity, where that has changed.
-    pub(crate) async fn tell_capacity(&self) {
-        let _telling = self.desk.telling.lock().await;
-        self.desk.tell_capacity(&self.gate).await;
+    /// Sends the pool its capacity, if the capacity has changed.
+    pub(crate) async fn report_capacity(&self) {
+        let _telling = self.queue.report_lock.lock().await;
+        self.queue.report_capacity(&self.gate).await;
     }
 
-    /// Whether a worker takes requests.
-    pub(crate) fn stands(&self, worker: &str, stands: Stands) {
-        self.desk.note(worker, |report| report.stands = Some(stands));
+    /// Records the availability of a worker.
+    pub(crate) fn set_availability(&self, worker: &str, stands: WorkerAvailability) {
+        self.queue.record(worker, |report| report.availability = Some(stands));
     }
 
-    /// What a worker's provider lets through.
-    pub(crate) fn may(&self, worker: &str, rates: Rates) {
-        self.desk.note(worker, |report| report.rates = Some(rates));
+    /// Records the rate limits of a worker.
+    pub(crate) fn set_rates(&self, worker: &str, rates: WorkerRates) {
+        self.queue.record(worker, |report| report.rates = Some(rates));
     }
 
-    /// Waits until the pool has been told all that was noted so far: who is submitted then is not granted in ignorance of it.
-    pub(crate) async fn is_told(&self) {
-        let notes = self.desk.lock().notes;
-        let mut told = self.desk.told.subscribe();
-        if self.desk.observes.load(Ordering::Relaxed) {
-            // The sender is gone only with the pool.
+    /// Waits until the pool has received all changes that were recorded so far, so that they are in force for a request
+    /// that is submitted afterwards.
+    pub(crate) async fn wait_flushed(&self) {
+        let notes = self.queue.lock().notes;
+        let mut told = self.queue.flushed.subscribe();
+        if self.queue.observes.load(Ordering::Relaxed) {
+            // The sender is dropped only with the pool.
             let _ = told.wait_for(|told| *told >= notes).await;
         }
     }
 
-    /// A worker's provider wants nothing until then, and has nothing left that it would take at once.
-    pub(crate) fn rests(&self, worker: &str, until: Instant, left: Left) {
-        self.desk.note(worker, |report| {
-            report.rests_until = Some(until);
-            report.left.meet(left);
+    /// Records that a worker's provider accepts nothing until `until`, and that only `left` remains of the quota.
+    pub(crate) fn pause_until(&self, worker: &str, until: Instant, left: RemainingQuota) {
+        self.queue.record(worker, |report| {
+            report.paused_until = Some(until);
+            report.remaining.overwrite_with(left);
         });
     }
 
-    /// Whether a worker's provider will take nothing until somebody pays or asks: nobody waits for that.
-    pub(crate) fn is_out(&self, worker: &str, is_out: bool) {
-        self.desk.note(worker, |report| report.is_out = is_out);
+    /// Records that the account at a worker's provider is spent or blocked, or usable again if `is_out` is false.
+    /// Requests do not wait for a worker whose account is spent or blocked.
+    pub(crate) fn set_out_of_service(&self, worker: &str, is_out: bool) {
+        self.queue.record(worker, |report| report.is_out = is_out);
     }
 
-    /// What a worker's provider would take at once.
-    pub(crate) fn has_left(&self, worker: &str, left: Left) {
-        self.desk.note(worker, |report| report.left.meet(left));
+    /// Records the requests and tokens that a worker's provider would accept at once.
+    pub(crate) fn set_remaining(&self, worker: &str, left: RemainingQuota) {
+        self.queue.record(worker, |report| report.remaining.overwrite_with(left));
     }
 }
 
-impl Drop for Reporter {
+impl Drop for WorkerReporter {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Reports {
-    /// How many requests the pool may have in flight. Workers that go have their slots until they have left: else what is in
-    /// flight on them would take the place of what the others could work on.
+impl PendingReports {
+    /// Returns the number of requests that the pool may have in flight. Leaving workers keep their slots until they
+    /// have left; otherwise their requests in flight would take slots from the other workers.
     fn capacity(&self) -> u64 {
         let sum = || {
             let staying = self.workers.values().filter_map(|report| report.worker.as_ref());
-            let slots = |worker: &Arc<Worker>| worker.upstream.slots_in_all();
+            let slots = |worker: &Arc<PoolWorker>| worker.upstream.total_slots();
             let all = staying.chain(&self.departing).filter_map(slots);
             all.fold(0, u64::saturating_add).max(1)
         };
@@ -211,84 +220,93 @@ impl Reports {
     }
 }
 
-impl Left {
-    /// What is newer counts.
-    fn meet(&mut self, newer: Self) {
+impl RemainingQuota {
+    /// Overwrites each field that `newer` states.
+    fn overwrite_with(&mut self, newer: Self) {
         self.requests = newer.requests.or(self.requests);
         self.tokens = newer.tokens.or(self.tokens);
     }
 }
 
-impl Desk {
-    /// Tells the pool its capacity, where that has changed. Only while nothing else is told.
-    async fn tell_capacity(&self, gate: &Gate) {
+impl ReportQueue {
+    /// Sends the pool its capacity, if the capacity has changed. The caller must hold `report_lock`.
+    async fn report_capacity(&self, gate: &Gate) {
         let capacity = self.lock().capacity();
         if self.capacity.swap(capacity, Ordering::Relaxed) != capacity {
-            // A gate that has closed has no use for it.
-            let _ = gate.capacity(capacity).await;
+            // Fails only if the gate is closed; then it does not matter.
+            let _ = gate.set_capacity(capacity).await;
         }
     }
 
-    /// Notes something of a worker that the pool has.
-    fn note(&self, worker: &str, write: impl FnOnce(&mut Report)) {
+    /// Records a change of a worker. The change is ignored if the pool does not have the worker.
+    fn record(&self, worker: &str, write: impl FnOnce(&mut WorkerReport)) {
         let mut reports = self.lock();
         reports.notes += 1;
         if let Some(report) = reports.workers.get_mut(worker) {
             write(report);
-            report.is_news = true;
+            report.is_changed = true;
         }
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
-    /// The next worker of whom there is something to tell; else how many notes the pool has been told.
-    fn next(&self) -> Result<(Arc<str>, Report), u64> {
+    /// Returns the next worker with a change to report. If there is none, returns as the error the number of recorded
+    /// changes, all of which were sent.
+    fn next(&self) -> Result<(Arc<str>, WorkerReport), u64> {
         let mut reports = self.lock();
         let notes = reports.notes;
-        let next = reports.workers.iter_mut().find(|(_, report)| report.is_news);
+        let next = reports.workers.iter_mut().find(|(_, report)| report.is_changed);
         let (name, report) = next.ok_or(notes)?;
         let news = report.clone();
-        (report.is_news, report.left) = (false, Left::default());
+        (report.is_changed, report.remaining) = (false, RemainingQuota::default());
         Ok((name.clone(), news))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Reports> {
-        // Every change is a few assignments.
+    fn lock(&self) -> MutexGuard<'_, PendingReports> {
+        // Every change is a few assignments, so poison is harmless.
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Tells the pool whatever is new, for ever.
-async fn tell(desk: Arc<Desk>, gate: Gate) {
+/// Reports every change to the pool, forever.
+async fn report_changes(desk: Arc<ReportQueue>, gate: Gate) {
     loop {
-        desk.news.notified().await;
+        desk.changed.notified().await;
         while desk.observes.load(Ordering::Relaxed) {
-            let _telling = desk.telling.lock().await;
+            let _telling = desk.report_lock.lock().await;
             let (name, report) = match desk.next() {
                 Ok(next) => next,
                 Err(notes) => {
-                    desk.told.send_replace(notes);
+                    desk.flushed.send_replace(notes);
                     break;
                 }
             };
             let (change, until) = change(&name, &report, Instant::now());
-            // A gate that has closed has no use for it.
+            // Fails only if the gate is closed; then it does not matter.
             let _ = match until {
                 Some(until) => gate.pause_worker(change, until).await,
-                None => gate.worker(change).await,
+                None => gate.change_worker(change).await,
             };
-            desk.tell_capacity(&gate).await;
+            desk.report_capacity(&gate).await;
         }
         if !desk.observes.load(Ordering::Relaxed) {
-            // Another process tells it: nobody waits for us to.
+            // Another process reports: nobody has to wait for this one.
             let notes = desk.lock().notes;
-            desk.told.send_replace(notes);
+            desk.flushed.send_replace(notes);
         }
     }
 }
 
-/// The event, and until when the worker is to be left alone: as long as it is down or its provider wants nothing.
-fn change(name: &str, report: &Report, now: Instant) -> (WorkerChange, Option<Instant>) {
-    let Report { stands, rates, rests_until, is_out, left, .. } = report;
+/// Returns the event for a worker, and the end of the worker's pause. The pause ends with the worker's downtime or with
+/// the pause of its provider, whichever is later.
+fn change(name: &str, report: &WorkerReport, now: Instant) -> (WorkerChange, Option<Instant>) {
+    let WorkerReport {
+        availability: stands,
+        rates,
+        paused_until: rests_until,
+        is_out,
+        remaining: left,
+        ..
+    } = report;
     let state = stands.map(|stands| stands.state);
     let is_drained = report.worker.as_ref().is_some_and(|worker| worker.is_drained);
     let change = WorkerChange {
@@ -317,16 +335,17 @@ mod tests {
 
     use super::*;
 
-    const UP: Stands = Stands { state: WorkerState::Up, slots: 4, down_until: None };
+    const UP: WorkerAvailability =
+        WorkerAvailability { state: WorkerState::Up, slots: 4, down_until: None };
 
-    fn desk() -> Desk {
-        let workers = BTreeMap::from([("w".into(), Report::default())]);
-        Desk {
-            reports: Mutex::new(Reports { workers, ..Reports::default() }),
-            news: Notify::new(),
+    fn desk() -> ReportQueue {
+        let workers = BTreeMap::from([("w".into(), WorkerReport::default())]);
+        ReportQueue {
+            reports: Mutex::new(PendingReports { workers, ..PendingReports::default() }),
+            changed: Notify::new(),
             observes: AtomicBool::new(true),
-            told: watch::Sender::new(0),
-            telling: TurnMutex::default(),
+            flushed: watch::Sender::new(0),
+            report_lock: TurnMutex::default(),
             capacity: AtomicU64::new(0),
         }
     }
@@ -335,27 +354,43 @@ mod tests {
     async fn a_worker_that_is_back_still_waits_for_its_provider() {
         let now = Instant::now();
         let [soon, later] = [1, 5].map(|seconds| now + Duration::from_secs(seconds));
-        let report = Report { stands: Some(UP), rests_until: Some(later), ..Report::default() };
+        let report = WorkerReport {
+            availability: Some(UP),
+            paused_until: Some(later),
+            ..WorkerReport::default()
+        };
         assert_eq!(change("w", &report, now).1, Some(later));
-        let down = Stands { down_until: Some(soon), ..UP };
-        let report = Report { stands: Some(down), rests_until: Some(now), ..Report::default() };
+        let down = WorkerAvailability { down_until: Some(soon), ..UP };
+        let report = WorkerReport {
+            availability: Some(down),
+            paused_until: Some(now),
+            ..WorkerReport::default()
+        };
         assert_eq!(change("w", &report, now).1, Some(soon));
-        let report = Report { stands: Some(UP), rests_until: Some(now), ..Report::default() };
+        let report = WorkerReport {
+            availability: Some(UP),
+            paused_until: Some(now),
+            ..WorkerReport::default()
+        };
         assert_eq!(change("w", &report, now).1, None);
     }
 
     #[tokio::test]
     async fn news_is_told_once_and_only_of_workers_that_the_pool_has() {
         let desk = desk();
-        desk.note("stranger", |report| report.stands = Some(UP));
+        desk.record("stranger", |report| report.availability = Some(UP));
         assert!(desk.next().is_err());
-        desk.note("w", |report| report.left.meet(Left { requests: Some(5), tokens: None }));
-        desk.note("w", |report| report.left.meet(Left { requests: Some(3), tokens: Some(7) }));
+        desk.record("w", |report| {
+            report.remaining.overwrite_with(RemainingQuota { requests: Some(5), tokens: None })
+        });
+        desk.record("w", |report| {
+            report.remaining.overwrite_with(RemainingQuota { requests: Some(3), tokens: Some(7) })
+        });
         let (_, told) = desk.next().unwrap();
-        assert_eq!(told.left, Left { requests: Some(3), tokens: Some(7) });
+        assert_eq!(told.remaining, RemainingQuota { requests: Some(3), tokens: Some(7) });
         assert!(desk.next().is_err());
-        desk.note("w", |report| report.stands = Some(UP));
+        desk.record("w", |report| report.availability = Some(UP));
         // What was left then is not what is left now.
-        assert_eq!(desk.next().unwrap().1.left, Left::default());
+        assert_eq!(desk.next().unwrap().1.remaining, RemainingQuota::default());
     }
 }

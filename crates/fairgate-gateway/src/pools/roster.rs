@@ -1,8 +1,9 @@
-//! Which workers there are beside those of the file: added by an operator, or found by name; and which are drained.
+//! Workers that are not in the configuration file, because an operator added them or DNS found them, and the drained
+//! workers.
 //!
-//! One way in for all of them: a change of the roster makes a new configuration out of the file's, and that is put in
-//! force exactly as a reload is. So a worker that is added, found, removed or gone from DNS passes the same code as one
-//! that is written into the file.
+//! Every change of the roster makes a new configuration from the file and the roster, which is put in force exactly
+//! like a reload. A worker that is added, found, removed or gone from DNS is therefore handled by the same code as a
+//! worker of the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -10,36 +11,36 @@ use std::net::{IpAddr, SocketAddr};
 use fairgate_config::{Config, OverloadConfig, UpstreamConfig};
 use serde::{Deserialize, Serialize};
 
-/// What is known of workers beside the file.
+/// Worker settings that are not in the configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Roster {
-    pub(super) kept: Kept,
-    /// The addresses of each upstream of the file that is looked up.
+pub(super) struct WorkerRoster {
+    pub(super) changes: OperatorChanges,
+    /// Addresses that DNS returned, by the upstream of the file.
     pub(super) found: BTreeMap<String, BTreeSet<IpAddr>>,
 }
 
-/// What operators have said, which is kept over a restart.
+/// Operators' changes, which survive a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Kept {
+pub(super) struct OperatorChanges {
     #[serde(default)]
     pub(super) added: Vec<AddedWorker>,
-    /// Workers that take nothing new, each with its pool.
+    /// Workers that get no new requests, as (pool, worker).
     #[serde(default)]
     pub(super) drained: BTreeSet<(String, String)>,
-    /// When workers count as overloaded, in place of what the file says.
+    /// Overload thresholds by worker; they replace those of the file.
     #[serde(default)]
-    pub(super) overload: BTreeMap<String, Overload>,
+    pub(super) overload: BTreeMap<String, OverloadThresholds>,
 }
 
-/// A worker that an operator added. What it does not say is as in the upstream `like`; no secret is in it.
+/// A worker that an operator added. Missing settings are taken from the upstream `like`. The value contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AddedWorker {
     pub(crate) pool: String,
     pub(crate) name: String,
     pub(crate) url: String,
-    /// The upstream of the file that it is like.
+    /// Name of the upstream of the file that serves as template.
     pub(crate) like: String,
     #[serde(default)]
     pub(crate) slots: Option<u64>,
@@ -53,33 +54,33 @@ pub(crate) struct AddedWorker {
     pub(crate) batch_tokens: Option<u64>,
 }
 
-/// When an engine counts as overloaded: see [`OverloadConfig`].
+/// Thresholds above which an engine counts as overloaded: see [`OverloadConfig`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Overload {
+pub(crate) struct OverloadThresholds {
     pub(crate) waiting: Option<u64>,
     pub(crate) cache_milli: Option<u64>,
 }
 
-impl From<Overload> for OverloadConfig {
-    fn from(Overload { waiting, cache_milli }: Overload) -> Self {
+impl From<OverloadThresholds> for OverloadConfig {
+    fn from(OverloadThresholds { waiting, cache_milli }: OverloadThresholds) -> Self {
         Self { waiting, cache_milli }
     }
 }
 
-/// Where a worker is from.
+/// Origin of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerSource {
-    /// The configuration file.
+    /// The worker is in the configuration file.
     File,
-    /// It was added while the gateway ran.
+    /// The worker was added through the admin API while the gateway ran.
     Api,
-    /// An address of a name.
+    /// The worker was found as one address of a DNS name.
     Dns,
 }
 
 impl WorkerSource {
-    /// The word for it.
+    /// Returns the word for the origin in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -98,7 +99,8 @@ impl WorkerSource {
 }
 
 impl AddedWorker {
-    /// The upstream that it is. Its url was checked when it was added; where it is no more like that, there is none.
+    /// Returns the configuration of the upstream for this worker. `None` if the worker's URL is no longer valid,
+    /// although the URL was checked when the worker was added.
     pub(super) fn upstream(&self, like: &UpstreamConfig) -> Option<UpstreamConfig> {
         Some(UpstreamConfig {
             name: self.name.clone(),
@@ -117,7 +119,7 @@ impl AddedWorker {
     }
 }
 
-/// The worker at one address of a name.
+/// Returns the configuration of the worker at one address of a DNS name.
 fn found_at(template: &UpstreamConfig, address: IpAddr, port: u16) -> UpstreamConfig {
     UpstreamConfig {
         name: found_name(&template.name, address),
@@ -128,13 +130,13 @@ fn found_at(template: &UpstreamConfig, address: IpAddr, port: u16) -> UpstreamCo
     }
 }
 
-/// What the worker at an address is called. Colons are written as `-`, so that the name is one that a file could have.
+/// Returns the name of the worker at an address. Colons are replaced by `-`, so that the name is valid in a file too.
 pub(super) fn found_name(upstream: &str, address: IpAddr) -> String {
     format!("{upstream}-{}", address.to_string().replace(':', "-"))
 }
 
-impl Roster {
-    /// What is to be served: the file's configuration with all workers in it.
+impl WorkerRoster {
+    /// Returns the configuration to serve, which is that of the file with all workers of the roster.
     pub(super) fn applied_to(&self, file: &Config) -> Config {
         let mut next = Config { upstreams: Vec::new(), ..file.clone() };
         let mut taken: BTreeSet<String> =
@@ -168,7 +170,7 @@ impl Roster {
                 next.upstreams.push(worker);
             }
         }
-        for added in &self.kept.added {
+        for added in &self.changes.added {
             let like = file.upstreams.iter().find(|upstream| upstream.name == added.like);
             let pool = next.pools.iter_mut().find(|pool| pool.name == added.pool);
             if let (Some(pool), Some(upstream)) = (pool, like.and_then(|like| added.upstream(like)))
@@ -184,15 +186,15 @@ impl Roster {
                 Some(upstream.slots?.saturating_mul(upstream.ranks.into()))
             };
             let sum = pool.workers.iter().filter_map(slots).fold(0, u64::saturating_add);
-            // A pool of nothing could never be granted anything, and would not say why.
+            // With a capacity of 0 the pool could never grant anything, and would not say why.
             pool.capacity = sum.max(1);
         }
         next
     }
 
-    /// What of the workers that operators added cannot be had with this file, in words.
+    /// Describes the added workers that this file makes impossible, one sentence each.
     pub(super) fn lost_with(&self, file: &Config) -> Vec<String> {
-        let lost = self.kept.added.iter().filter_map(|added| {
+        let lost = self.changes.added.iter().filter_map(|added| {
             let AddedWorker { pool, name, like, .. } = added;
             let is_named = |upstream: &&UpstreamConfig| upstream.name == *like;
             if !file.pools.iter().any(|known| known.name == *pool) {
@@ -207,22 +209,22 @@ impl Roster {
         lost.collect()
     }
 
-    /// Whether a worker is to take nothing new.
+    /// Returns true if the worker gets no new requests.
     pub(super) fn is_drained(&self, pool: &str, worker: &str) -> bool {
-        self.kept.drained.contains(&(pool.to_owned(), worker.to_owned()))
+        self.changes.drained.contains(&(pool.to_owned(), worker.to_owned()))
     }
 
-    /// When a worker counts as overloaded.
+    /// Returns the overload thresholds that an operator set for a worker, or those of the file if no operator set any.
     pub(super) fn overload(&self, upstream: &UpstreamConfig) -> OverloadConfig {
         let stated = upstream.metrics.as_ref().map(|metrics| metrics.overload);
-        match self.kept.overload.get(&upstream.name) {
+        match self.changes.overload.get(&upstream.name) {
             Some(changed) => (*changed).into(),
             None => stated.unwrap_or_default(),
         }
     }
 
-    /// Forgets addresses of what is no longer looked up.
-    pub(super) fn keep_found(&mut self, file: &Config) {
+    /// Removes the addresses of upstreams that are no longer found by DNS.
+    pub(super) fn retain_discovered(&mut self, file: &Config) {
         let looked_up = |name: &String| {
             file.upstreams.iter().any(|it| it.name == *name && it.discover.is_some())
         };
@@ -273,11 +275,14 @@ mod tests {
     #[test]
     fn addresses_and_added_workers_are_workers_like_those_of_the_file() {
         let file = file();
-        assert_eq!(Roster::default().applied_to(&file).pools[0].workers, ["sim"]);
+        assert_eq!(WorkerRoster::default().applied_to(&file).pools[0].workers, ["sim"]);
         let addresses = ["10.0.0.2", "fd00::1"].map(|text| text.parse().unwrap());
-        let roster = Roster {
+        let roster = WorkerRoster {
             found: BTreeMap::from([("many".to_owned(), BTreeSet::from(addresses))]),
-            kept: Kept { added: vec![added("new"), added("sim")], ..Kept::default() },
+            changes: OperatorChanges {
+                added: vec![added("new"), added("sim")],
+                ..OperatorChanges::default()
+            },
         };
         let next = roster.applied_to(&file);
         // One that the file has by now is the file's.

@@ -1,88 +1,93 @@
-//! Where a session's last request ran: for pools that have no index of prefixes.
+//! Worker of each session's last request, for pools without a prefix index.
 //!
-//! A conversation that goes on has its earlier turns in the cache of the worker that answered them. The core is told so with
-//! the next request of the session, as tokens that are cached there, and weighs that against load. It is a guess: nobody
-//! looks at the prompt, so it changes where a request goes and never what it costs.
+//! The earlier turns of a conversation are in the cache of the worker that answered them. For the session's next
+//! request, the core therefore assumes that the tokens of these turns are cached on that worker, and weighs them
+//! against load. The prompt is not inspected, so this assumption affects only the choice of the worker.
+//!
+//! The class and the cost of a request do not depend on the assumption, because a client chooses the name of its
+//! session.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairgate_core::units::Tokens;
 
-/// How many sessions a pool remembers. About 200 bytes each.
+/// Greatest number of sessions that a pool remembers; each needs about 200 bytes.
 const SESSIONS_MAX: usize = 65_536;
-/// How many of these may be one key's: whoever names a new session with every request pushes out its own.
+/// Greatest number of sessions of one key, so that a client that names a new session with every request evicts only the
+/// sessions of its own key.
 const SESSIONS_PER_KEY_MAX: usize = 4_096;
 
-/// The sessions of a pool.
+/// The sessions of a pool, each with its last worker.
 #[derive(Default)]
-pub(crate) struct Sessions(Mutex<Known>);
+pub(crate) struct StickySessions(Mutex<SessionTable>);
 
 #[derive(Default)]
-struct Known {
-    sessions: HashMap<SessionId, Last>,
-    /// All sessions, in the order in which they last ended a request.
+struct SessionTable {
+    sessions: HashMap<SessionId, SessionRecord>,
+    /// All sessions, ordered by the end of their last request.
     by_age: BTreeMap<Age, SessionId>,
-    /// The same of each key.
+    /// Sessions of each key, ordered by the end of their last request.
     by_key: HashMap<Arc<str>, BTreeMap<Age, SessionId>>,
-    /// What a worker has in its cache ends with its life; a name may have several lives.
-    lives: HashMap<Arc<str>, Life>,
+    /// Number of each worker's current incarnation. The number changes when a worker restarts, cannot be reached, or is
+    /// removed and added again, because the worker's cache is then lost.
+    incarnations: HashMap<Arc<str>, Incarnation>,
     clock: u64,
 }
 
-/// The hash of a key's id and the name that its client gave: names may be long.
+/// Hash of a key's id and a session name. The hash is kept instead of the name, because names may be long.
 type SessionId = [u8; 16];
-/// When something happened, as a count of what happened before.
+/// Logical time, which is the number of earlier changes.
 type Age = u64;
-type Life = u64;
+type Incarnation = u64;
 
 /// The last request of a session.
-struct Last {
+struct SessionRecord {
     key: Arc<str>,
     worker: Arc<str>,
-    life: Life,
+    incarnation: Incarnation,
     tokens: u64,
     age: Age,
 }
 
-/// The worker that ran a session's last request, and how many tokens it may have cached of it.
+/// Worker of a session's last request, and the tokens that this worker may have cached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LastWorker {
     pub(crate) worker: Box<str>,
     pub(crate) cached: Tokens,
 }
 
-impl Sessions {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        // What a panic left is at worst a wrong guess.
+impl StickySessions {
+    fn known(&self) -> MutexGuard<'_, SessionTable> {
+        // At worst, a panic leaves a wrong guess.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on these are the pool's workers. What ran on others is forgotten.
-    pub(super) fn employ<'a>(&self, names: impl Iterator<Item = &'a Arc<str>>) {
+    /// Sets the pool's workers. Sessions whose last worker is not among them are no longer found.
+    pub(super) fn set_workers<'a>(&self, names: impl Iterator<Item = &'a Arc<str>>) {
         let names: HashSet<&Arc<str>> = names.collect();
         let known = &mut *self.known();
-        known.lives.retain(|name, _| names.contains(name));
+        known.incarnations.retain(|name, _| names.contains(name));
         for name in names {
             known.clock += 1;
-            known.lives.entry(name.clone()).or_insert(known.clock);
+            known.incarnations.entry(name.clone()).or_insert(known.clock);
         }
     }
 
-    /// Where the session's last request ran, for one of so many input tokens. `None` where that is not known, or the worker
-    /// has restarted or gone since.
+    /// Returns the worker of the session's last request, for a new request with `input_tokens`. `None` if the worker
+    /// is unknown, or has restarted or left since.
     pub(crate) fn last(&self, key: &str, session: &str, input_tokens: u64) -> Option<LastWorker> {
         let known = self.known();
         let last = known.sessions.get(&session_id(key, session))?;
-        let is_alive = known.lives.get(&last.worker) == Some(&last.life);
+        let is_alive = known.incarnations.get(&last.worker) == Some(&last.incarnation);
         let cached = Tokens(last.tokens.min(input_tokens));
         is_alive.then(|| LastWorker { worker: (&*last.worker).into(), cached })
     }
 
-    /// A request of the session has ended on this worker, with so many tokens of input and output.
-    pub(crate) fn ended(&self, key: &Arc<str>, session: &str, worker: &Arc<str>, tokens: u64) {
+    /// Records that a request of the session has ended on this worker, with `tokens` of input and output.
+    pub(crate) fn record_end(&self, key: &Arc<str>, session: &str, worker: &Arc<str>, tokens: u64) {
         let known = &mut *self.known();
-        let Some(&life) = known.lives.get(worker) else { return };
+        let Some(&life) = known.incarnations.get(worker) else { return };
         let id = session_id(key, session);
         known.remove(&id);
         known.make_room(key);
@@ -90,21 +95,28 @@ impl Sessions {
         let age = known.clock;
         known.by_age.insert(age, id);
         known.by_key.entry(key.clone()).or_default().insert(age, id);
-        let last = Last { key: key.clone(), worker: worker.clone(), life, tokens, age };
+        let last = SessionRecord {
+            key: key.clone(),
+            worker: worker.clone(),
+            incarnation: life,
+            tokens,
+            age,
+        };
         known.sessions.insert(id, last);
     }
 
-    /// The worker has restarted, or cannot be reached: its cache is empty when it is back.
+    /// Invalidates the sessions of a worker that has restarted or cannot be reached, because its cache is empty when it
+    /// is back.
     pub(super) fn forget(&self, worker: &str) {
         let known = &mut *self.known();
-        if let Some(life) = known.lives.get_mut(worker) {
+        if let Some(life) = known.incarnations.get_mut(worker) {
             known.clock += 1;
             *life = known.clock;
         }
     }
 }
 
-impl Known {
+impl SessionTable {
     fn remove(&mut self, id: &SessionId) {
         let Some(last) = self.sessions.remove(id) else { return };
         self.by_age.remove(&last.age);
@@ -116,7 +128,8 @@ impl Known {
         }
     }
 
-    /// The oldest session of the key goes where it has its part; else the oldest of all where there is no room.
+    /// Removes the oldest session of the key if the key is at its limit; else the oldest session of all keys if the
+    /// pool is full.
     fn make_room(&mut self, key: &str) {
         let own = self.by_key.get(key).filter(|own| own.len() >= SESSIONS_PER_KEY_MAX);
         let oldest = match own {
@@ -147,13 +160,13 @@ mod tests {
         name.into()
     }
 
-    fn sessions() -> Sessions {
-        let sessions = Sessions::default();
-        sessions.employ([named("a"), named("b")].iter());
+    fn sessions() -> StickySessions {
+        let sessions = StickySessions::default();
+        sessions.set_workers([named("a"), named("b")].iter());
         sessions
     }
 
-    fn last(sessions: &Sessions, key: &str, session: &str) -> Option<(String, u64)> {
+    fn last(sessions: &StickySessions, key: &str, session: &str) -> Option<(String, u64)> {
         let found = sessions.last(key, session, 1_000)?;
         Some((found.worker.into(), found.cached.0))
     }
@@ -162,11 +175,11 @@ mod tests {
     fn a_session_is_one_keys_and_is_where_it_ran_last() {
         let sessions = sessions();
         let (key, other) = (named("k1"), named("k2"));
-        sessions.ended(&key, "chat", &named("a"), 70);
+        sessions.record_end(&key, "chat", &named("a"), 70);
         assert_eq!(last(&sessions, "k1", "chat"), Some(("a".into(), 70)));
         assert_eq!(last(&sessions, "k2", "chat"), None);
-        sessions.ended(&key, "chat", &named("b"), 5_000);
-        sessions.ended(&other, "chat", &named("a"), 9);
+        sessions.record_end(&key, "chat", &named("b"), 5_000);
+        sessions.record_end(&other, "chat", &named("a"), 9);
         // Never more than the prompt has.
         assert_eq!(last(&sessions, "k1", "chat"), Some(("b".into(), 1_000)));
         assert_eq!(last(&sessions, "k2", "chat"), Some(("a".into(), 9)));
@@ -177,20 +190,20 @@ mod tests {
         let sessions = sessions();
         let key = named("k");
         for worker in ["a", "b"] {
-            sessions.ended(&key, worker, &named(worker), 7);
+            sessions.record_end(&key, worker, &named(worker), 7);
         }
         sessions.forget("a");
         assert_eq!(last(&sessions, "k", "a"), None);
         assert_eq!(last(&sessions, "k", "b"), Some(("b".into(), 7)));
-        sessions.ended(&key, "a", &named("a"), 8);
+        sessions.record_end(&key, "a", &named("a"), 8);
         assert_eq!(last(&sessions, "k", "a"), Some(("a".into(), 8)));
-        sessions.employ([named("a")].iter());
+        sessions.set_workers([named("a")].iter());
         assert_eq!(last(&sessions, "k", "b"), None);
         assert_eq!(last(&sessions, "k", "a"), Some(("a".into(), 8)));
         // One that comes back under its name is another one.
-        sessions.employ([named("a"), named("b")].iter());
+        sessions.set_workers([named("a"), named("b")].iter());
         assert_eq!(last(&sessions, "k", "b"), None);
-        sessions.ended(&key, "late", &named("gone"), 1);
+        sessions.record_end(&key, "late", &named("gone"), 1);
         assert_eq!(last(&sessions, "k", "late"), None);
     }
 
@@ -198,16 +211,21 @@ mod tests {
     fn it_is_bounded_and_a_key_pushes_out_its_own() {
         let sessions = sessions();
         let worker = named("a");
-        sessions.ended(&named("honest"), "chat", &worker, 1);
+        sessions.record_end(&named("honest"), "chat", &worker, 1);
         let greedy = named("greedy");
         for number in 0..SESSIONS_PER_KEY_MAX + 10 {
-            sessions.ended(&greedy, &number.to_string(), &worker, 1);
+            sessions.record_end(&greedy, &number.to_string(), &worker, 1);
         }
         assert_eq!(last(&sessions, "honest", "chat"), Some(("a".into(), 1)));
         assert_eq!(last(&sessions, "greedy", "9"), None);
         assert_eq!(last(&sessions, "greedy", "10"), Some(("a".into(), 1)));
         for number in 0..SESSIONS_MAX {
-            sessions.ended(&named(&format!("k{}", number / 64)), &number.to_string(), &worker, 1);
+            sessions.record_end(
+                &named(&format!("k{}", number / 64)),
+                &number.to_string(),
+                &worker,
+                1,
+            );
         }
         assert_eq!(last(&sessions, "honest", "chat"), None);
         let known = sessions.known();

@@ -1,38 +1,39 @@
-//! What a pool's requests came to since the process started: by tenant, on own and on hosted workers.
+//! Usage of a pool's requests since the process started, by tenant, on own and on hosted workers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairgate_money::MicroUnits;
 
-/// Of more tenants than this nothing is counted one by one. A directory has fewer.
+/// Greatest number of tenants that are counted individually. Usage of further tenants is counted only in the total; a
+/// directory has fewer tenants.
 const TENANTS_MAX: usize = 100_000;
 
-/// What requests came to on one kind of workers.
+/// Usage on own workers, or on hosted workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TierUse {
-    /// Attempts that used anything.
+    /// Number of attempts that used any tokens or money.
     pub(crate) requests: u64,
     /// Input and output tokens as a provider counts them, not weighted.
     pub(crate) provider_tokens: u64,
     pub(crate) money: MicroUnits,
 }
 
-/// What requests came to on own workers (tier 0) and on hosted ones.
+/// Usage on own workers (tier 0) and on hosted ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Spent {
+pub(crate) struct SpentByTier {
     pub(crate) own: TierUse,
     pub(crate) hosted: TierUse,
 }
 
-/// The tenants of a pool with what they spent.
+/// Usage of the tenants of a pool, by tier.
 #[derive(Debug, Default)]
-pub(crate) struct Spending(Mutex<Spenders>);
+pub(crate) struct TenantSpending(Mutex<SpendingTable>);
 
 #[derive(Clone, Debug, Default)]
-struct Spenders {
-    all: Spent,
-    tenants: HashMap<Arc<str>, Spent>,
+struct SpendingTable {
+    all: SpentByTier,
+    tenants: HashMap<Arc<str>, SpentByTier>,
 }
 
 impl TierUse {
@@ -43,14 +44,14 @@ impl TierUse {
     }
 }
 
-impl Spent {
+impl SpentByTier {
     fn on(&mut self, tier: u32) -> &mut TierUse {
         if tier == 0 { &mut self.own } else { &mut self.hosted }
     }
 }
 
-impl Spending {
-    /// Counts an attempt of a tenant's on a worker of that tier.
+impl TenantSpending {
+    /// Counts an attempt of a tenant on a worker of this tier.
     pub(crate) fn count(
         &self,
         tenant: &Arc<str>,
@@ -64,26 +65,26 @@ impl Spending {
             if spenders.tenants.len() >= TENANTS_MAX {
                 return;
             }
-            spenders.tenants.insert(tenant.clone(), Spent::default());
+            spenders.tenants.insert(tenant.clone(), SpentByTier::default());
         }
         if let Some(spent) = spenders.tenants.get_mut(tenant) {
             spent.on(tier).add(provider_tokens, money);
         }
     }
 
-    /// What all tenants spent together.
-    pub(crate) fn all(&self) -> Spent {
+    /// Returns the total usage of all tenants.
+    pub(crate) fn all(&self) -> SpentByTier {
         self.lock().all
     }
 
-    /// What each of these tenants spent.
-    pub(crate) fn of<'a>(&self, tenants: impl Iterator<Item = &'a str>) -> Vec<Spent> {
+    /// Returns the usage of each of these tenants; 0 for unknown tenants.
+    pub(crate) fn of<'a>(&self, tenants: impl Iterator<Item = &'a str>) -> Vec<SpentByTier> {
         let spenders = self.lock();
         tenants.map(|tenant| spenders.tenants.get(tenant).copied().unwrap_or_default()).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Spenders> {
-        // Every change is a few additions.
+    fn lock(&self) -> MutexGuard<'_, SpendingTable> {
+        // Every change is a few additions, so poison is harmless.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -94,7 +95,7 @@ mod tests {
 
     #[test]
     fn tiers_and_tenants_are_kept_apart() {
-        let spending = Spending::default();
+        let spending = TenantSpending::default();
         let [a, b]: [Arc<str>; 2] = ["a".into(), "b".into()];
         spending.count(&a, 0, 100, MicroUnits::ZERO);
         spending.count(&a, 1, 10, MicroUnits(7));
@@ -108,11 +109,11 @@ mod tests {
         assert_eq!(
             spending.of(["a", "b", "c"].into_iter()),
             [
-                Spent { own: used(1, 100, 0), hosted: used(1, 10, 7) },
-                Spent { own: none, hosted: used(1, 5, 3) },
-                Spent::default(),
+                SpentByTier { own: used(1, 100, 0), hosted: used(1, 10, 7) },
+                SpentByTier { own: none, hosted: used(1, 5, 3) },
+                SpentByTier::default(),
             ]
         );
-        assert_eq!(spending.all(), Spent { own: used(1, 100, 0), hosted: used(2, 15, 10) });
+        assert_eq!(spending.all(), SpentByTier { own: used(1, 100, 0), hosted: used(2, 15, 10) });
     }
 }

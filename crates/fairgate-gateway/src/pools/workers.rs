@@ -1,18 +1,21 @@
-//! Changing the workers of pools while they run: by an operator, or because the addresses of a name have changed.
+//! Changes the workers of running pools, because an operator asked for it or because the addresses of a DNS name have
+//! changed.
+//!
+//! The slots of a worker that leaves count towards the pool's capacity until nothing is in flight on the worker.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use fairgate_config::{Config, check_name, parse_base_url};
-use fairgate_store::{Change, Store, StoreError};
+use fairgate_store::{DirectoryChange, Store, StoreError};
 use serde_json::{Value, json};
 
-use super::roster::{AddedWorker, Overload, Roster, WorkerSource};
-use super::{Pools, PoolsError, kept};
+use super::roster::{AddedWorker, OverloadThresholds, WorkerRoster, WorkerSource};
+use super::{Pools, PoolsError, operator_changes};
 use crate::forward::unix_now;
 
-/// Why the workers of a pool were not changed. Nothing has changed.
+/// Reason why the workers of a pool were not changed. After such an error, everything is as before.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkerError {
     #[error("there is no pool {0:?}")]
@@ -35,90 +38,91 @@ pub(crate) enum WorkerError {
     Pools(#[from] PoolsError),
 }
 
-/// Whether a change was one.
+/// Effect of a change, which has none if the requested state was already in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Changed {
+pub(crate) enum ChangeEffect {
     Yes,
-    /// It was so already.
+    /// The requested state was already in force.
     No,
 }
 
-/// How a worker is removed.
+/// Way in which a worker is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Removal {
-    /// It takes nothing new, and is gone once nothing is in flight on it.
+pub(crate) enum WorkerRemoval {
+    /// The worker gets no new requests, and is removed once nothing is in flight on it.
     Drained,
-    /// It is forgotten at once. What is in flight on it goes on, as long as the worker does.
+    /// The worker is removed at once. Its requests in flight continue as long as the worker answers.
     Now,
 }
 
-/// Where changes of workers are audited, and who makes them.
+/// Store in which changes of workers are audited, and the name of the actor.
 #[derive(Clone, Copy)]
 pub(crate) struct WorkerAudit<'a> {
     pub(crate) store: &'a Store,
     pub(crate) actor: &'a str,
 }
 
-/// What the audit trail says of a change.
-struct Note<'a> {
+/// Audit entry of a change of workers.
+struct WorkerAuditEntry<'a> {
     audit: WorkerAudit<'a>,
     action: &'static str,
     pool: &'a str,
     after: Value,
 }
 
-impl Note<'_> {
+impl WorkerAuditEntry<'_> {
     async fn write(self) -> Result<(), StoreError> {
         let Self { audit, action, pool, after } = self;
-        let note = Change::Note { action, subject: pool.to_owned(), after };
+        let note = DirectoryChange::Note { action, subject: pool.to_owned(), after };
         audit.store.change(audit.actor, unix_now(), note).await.map(drop)
     }
 }
 
 impl Pools {
-    /// Adds a worker.
+    /// Adds a worker. The change is audited and survives a restart.
     pub(crate) async fn add_worker(
         &self,
         worker: AddedWorker,
         audit: WorkerAudit<'_>,
-    ) -> Result<Changed, WorkerError> {
+    ) -> Result<ChangeEffect, WorkerError> {
         let pool = worker.pool.clone();
         let after = json!(worker);
-        let note = Note { audit, action: "worker.add", pool: &pool, after };
-        self.change(Removal::Drained, Some(note), |file, roster| add(file, roster, worker)).await
+        let note = WorkerAuditEntry { audit, action: "worker.add", pool: &pool, after };
+        self.change(WorkerRemoval::Drained, Some(note), |file, roster| add(file, roster, worker))
+            .await
     }
 
-    /// Has a worker take nothing new, or take requests again.
+    /// Drains a worker, or ends its drain if `drained` is false.
     pub(crate) async fn drain_worker(
         &self,
         pool: &str,
         worker: &str,
         drained: bool,
         audit: WorkerAudit<'_>,
-    ) -> Result<Changed, WorkerError> {
-        self.known(pool, worker)?;
+    ) -> Result<ChangeEffect, WorkerError> {
+        self.source_of_worker(pool, worker)?;
         let of = (pool.to_owned(), worker.to_owned());
-        let edit = |_: &Arc<Config>, roster: &mut Roster| {
+        let edit = |_: &Arc<Config>, roster: &mut WorkerRoster| {
             match drained {
-                true => roster.kept.drained.insert(of),
-                false => roster.kept.drained.remove(&of),
+                true => roster.changes.drained.insert(of),
+                false => roster.changes.drained.remove(&of),
             };
             Ok(())
         };
         let action = if drained { "worker.drain" } else { "worker.undrain" };
-        let note = Note { audit, action, pool, after: json!({ "worker": worker }) };
-        self.change(Removal::Drained, Some(note), edit).await
+        let note = WorkerAuditEntry { audit, action, pool, after: json!({ "worker": worker }) };
+        self.change(WorkerRemoval::Drained, Some(note), edit).await
     }
 
-    /// Removes a worker that was added.
+    /// Removes a worker that an operator added.
     pub(crate) async fn remove_worker(
         &self,
         pool: &str,
         worker: &str,
-        removal: Removal,
+        removal: WorkerRemoval,
         audit: WorkerAudit<'_>,
-    ) -> Result<Changed, WorkerError> {
-        match self.known(pool, worker)? {
+    ) -> Result<ChangeEffect, WorkerError> {
+        match self.source_of_worker(pool, worker)? {
             WorkerSource::Api => {}
             WorkerSource::File => {
                 return Err(WorkerError::NotOurs(format!(
@@ -131,26 +135,26 @@ impl Pools {
                 )));
             }
         }
-        let edit = |_: &Arc<Config>, roster: &mut Roster| {
-            roster.kept.added.retain(|added| (&*added.pool, &*added.name) != (pool, worker));
-            roster.kept.drained.remove(&(pool.to_owned(), worker.to_owned()));
-            roster.kept.overload.remove(worker);
+        let edit = |_: &Arc<Config>, roster: &mut WorkerRoster| {
+            roster.changes.added.retain(|added| (&*added.pool, &*added.name) != (pool, worker));
+            roster.changes.drained.remove(&(pool.to_owned(), worker.to_owned()));
+            roster.changes.overload.remove(worker);
             Ok(())
         };
-        let after = json!({ "worker": worker, "now": removal == Removal::Now });
-        let note = Note { audit, action: "worker.remove", pool, after };
+        let after = json!({ "worker": worker, "now": removal == WorkerRemoval::Now });
+        let note = WorkerAuditEntry { audit, action: "worker.remove", pool, after };
         self.change(removal, Some(note), edit).await
     }
 
-    /// Changes when a worker counts as overloaded; as the file says where absent.
+    /// Sets the overload thresholds of a worker; `None` restores those of the file.
     pub(crate) async fn set_overload(
         &self,
         pool: &str,
         worker: &str,
-        overload: Option<Overload>,
+        overload: Option<OverloadThresholds>,
         audit: WorkerAudit<'_>,
-    ) -> Result<Changed, WorkerError> {
-        self.known(pool, worker)?;
+    ) -> Result<ChangeEffect, WorkerError> {
+        self.source_of_worker(pool, worker)?;
         let handle = self.named(pool).ok_or_else(|| WorkerError::NoPool(pool.to_owned()))?;
         let reads =
             handle.setup().worker(worker).is_some_and(|it| it.upstream.config.metrics.is_some());
@@ -158,47 +162,47 @@ impl Pools {
             let problem = "has no meaning for this worker: its upstream has no metrics in the configuration file";
             return Err(WorkerError::Invalid { field: "overload", problem: problem.to_owned() });
         }
-        let edit = |_: &Arc<Config>, roster: &mut Roster| {
+        let edit = |_: &Arc<Config>, roster: &mut WorkerRoster| {
             match overload {
-                Some(overload) => roster.kept.overload.insert(worker.to_owned(), overload),
-                None => roster.kept.overload.remove(worker),
+                Some(overload) => roster.changes.overload.insert(worker.to_owned(), overload),
+                None => roster.changes.overload.remove(worker),
             };
             Ok(())
         };
         let after = json!({ "worker": worker, "overload": overload });
-        let note = Note { audit, action: "worker.overload", pool, after };
-        self.change(Removal::Drained, Some(note), edit).await
+        let note = WorkerAuditEntry { audit, action: "worker.overload", pool, after };
+        self.change(WorkerRemoval::Drained, Some(note), edit).await
     }
 
-    /// An upstream's name now stands for these addresses.
-    pub(super) async fn found(
+    /// Sets the addresses that an upstream's DNS name now has.
+    pub(super) async fn set_addresses(
         &self,
         upstream: &str,
         addresses: BTreeSet<IpAddr>,
-    ) -> Result<Changed, WorkerError> {
-        let edit = |file: &Arc<Config>, roster: &mut Roster| {
+    ) -> Result<ChangeEffect, WorkerError> {
+        let edit = |file: &Arc<Config>, roster: &mut WorkerRoster| {
             roster.found.insert(upstream.to_owned(), addresses);
-            roster.keep_found(file);
+            roster.retain_discovered(file);
             Ok(())
         };
-        self.change(Removal::Drained, None, edit).await
+        self.change(WorkerRemoval::Drained, None, edit).await
     }
 
-    /// Changes the roster and puts what follows from it in force.
+    /// Edits the roster, audits and stores the change, and puts the resulting configuration in force.
     async fn change(
         &self,
-        removal: Removal,
-        note: Option<Note<'_>>,
-        edit: impl FnOnce(&Arc<Config>, &mut Roster) -> Result<(), WorkerError>,
-    ) -> Result<Changed, WorkerError> {
-        let staff = self.staff.clone().lock_owned().await;
+        removal: WorkerRemoval,
+        note: Option<WorkerAuditEntry<'_>>,
+        edit: impl FnOnce(&Arc<Config>, &mut WorkerRoster) -> Result<(), WorkerError>,
+    ) -> Result<ChangeEffect, WorkerError> {
+        let staff = self.worker_sources.clone().lock_owned().await;
         let mut roster = staff.roster.clone();
         edit(&staff.file, &mut roster)?;
         if roster == staff.roster {
-            return Ok(Changed::No);
+            return Ok(ChangeEffect::No);
         }
-        let (file, is_kept) = (staff.file.clone(), roster.kept == staff.roster.kept);
-        let kept = roster.kept.clone();
+        let (file, is_kept) = (staff.file.clone(), roster.changes == staff.roster.changes);
+        let kept = roster.changes.clone();
         let mut prepared = self.prepare_with(staff, file.clone(), roster)?;
         prepared.removal = removal;
         if let Some(note) = note {
@@ -206,18 +210,20 @@ impl Pools {
         }
         if !is_kept {
             let data_dir = file.data_dir.clone();
-            let shown = kept::path(&data_dir).display().to_string();
-            let written = tokio::task::spawn_blocking(move || kept::write(&data_dir, &kept)).await;
+            let shown = operator_changes::path(&data_dir).display().to_string();
+            let written =
+                tokio::task::spawn_blocking(move || operator_changes::write(&data_dir, &kept))
+                    .await;
             written
                 .unwrap_or_else(|error| Err(std::io::Error::other(error)))
                 .map_err(|source| WorkerError::NotKept { file: shown, source })?;
         }
         self.switch(prepared, file.drain_grace).await;
-        Ok(Changed::Yes)
+        Ok(ChangeEffect::Yes)
     }
 
-    /// Where a worker of a pool is from.
-    fn known(&self, pool: &str, worker: &str) -> Result<WorkerSource, WorkerError> {
+    /// Returns the origin of a worker of a pool.
+    fn source_of_worker(&self, pool: &str, worker: &str) -> Result<WorkerSource, WorkerError> {
         let handle = self.named(pool).ok_or_else(|| WorkerError::NoPool(pool.to_owned()))?;
         let setup = handle.setup();
         let found = setup.worker(worker).ok_or_else(|| WorkerError::NoWorker {
@@ -228,12 +234,16 @@ impl Pools {
     }
 }
 
-/// Adds a worker to the roster, where it can be one.
-fn add(file: &Arc<Config>, roster: &mut Roster, worker: AddedWorker) -> Result<(), WorkerError> {
+/// Adds a worker to the roster, if the worker is valid.
+fn add(
+    file: &Arc<Config>,
+    roster: &mut WorkerRoster,
+    worker: AddedWorker,
+) -> Result<(), WorkerError> {
     let invalid =
         |field, problem: &str| WorkerError::Invalid { field, problem: problem.to_owned() };
     let AddedWorker { pool, name, url, like, .. } = &worker;
-    if roster.kept.added.contains(&worker) {
+    if roster.changes.added.contains(&worker) {
         return Ok(());
     }
     let Some(pool) = file.pools.iter().find(|known| known.name == *pool) else {
@@ -263,6 +273,6 @@ fn add(file: &Arc<Config>, roster: &mut Roster, worker: AddedWorker) -> Result<(
         let by = "another worker or upstream is called so; remove it first, or choose another name";
         return Err(WorkerError::Taken { name: name.clone(), by });
     }
-    roster.kept.added.push(worker);
+    roster.changes.added.push(worker);
     Ok(())
 }

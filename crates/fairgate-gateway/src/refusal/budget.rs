@@ -1,30 +1,35 @@
-//! A budget that has no room for a request.
+//! Refusals by a budget that has no room for a request.
 
 use std::time::Duration;
 
 use fairgate_money::{Currency, MicroUnits};
-use fairgate_store::{BudgetTier, Exhausted, Period, Scope, Unit, UnixMicros};
+use fairgate_store::{
+    BudgetExhausted, BudgetPeriod, BudgetScope, BudgetTier, BudgetUnit, UnixMicros,
+};
 use http::StatusCode;
 
 use super::Refusal;
 
-/// When to come back where what is missing is only held by requests that are in flight. They end when they end; nobody knows.
+/// Time after which to try again if the missing amount is only reserved by requests in flight, because it is not known
+/// when those requests end.
 const RESERVED_RETRY: Duration = Duration::from_secs(2);
 
-/// A budget has too little left for a request: until it starts anew, or only until what is in flight has ended, or for ever.
+/// Refuses with 429 because a budget has too little left for a request. The message says if the request fits after the
+/// budget's next period begins, after requests in flight have ended, or never.
 pub(crate) fn budget_exhausted(
-    exhausted: &Exhausted,
+    exhausted: &BudgetExhausted,
     currency: Option<Currency>,
     now: UnixMicros,
 ) -> Refusal {
-    let Exhausted { limit, used, wanted, resets_at, .. } = exhausted;
+    let BudgetExhausted { limit, used, wanted, resets_at, .. } = exhausted;
     let stand = standing(exhausted, currency);
     let refused = |code, advice: &str, after| {
-        Refusal::new(StatusCode::TOO_MANY_REQUESTS, code, format!("{stand} {advice}")).after(after)
+        Refusal::new(StatusCode::TOO_MANY_REQUESTS, code, format!("{stand} {advice}"))
+            .with_retry_after(after)
     };
     if wanted > limit {
         let advice = "It never fits: send a smaller max_tokens or a shorter prompt, or ask for a larger budget.";
-        return Refusal { hopeless: true, ..refused("budget_exhausted", advice, None) };
+        return Refusal { retry_is_pointless: true, ..refused("budget_exhausted", advice, None) };
     }
     if used.saturating_add(*wanted) <= *limit {
         let advice = "Try again when some of those have ended, or send a smaller max_tokens.";
@@ -33,38 +38,39 @@ pub(crate) fn budget_exhausted(
     let micros = u64::try_from(resets_at.0.saturating_sub(now.0)).unwrap_or(0);
     let advice = "Wait until it starts anew, or send a smaller max_tokens if some are left.";
     let after = Some(Duration::from_micros(micros));
-    Refusal { hopeless: true, ..refused("budget_exhausted", advice, after) }
+    Refusal { retry_is_pointless: true, ..refused("budget_exhausted", advice, after) }
 }
 
-/// Whose budget it is and how it stands, with units.
-fn standing(exhausted: &Exhausted, currency: Option<Currency>) -> String {
-    let Exhausted { scope, period, unit, tier, limit, used, reserved, wanted, .. } = exhausted;
+/// Describes the budget for the message: its owner, its limit and its use, with units.
+fn standing(exhausted: &BudgetExhausted, currency: Option<Currency>) -> String {
+    let BudgetExhausted { scope, period, unit, tier, limit, used, reserved, wanted, .. } =
+        exhausted;
     let whose = match scope {
-        Scope::Tenant => "this tenant".to_owned(),
-        Scope::Key => "this key".to_owned(),
-        Scope::Group => "this tenant's group".to_owned(),
-        Scope::HostedModel => format!("the model {:?}", exhausted.owner),
-        Scope::Hosted => "all tenants".to_owned(),
+        BudgetScope::Tenant => "this tenant".to_owned(),
+        BudgetScope::Key => "this key".to_owned(),
+        BudgetScope::Group => "this tenant's group".to_owned(),
+        BudgetScope::HostedModel => format!("the model {:?}", exhausted.owner),
+        BudgetScope::Hosted => "all tenants".to_owned(),
     };
     let period = match period {
-        Period::Day => "day",
-        Period::Month => "month",
+        BudgetPeriod::Day => "day",
+        BudgetPeriod::Month => "month",
     };
     let tier = match tier {
         BudgetTier::Any => "",
         BudgetTier::Hosted => " on hosted workers",
     };
-    // The unit is named once for tokens, and with each amount of money.
+    // Tokens name their unit once, money with each amount.
     let unit_of = |first| match (unit, first) {
-        (Unit::Tokens, true) => " tokens".to_owned(),
-        (Unit::Tokens, false) => String::new(),
-        (Unit::Money, _) => {
+        (BudgetUnit::Tokens, true) => " tokens".to_owned(),
+        (BudgetUnit::Tokens, false) => String::new(),
+        (BudgetUnit::Money, _) => {
             currency.map_or(" (money)".to_owned(), |currency| format!(" {currency}"))
         }
     };
     let amount = |amount: u64| match unit {
-        Unit::Tokens => amount.to_string(),
-        Unit::Money => MicroUnits(amount).to_string(),
+        BudgetUnit::Tokens => amount.to_string(),
+        BudgetUnit::Money => MicroUnits(amount).to_string(),
     };
     let shown = |number: &u64, first: bool| format!("{}{}", amount(*number), unit_of(first));
     format!(
@@ -81,12 +87,12 @@ fn standing(exhausted: &Exhausted, currency: Option<Currency>) -> String {
 mod tests {
     use super::*;
 
-    fn exhausted(used: u64, reserved: u64, wanted: u64) -> Exhausted {
-        Exhausted {
-            scope: Scope::Key,
+    fn exhausted(used: u64, reserved: u64, wanted: u64) -> BudgetExhausted {
+        BudgetExhausted {
+            scope: BudgetScope::Key,
             owner: "key-1".to_owned(),
-            period: Period::Day,
-            unit: Unit::Tokens,
+            period: BudgetPeriod::Day,
+            unit: BudgetUnit::Tokens,
             tier: BudgetTier::Any,
             limit: 10,
             used,
@@ -100,7 +106,7 @@ mod tests {
     fn a_spent_budget_is_hopeless_until_it_starts_anew_and_a_reserved_one_is_not() {
         let refused = |used, reserved, wanted| {
             let refusal = budget_exhausted(&exhausted(used, reserved, wanted), None, UnixMicros(0));
-            (refusal.problem.code, refusal.hopeless, refusal.retry_after)
+            (refusal.problem.code, refusal.retry_is_pointless, refusal.retry_after)
         };
         let reset = Some(Duration::from_micros(2_500_000));
         assert_eq!(refused(10, 0, 1), ("budget_exhausted", true, reset));
@@ -115,9 +121,9 @@ mod tests {
         let told = "The budget of this key is 10 tokens a day; 5 are used, 4 are set aside for requests in flight, and this \
                     one may take up to 3.";
         assert_eq!(tokens, told);
-        let money = Exhausted {
-            scope: Scope::Hosted,
-            unit: Unit::Money,
+        let money = BudgetExhausted {
+            scope: BudgetScope::Hosted,
+            unit: BudgetUnit::Money,
             tier: BudgetTier::Hosted,
             limit: 50_000_000,
             ..exhausted(12_340_000, 0, 40_000_001)
@@ -125,7 +131,11 @@ mod tests {
         let told = "The budget of all tenants is 50.00 USD a day on hosted workers; 12.34 USD are used, 0.00 USD are set \
                     aside for requests in flight, and this one may take up to 40.000001 USD.";
         assert_eq!(standing(&money, Currency::parse("USD")), told);
-        let model = Exhausted { scope: Scope::HostedModel, owner: "gpt-4o".to_owned(), ..money };
+        let model = BudgetExhausted {
+            scope: BudgetScope::HostedModel,
+            owner: "gpt-4o".to_owned(),
+            ..money
+        };
         let told = standing(&model, Currency::parse("USD"));
         assert!(
             told.starts_with("The budget of the model \"gpt-4o\" is 50.00 USD a day"),

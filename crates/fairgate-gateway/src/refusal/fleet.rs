@@ -1,4 +1,4 @@
-//! What is said to agents that call with the key of their task.
+//! Refusals for agents that call with a task key.
 
 use std::time::Duration;
 
@@ -7,18 +7,20 @@ use http::StatusCode;
 
 use super::Refusal;
 
-/// When to come back where what is missing is only set aside. Tasks end when they end; nobody knows.
+/// Time after which to try again if the missing tokens are only reserved for tasks, because it is not known when those
+/// tasks end.
 const RESERVED_RETRY: Duration = Duration::from_secs(2);
 
-/// When to come back where the fleet has not yet ended a lease that ran out.
+/// Time after which to try again if the fleet has not yet ended a claim whose lease ran out.
 const UNCLEAR_RETRY: Duration = Duration::from_secs(1);
 
 fn lost(message: String) -> Refusal {
     let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "lease_lost", message);
-    Refusal { hopeless: true, ..refusal }
+    Refusal { retry_is_pointless: true, ..refusal }
 }
 
-/// A task key that no claim has: its task has ended or was given to somebody else, or there never was such a key.
+/// Refuses with 401 because no claim has this task key. The key's task has ended or was given to another agent, or the
+/// key never existed.
 pub(crate) fn unknown_task_key() -> Refusal {
     lost(
         "This task key opens nothing any more: its task has ended, or was given to somebody else. Stop working on it, and \
@@ -27,7 +29,8 @@ pub(crate) fn unknown_task_key() -> Refusal {
     )
 }
 
-/// The claim that a task key was made for is not in force.
+/// Refuses a call because the claim of its task key is not in force: with 401 if the claim is over, with 503 if that is
+/// not certain yet.
 pub(crate) fn task_lost(LeaseLost { task, why, is_over }: &LeaseLost) -> Refusal {
     if *is_over {
         return lost(format!(
@@ -39,10 +42,10 @@ pub(crate) fn task_lost(LeaseLost { task, why, is_over }: &LeaseLost) -> Refusal
          where it is."
     );
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "lease_unclear", message)
-        .after(Some(UNCLEAR_RETRY))
+        .with_retry_after(Some(UNCLEAR_RETRY))
 }
 
-/// The budget of a project, or of the fleet as a whole, has too little left for a call.
+/// Refuses with 429 because the budget of a project, or of the whole fleet, has too little left for a call.
 pub(crate) fn project_budget_exhausted(exhausted: &FleetExhausted, now: UnixMicros) -> Refusal {
     let FleetExhausted { project, limit, used, reserved, wanted, room_at } = exhausted;
     let whose = match project {
@@ -56,11 +59,11 @@ pub(crate) fn project_budget_exhausted(exhausted: &FleetExhausted, now: UnixMicr
     let refused = |advice: &str, after| {
         let message = format!("{stand} {advice}");
         let code = "project_budget_exhausted";
-        Refusal::new(StatusCode::TOO_MANY_REQUESTS, code, message).after(after)
+        Refusal::new(StatusCode::TOO_MANY_REQUESTS, code, message).with_retry_after(after)
     };
     if wanted > limit {
         let advice = "It never fits: send a smaller max_tokens or a shorter prompt, or ask for a larger budget.";
-        return Refusal { hopeless: true, ..refused(advice, None) };
+        return Refusal { retry_is_pointless: true, ..refused(advice, None) };
     }
     if used.saturating_add(*wanted) <= *limit {
         let advice = "Try again when some of those have ended, or send a smaller max_tokens.";
@@ -70,7 +73,7 @@ pub(crate) fn project_budget_exhausted(exhausted: &FleetExhausted, now: UnixMicr
         "Wait until older use has left the window, or send a smaller max_tokens if some are left.";
     let micros = |at: &UnixMicros| u64::try_from(at.0.saturating_sub(now.0)).unwrap_or(0);
     let after = room_at.as_ref().map(|at| Duration::from_micros(micros(at)));
-    Refusal { hopeless: true, ..refused(advice, after) }
+    Refusal { retry_is_pointless: true, ..refused(advice, after) }
 }
 
 #[cfg(test)]
@@ -90,7 +93,7 @@ mod tests {
             };
             let refusal = project_budget_exhausted(&exhausted, UnixMicros(0));
             assert_eq!(refusal.problem.code, "project_budget_exhausted");
-            (refusal.hopeless, refusal.retry_after)
+            (refusal.retry_is_pointless, refusal.retry_after)
         };
         assert_eq!(refused(10, 0, 1), (true, Some(Duration::from_micros(2_500_000))));
         assert_eq!(refused(5, 5, 5), (false, Some(RESERVED_RETRY)));

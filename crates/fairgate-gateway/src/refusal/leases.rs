@@ -1,4 +1,4 @@
-//! What is said to holders of leases.
+//! Refusals for holders of leases.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use http::StatusCode;
 use super::Refusal;
 use super::rights::listed;
 
-/// What was sent is no JSON of the right shape. `problem` names the field and the place.
+/// Refuses with 400 because the body is not JSON of the right shape. `problem` names the field and the place.
 pub(crate) fn unread_lease(problem: &str) -> Refusal {
     let message = format!("The body cannot be read: {problem}.");
     Refusal::new(StatusCode::BAD_REQUEST, "invalid_lease", message)
@@ -15,10 +15,10 @@ pub(crate) fn unread_lease(problem: &str) -> Refusal {
 
 pub(crate) fn bad_lease(field: &'static str, problem: &str) -> Refusal {
     let message = format!("The field {field} {problem}.");
-    Refusal::new(StatusCode::BAD_REQUEST, "invalid_lease", message).about(field)
+    Refusal::new(StatusCode::BAD_REQUEST, "invalid_lease", message).with_param(field)
 }
 
-/// No pool leases its slots, none of that name does, or several do and none is named.
+/// Refuses with 404 because no pool leases its slots, none of that name does, or several do and none is named.
 pub(crate) fn no_lease_pool(named: Option<&str>, pools: &[&str]) -> Refusal {
     let what = match named {
         Some(name) => format!("There is no pool {name:?} that leases its slots"),
@@ -28,17 +28,18 @@ pub(crate) fn no_lease_pool(named: Option<&str>, pools: &[&str]) -> Refusal {
         None => "Several pools lease their slots: name one".to_owned(),
     };
     let message = format!("{what}. There are: {}.", listed(pools));
-    Refusal::new(StatusCode::NOT_FOUND, "lease_pool_not_found", message).about("pool")
+    Refusal::new(StatusCode::NOT_FOUND, "lease_pool_not_found", message).with_param("pool")
 }
 
 pub(crate) fn too_many_leases(what: &str, most: usize) -> Refusal {
     let message =
         format!("This key has {most} {what}, as many as a key may have. Settle or cancel some.");
     Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_leases", message)
-        .after(Some(Duration::from_secs(1)))
+        .with_retry_after(Some(Duration::from_secs(1)))
 }
 
-/// There is no such lease, it is another key's, or it ended so long ago that it is forgotten: nobody learns which.
+/// Refuses with 404 because the lease does not exist, belongs to another key, or ended too long ago to be remembered;
+/// the message does not say which.
 pub(crate) fn unknown_lease(id: &str) -> Refusal {
     let shown: String = id.chars().take(64).collect();
     let message = format!(

@@ -1,16 +1,18 @@
-//! What a request chose and its key may not choose, or nobody could.
+//! Refusals of a request's choices, because its key may not make them or because they are not valid.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
+use fairgate_config::DEADLINE_FORMS;
 use fairgate_store::{PRIORITY_MAX, PRIORITY_MIN};
 use http::StatusCode;
 
 use super::Refusal;
 
-/// How many of the names that would be allowed are listed.
+/// Greatest number of allowed names that a message lists.
 const NAMES_SHOWN: usize = 16;
 
-/// `"a", "b" and 3 more`; `none` where there is none.
+/// Formats names as `"a", "b" and 3 more`, or `none`.
 pub(super) fn listed(names: &[&str]) -> String {
     if names.is_empty() {
         return "none".to_owned();
@@ -36,7 +38,19 @@ pub(crate) fn forbidden_class(class: &str, allowed: &[&str]) -> Refusal {
     forbidden("class_not_allowed", message)
 }
 
-/// None of the classes that a key may use is one of the pool's.
+/// Refuses with 403 because a key without a list of classes names a class of a strict order that is not the default.
+pub(crate) fn strict_class(class: &str, defaults: &[Box<str>]) -> Refusal {
+    let defaults: Vec<&str> = defaults.iter().map(|name| &**name).collect();
+    let message = format!(
+        "This key may not use the class {class:?}. The classes of this pool have a strict order: requests of a higher class go \
+         before all others. A key without a list of classes gets the default class. It may name: {}. Leave the class out, or \
+         have the gateway's operator give the key a list of classes (`fairgate key set --classes`).",
+        listed(&defaults)
+    );
+    forbidden("class_not_allowed", message)
+}
+
+/// Refuses with 403 because none of the key's classes belongs to this pool.
 pub(crate) fn classes_of_other_pools(list: &[String]) -> Refusal {
     let list: Vec<&str> = list.iter().map(String::as_str).collect();
     let message = format!(
@@ -53,6 +67,27 @@ pub(crate) fn forbidden_priority(asked: i64, most: i64) -> Refusal {
          the gateway's operator raise the key's priority_max."
     );
     forbidden("priority_not_allowed", message)
+}
+
+/// Refuses with 403 because the deadline would bring the request to the front of an `edf` queue.
+pub(crate) fn forbidden_deadline(asked: Duration, least: Duration) -> Refusal {
+    let message = format!(
+        "The queue of this request serves the earliest deadline first, and there this key may state deadlines from {} on; the \
+         request states {}. Leave it out, state a longer one, or have the gateway's operator lower the key's deadline_min.",
+        millis(least),
+        millis(asked)
+    );
+    forbidden("deadline_not_allowed", message)
+}
+
+/// Formats a time as `2500 ms`, with fractions of a millisecond.
+pub(super) fn millis(time: Duration) -> String {
+    format!("{} ms", time.as_secs_f64() * 1000.0)
+}
+
+pub(crate) fn bad_deadline(header: &str) -> Refusal {
+    let message = format!("A deadline ({header}) {DEADLINE_FORMS}.");
+    Refusal::new(StatusCode::BAD_REQUEST, "invalid_deadline", message)
 }
 
 pub(crate) fn forbidden_pin(worker: &str) -> Refusal {

@@ -1,4 +1,4 @@
-//! One connection: TLS, then HTTP/1.1 or HTTP/2, bounded in what a client may hold open or leave undone.
+//! One connection: TLS, then HTTP/1.1 or HTTP/2, with bounds on everything a client may hold open or leave unfinished.
 
 use std::convert::Infallible;
 use std::hint::black_box;
@@ -18,57 +18,57 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use super::Server;
-use super::dispatch::{Door, dispatch};
-use super::patient::Patient;
-use super::voice::{Ours, Turns, Voice};
-use crate::phase::Stage;
+use super::GatewayServer;
+use super::dispatch::{ListenerRoutes, dispatch};
+use super::hyper_errors::{ConnectionRequests, HyperErrorBodies, TrackedBody};
+use super::write_timeout::WriteTimeout;
+use crate::maybe_tls_stream::MaybeTlsStream;
+use crate::phase::GatewayPhase;
 use crate::refusal;
-use crate::stream::Stream;
 
-/// The least buffer that hyper works with.
+/// The smallest buffer that hyper accepts, in bytes.
 const BUFFER_MIN: usize = 8 << 10;
-/// Requests at once on one HTTP/2 connection.
+/// The most concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
-/// Streams that a client opened and reset at once, beyond which its connection is closed.
+/// The most streams that a client may have opened and reset; beyond it, the connection is closed.
 const PENDING_RESETS_MAX: usize = 32;
-/// How much of a body a client may send ahead on one HTTP/2 stream, and on all of a connection's.
+/// Bytes of a request body that a client may send ahead on one HTTP/2 stream. `CONNECTION_WINDOW` is the limit for all
+/// streams of a connection.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// How much of an answer is kept for a client that reads slowly.
+/// Bytes of an answer that are buffered for a slow HTTP/2 reader, per stream.
 const SEND_BUFFER: usize = 64 << 10;
-/// How often a silent HTTP/2 client is asked whether it is there.
+/// Interval of keep-alive pings to an HTTP/2 client.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// How often to look for more where too little has come to tell the version.
+/// Interval at which the gateway looks for more bytes if too few have come to tell the HTTP version.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-/// How long, and how much of, what a client still sends is read after it was refused. A connection that is closed over
-/// unread bytes is reset, and the client loses the answer.
+/// Time for which a refused client's data is still read, up to `LINGER_BYTES_MAX`. A connection that is closed with
+/// unread bytes is reset, and the client would lose the response.
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES_MAX: usize = 1 << 20;
 
-/// What a connection runs over.
-type Wire = Stream<tokio_rustls::server::TlsStream<TcpStream>>;
+/// The transport of a connection: TLS or plain TCP.
+type Wire = MaybeTlsStream<tokio_rustls::server::TlsStream<TcpStream>>;
 
-/// Serves a connection to its end. What goes wrong on it is between its client and HTTP; requests have told their own
-/// story.
-pub(super) async fn serve(server: &Server, stream: TcpStream, door: Arc<Door>) {
+/// Serves a connection to its end. Errors of the connection are not logged, because requests record their own end.
+pub(super) async fn serve(server: &GatewayServer, stream: TcpStream, door: Arc<ListenerRoutes>) {
     let limits = server.app.config.load().limits.clone();
     let _ = stream.set_nodelay(true);
-    // Who says nothing, or nothing that makes sense, is not waited for longer than for a request's head.
+    // A client that sends nothing, or nothing valid, gets as much time as for a request's head.
     let opening = Box::pin(open(server, stream));
     let (stream, is_h2) = match timeout(limits.header_timeout, opening).await {
         Ok(Ok(opened)) => opened,
-        Ok(Err(_)) => return server.app.metrics.turned_away("connection_broken"),
-        Err(_) => return server.app.metrics.turned_away("header_timeout"),
+        Ok(Err(_)) => return server.app.metrics.count_refusal("connection_broken"),
+        Err(_) => return server.app.metrics.count_refusal("header_timeout"),
     };
-    let turns = Arc::new(Turns::default());
+    let turns = Arc::new(ConnectionRequests::default());
     let (app, begins) = (server.app.clone(), turns.clone());
     let service = service_fn(move |request| {
         let (turns, number) = (begins.clone(), begins.begin());
         let reply = dispatch(app.clone(), door.clone(), request);
-        async move { Ok::<_, Infallible>(reply.await.map(|body| Ours { body, turns, number })) }
+        async move { Ok::<_, Infallible>(reply.await.map(|body| TrackedBody { body, turns, number })) }
     });
-    let stream = Patient::new(stream, limits.body_timeout);
+    let stream = WriteTimeout::new(stream, limits.body_timeout);
     let phase = server.app.phase.watch();
     if is_h2 {
         let connection = h2_settings(&limits).serve_connection(TokioIo::new(stream), service);
@@ -77,15 +77,15 @@ pub(super) async fn serve(server: &Server, stream: TcpStream, door: Arc<Door>) {
             let connection = pin!(connection);
             tokio::select! {
                 _ = run(connection, phase) => {}
-                () = silence(&turns, patience) => server.app.metrics.turned_away("header_timeout"),
+                () = wait_no_request(&turns, patience) => server.app.metrics.count_refusal("header_timeout"),
             }
         })
         .await;
     } else {
-        let io = TokioIo::new(Voice::new(stream, server.app.clone(), turns));
-        // hyper makes a buffer for what it will write, now, and one for what it will read, later. Memory that the last
-        // connection read into would become the former and stay resident while the request waits, for nothing; set aside,
-        // it becomes the latter. With ten thousand who wait that is 26 MB.
+        let io = TokioIo::new(HyperErrorBodies::new(stream, server.app.clone(), turns));
+        // hyper allocates a write buffer now and a read buffer later. Memory that the last connection read into would
+        // become the write buffer and stay resident while the request waits, for nothing. Held back here, it becomes
+        // the read buffer. With ten thousand waiting requests that saves 26 MB.
         let set_aside = black_box(Vec::<u8>::with_capacity(BUFFER_MIN));
         let mut connection = h1_settings(&limits).serve_connection(io, service);
         drop(set_aside);
@@ -94,20 +94,25 @@ pub(super) async fn serve(server: &Server, stream: TcpStream, door: Arc<Door>) {
             let parts = connection.into_parts();
             let begun = !parts.read_buf.trim_ascii_start().is_empty();
             let stream = parts.io.into_inner();
-            let slow = error.is_timeout() && begun && stream.is_quiet();
-            Box::pin(part(server, stream, slow.then_some(limits.header_timeout))).await;
+            let slow = error.is_timeout() && begun && stream.is_all_written();
+            Box::pin(close_refused(server, stream, slow.then_some(limits.header_timeout))).await;
         }
     }
 }
 
-/// Parts with a client that was refused before its request had begun. Whose head came too slowly is told so; whoever had
-/// said nothing since its last answer is not, as it would take that for the answer to what it says next.
-async fn part(server: &Server, mut stream: Voice<Patient<Wire>>, slow: Option<Duration>) {
+/// Closes the connection of a client that was refused before its request had begun. A client whose head came too slowly
+/// gets a 408. A client that has sent nothing since its last response gets no 408, because it would take a 408 for the
+/// response to its next request.
+async fn close_refused(
+    server: &GatewayServer,
+    mut stream: HyperErrorBodies<WriteTimeout<Wire>>,
+    slow: Option<Duration>,
+) {
     let parting = async {
         if let Some(patience) = slow {
             let refusal = refusal::header_timeout(patience);
-            server.app.metrics.turned_away(refusal.problem.code);
-            stream.write_all(&refusal.raw(&server.app.ids.next())).await?;
+            server.app.metrics.count_refusal(refusal.problem.code);
+            stream.write_all(&refusal.raw(&server.app.request_ids.next())).await?;
             stream.shutdown().await?;
         }
         let (mut scrap, mut left) = (vec![0; BUFFER_MIN], LINGER_BYTES_MAX);
@@ -119,53 +124,55 @@ async fn part(server: &Server, mut stream: Voice<Patient<Wire>>, slow: Option<Du
         }
         io::Result::Ok(())
     };
-    // Whether it has heard is its own affair.
+    // The client may or may not have received it.
     let _ = timeout(LINGER, parting).await;
 }
 
-/// Runs a connection, and closes it in good order when the gateway drains. Says how it ended, where it was not cut.
+/// Runs a connection, and shuts it down gracefully when the gateway drains. Returns its result, or `None` if it was cut
+/// off.
 async fn run<C: GracefulConnection>(
     mut connection: Pin<&mut C>,
-    mut phase: watch::Receiver<Stage>,
+    mut phase: watch::Receiver<GatewayPhase>,
 ) -> Option<Result<(), C::Error>> {
     loop {
         tokio::select! {
             biased;
             ended = connection.as_mut() => return Some(ended),
             changed = phase.changed() => match (changed, *phase.borrow_and_update()) {
-                (Ok(()), Stage::Draining) => connection.as_mut().graceful_shutdown(),
-                (Ok(()), Stage::Serving) => {}
-                (Ok(()), Stage::Closing) | (Err(_), _) => return None,
+                (Ok(()), GatewayPhase::Draining) => connection.as_mut().graceful_shutdown(),
+                (Ok(()), GatewayPhase::Serving) => {}
+                (Ok(()), GatewayPhase::Closing) | (Err(_), _) => return None,
             },
         }
     }
 }
 
-/// Ends where no request begins in time. hyper watches over heads of HTTP/1, but not over HTTP/2's preface.
-async fn silence(turns: &Turns, patience: Duration) {
+/// Returns after `patience` if no request has begun by then; else never returns. hyper times the heads of HTTP/1, but
+/// not HTTP/2's preface.
+async fn wait_no_request(turns: &ConnectionRequests, patience: Duration) {
     sleep(patience).await;
     if turns.has_begun() {
         std::future::pending::<()>().await;
     }
 }
 
-/// Whatever comes before HTTP, and which version of it comes.
-async fn open(server: &Server, stream: TcpStream) -> io::Result<(Wire, bool)> {
+/// Does the TLS handshake if configured, and detects the HTTP version. The boolean is true for HTTP/2.
+async fn open(server: &GatewayServer, stream: TcpStream) -> io::Result<(Wire, bool)> {
     match server.tls.load_full() {
         Some(tls) => {
             let secured = TlsAcceptor::from(tls).accept(stream).await?;
             let is_h2 = secured.get_ref().1.alpn_protocol() == Some(b"h2");
-            Ok((Stream::Secure(Box::new(secured)), is_h2))
+            Ok((MaybeTlsStream::Secure(Box::new(secured)), is_h2))
         }
         None => {
             let is_h2 = begins_as_h2(&stream).await?;
-            Ok((Stream::Plain(stream), is_h2))
+            Ok((MaybeTlsStream::Plain(stream), is_h2))
         }
     }
 }
 
-/// Whether a client begins with HTTP/2's preface, whose method is no other's. Nothing is taken from the stream, so that
-/// HTTP/1 finds its first bytes in a fresh buffer of its own.
+/// Returns true if a client begins with HTTP/2's preface, whose method no other protocol uses. Takes no bytes from the
+/// stream, so that HTTP/1 reads its first bytes into a fresh buffer of its own.
 async fn begins_as_h2(stream: &TcpStream) -> io::Result<bool> {
     const METHOD: &[u8] = b"PRI";
     let mut first = [0; METHOD.len()];
@@ -177,12 +184,13 @@ async fn begins_as_h2(stream: &TcpStream) -> io::Result<bool> {
         if seen == METHOD.len() || first[..seen] != METHOD[..seen] {
             return Ok(first == METHOD);
         }
-        // What is there stays readable: only time tells whether more comes.
+        // The peeked bytes stay readable, so the socket cannot be awaited for more.
         sleep(LOOK_AGAIN).await;
     }
 }
 
-/// A request has at most 100 headers, which is hyper's own limit: stating one makes every request allocate for it.
+/// Returns the settings for HTTP/1. The limit of 100 headers is left to hyper's default, because setting it would make
+/// every request allocate memory for the headers.
 fn h1_settings(limits: &LimitsConfig) -> http1::Builder {
     let head_max = usize::try_from(limits.header_bytes_max).unwrap_or(usize::MAX);
     let mut http = http1::Builder::new();
@@ -212,7 +220,7 @@ mod tests {
 
     #[test]
     fn an_idle_connection_is_small() {
-        fn size<'a, F>(_: fn(&'a Server, TcpStream, Arc<Door>) -> F) -> usize {
+        fn size<'a, F>(_: fn(&'a GatewayServer, TcpStream, Arc<ListenerRoutes>) -> F) -> usize {
             size_of::<F>()
         }
         let bytes = size(serve);

@@ -1,4 +1,4 @@
-//! What is where. The hot paths are matched here; everything else of ours belongs to the control plane.
+//! Routes requests. The most frequent paths are matched here; all other paths belong to the control plane.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,23 +14,27 @@ use crate::admin;
 use crate::app::App;
 use crate::forward::{LEASES, forward, leases, models};
 use crate::refusal;
-use crate::reply::{Reply, ReplyBody, length};
+use crate::reply::{Reply, ReplyBody, content_length};
 
-/// What a listener leads to.
-pub(crate) struct Door {
-    /// Whether clients' requests are served here.
+/// The APIs that a listener serves.
+pub(crate) struct ListenerRoutes {
+    /// True if clients' requests are served here.
     pub(crate) serves_clients: bool,
-    /// Whether the admin API and the metrics are here.
+    /// True if the admin API and the metrics are served here.
     pub(crate) serves_admin: bool,
-    /// The control plane.
+    /// Router of the control plane.
     pub(crate) control: Router,
 }
 
 const MODELS: &str = "/v1/models";
 
-/// Answers one request.
-pub(super) async fn dispatch(app: Arc<App>, door: Arc<Door>, request: Request<Incoming>) -> Reply {
-    // hyper takes up to twice as much, depending on how a head arrives.
+/// Routes and answers one request.
+pub(super) async fn dispatch(
+    app: Arc<App>,
+    door: Arc<ListenerRoutes>,
+    request: Request<Incoming>,
+) -> Reply {
+    // hyper accepts up to twice as much, depending on how a head arrives.
     let head_max = app.config.load().limits.header_bytes_max;
     if head_bytes(&request) > u64::from(head_max) {
         return too_large(&app, &request, head_max);
@@ -39,7 +43,7 @@ pub(super) async fn dispatch(app: Arc<App>, door: Arc<Door>, request: Request<In
     if door.serves_clients {
         if let Some(route) = Route::from_path(path) {
             return if request.method() == Method::POST {
-                // In a box of its own, so that a connection without a request holds no room for one.
+                // Boxed, so that a connection without a request holds no memory for one.
                 Box::pin(forward(app, route, request)).await
             } else {
                 wrong_method(&app, "POST", route.dialect())
@@ -69,53 +73,54 @@ pub(super) async fn dispatch(app: Arc<App>, door: Arc<Door>, request: Request<In
     }
     if door.serves_clients && admin::is_for_clients(request.method(), path) {
         let mut request = request;
-        request.extensions_mut().insert(admin::TenantsOnly);
+        request.extensions_mut().insert(admin::AtClientAddress);
         return Box::pin(control(&door, request)).await;
     }
     let refusal = refusal::unknown_path(path);
-    app.metrics.turned_away(refusal.problem.code);
-    refusal.reply(dialect_of(request.headers()), &app.ids.next())
+    app.metrics.count_refusal(refusal.problem.code);
+    refusal.reply(dialect_of(request.headers()), &app.request_ids.next())
 }
 
 fn is_of_control(path: &str, admin: bool) -> bool {
     matches!(path, "/healthz" | "/readyz")
-        || admin && (path == "/metrics" || refusal::is_of_admin(path))
+        || admin && (path == "/metrics" || refusal::is_admin_path(path))
 }
 
-/// Hands a request to the control plane.
-async fn control(door: &Door, request: Request<Incoming>) -> Reply {
+/// Passes a request to the control plane.
+async fn control(door: &ListenerRoutes, request: Request<Incoming>) -> Reply {
     let Ok(response) = door.control.clone().oneshot(request.map(Body::new)).await;
     response.map(ReplyBody::Control)
 }
 
-/// How large a request's head is: its target, and its headers with what stands between them.
+/// Returns the size of a request's head in bytes: its target, and its headers with their separators.
 fn head_bytes(request: &Request<Incoming>) -> u64 {
     let headers = request.headers().iter();
     let headers: usize = headers.map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
     let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
-    length(headers + target)
+    content_length(headers + target)
 }
 
 fn too_large(app: &App, request: &Request<Incoming>, head_max: u32) -> Reply {
     let route = Route::from_path(request.uri().path());
     let dialect = route.map_or_else(|| dialect_of(request.headers()), Route::dialect);
-    let refusal = refusal::unreadable(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, head_max);
-    app.metrics.turned_away(refusal.problem.code);
-    refusal.reply(dialect, &app.ids.next())
+    let refusal = refusal::malformed_request(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, head_max);
+    app.metrics.count_refusal(refusal.problem.code);
+    refusal.reply(dialect, &app.request_ids.next())
 }
 
-/// Where the path does not say whose dialect it is, the header that Anthropic's clients always send does.
+/// Returns the dialect of a request whose path does not show it: Anthropic's if the request has the header
+/// `anthropic-version`, which Anthropic's clients always send; else OpenAI's.
 fn dialect_of(headers: &HeaderMap) -> Dialect {
     if headers.contains_key("anthropic-version") { Dialect::Anthropic } else { Dialect::OpenAi }
 }
 
 fn wrong_method(app: &App, allowed: &'static str, dialect: Dialect) -> Reply {
-    let (code, reply) = refusal::wrong_method(allowed, dialect, &app.ids.next());
-    app.metrics.turned_away(code);
+    let (code, reply) = refusal::wrong_method(allowed, dialect, &app.request_ids.next());
+    app.metrics.count_refusal(code);
     reply
 }
 
-/// A part of a path without its percent signs; as it is where these mean nothing.
+/// Decodes the percent escapes of a path segment. Returns the segment unchanged if the escapes are not valid.
 fn decoded(part: &str) -> Cow<'_, str> {
     if !part.contains('%') {
         return Cow::Borrowed(part);

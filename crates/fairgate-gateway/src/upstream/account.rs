@@ -1,116 +1,122 @@
-//! A provider's account: what is known of its limits, and who draws on them.
+//! A provider's account, with its known limits and the workers that share these limits.
 //!
-//! Every answer says something: that the request was accepted, often how much is left, sometimes that it was one too many. All
-//! upstreams of one account share what one of them is told, in whatever pools they work. What follows (rates, what is left, a
-//! pause) goes to these pools as worker events, by each pool's own reporter; whom to grant is theirs to decide.
+//! Every answer of the provider shows that a request was accepted or that it was one too many, and often states the
+//! remaining quota. All upstreams of one account share this knowledge, in whatever pools they are. The resulting rates,
+//! remaining quota and pauses are sent to these pools as worker events, through each pool's own reporter. The pools
+//! decide about grants.
 //!
-//! What follows from what was said is the dialect's rule ([`Quota`]): whom to believe, what is left, how long to pause. Here
-//! is what only a gateway has: several pools that divide a rate, a rate that is learned where nobody states one, and
-//! accounts that are spent.
+//! The rules of the dialect ([`AccountQuota`]) interpret the provider's answers. They decide between different
+//! statements of a limit, and compute the remaining quota and the length of a pause. This module divides a rate among
+//! several pools, learns a rate if none is stated, and handles spent accounts.
+//!
+//! The gateway keeps no token bucket of its own. It corrects the level of the core's bucket at most once a second, to
+//! the remaining quota that the provider stated minus the requests sent since.
 
-mod division;
-mod learned;
+mod learned_rate;
+mod rate_division;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use fairgate_config::QuotaConfig;
 use fairgate_core::units::{BurstSeconds, PerMinute};
-use fairgate_dialect::limits::{Counted, Told};
-use fairgate_dialect::quota::{self, Quota, Stated};
+use fairgate_dialect::limits::{LimitUnit, RateLimitHeaders};
+use fairgate_dialect::quota::{self, AccountQuota, PerMinuteLimits};
 use fairgate_runtime::Gate;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use self::division::{Draw, divide};
-use self::learned::Learned;
-use crate::numbers::{precise, whole};
-use crate::pools::{Left, QuotaView, Rates, Reporter};
+use self::learned_rate::LearnedRate;
+use self::rate_division::{RateUse, divide};
+use crate::pools::{QuotaView, RemainingQuota, WorkerRates, WorkerReporter};
+use crate::rounding::{floor_to_u64, to_f64};
 
-/// How long an account that is spent or blocked is left alone before one request asks again.
+/// Time for which a spent or blocked account gets no requests. Afterwards requests are sent again, to see if the
+/// account is usable.
 const OUT_FOR: Duration = Duration::from_secs(300);
-/// How often rates are looked at: what was learned, how they are divided, what is left.
+/// Interval at which the learned rate, the division of the rates among workers, and the remaining quota are updated.
 const TENDED_EVERY: Duration = Duration::from_secs(1);
-/// For how many seconds of a learned rate requests may be saved up.
+/// Burst that a learned rate allows, in seconds at that rate.
 const LEARNED_BURST_SECONDS: u64 = 1;
 
-/// A provider's account.
-pub(crate) struct Account {
+/// A provider's account, shared by all workers that use its credential.
+pub(crate) struct ProviderAccount {
     pub(crate) name: Arc<str>,
-    inner: Mutex<Inner>,
+    inner: Mutex<ProviderAccountState>,
 }
 
-struct Inner {
+struct ProviderAccountState {
     stated: QuotaConfig,
-    quota: Quota,
-    /// From when the quota counts its time.
+    quota: AccountQuota,
+    /// Time zero of the quota's clock.
     started: Instant,
-    learned: Learned,
-    out: Option<Out>,
-    members: Vec<Member>,
+    learned: LearnedRate,
+    block: Option<AccountBlock>,
+    members: Vec<AccountMember>,
 }
 
-/// How it stood with an account when a request was sent.
-pub(crate) use fairgate_dialect::quota::Ticket;
+/// State of an account when a request was sent.
+pub(crate) use fairgate_dialect::quota::QuotaTicket;
 
-/// A worker of a pool that draws on the account.
-pub(crate) struct Member {
+/// A worker of a pool that uses the account.
+pub(crate) struct AccountMember {
     pub(crate) pool: Arc<str>,
     pub(crate) worker: Arc<str>,
-    pub(crate) reporter: Weak<Reporter>,
+    pub(crate) reporter: Weak<WorkerReporter>,
     pub(crate) gate: Gate,
     part: f64,
-    /// What it sent since it was last looked at, as a part of the account's rates.
+    /// Use of the account's rates by the worker since the last update. Each request adds the fraction that it is of the
+    /// requests or of the tokens per minute, whichever is more.
     used: f64,
-    told: Option<Rates>,
+    last_sent: Option<WorkerRates>,
 }
 
-impl Member {
+impl AccountMember {
     pub(crate) fn new(
         pool: Arc<str>,
         worker: Arc<str>,
-        reporter: &Arc<Reporter>,
+        reporter: &Arc<WorkerReporter>,
         gate: Gate,
     ) -> Self {
         let reporter = Arc::downgrade(reporter);
-        Self { pool, worker, reporter, gate, part: 1.0, used: 0.0, told: None }
+        Self { pool, worker, reporter, gate, part: 1.0, used: 0.0, last_sent: None }
     }
 }
 
-/// Why and until when nothing is sent.
+/// Pause of an account, with its end and its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pause {
+pub(crate) struct ProviderPause {
     pub(crate) until: Instant,
-    /// What the limit counts, where that was said.
-    pub(crate) counted: Option<Counted>,
-    /// How long the provider asked for.
+    /// Unit of the limit that was reached; `None` if the provider did not state it.
+    pub(crate) counted: Option<LimitUnit>,
+    /// Length of the pause that the provider asked for; `None` if it asked for none.
     pub(crate) asked: Option<Duration>,
 }
 
-/// Why nothing is sent until somebody pays or asks.
+/// Reason why an account is spent or blocked, so that nothing is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Out {
-    /// The provider's own word for it.
+pub(crate) struct AccountBlock {
+    /// The provider's own code for the reason.
     pub(crate) reason: Arc<str>,
-    /// When it is tried again.
+    /// Time from which requests are sent again.
     pub(crate) until: Instant,
 }
 
-/// A rate in force and where it is from.
+/// A rate in force and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rate {
+pub(crate) struct SourcedRate {
     pub(crate) per_minute: u64,
-    pub(crate) from: From,
+    pub(crate) from: RateSource,
 }
 
-/// Where a rate is from.
+/// Source of a rate: the configuration file, a header of the provider, or learning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum From {
+pub(crate) enum RateSource {
     File,
     Header,
     Learned,
 }
 
-impl From {
+impl RateSource {
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -120,118 +126,127 @@ impl From {
     }
 }
 
-impl Account {
-    /// An account of which `remembered` requests per minute were learned before.
+impl ProviderAccount {
+    /// Creates an account. `remembered` is the rate in requests per minute that was learned before a restart, if any.
     pub(crate) fn new(name: Arc<str>, stated: QuotaConfig, remembered: Option<u64>) -> Self {
         let now = Instant::now();
         let learned = match remembered {
-            Some(per_minute) => Learned::resume(per_minute, now),
-            None => Learned::new(now),
+            Some(per_minute) => LearnedRate::resume(per_minute, now),
+            None => LearnedRate::new(now),
         };
-        let quota = Quota::new(stated_by(&stated));
-        let inner = Inner { stated, quota, started: now, learned, out: None, members: Vec::new() };
+        let quota = AccountQuota::new(stated_by(&stated));
+        let inner = ProviderAccountState {
+            stated,
+            quota,
+            started: now,
+            learned,
+            block: None,
+            members: Vec::new(),
+        };
         Self { name, inner: Mutex::new(inner) }
     }
 
-    /// These workers draw on it from now on, within the rates that the file states.
-    pub(crate) fn serve(&self, stated: QuotaConfig, members: Vec<Member>) {
+    /// Sets the workers that use the account, and the rates that the file states.
+    pub(crate) fn set_members(&self, stated: QuotaConfig, members: Vec<AccountMember>) {
         let mut inner = self.lock();
-        inner.quota.restate(stated_by(&stated));
+        inner.quota.set_stated(stated_by(&stated));
         inner.stated = stated;
         inner.members = members;
-        let draws = vec![Draw::default(); inner.members.len()];
+        let draws = vec![RateUse::default(); inner.members.len()];
         inner.divide(&draws);
-        inner.tell_rates();
+        inner.report_rates();
         if let Some(pause) = inner.pause(Instant::now()) {
-            inner.tell_pause(pause);
+            inner.report_pause(pause);
         }
-        inner.tell_out();
+        inner.report_block();
     }
 
-    /// A request of a pool's worker is sent, which the provider may count as so many tokens.
-    pub(crate) fn sent(&self, pool: &str, worker: &str, tokens: u64) -> Ticket {
+    /// Records that a pool's worker sends a request, which the provider may count as `tokens`.
+    pub(crate) fn sent(&self, pool: &str, worker: &str, tokens: u64) -> QuotaTicket {
         let mut inner = self.lock();
         let now = inner.span(Instant::now());
-        let ticket = inner.quota.sent(tokens, now);
-        let part = |rate: Option<Rate>, used: u64| {
-            rate.map_or(0.0, |rate| precise(used) / precise(rate.per_minute))
+        let ticket = inner.quota.record_sent(tokens, now);
+        let part = |rate: Option<SourcedRate>, used: u64| {
+            rate.map_or(0.0, |rate| to_f64(used) / to_f64(rate.per_minute))
         };
         let used = part(inner.requests_rate(), 1).max(part(inner.tokens_rate(), tokens));
-        let is_it = |member: &&mut Member| *member.pool == *pool && *member.worker == *worker;
+        let is_it =
+            |member: &&mut AccountMember| *member.pool == *pool && *member.worker == *worker;
         if let Some(member) = inner.members.iter_mut().find(is_it) {
             member.used += used;
         }
         ticket
     }
 
-    /// The head of an answer has come: the provider has taken the request on.
-    pub(crate) fn accepted(&self, ticket: Ticket, told: &Told) {
+    /// Records the head of an answer, which shows that the provider has accepted the request.
+    pub(crate) fn accepted(&self, ticket: QuotaTicket, told: &RateLimitHeaders) {
         let now = Instant::now();
         let mut inner = self.lock();
         inner.learned.accepted(now);
         let before = (inner.requests_rate(), inner.tokens_rate());
         let span = inner.span(now);
-        inner.quota.accepted(ticket, told, span);
+        inner.quota.record_accepted(ticket, told, span);
         if before != (inner.requests_rate(), inner.tokens_rate()) {
-            inner.tell_rates();
+            inner.report_rates();
         }
     }
 
-    /// The provider has refused a request because of a rate. Says what follows.
+    /// Records that the provider refused a request because of a rate limit. Returns the resulting pause.
     pub(crate) fn refused(
         &self,
-        ticket: Ticket,
-        told: &Told,
-        counted: Option<Counted>,
+        ticket: QuotaTicket,
+        told: &RateLimitHeaders,
+        counted: Option<LimitUnit>,
         asked: Option<Duration>,
-    ) -> Pause {
+    ) -> ProviderPause {
         let now = Instant::now();
         let mut inner = self.lock();
         inner.learned.refused(now);
-        let pause =
-            inner.pause_as(now, |quota, now| quota.refused(ticket, told, counted, asked, now));
-        inner.tell_rates();
+        let pause = inner
+            .pause_as(now, |quota, now| quota.record_refused(ticket, told, counted, asked, now));
+        inner.report_rates();
         pause
     }
 
-    /// The provider has too much to do, whatever the account's limits are. Says what follows.
-    pub(crate) fn overloaded(&self, asked: Option<Duration>) -> Pause {
+    /// Records that the provider is overloaded, independently of the account's limits. Returns the resulting pause.
+    pub(crate) fn overloaded(&self, asked: Option<Duration>) -> ProviderPause {
         let mut inner = self.lock();
-        inner.pause_as(Instant::now(), |quota, now| quota.overloaded(asked, now))
+        inner.pause_as(Instant::now(), |quota, now| quota.record_overloaded(asked, now))
     }
 
-    /// The provider will take nothing, for a reason that waiting does not change. Says whether that is news.
-    pub(crate) fn close(&self, reason: &str) -> bool {
+    /// Records that the provider refuses everything, for a reason that waiting does not change. Returns true if the
+    /// account was not blocked before.
+    pub(crate) fn block(&self, reason: &str) -> bool {
         let mut inner = self.lock();
-        let is_news = inner.out.is_none();
-        inner.out = Some(Out { reason: reason.into(), until: Instant::now() + OUT_FOR });
-        inner.tell_out();
+        let is_news = inner.block.is_none();
+        inner.block = Some(AccountBlock { reason: reason.into(), until: Instant::now() + OUT_FOR });
+        inner.report_block();
         is_news
     }
 
-    /// Why it takes nothing, where waiting does not change that.
-    pub(crate) fn out(&self) -> Option<Out> {
-        self.lock().out.clone()
+    /// Returns the reason why the account is spent or blocked; `None` if the account is usable.
+    pub(crate) fn block_reason(&self) -> Option<AccountBlock> {
+        self.lock().block.clone()
     }
 
-    /// The pause in force.
+    /// Returns the pause in force.
     #[cfg(test)]
-    fn pause(&self) -> Option<Pause> {
+    fn pause(&self) -> Option<ProviderPause> {
         self.lock().pause(Instant::now())
     }
 
-    /// The rates in force: of requests and of tokens.
+    /// Returns the rates in force: of requests and of tokens.
     #[cfg(test)]
-    fn rates(&self) -> (Option<Rate>, Option<Rate>) {
+    fn rates(&self) -> (Option<SourcedRate>, Option<SourcedRate>) {
         let inner = self.lock();
         (inner.requests_rate(), inner.tokens_rate())
     }
 
-    /// How it stands, for the live view.
+    /// Returns the limits for the live view.
     pub(crate) fn view(&self) -> QuotaView {
         let now = Instant::now();
         let inner = self.lock();
-        let told = |rate: Option<Rate>| rate.map(|rate| (rate.per_minute, rate.from.word()));
+        let told = |rate: Option<SourcedRate>| rate.map(|rate| (rate.per_minute, rate.from.word()));
         let pause = inner.pause(now);
         QuotaView {
             account: self.name.to_string(),
@@ -239,18 +254,18 @@ impl Account {
             tokens: told(inner.tokens_rate()),
             paused: pause.map(|pause| pause.until - now),
             asked: pause.and_then(|pause| pause.asked),
-            out: inner.out.as_ref().map(|out| out.reason.to_string()),
+            out: inner.block.as_ref().map(|out| out.reason.to_string()),
         }
     }
 
-    /// What is worth to be remembered of it: requests per minute that were learned.
+    /// Returns the learned rate in requests per minute, if it is worth keeping across restarts.
     pub(crate) fn learned(&self) -> Option<u64> {
         let inner = self.lock();
         inner.learned.is_known().then(|| inner.learned.per_minute())
     }
 
-    /// Looks at its rates once a second, for ever.
-    pub(crate) async fn tend(account: Weak<Self>) {
+    /// Updates the account's rates once a second, until the account is dropped.
+    pub(crate) async fn run_updates(account: Weak<Self>) {
         let mut ticks = interval(TENDED_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -260,186 +275,200 @@ impl Account {
                 let inner = account.lock();
                 inner.members.iter().map(|member| member.gate.clone()).collect()
             };
-            // Alone, there is nobody to divide with.
+            // A single member has nobody to divide with.
             let mut hungry = vec![false; gates.len()];
             if gates.len() > 1 {
                 for (gate, hungry) in gates.iter().zip(&mut hungry) {
-                    *hungry = gate.live().await.is_ok_and(|live| live.waiting > 0);
+                    *hungry = gate.status().await.is_ok_and(|live| live.waiting > 0);
                 }
             }
-            account.look(&hungry, Instant::now());
+            account.update(&hungry, Instant::now());
         }
     }
 
-    /// Tells the pools what has changed by itself. `hungry`: in which of the members' pools requests wait.
-    fn look(&self, hungry: &[bool], now: Instant) {
+    /// Updates the learned rate, the block, the division of the rates and the remaining quota, and reports the results
+    /// to the pools. `hungry` is true for each member whose pool has queued requests.
+    fn update(&self, hungry: &[bool], now: Instant) {
         let mut inner = self.lock();
         inner.learned.grow(now);
-        if inner.out.as_ref().is_some_and(|out| out.until <= now) {
-            inner.out = None;
-            inner.tell_out();
+        if inner.block.as_ref().is_some_and(|out| out.until <= now) {
+            inner.block = None;
+            inner.report_block();
         }
-        // The members may have changed while their pools were asked: then it is divided the next time.
+        // The members may have changed while their pools were asked: then the rates are divided the next time.
         if inner.members.len() == hungry.len() {
             let per_second = 60.0 / TENDED_EVERY.as_secs_f64();
-            let draws: Vec<Draw> = (inner.members.iter().zip(hungry))
-                .map(|(member, hungry)| Draw { used: member.used * per_second, hungry: *hungry })
+            let draws: Vec<RateUse> = (inner.members.iter().zip(hungry))
+                .map(|(member, hungry)| RateUse {
+                    used: member.used * per_second,
+                    has_queue: *hungry,
+                })
                 .collect();
             inner.divide(&draws);
         }
-        inner.tell_rates();
-        inner.tell_left(now);
+        inner.report_rates();
+        inner.report_remaining(now);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // After a panic its numbers are at worst a request behind.
+    fn lock(&self) -> MutexGuard<'_, ProviderAccountState> {
+        // After a panic the numbers are at worst one request behind.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
-    /// A moment as the quota counts it.
+impl ProviderAccountState {
+    /// Converts an instant to a time on the quota's clock.
     fn span(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.started)
     }
 
-    /// The pause in force.
-    fn pause(&self, now: Instant) -> Option<Pause> {
+    /// Returns the pause in force.
+    fn pause(&self, now: Instant) -> Option<ProviderPause> {
         self.quota.pause(self.span(now)).map(|pause| self.dated(pause))
     }
 
-    fn dated(&self, pause: quota::Pause) -> Pause {
-        let quota::Pause { until, counted, asked } = pause;
-        Pause { until: self.started + until, counted, asked }
+    fn dated(&self, pause: quota::QuotaPause) -> ProviderPause {
+        let quota::QuotaPause { until, counted, asked } = pause;
+        ProviderPause { until: self.started + until, counted, asked }
     }
 
-    /// Lets the quota hear what leads to a pause, and tells the pools where that is news.
+    /// Calls `hear`, which leads to a pause, and reports the pause to the pools if it is new.
     fn pause_as(
         &mut self,
         now: Instant,
-        hear: impl FnOnce(&mut Quota, Duration) -> quota::Pause,
-    ) -> Pause {
+        hear: impl FnOnce(&mut AccountQuota, Duration) -> quota::QuotaPause,
+    ) -> ProviderPause {
         let before = self.pause(now);
         let span = self.span(now);
         let pause = hear(&mut self.quota, span);
         let pause = self.dated(pause);
         if before != Some(pause) {
-            self.tell_pause(pause);
+            self.report_pause(pause);
         }
         pause
     }
 
-    fn requests_rate(&self) -> Option<Rate> {
-        let heard = self.quota.heard().requests_per_minute;
+    fn requests_rate(&self) -> Option<SourcedRate> {
+        let heard = self.quota.stated_by_provider().requests_per_minute;
         match lower(self.stated.requests_per_minute, heard) {
             Some(rate) => Some(rate),
-            // A provider that states tokens alone limits nothing else.
+            // A provider that states only tokens has no other limit.
             None if self.tokens_rate().is_some() => None,
-            // A pool of leases that states nothing is limited by its capacity and by pauses. When its calls are accepted is
-            // not seen, so nothing can be learned from that.
+            // A pool of leases that states nothing is limited by its capacity and by pauses. The gateway does not see
+            // when its calls are accepted, so it cannot learn a rate from that.
             None if !self.stated.is_hosted() => None,
-            None => Some(Rate { per_minute: self.learned.per_minute(), from: From::Learned }),
+            None => Some(SourcedRate {
+                per_minute: self.learned.per_minute(),
+                from: RateSource::Learned,
+            }),
         }
     }
 
-    fn tokens_rate(&self) -> Option<Rate> {
-        lower(self.stated.tokens_per_minute, self.quota.heard().tokens_per_minute)
+    fn tokens_rate(&self) -> Option<SourcedRate> {
+        lower(self.stated.tokens_per_minute, self.quota.stated_by_provider().tokens_per_minute)
     }
 
-    fn divide(&mut self, draws: &[Draw]) {
+    fn divide(&mut self, draws: &[RateUse]) {
         for (member, part) in self.members.iter_mut().zip(divide(draws)) {
             (member.part, member.used) = (part, 0.0);
         }
     }
 
-    fn tell_rates(&mut self) {
+    fn report_rates(&mut self) {
         let (requests, tokens) = (self.requests_rate(), self.tokens_rate());
-        // Whether a provider that states nothing lets anything be saved up is not known. A burst that it refuses would look as
-        // if the rate were too high.
-        let is_learned = requests.is_some_and(|rate| rate.from == From::Learned);
+        // A provider that states nothing may not allow bursts. A refused burst would look as if the rate were too
+        // high.
+        let is_learned = requests.is_some_and(|rate| rate.from == RateSource::Learned);
         let seconds = if is_learned { LEARNED_BURST_SECONDS } else { self.stated.burst_seconds };
         let burst = BurstSeconds::new(seconds).unwrap_or(BurstSeconds::DEFAULT);
         for member in &mut self.members {
-            let part = |rate: Option<Rate>| {
-                let part = whole(precise(rate?.per_minute) * member.part).max(1);
+            let part = |rate: Option<SourcedRate>| {
+                let part = floor_to_u64(to_f64(rate?.per_minute) * member.part).max(1);
                 PerMinute::new(part).ok()
             };
-            let rates = Rates { requests: part(requests), tokens: part(tokens), burst };
-            if member.told.is_none_or(|told| is_other(told, rates)) {
-                member.told = Some(rates);
+            let rates = WorkerRates { requests: part(requests), tokens: part(tokens), burst };
+            if member.last_sent.is_none_or(|told| differ(told, rates)) {
+                member.last_sent = Some(rates);
                 if let Some(reporter) = member.reporter.upgrade() {
-                    reporter.may(&member.worker, rates);
+                    reporter.set_rates(&member.worker, rates);
                 }
             }
         }
     }
 
-    fn tell_pause(&self, pause: Pause) {
+    fn report_pause(&self, pause: ProviderPause) {
         let spent = |concerned: bool| concerned.then_some(0);
-        let requests = pause.counted.is_none_or(|counted| counted == Counted::Requests);
-        let tokens = pause.counted.is_none_or(|counted| counted != Counted::Requests);
-        let left = Left { requests: spent(requests), tokens: spent(tokens) };
+        let requests = pause.counted.is_none_or(|counted| counted == LimitUnit::Requests);
+        let tokens = pause.counted.is_none_or(|counted| counted != LimitUnit::Requests);
+        let left = RemainingQuota { requests: spent(requests), tokens: spent(tokens) };
         for member in &self.members {
             if let Some(reporter) = member.reporter.upgrade() {
-                reporter.rests(&member.worker, pause.until, left);
+                reporter.pause_until(&member.worker, pause.until, left);
             }
         }
     }
 
-    fn tell_out(&self) {
+    fn report_block(&self) {
         for member in &self.members {
             if let Some(reporter) = member.reporter.upgrade() {
-                reporter.is_out(&member.worker, self.out.is_some());
+                reporter.set_out_of_service(&member.worker, self.block.is_some());
             }
         }
     }
 
-    /// Says what is left, where that is less than what may be saved up: elsewhere it is no news.
-    fn tell_left(&mut self, now: Instant) {
-        let rates = Stated {
+    /// Reports the remaining quota to the pools, if it is less than the burst. A larger remaining quota makes no
+    /// difference.
+    fn report_remaining(&mut self, now: Instant) {
+        let rates = PerMinuteLimits {
             requests_per_minute: self.requests_rate().map(|rate| rate.per_minute),
             tokens_per_minute: self.tokens_rate().map(|rate| rate.per_minute),
         };
         let span = self.span(now);
-        let left = self.quota.left_at(rates, span);
-        let burst = precise(self.stated.burst_seconds) / 60.0;
+        let left = self.quota.take_left_at(rates, span);
+        let burst = to_f64(self.stated.burst_seconds) / 60.0;
         let little = |left: Option<u64>, per_minute: Option<u64>| {
-            let (left, most) = (precise(left?), precise(per_minute?) * burst);
+            let (left, most) = (to_f64(left?), to_f64(per_minute?) * burst);
             (left < most).then_some(left)
         };
         let requests = little(left.requests, rates.requests_per_minute);
         let tokens = little(left.tokens, rates.tokens_per_minute);
         for member in &self.members {
-            let part = |left: Option<f64>| left.map(|left| whole(left * member.part));
-            let left = Left { requests: part(requests), tokens: part(tokens) };
-            if let Some(reporter) = member.reporter.upgrade().filter(|_| left != Left::default()) {
-                reporter.has_left(&member.worker, left);
+            let part = |left: Option<f64>| left.map(|left| floor_to_u64(left * member.part));
+            let left = RemainingQuota { requests: part(requests), tokens: part(tokens) };
+            if let Some(reporter) =
+                member.reporter.upgrade().filter(|_| left != RemainingQuota::default())
+            {
+                reporter.set_remaining(&member.worker, left);
             }
         }
     }
 }
 
-fn stated_by(file: &QuotaConfig) -> Stated {
-    Stated {
+fn stated_by(file: &QuotaConfig) -> PerMinuteLimits {
+    PerMinuteLimits {
         requests_per_minute: file.requests_per_minute,
         tokens_per_minute: file.tokens_per_minute,
     }
 }
 
-/// The lower of what the file and the provider state, and whose it is.
-fn lower(file: Option<u64>, provider: Option<u64>) -> Option<Rate> {
+/// Returns the lower one of the rates that the file and the provider state, with its source; `None` if neither states a
+/// rate.
+fn lower(file: Option<u64>, provider: Option<u64>) -> Option<SourcedRate> {
     match (file, provider) {
         (Some(file), Some(provider)) if provider < file => {
-            Some(Rate { per_minute: provider, from: From::Header })
+            Some(SourcedRate { per_minute: provider, from: RateSource::Header })
         }
-        (Some(file), _) => Some(Rate { per_minute: file, from: From::File }),
-        (None, Some(provider)) => Some(Rate { per_minute: provider, from: From::Header }),
+        (Some(file), _) => Some(SourcedRate { per_minute: file, from: RateSource::File }),
+        (None, Some(provider)) => {
+            Some(SourcedRate { per_minute: provider, from: RateSource::Header })
+        }
         (None, None) => None,
     }
 }
 
-/// Whether rates differ by so much that a pool should know. A part that wavers a little is no news.
-fn is_other(told: Rates, now: Rates) -> bool {
+/// Returns true if the new rates differ by more than 1/64 from those that were last sent to the pool, or if the burst
+/// differs. Smaller changes are not reported.
+fn differ(told: WorkerRates, now: WorkerRates) -> bool {
     let differ = |told: Option<PerMinute>, now: Option<PerMinute>| match (told, now) {
         (Some(told), Some(now)) => told.get().abs_diff(now.get()) > told.get() / 64,
         (told, now) => told != now,

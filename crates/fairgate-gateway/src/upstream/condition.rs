@@ -1,10 +1,11 @@
-//! How a backend is doing: its health checks, a circuit breaker over the connections to it, and a suspicion that failing
-//! requests raise.
+//! Condition of an upstream. It consists of the result of the health checks, a circuit breaker that counts failed
+//! connections, and a suspicion that failed requests raise.
 //!
-//! A connection that cannot be made speaks against the backend, whoever wanted it. An answer that fails may be the
-//! request's own fault: a server that answers 500 to an image it cannot read is well. So failed answers open no circuit by
-//! themselves. They raise a suspicion, where enough of the last attempts failed and not for one tenant alone; then the
-//! backend is asked (`probe.rs`), and its own answer decides.
+//! A connection that cannot be made counts against the upstream, whichever request needed it. A failed answer may be
+//! the request's own fault; for example, a server that answers 500 to an image that it cannot read is healthy. Failed
+//! answers therefore do not open the circuit by themselves. They raise a suspicion if more than half of the last
+//! attempts failed, and not only those of one tenant among several. Then the upstream is probed (`health.rs`), and the
+//! result of the probe decides.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -14,70 +15,70 @@ use fairgate_config::BreakerConfig;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How many attempts are remembered.
+/// Number of recent attempts that are remembered.
 const ATTEMPTS: usize = 20;
 
-/// What is known of a backend. Whoever learns something says so; the watcher passes on what follows from it.
-pub(crate) struct Condition {
+/// Condition of an upstream. Observers record events here; the watcher reports the resulting standing.
+pub(crate) struct UpstreamCondition {
     breaker: BreakerConfig,
-    inner: Mutex<Inner>,
-    /// Tells tenants apart without keeping their names.
+    inner: Mutex<UpstreamConditionState>,
+    /// Seed of the hashes by which tenants are distinguished, so that their names need not be kept.
     names: RandomState,
-    /// Rung when the standing may have changed.
+    /// Notified when the standing may have changed.
     pub(super) changed: Notify,
-    /// Rung when the backend is to be asked whether it is well.
+    /// Notified when the upstream is to be probed.
     pub(super) suspected: Notify,
 }
 
-struct Inner {
+struct UpstreamConditionState {
     healthy: bool,
-    circuit: Circuit,
-    /// Rises when the circuit changes: what was sent before says nothing about what is now.
+    circuit: CircuitState,
+    /// Number of changes of the circuit. Results of requests that were sent before the last change are ignored.
     epoch: u64,
-    /// When its health is asked for next.
+    /// Time of the next health check.
     next_check: Option<Instant>,
-    /// The last attempts that reached it, oldest first.
-    attempts: VecDeque<Attempt>,
+    /// Latest attempts that reached the upstream, oldest first.
+    attempts: VecDeque<RecentAttempt>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Attempt {
+struct RecentAttempt {
     tenant: u64,
     failed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Circuit {
-    /// Requests go through; so many connections in a row have failed.
+enum CircuitState {
+    /// Requests pass. `failures` is the number of failed connections in a row.
     Closed { failures: u32 },
-    /// It is left alone until then.
+    /// No requests pass until this time.
     Open { until: Instant },
-    /// One request at a time may try.
+    /// One request at a time may pass, as a trial.
     Trial,
 }
 
-/// Where a backend stands.
+/// Standing of an upstream, which decides if it takes requests. It is derived from the health checks and the circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// It takes requests.
+pub(crate) enum UpstreamStanding {
+    /// The upstream takes requests.
     Up,
-    /// Its health checks fail.
+    /// The health checks fail, whatever the state of the circuit is.
     Unhealthy,
-    /// It cannot be reached or answers nobody, and is left alone for a while.
+    /// The upstream cannot be reached or failed its probe, and gets no requests while the circuit is open.
     Broken,
-    /// It was broken, and one request may try it.
+    /// The upstream was broken, and one request at a time may try it.
     Trial,
 }
 
-/// The circuit as it was when a request was sent.
+/// Number of changes of the circuit at the time when a request was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Epoch(u64);
+pub(crate) struct CircuitEpoch(u64);
 
-impl Condition {
+impl UpstreamCondition {
     pub(super) fn new(breaker: BreakerConfig) -> Self {
-        let inner = Inner {
+        let inner = UpstreamConditionState {
             healthy: true,
-            circuit: Circuit::Closed { failures: 0 },
+            circuit: CircuitState::Closed { failures: 0 },
             epoch: 0,
             next_check: None,
             attempts: VecDeque::new(),
@@ -91,76 +92,79 @@ impl Condition {
         }
     }
 
-    /// To be remembered with a request that is about to be sent.
-    pub(crate) fn epoch(&self) -> Epoch {
-        Epoch(self.lock().epoch)
+    /// Returns the current epoch, to be kept with a request that is about to be sent.
+    pub(crate) fn epoch(&self) -> CircuitEpoch {
+        CircuitEpoch(self.lock().epoch)
     }
 
-    /// The head of an answer came that is no failure: one that was tried is back.
-    pub(crate) fn answers(&self, epoch: Epoch) {
+    /// Records the head of an answer that is not a failure. If the upstream is on trial, this ends the trial
+    /// successfully.
+    pub(crate) fn record_answer_head(&self, epoch: CircuitEpoch) {
         let mut inner = self.lock();
-        if inner.epoch == epoch.0 && inner.circuit == Circuit::Trial {
-            self.turn(&mut inner, Circuit::Closed { failures: 0 });
+        if inner.epoch == epoch.0 && inner.circuit == CircuitState::Trial {
+            self.set_circuit(&mut inner, CircuitState::Closed { failures: 0 });
         }
     }
 
-    /// An answer to a tenant came to its end as it should.
-    pub(crate) fn succeeded(&self, epoch: Epoch, tenant: &str) {
+    /// Records that an answer to a tenant completed.
+    pub(crate) fn record_success(&self, epoch: CircuitEpoch, tenant: &str) {
         let mut inner = self.lock();
         if inner.epoch == epoch.0 {
-            if let Circuit::Closed { failures } = &mut inner.circuit {
+            if let CircuitState::Closed { failures } = &mut inner.circuit {
                 *failures = 0;
             }
-            inner.note(Attempt { tenant: self.names.hash_one(tenant), failed: false });
+            inner.note(RecentAttempt { tenant: self.names.hash_one(tenant), failed: false });
         }
     }
 
-    /// No connection, or one that was fresh and broke before it gave anything back: the backend's own fault. Says whether
-    /// that opened the circuit.
-    pub(crate) fn unreachable(&self, epoch: Epoch) -> bool {
+    /// Records that no connection could be made, or that a new connection broke before it returned anything. Both are
+    /// the upstream's own fault. Returns true if this opened the circuit.
+    pub(crate) fn record_unreachable(&self, epoch: CircuitEpoch) -> bool {
         let mut inner = self.lock();
         if inner.epoch != epoch.0 {
             return false;
         }
         match &mut inner.circuit {
-            Circuit::Closed { failures } => {
+            CircuitState::Closed { failures } => {
                 *failures = failures.saturating_add(1);
                 if *failures < self.breaker.failures {
                     return false;
                 }
             }
-            Circuit::Trial => {}
-            Circuit::Open { .. } => return false,
+            CircuitState::Trial => {}
+            CircuitState::Open { .. } => return false,
         }
         self.open(&mut inner);
         true
     }
 
-    /// It answered a tenant's request with an error of its own, or not in time, or not to the end. Whose fault that is, is
-    /// not known yet.
-    pub(crate) fn failed(&self, epoch: Epoch, tenant: &str) {
+    /// Records that a tenant's request got a server error, timed out or broke off. The party at fault is not known
+    /// yet.
+    pub(crate) fn record_failure(&self, epoch: CircuitEpoch, tenant: &str) {
         let mut inner = self.lock();
         if inner.epoch != epoch.0 {
             return;
         }
-        inner.note(Attempt { tenant: self.names.hash_one(tenant), failed: true });
-        if inner.circuit == Circuit::Trial || inner.is_suspect(self.breaker.failures) {
+        inner.note(RecentAttempt { tenant: self.names.hash_one(tenant), failed: true });
+        if inner.circuit == CircuitState::Trial || inner.is_suspect(self.breaker.failures) {
             self.suspected.notify_one();
         }
     }
 
-    /// What it answered when it was asked because of a suspicion.
-    pub(super) fn probed(&self, well: bool) {
+    /// Records the result of a probe.
+    pub(super) fn record_probe(&self, well: bool) {
         let mut inner = self.lock();
         inner.attempts.clear();
         match (well, inner.circuit) {
-            (true, Circuit::Trial) => self.turn(&mut inner, Circuit::Closed { failures: 0 }),
-            (true, _) | (false, Circuit::Open { .. }) => {}
+            (true, CircuitState::Trial) => {
+                self.set_circuit(&mut inner, CircuitState::Closed { failures: 0 })
+            }
+            (true, _) | (false, CircuitState::Open { .. }) => {}
             (false, _) => self.open(&mut inner),
         }
     }
 
-    /// A health check said so.
+    /// Records the result of the health checks.
     pub(super) fn set_healthy(&self, healthy: bool) {
         let mut inner = self.lock();
         if inner.healthy != healthy {
@@ -169,77 +173,82 @@ impl Condition {
         }
     }
 
-    /// Its health will be asked for then.
-    pub(super) fn checked_next_at(&self, at: Instant) {
+    /// Sets the time of the next health check.
+    pub(super) fn set_next_check(&self, at: Instant) {
         self.lock().next_check = Some(at);
     }
 
-    /// When it may be well again at the earliest; `None` where it is not known to be unwell.
+    /// Returns the earliest time at which the upstream may be well again; `None` if it is not known to be unwell.
     pub(crate) fn tried_again_at(&self) -> Option<Instant> {
         let inner = self.lock();
         let closes = match inner.circuit {
-            Circuit::Open { until } => Some(until),
+            CircuitState::Open { until } => Some(until),
             _ => None,
         };
         closes.max(inner.next_check.filter(|_| !inner.healthy))
     }
 
-    /// Where it stands, and until when that holds if nothing happens.
-    pub(super) fn look(&self, now: Instant) -> (Standing, Option<Instant>) {
+    /// Returns the standing, and the time at which it changes even if nothing happens. Begins a trial if the circuit
+    /// has been open long enough.
+    pub(super) fn update_standing(&self, now: Instant) -> (UpstreamStanding, Option<Instant>) {
         let mut inner = self.lock();
-        if let Circuit::Open { until } = inner.circuit
+        if let CircuitState::Open { until } = inner.circuit
             && until <= now
         {
-            self.turn(&mut inner, Circuit::Trial);
+            self.set_circuit(&mut inner, CircuitState::Trial);
         }
         let standing = inner.standing();
         match inner.circuit {
-            Circuit::Open { until } => (standing, Some(until)),
+            CircuitState::Open { until } => (standing, Some(until)),
             _ => (standing, None),
         }
     }
 
-    /// Where it stands.
-    pub(crate) fn standing(&self) -> Standing {
+    /// Returns the current standing.
+    pub(crate) fn standing(&self) -> UpstreamStanding {
         self.lock().standing()
     }
 
-    fn open(&self, inner: &mut Inner) {
-        self.turn(inner, Circuit::Open { until: Instant::now() + self.breaker.open_for });
+    fn open(&self, inner: &mut UpstreamConditionState) {
+        self.set_circuit(
+            inner,
+            CircuitState::Open { until: Instant::now() + self.breaker.open_for },
+        );
     }
 
-    fn turn(&self, inner: &mut Inner, circuit: Circuit) {
+    fn set_circuit(&self, inner: &mut UpstreamConditionState, circuit: CircuitState) {
         inner.circuit = circuit;
         inner.epoch += 1;
         inner.attempts.clear();
         self.changed.notify_one();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Every change is one assignment.
+    fn lock(&self) -> MutexGuard<'_, UpstreamConditionState> {
+        // Every change is one assignment, so poison is harmless.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
-    fn standing(&self) -> Standing {
+impl UpstreamConditionState {
+    fn standing(&self) -> UpstreamStanding {
         match (self.healthy, self.circuit) {
-            (false, _) => Standing::Unhealthy,
-            (true, Circuit::Closed { .. }) => Standing::Up,
-            (true, Circuit::Open { .. }) => Standing::Broken,
-            (true, Circuit::Trial) => Standing::Trial,
+            (false, _) => UpstreamStanding::Unhealthy,
+            (true, CircuitState::Closed { .. }) => UpstreamStanding::Up,
+            (true, CircuitState::Open { .. }) => UpstreamStanding::Broken,
+            (true, CircuitState::Trial) => UpstreamStanding::Trial,
         }
     }
 
-    fn note(&mut self, attempt: Attempt) {
+    fn note(&mut self, attempt: RecentAttempt) {
         if self.attempts.len() == ATTEMPTS {
             self.attempts.pop_front();
         }
         self.attempts.push_back(attempt);
     }
 
-    /// Whether so many of the last attempts failed that it may not be the requests' fault: at least `least`, more than
-    /// half, and for two tenants or for the only one there is.
+    /// Returns true if the failed attempts point to the upstream and not to the requests. This is so if at least
+    /// `least` attempts and more than half of all failed, and they are not all of one tenant while other tenants
+    /// succeeded.
     fn is_suspect(&self, least: u32) -> bool {
         let failed: Vec<u64> =
             self.attempts.iter().filter(|one| one.failed).map(|one| one.tenant).collect();
@@ -256,12 +265,12 @@ mod tests {
 
     use super::*;
 
-    fn condition() -> Condition {
-        Condition::new(BreakerConfig { failures: 2, open_for: Duration::from_secs(10) })
+    fn condition() -> UpstreamCondition {
+        UpstreamCondition::new(BreakerConfig { failures: 2, open_for: Duration::from_secs(10) })
     }
 
     /// Whether it is to be asked how it is.
-    async fn is_suspected(condition: &Condition) -> bool {
+    async fn is_suspected(condition: &UpstreamCondition) -> bool {
         tokio::time::timeout(Duration::ZERO, condition.suspected.notified()).await.is_ok()
     }
 
@@ -269,35 +278,38 @@ mod tests {
     async fn it_breaks_after_connections_that_failed_in_a_row_and_is_tried_once_again() {
         let condition = condition();
         let epoch = condition.epoch();
-        assert!(!condition.unreachable(epoch));
-        condition.succeeded(epoch, "a");
-        assert!(!condition.unreachable(epoch));
-        assert_eq!(condition.standing(), Standing::Up);
-        assert!(condition.unreachable(epoch));
+        assert!(!condition.record_unreachable(epoch));
+        condition.record_success(epoch, "a");
+        assert!(!condition.record_unreachable(epoch));
+        assert_eq!(condition.standing(), UpstreamStanding::Up);
+        assert!(condition.record_unreachable(epoch));
         let until = Instant::now() + Duration::from_secs(10);
-        assert_eq!(condition.look(Instant::now()), (Standing::Broken, Some(until)));
+        assert_eq!(
+            condition.update_standing(Instant::now()),
+            (UpstreamStanding::Broken, Some(until))
+        );
         tokio::time::advance(Duration::from_secs(10)).await;
-        assert_eq!(condition.look(Instant::now()), (Standing::Trial, None));
-        assert!(condition.unreachable(condition.epoch()));
-        assert_eq!(condition.standing(), Standing::Broken);
+        assert_eq!(condition.update_standing(Instant::now()), (UpstreamStanding::Trial, None));
+        assert!(condition.record_unreachable(condition.epoch()));
+        assert_eq!(condition.standing(), UpstreamStanding::Broken);
         tokio::time::advance(Duration::from_secs(10)).await;
-        assert_eq!(condition.look(Instant::now()), (Standing::Trial, None));
-        condition.answers(condition.epoch());
-        assert_eq!(condition.standing(), Standing::Up);
+        assert_eq!(condition.update_standing(Instant::now()), (UpstreamStanding::Trial, None));
+        condition.record_answer_head(condition.epoch());
+        assert_eq!(condition.standing(), UpstreamStanding::Up);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_was_sent_before_it_broke_says_nothing_about_the_trial() {
         let condition = condition();
         let old = condition.epoch();
-        condition.unreachable(old);
-        condition.unreachable(old);
+        condition.record_unreachable(old);
+        condition.record_unreachable(old);
         tokio::time::advance(Duration::from_secs(10)).await;
-        condition.look(Instant::now());
-        condition.answers(old);
-        condition.unreachable(old);
-        condition.failed(old, "a");
-        assert_eq!(condition.standing(), Standing::Trial);
+        condition.update_standing(Instant::now());
+        condition.record_answer_head(old);
+        condition.record_unreachable(old);
+        condition.record_failure(old, "a");
+        assert_eq!(condition.standing(), UpstreamStanding::Trial);
         assert!(!is_suspected(&condition).await);
     }
 
@@ -305,12 +317,12 @@ mod tests {
     async fn one_tenant_of_several_raises_no_suspicion_however_often_it_fails() {
         let condition = condition();
         let epoch = condition.epoch();
-        condition.succeeded(epoch, "victim");
+        condition.record_success(epoch, "victim");
         for _ in 0..18 {
-            condition.failed(epoch, "attacker");
+            condition.record_failure(epoch, "attacker");
         }
         assert!(!is_suspected(&condition).await);
-        condition.failed(epoch, "victim");
+        condition.record_failure(epoch, "victim");
         assert!(is_suspected(&condition).await);
     }
 
@@ -319,13 +331,13 @@ mod tests {
         let condition = condition();
         let epoch = condition.epoch();
         for _ in 0..ATTEMPTS {
-            condition.succeeded(epoch, "a");
+            condition.record_success(epoch, "a");
         }
         for tenant in ["a", "b", "a", "b", "a", "b", "a", "b", "a", "b"] {
-            condition.failed(epoch, tenant);
+            condition.record_failure(epoch, tenant);
         }
         assert!(!is_suspected(&condition).await);
-        condition.failed(epoch, "a");
+        condition.record_failure(epoch, "a");
         assert!(is_suspected(&condition).await);
     }
 
@@ -333,34 +345,34 @@ mod tests {
     async fn its_own_answer_decides() {
         let condition = condition();
         let epoch = condition.epoch();
-        condition.failed(epoch, "alone");
-        condition.failed(epoch, "alone");
+        condition.record_failure(epoch, "alone");
+        condition.record_failure(epoch, "alone");
         assert!(is_suspected(&condition).await);
-        condition.probed(true);
-        assert_eq!(condition.standing(), Standing::Up);
+        condition.record_probe(true);
+        assert_eq!(condition.standing(), UpstreamStanding::Up);
         // What made it suspect is forgotten.
-        condition.failed(epoch, "alone");
+        condition.record_failure(epoch, "alone");
         assert!(!is_suspected(&condition).await);
-        condition.failed(epoch, "alone");
+        condition.record_failure(epoch, "alone");
         assert!(is_suspected(&condition).await);
-        condition.probed(false);
-        assert_eq!(condition.standing(), Standing::Broken);
+        condition.record_probe(false);
+        assert_eq!(condition.standing(), UpstreamStanding::Broken);
         // A request that fails while it is tried says nothing either.
         tokio::time::advance(Duration::from_secs(10)).await;
-        condition.look(Instant::now());
-        condition.failed(condition.epoch(), "alone");
-        assert_eq!(condition.standing(), Standing::Trial);
+        condition.update_standing(Instant::now());
+        condition.record_failure(condition.epoch(), "alone");
+        assert_eq!(condition.standing(), UpstreamStanding::Trial);
         assert!(is_suspected(&condition).await);
-        condition.probed(true);
-        assert_eq!(condition.standing(), Standing::Up);
+        condition.record_probe(true);
+        assert_eq!(condition.standing(), UpstreamStanding::Up);
     }
 
     #[test]
     fn bad_health_hides_everything_else() {
         let condition = condition();
         condition.set_healthy(false);
-        assert_eq!(condition.standing(), Standing::Unhealthy);
+        assert_eq!(condition.standing(), UpstreamStanding::Unhealthy);
         condition.set_healthy(true);
-        assert_eq!(condition.standing(), Standing::Up);
+        assert_eq!(condition.standing(), UpstreamStanding::Up);
     }
 }

@@ -1,4 +1,4 @@
-//! Making a connection to a backend.
+//! Opens connections to an upstream.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,21 +11,21 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::UpstreamError;
+use super::connection::UpstreamConnection;
 use super::failure::FailureKind;
-use super::lane::Lane;
-use crate::stream::Stream;
+use crate::maybe_tls_stream::MaybeTlsStream;
 use crate::tls;
 
-/// Knows where a backend is, and how to check that it is the right one.
-pub(super) struct Connector {
+/// Address of an upstream, and the TLS settings that verify it.
+pub(super) struct UpstreamConnector {
     host: Box<str>,
     port: u16,
-    /// The address itself, where it is known: then no name is looked up.
+    /// Fixed address; if it is set, no name is looked up.
     address: Option<SocketAddr>,
     secure: Option<(TlsConnector, ServerName<'static>)>,
 }
 
-impl Connector {
+impl UpstreamConnector {
     pub(super) fn new(config: &UpstreamConfig) -> Result<Self, UpstreamError> {
         let unusable = |problem| UpstreamError::Unusable { upstream: config.name.clone(), problem };
         let host = config.url.host().ok_or_else(|| unusable("its url has no host"))?;
@@ -44,20 +44,20 @@ impl Connector {
         Ok(Self { host: host.into(), port, address: config.connect_to, secure })
     }
 
-    /// A fresh connection. Tries all addresses of the name; the caller bounds the time.
-    pub(super) async fn connect(&self) -> Result<Box<Lane>, FailureKind> {
+    /// Opens a connection. Tries all addresses of the name; the caller sets the time limit.
+    pub(super) async fn connect(&self) -> Result<Box<UpstreamConnection>, FailureKind> {
         let tcp = self.reach().await.map_err(|_| FailureKind::Connect)?;
         let stream = match &self.secure {
-            None => Stream::Plain(tcp),
+            None => MaybeTlsStream::Plain(tcp),
             Some((connector, name)) => {
                 let secured = connector.connect(name.clone(), tcp).await;
-                Stream::Secure(Box::new(secured.map_err(|_| FailureKind::Tls)?))
+                MaybeTlsStream::Secure(Box::new(secured.map_err(|_| FailureKind::Tls)?))
             }
         };
         let (sender, link) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| FailureKind::of(&error))?;
-        Ok(Lane::new(sender, link))
+        Ok(UpstreamConnection::new(sender, link))
     }
 
     async fn reach(&self) -> io::Result<TcpStream> {
@@ -81,5 +81,6 @@ async fn connected(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// What a connection to a backend runs over.
-pub(super) type Wire = TokioIo<Stream<tokio_rustls::client::TlsStream<TcpStream>>>;
+/// Transport of a connection to an upstream: plain TCP or TLS.
+pub(super) type UpstreamTransport =
+    TokioIo<MaybeTlsStream<tokio_rustls::client::TlsStream<TcpStream>>>;

@@ -1,13 +1,13 @@
-//! Answers that an upstream compresses although it was asked not to (`accept-encoding: identity`).
+//! Decodes answers that an upstream compresses although it was asked not to (`accept-encoding: identity`).
 //!
-//! They are decoded here, before the meter sees them, and go on to the client uncompressed: the meter must read tokens as
-//! they pass, and what the client gets must be what was metered. A coding that cannot be decoded is refused, because an
-//! answer that cannot be read would be charged by its compressed size.
+//! The answers are decoded here, before the meter reads them, and are sent to the client uncompressed, because the
+//! meter must read tokens as they pass, and the client must get what was metered. An unknown coding is refused, because
+//! an answer that cannot be read would be charged by its compressed size.
 //!
-//! A decoder makes at most [`PIECE_BYTES_MAX`] at a time, and only when the client has taken what was there, so a small
-//! body that decodes to gigabytes costs no memory. Windows are bounded: 32 KiB for gzip and deflate, 16 MiB for br, 8 MiB
-//! for zstd (RFC 9659). What a chunk decodes to beyond one piece may come out only with the next chunk or the end: the
-//! decoders want input before they give more.
+//! A decoder produces at most [`PIECE_BYTES_MAX`] at a time, and only when the client has taken the previous piece, so
+//! a small body that decodes to gigabytes costs no memory. Windows are bounded: 32 KiB for gzip and deflate, 16 MiB for
+//! br, 8 MiB for zstd (RFC 9659). Output of a chunk beyond one piece may appear only with the next chunk or the end,
+//! because the decoders want input before they produce more.
 
 use std::io::{self, BufRead, Read};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
@@ -18,46 +18,46 @@ use flate2::bufread::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 
-/// The most that is decoded in one step, in bytes.
+/// Most bytes that are decoded in one step.
 const PIECE_BYTES_MAX: usize = 32 << 10;
-/// The largest window of zstd, as a power of two.
+/// Largest window of zstd, as a power of two.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
-/// How much of a brotli body is read in one step, in bytes.
+/// Bytes of a brotli body that are read in one step.
 const BROTLI_INPUT_BYTES: usize = 4 << 10;
 
-/// A way to compress a body.
+/// A supported content coding (`Content-Encoding`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Coding {
+pub(super) enum ContentCoding {
     Gzip,
     Deflate,
     Brotli,
     Zstd,
 }
 
-/// A body in a coding that is not known here, or in several.
+/// Error for a body that has an unknown coding, or several codings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct UnknownCoding;
+pub(super) struct UnknownCodingError;
 
-/// Bytes that are not what their coding says.
+/// Error for bytes that are invalid in their coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Corrupt;
+pub(super) struct CorruptBodyError;
 
-impl Coding {
-    /// What a head announces; `None` where the body is as it is.
-    pub(super) fn announced(headers: &HeaderMap) -> Result<Option<Self>, UnknownCoding> {
+impl ContentCoding {
+    /// Returns the coding that the headers announce; `None` if the body is not compressed.
+    pub(super) fn announced(headers: &HeaderMap) -> Result<Option<Self>, UnknownCodingError> {
         let mut found = None;
         for value in headers.get_all(CONTENT_ENCODING) {
-            for word in value.to_str().map_err(|_| UnknownCoding)?.split(',') {
+            for word in value.to_str().map_err(|_| UnknownCodingError)?.split(',') {
                 let coding = match word.trim().to_ascii_lowercase().as_str() {
                     "" | "identity" => continue,
                     "gzip" | "x-gzip" => Self::Gzip,
                     "deflate" => Self::Deflate,
                     "br" => Self::Brotli,
                     "zstd" => Self::Zstd,
-                    _ => return Err(UnknownCoding),
+                    _ => return Err(UnknownCodingError),
                 };
                 if found.replace(coding).is_some() {
-                    return Err(UnknownCoding);
+                    return Err(UnknownCodingError);
                 }
             }
         }
@@ -65,36 +65,38 @@ impl Coding {
     }
 }
 
-/// Decodes a body as it comes.
-pub(super) struct Decoder {
-    coding: Coding,
-    /// The first bytes, until there are two of them: those of `deflate` say which of its two forms they are.
+/// Decodes a body as it arrives.
+pub(super) struct BodyDecoder {
+    coding: ContentCoding,
+    /// First bytes of the body, until there are two. The first two bytes of a `deflate` body tell which of two formats
+    /// it has.
     first: BytesMut,
-    /// Where coded bytes go; none before the first two and after the end.
+    /// Takes coded bytes; `None` before the first two bytes and after the end.
     feed: Option<Sender<Bytes>>,
     decoding: Option<Box<dyn Read + Send>>,
-    /// Everything was decoded.
+    /// True once the whole body was decoded.
     over: bool,
-    /// The coded body has ended.
+    /// True once the coded body has ended.
     ended: bool,
 }
 
-impl Decoder {
-    pub(super) fn new(coding: Coding) -> Self {
+impl BodyDecoder {
+    pub(super) fn new(coding: ContentCoding) -> Self {
         let first = BytesMut::new();
         Self { coding, first, feed: None, decoding: None, over: false, ended: false }
     }
 
-    /// Whether the coded body has ended: where [`Decoder::piece`] then says `None`, nothing more comes.
+    /// Returns true if the coded body has ended. If [`BodyDecoder::piece`] then returns `None`, the decoded body is
+    /// complete.
     pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Takes the next bytes of the coded body. One chunk at a time: not before [`Decoder::piece`] has said `None`.
-    pub(super) fn feed(&mut self, chunk: Bytes) -> Result<(), Corrupt> {
+    /// Takes the next chunk of the coded body. May be called only after [`BodyDecoder::piece`] has returned `None`.
+    pub(super) fn feed(&mut self, chunk: Bytes) -> Result<(), CorruptBodyError> {
         match &self.feed {
             Some(feed) => {
-                // After the end of the coded body nobody reads any more.
+                // The send fails after the end of the coded data; further bytes are ignored.
                 let _ = feed.send(chunk);
                 Ok(())
             }
@@ -105,10 +107,10 @@ impl Decoder {
         }
     }
 
-    /// The coded body has ended.
-    pub(super) fn end(&mut self) -> Result<(), Corrupt> {
+    /// Marks the end of the coded body.
+    pub(super) fn end(&mut self) -> Result<(), CorruptBodyError> {
         match (&self.decoding, self.first.is_empty()) {
-            // No body at all needs no decoding.
+            // An empty body needs no decoding.
             (None, true) => self.over = true,
             (None, false) => self.start()?,
             (Some(_), _) => {}
@@ -118,8 +120,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// The next decoded piece; `None` where more must be fed first, or where all is over.
-    pub(super) fn piece(&mut self) -> Result<Option<Bytes>, Corrupt> {
+    /// Returns the next decoded piece; `None` if more must be fed first, or if the body is complete.
+    pub(super) fn piece(&mut self) -> Result<Option<Bytes>, CorruptBodyError> {
         let Some(decoding) = self.decoding.as_mut().filter(|_| !self.over) else { return Ok(None) };
         let mut piece = BytesMut::zeroed(PIECE_BYTES_MAX);
         loop {
@@ -134,56 +136,61 @@ impl Decoder {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Err(Corrupt),
+                Err(_) => return Err(CorruptBodyError),
             }
         }
     }
 
-    fn start(&mut self) -> Result<(), Corrupt> {
+    fn start(&mut self) -> Result<(), CorruptBodyError> {
         let first = self.first.split().freeze();
         let zlib = is_zlib(&first);
         let (feed, chunks) = mpsc::channel();
-        let coded = Coded { chunks, current: first };
+        let coded = CodedBytes { chunks, current: first };
         self.feed = Some(feed);
         self.decoding = Some(decoding(self.coding, zlib, coded)?);
         Ok(())
     }
 }
 
-fn decoding(coding: Coding, zlib: bool, coded: Coded) -> Result<Box<dyn Read + Send>, Corrupt> {
+fn decoding(
+    coding: ContentCoding,
+    zlib: bool,
+    coded: CodedBytes,
+) -> Result<Box<dyn Read + Send>, CorruptBodyError> {
     Ok(match coding {
-        Coding::Gzip => Box::new(MultiGzDecoder::new(coded)),
-        Coding::Deflate if zlib => Box::new(ZlibDecoder::new(coded)),
-        Coding::Deflate => Box::new(DeflateDecoder::new(coded)),
-        Coding::Brotli => {
+        ContentCoding::Gzip => Box::new(MultiGzDecoder::new(coded)),
+        ContentCoding::Deflate if zlib => Box::new(ZlibDecoder::new(coded)),
+        ContentCoding::Deflate => Box::new(DeflateDecoder::new(coded)),
+        ContentCoding::Brotli => {
             let mut brotli = Decompressor::new(coded, BROTLI_INPUT_BYTES);
-            // Windows of up to 1 GiB are no part of the coding `br`.
+            // Windows of up to 1 GiB are not part of the coding `br`.
             let large = BrotliDecoderParameter::BROTLI_DECODER_PARAM_LARGE_WINDOW;
             brotli.set_parameter(large, 0);
             Box::new(brotli)
         }
-        Coding::Zstd => {
-            let mut zstd = zstd::Decoder::with_buffer(coded).map_err(|_| Corrupt)?;
-            zstd.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(|_| Corrupt)?;
+        ContentCoding::Zstd => {
+            let mut zstd = zstd::Decoder::with_buffer(coded).map_err(|_| CorruptBodyError)?;
+            zstd.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(|_| CorruptBodyError)?;
             Box::new(zstd)
         }
     })
 }
 
-/// `deflate` is zlib's format, and some servers send what is inside it. Zlib's first two bytes carry a check.
+/// Returns true if the data is in zlib's format, whose first two bytes carry a check. The coding `deflate` means zlib's
+/// format, but some servers send raw deflate data without the zlib format around it.
 fn is_zlib(first: &[u8]) -> bool {
     matches!(first, [method, flags, ..]
         if method & 0x0f == 8 && u16::from_be_bytes([*method, *flags]).is_multiple_of(31))
 }
 
-/// The coded body as far as it has come. Where it has no bytes and has not ended, reading fails with `WouldBlock`, after
-/// which decoders can be asked again.
-struct Coded {
+/// The coded bytes that have arrived. If there are none and the body has not ended, reading fails with `WouldBlock`,
+/// after which decoders can continue.
+struct CodedBytes {
     chunks: Receiver<Bytes>,
     current: Bytes,
 }
 
-impl BufRead for Coded {
+impl BufRead for CodedBytes {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         while self.current.is_empty() {
             match self.chunks.try_recv() {
@@ -200,7 +207,7 @@ impl BufRead for Coded {
     }
 }
 
-impl Read for Coded {
+impl Read for CodedBytes {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.fill_buf()?.read(into)?;
         self.consume(read);
@@ -227,7 +234,7 @@ mod tests {
         coded
     }
 
-    fn coded(text: &[u8]) -> Vec<(Coding, Vec<u8>)> {
+    fn coded(text: &[u8]) -> Vec<(ContentCoding, Vec<u8>)> {
         let level = Compression::fast();
         let mut gzip = GzEncoder::new(Vec::new(), level);
         gzip.write_all(text).unwrap();
@@ -236,17 +243,21 @@ mod tests {
         let mut bare = DeflateEncoder::new(Vec::new(), level);
         bare.write_all(text).unwrap();
         vec![
-            (Coding::Gzip, gzip.finish().unwrap()),
-            (Coding::Deflate, zlib.finish().unwrap()),
-            (Coding::Deflate, bare.finish().unwrap()),
-            (Coding::Brotli, stored_brotli(text)),
-            (Coding::Zstd, zstd::encode_all(text, 1).unwrap()),
+            (ContentCoding::Gzip, gzip.finish().unwrap()),
+            (ContentCoding::Deflate, zlib.finish().unwrap()),
+            (ContentCoding::Deflate, bare.finish().unwrap()),
+            (ContentCoding::Brotli, stored_brotli(text)),
+            (ContentCoding::Zstd, zstd::encode_all(text, 1).unwrap()),
         ]
     }
 
     /// Decodes a body that comes in pieces of this many bytes.
-    fn decoded(coding: Coding, body: &[u8], bytes: usize) -> Result<Vec<u8>, Corrupt> {
-        let mut decoder = Decoder::new(coding);
+    fn decoded(
+        coding: ContentCoding,
+        body: &[u8],
+        bytes: usize,
+    ) -> Result<Vec<u8>, CorruptBodyError> {
+        let mut decoder = BodyDecoder::new(coding);
         let mut all = Vec::new();
         for chunk in body.chunks(bytes) {
             decoder.feed(Bytes::copy_from_slice(chunk))?;
@@ -277,9 +288,9 @@ mod tests {
         let text = b"rivers and their names, rivers and their names";
         for (coding, body) in coded(text) {
             let cut = &body[..body.len() / 2];
-            assert_eq!(decoded(coding, cut, 5), Err(Corrupt), "{coding:?} cut");
+            assert_eq!(decoded(coding, cut, 5), Err(CorruptBodyError), "{coding:?} cut");
             let noise = [0xff, 0xfe, 0xfd, 0xfc, 0xfb, 0xfa, 0xf9, 0xf8, 0xf7];
-            assert_eq!(decoded(coding, &noise, 5), Err(Corrupt), "{coding:?} noise");
+            assert_eq!(decoded(coding, &noise, 5), Err(CorruptBodyError), "{coding:?} noise");
             assert_eq!(decoded(coding, b"", 1).as_deref(), Ok(&b""[..]), "{coding:?} nothing");
         }
     }
@@ -288,7 +299,7 @@ mod tests {
     fn a_bomb_comes_in_small_pieces() {
         let zeroes = vec![0; 64 << 20];
         let body = zstd::encode_all(&zeroes[..], 1).unwrap();
-        let mut decoder = Decoder::new(Coding::Zstd);
+        let mut decoder = BodyDecoder::new(ContentCoding::Zstd);
         decoder.feed(body.into()).unwrap();
         for _ in 0..10 {
             assert!(decoder.piece().unwrap().unwrap().len() <= PIECE_BYTES_MAX);
@@ -302,14 +313,14 @@ mod tests {
             for value in values {
                 headers.append(CONTENT_ENCODING, HeaderValue::from_static(value));
             }
-            Coding::announced(&headers)
+            ContentCoding::announced(&headers)
         };
         assert_eq!(of(&[]), Ok(None));
         assert_eq!(of(&["identity", ""]), Ok(None));
-        assert_eq!(of(&["identity, GZIP"]), Ok(Some(Coding::Gzip)));
-        assert_eq!(of(&["x-gzip"]), Ok(Some(Coding::Gzip)));
-        assert_eq!(of(&["gzip", "gzip"]), Err(UnknownCoding));
-        assert_eq!(of(&["br, zstd"]), Err(UnknownCoding));
-        assert_eq!(of(&["compress"]), Err(UnknownCoding));
+        assert_eq!(of(&["identity, GZIP"]), Ok(Some(ContentCoding::Gzip)));
+        assert_eq!(of(&["x-gzip"]), Ok(Some(ContentCoding::Gzip)));
+        assert_eq!(of(&["gzip", "gzip"]), Err(UnknownCodingError));
+        assert_eq!(of(&["br, zstd"]), Err(UnknownCodingError));
+        assert_eq!(of(&["compress"]), Err(UnknownCodingError));
     }
 }

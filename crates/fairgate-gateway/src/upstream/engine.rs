@@ -1,7 +1,7 @@
-//! What is known of the engine behind a backend from its own metrics: what runs and waits in it, how full its cache is, how
-//! many slots it can fill, and whether it was started anew.
+//! State of the engine behind an upstream, as the engine's own metrics show it. This includes running and queued
+//! requests, cache use, slots and restarts.
 
-mod exposition;
+mod prometheus_text;
 mod reading;
 mod slots;
 
@@ -9,56 +9,58 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fairgate_config::{OverloadConfig, UpstreamConfig};
 
-pub(crate) use self::reading::{Reading, Unreadable};
-pub(crate) use self::slots::{Look, SlotChange};
+pub(crate) use self::reading::{EngineReading, EngineReadingError};
+pub(crate) use self::slots::{SlotChange, SlotReading};
 
 use self::slots::SlotRule;
 
-/// After how many readings in a row that failed what was read before counts no more.
+/// Number of failed readings in a row after which the last reading no longer counts for overload.
 const STALE_AFTER: u32 = 3;
 
-/// Whoever believes something of an engine that ends with its process, such as what is in its cache.
+/// Observer of engine events, for state that ends with the engine's process, such as the contents of its cache.
 pub(crate) trait EngineHook: Send + Sync {
-    /// The worker's engine was started anew, or may have been, since it was down: nothing is in its cache.
+    /// Called when the worker's engine was restarted, or may have been restarted while it was down. Its cache is then
+    /// empty.
     fn restarted(&self, worker: &str);
-    /// The worker's cache holds so many tokens, over all its ranks. Told when it is first known and when it changes.
+    /// Called with the size of the worker's cache in tokens, over all its ranks, when the size is first known and when
+    /// it changes.
     fn cache_holds(&self, worker: &str, tokens: u64);
 }
 
-/// The engine of one backend.
-pub(crate) struct Engine {
-    /// Slots that are fixed; any number where absent.
+/// The engine of one upstream, as its metrics show it.
+pub(crate) struct UpstreamEngine {
+    /// Configured slots of each rank, which apply unless the slots follow the metrics; `None` if unlimited.
     fixed: Option<u64>,
-    inner: Mutex<Inner>,
+    inner: Mutex<UpstreamEngineState>,
 }
 
-struct Inner {
+struct UpstreamEngineState {
     rule: Option<SlotRule>,
-    /// How the slots changed last, and from how many.
+    /// Last change of the slots, with the number of slots per rank before it.
     last_change: Option<(u64, SlotChange)>,
     overload: OverloadConfig,
-    reading: Option<Reading>,
+    reading: Option<EngineReading>,
     failures: u32,
 }
 
-/// What a reading came to.
+/// Changes between the previous reading and the latest one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Learned {
+pub(crate) struct EngineChanges {
     pub(crate) restarted: bool,
-    /// How many tokens its cache holds, where that is news.
+    /// Size of the engine's cache in tokens, if the size has changed or the engine was restarted.
     pub(crate) cache_tokens: Option<u64>,
-    /// How the slots changed, with how many there were and are.
+    /// Change of the slots, with the numbers of slots per rank before and after it.
     pub(crate) slots: Option<(u64, u64, SlotChange)>,
 }
 
-/// Why an engine takes nothing new.
+/// Threshold that an engine exceeds, so that it gets no new requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overloaded {
+pub(crate) enum OverloadReason {
     Waiting { requests: u64, most: u64 },
     Cache { used_milli: u64, most_milli: u64 },
 }
 
-impl std::fmt::Display for Overloaded {
+impl std::fmt::Display for OverloadReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Waiting { requests, most } => {
@@ -77,27 +79,28 @@ impl std::fmt::Display for Overloaded {
     }
 }
 
-/// How an engine is doing, for those who look.
+/// State of an engine, for the live view.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EngineSight {
-    pub(crate) reading: Option<Reading>,
-    /// Why the slots changed last, in words.
+pub(crate) struct EngineSnapshot {
+    pub(crate) reading: Option<EngineReading>,
+    /// Description of the last change of the slots.
     pub(crate) slots_reason: Option<String>,
-    pub(crate) overloaded: Option<Overloaded>,
+    pub(crate) overloaded: Option<OverloadReason>,
     pub(crate) overload: OverloadConfig,
 }
 
-impl Engine {
+impl UpstreamEngine {
     pub(super) fn new(config: &UpstreamConfig) -> Self {
         let rule = config
             .auto_slots
             .map(|auto| SlotRule::new(config.slots.unwrap_or(auto.most), auto.most, ranks(config)));
         let overload = config.metrics.as_ref().map(|metrics| metrics.overload).unwrap_or_default();
-        let inner = Inner { rule, last_change: None, overload, reading: None, failures: 0 };
+        let inner =
+            UpstreamEngineState { rule, last_change: None, overload, reading: None, failures: 0 };
         Self { fixed: config.slots, inner: Mutex::new(inner) }
     }
 
-    /// How many requests each rank takes at once; any number where absent.
+    /// Returns the slots of each rank; `None` if unlimited.
     pub(crate) fn slots(&self) -> Option<u64> {
         match &self.lock().rule {
             Some(rule) => Some(rule.slots()),
@@ -105,26 +108,27 @@ impl Engine {
         }
     }
 
-    /// Why it takes nothing new.
-    pub(crate) fn overloaded(&self) -> Option<Overloaded> {
+    /// Returns the reason why the engine is overloaded; `None` if it is not.
+    pub(crate) fn overloaded(&self) -> Option<OverloadReason> {
         self.lock().overloaded()
     }
 
-    /// From now on it counts as overloaded by these thresholds. Says whether that changed something.
-    pub(crate) fn judge_by(&self, overload: OverloadConfig) -> bool {
+    /// Sets the thresholds above which the engine counts as overloaded. Returns true if this changed the result of
+    /// [`UpstreamEngine::overloaded`].
+    pub(crate) fn set_overload_thresholds(&self, overload: OverloadConfig) -> bool {
         let mut inner = self.lock();
         let before = inner.overloaded();
         inner.overload = overload;
         inner.overloaded() != before
     }
 
-    pub(crate) fn sight(&self) -> EngineSight {
+    pub(crate) fn snapshot(&self) -> EngineSnapshot {
         let inner = self.lock();
         let words = |(before, change): (u64, SlotChange)| {
             let now = inner.rule.map_or(before, |rule| rule.slots());
             format!("{before} → {now}: {change}")
         };
-        EngineSight {
+        EngineSnapshot {
             reading: inner.reading,
             slots_reason: inner.last_change.map(words),
             overloaded: inner.overloaded(),
@@ -132,8 +136,8 @@ impl Engine {
         }
     }
 
-    /// Learns from a reading, while so many of the gateway's requests are in flight on it.
-    pub(super) fn learn(&self, reading: Reading, in_flight: u64) -> Learned {
+    /// Updates the state from a reading, taken while `in_flight` requests of the gateway were in flight on the engine.
+    pub(super) fn learn(&self, reading: EngineReading, in_flight: u64) -> EngineChanges {
         let mut inner = self.lock();
         inner.failures = 0;
         let before = inner.reading.replace(reading);
@@ -141,53 +145,54 @@ impl Engine {
         let cache_tokens = reading.cache_tokens.filter(|tokens| {
             restarted || before.and_then(|before| before.cache_tokens) != Some(*tokens)
         });
-        let Reading { running, waiting, .. } = reading;
-        let look = Look { in_flight, running, waiting };
+        let EngineReading { running, waiting, .. } = reading;
+        let look = SlotReading { in_flight, running, waiting };
         let slots = inner.rule.as_mut().and_then(|rule| {
             let before = rule.slots();
-            let change = if restarted { rule.restart() } else { rule.look(look) };
+            let change = if restarted { rule.restart() } else { rule.adjust(look) };
             change.map(|change| (before, rule.slots(), change))
         });
         if let Some((before, _, change)) = slots {
             inner.last_change = Some((before, change));
         }
-        Learned { restarted, cache_tokens, slots }
+        EngineChanges { restarted, cache_tokens, slots }
     }
 
-    /// It could not be read. What was read counts for a few times more, and then no longer. Restarts are still noticed by
-    /// what the next reading says.
-    pub(super) fn unreadable(&self) {
+    /// Records a failed reading. After [`STALE_AFTER`] failures in a row, the last reading no longer counts for
+    /// overload. It is kept nevertheless, so that the next reading reveals a restart.
+    pub(super) fn record_unreadable(&self) {
         let mut inner = self.lock();
         inner.failures = inner.failures.saturating_add(1);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Every change is a few assignments.
+    fn lock(&self) -> MutexGuard<'_, UpstreamEngineState> {
+        // Every change is a few assignments, so poison is harmless.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
-    fn overloaded(&self) -> Option<Overloaded> {
+impl UpstreamEngineState {
+    fn overloaded(&self) -> Option<OverloadReason> {
         let reading = self.reading.filter(|_| self.failures < STALE_AFTER)?;
         let OverloadConfig { waiting, cache_milli } = self.overload;
         let requests = reading.waiting;
         if let Some(most) = waiting.filter(|most| requests > *most) {
-            return Some(Overloaded::Waiting { requests, most });
+            return Some(OverloadReason::Waiting { requests, most });
         }
         let used_milli = reading.cache_used_milli?;
         let most_milli = cache_milli.filter(|most| used_milli > *most)?;
-        Some(Overloaded::Cache { used_milli, most_milli })
+        Some(OverloadReason::Cache { used_milli, most_milli })
     }
 }
 
-/// The data-parallel ranks of a backend.
+/// Returns the number of data-parallel ranks of an upstream.
 pub(crate) fn ranks(config: &UpstreamConfig) -> u64 {
     config.ranks.into()
 }
 
-/// Whether the second reading is of another process than the first: it says so, or it has counted less.
-fn is_another_process(before: &Reading, now: &Reading) -> bool {
+/// Returns true if `now` was read from another process than `before`. This is so if the start time differs, the count
+/// of input tokens fell, or the kind of engine differs.
+fn is_another_process(before: &EngineReading, now: &EngineReading) -> bool {
     let says_so = before.started.zip(now.started).is_some_and(|(old, new)| old != new);
     let fell = before.input_tokens.zip(now.input_tokens).is_some_and(|(old, new)| new < old);
     says_so || fell || before.kind != now.kind
@@ -200,7 +205,7 @@ mod tests {
     use super::reading::EngineKind;
     use super::*;
 
-    const IDLE: Reading = Reading {
+    const IDLE: EngineReading = EngineReading {
         kind: EngineKind::Vllm,
         running: 0,
         waiting: 0,
@@ -210,11 +215,11 @@ mod tests {
         input_tokens: Some(50),
     };
 
-    fn engine() -> Engine {
+    fn engine() -> UpstreamEngine {
         let url = "http://127.0.0.1:1".parse().unwrap();
         let mut config = Config::embedded("d".into(), ([127, 0, 0, 1], 0).into(), url);
         config.upstreams[0].auto_slots = Some(AutoSlots { most: 32 });
-        Engine::new(&config.upstreams[0])
+        UpstreamEngine::new(&config.upstreams[0])
     }
 
     #[test]
@@ -222,43 +227,50 @@ mod tests {
         let engine = engine();
         assert_eq!(
             engine.learn(IDLE, 0),
-            Learned { cache_tokens: Some(9168), ..Learned::default() }
+            EngineChanges { cache_tokens: Some(9168), ..EngineChanges::default() }
         );
-        assert_eq!(engine.learn(IDLE, 0), Learned::default());
-        let later = Reading { started: Some(2000), ..IDLE };
-        let restarted = Learned { restarted: true, cache_tokens: Some(9168), slots: None };
+        assert_eq!(engine.learn(IDLE, 0), EngineChanges::default());
+        let later = EngineReading { started: Some(2000), ..IDLE };
+        let restarted = EngineChanges { restarted: true, cache_tokens: Some(9168), slots: None };
         assert_eq!(engine.learn(later, 0), restarted);
-        let unsaid = Reading { started: None, input_tokens: Some(60), ..IDLE };
+        let unsaid = EngineReading { started: None, input_tokens: Some(60), ..IDLE };
         assert!(!engine.learn(unsaid, 0).restarted);
-        let fell = Reading { input_tokens: Some(3), ..unsaid };
+        let fell = EngineReading { input_tokens: Some(3), ..unsaid };
         assert!(engine.learn(fell, 0).restarted);
     }
 
     #[test]
     fn slots_follow_and_are_found_anew_after_a_restart() {
         let engine = engine();
-        let full = Reading { running: 8, ..IDLE };
+        let full = EngineReading { running: 8, ..IDLE };
         engine.learn(full, 8);
         assert_eq!(engine.learn(full, 8).slots, Some((8, 10, SlotChange::More)));
         assert_eq!(engine.slots(), Some(10));
         let words = "8 → 10: all were busy and the engine's own queue was empty";
-        assert_eq!(engine.sight().slots_reason.as_deref(), Some(words));
-        let learned = engine.learn(Reading { started: Some(2), ..full }, 10);
+        assert_eq!(engine.snapshot().slots_reason.as_deref(), Some(words));
+        let learned = engine.learn(EngineReading { started: Some(2), ..full }, 10);
         assert_eq!(learned.slots, Some((10, 8, SlotChange::Restarted)));
     }
 
     #[test]
     fn it_is_overloaded_above_its_thresholds_and_not_for_ever_after_it_went_silent() {
         let engine = engine();
-        engine.learn(Reading { waiting: 5, cache_used_milli: Some(960), ..IDLE }, 0);
+        engine.learn(EngineReading { waiting: 5, cache_used_milli: Some(960), ..IDLE }, 0);
         assert_eq!(engine.overloaded(), None);
-        assert!(engine.judge_by(OverloadConfig { waiting: Some(4), cache_milli: None }));
+        assert!(
+            engine.set_overload_thresholds(OverloadConfig { waiting: Some(4), cache_milli: None })
+        );
         let waiting = engine.overloaded().unwrap();
         assert_eq!(waiting.to_string(), "5 wait in the engine, more than 4");
-        assert!(engine.judge_by(OverloadConfig { waiting: Some(5), cache_milli: Some(950) }));
+        assert!(
+            engine.set_overload_thresholds(OverloadConfig {
+                waiting: Some(5),
+                cache_milli: Some(950)
+            })
+        );
         let cache = engine.overloaded().unwrap().to_string();
         assert_eq!(cache, "96.0 % of its cache is in use, more than 95.0 %");
-        (0..STALE_AFTER).for_each(|_| engine.unreadable());
+        (0..STALE_AFTER).for_each(|_| engine.record_unreadable());
         assert_eq!(engine.overloaded(), None);
     }
 }

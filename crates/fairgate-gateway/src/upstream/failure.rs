@@ -1,51 +1,52 @@
-//! How a backend may fail.
+//! Kinds of failures of an upstream.
 
 use std::sync::Arc;
 
-/// A backend that failed.
+/// A failed request, with the worker that it failed on.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
+pub(crate) struct UpstreamFailure {
     pub(crate) kind: FailureKind,
     pub(crate) worker: Arc<str>,
 }
 
-/// Whose fault a failure is.
+/// Party that is at fault for a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Blame {
-    /// The backend's, whoever sent the request.
+pub(crate) enum FaultParty {
+    /// The upstream is at fault, whichever request failed.
     Worker,
-    /// The backend's or the request's own.
+    /// Either the upstream or the request is at fault.
     Unknown,
-    /// Neither's: it is set up wrong here.
+    /// Neither the upstream's health nor the request is at fault; the gateway and the upstream are not set up for each
+    /// other.
     Nobody,
 }
 
-/// In which way.
+/// Kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureKind {
-    /// No connection: refused, no route, no such name.
+    /// No connection was made, because it was refused, there is no route, or the host is unknown.
     Connect,
-    /// A connection, but no TLS that is trusted.
+    /// A connection was made, but without TLS that is trusted.
     Tls,
-    /// No connection in time.
+    /// No connection was made before the timeout.
     ConnectTimeout,
-    /// The connection broke.
+    /// The connection broke before the answer was complete.
     Reset,
-    /// What came is no HTTP.
+    /// The response is not HTTP.
     Garbage,
-    /// Its answer ended before its end: a stream without its last event, half a JSON document.
+    /// The answer broke off, such as a stream without its last event or half a JSON document.
     Incomplete,
-    /// Its answer is compressed in a way that cannot be read here.
+    /// The answer is compressed in a way that the gateway cannot decode.
     Encoding,
-    /// It sends us elsewhere.
+    /// The upstream answered with a redirect.
     Redirect,
-    /// It does not accept our credentials.
+    /// The upstream rejected the gateway's credentials.
     Credentials,
-    /// No head of an answer in time.
+    /// The head of the answer did not come before the timeout.
     FirstByteTimeout,
-    /// Nothing more in time.
+    /// The answer stopped, and nothing more came before the timeout.
     IdleTimeout,
-    /// No end in time.
+    /// The answer did not end before the timeout.
     TotalTimeout,
 }
 
@@ -66,31 +67,31 @@ impl FailureKind {
         Self::TotalTimeout,
     ];
 
-    /// Whether another worker may be tried before the first byte. Where the backend may still be at work on it, it is
-    /// not: the same request would then run twice.
+    /// Returns true if another worker may be tried after a failure before the first byte of the answer. False if the
+    /// upstream may still be working on the request, which would then run twice.
     pub(crate) fn another_may_try(self) -> bool {
         !matches!(self, Self::FirstByteTimeout | Self::IdleTimeout | Self::TotalTimeout)
     }
 
-    /// What it says about the backend, where it comes before the first byte of an answer.
-    pub(crate) fn blame(self) -> Blame {
+    /// Returns the party at fault, if the failure comes before the first byte of an answer.
+    pub(crate) fn blame(self) -> FaultParty {
         match self {
             Self::Connect | Self::Tls | Self::ConnectTimeout | Self::Reset | Self::Garbage => {
-                Blame::Worker
+                FaultParty::Worker
             }
             Self::Incomplete | Self::FirstByteTimeout | Self::IdleTimeout | Self::TotalTimeout => {
-                Blame::Unknown
+                FaultParty::Unknown
             }
-            Self::Redirect | Self::Credentials | Self::Encoding => Blame::Nobody,
+            Self::Redirect | Self::Credentials | Self::Encoding => FaultParty::Nobody,
         }
     }
 
-    /// Whether the backend was never reached, so that nothing can have run on it.
+    /// Returns true if the upstream was never reached, so that nothing can have run on it.
     pub(crate) fn is_unreached(self) -> bool {
         matches!(self, Self::Connect | Self::Tls | Self::ConnectTimeout)
     }
 
-    /// What the backend did, in words that follow its name.
+    /// Describes the failure, in words that follow the upstream's name.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Connect => "cannot be reached",
@@ -108,7 +109,7 @@ impl FailureKind {
         }
     }
 
-    /// What an error of hyper's is.
+    /// Classifies an error of hyper.
     pub(super) fn of(error: &hyper::Error) -> Self {
         if error.is_parse() || error.is_parse_too_large() { Self::Garbage } else { Self::Reset }
     }

@@ -1,11 +1,13 @@
-//! Where an answer ends.
+//! Checks that the headers of an answer make the end of its body clear.
+//!
+//! An answer whose end is ambiguous is a failure of the upstream.
 
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 
-/// Whether a head leaves it open where its body ends: with both a length and chunks, or with a transfer coding other than
-/// chunks alone. Whoever takes the one for the other reads a part of an answer as all of it, or as the next one (RFC 9112,
-/// 6.3).
+/// Returns true if the headers leave the end of the body ambiguous, because they state both a length and chunks, or a
+/// transfer coding other than chunks alone. A reader that assumes the wrong end mistakes a part of an answer for the
+/// whole answer or for the next one (RFC 9112, 6.3).
 pub(super) fn is_ambiguous(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {

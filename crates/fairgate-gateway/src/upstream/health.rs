@@ -1,4 +1,4 @@
-//! Asking a backend how it is: now and then, and when requests that fail on it make it suspect.
+//! Checks the health of upstreams, at intervals and when failed requests make an upstream suspect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,17 +7,18 @@ use fairgate_config::HealthConfig;
 use http::uri::PathAndQuery;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::{Cause, StatusClass, Upstream};
+use super::{FailureCause, StatusClass, Upstream};
 
-/// How much of a health check's answer is read, so that its connection can be used again.
+/// Greatest number of bytes of a health check's answer that are read, so that the connection can be reused.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// What is asked for where no health check is configured: every server of these dialects has it.
+/// Path that is requested to probe an upstream without a configured health check, because every server of the supported
+/// dialects has this path.
 const MODELS: &str = "/v1/models";
-/// How long that may take.
+/// Timeout of the request to [`MODELS`].
 const MODELS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Asks for ever.
-pub(super) async fn ask(upstream: Arc<Upstream>, health: HealthConfig) {
+/// Checks the health of an upstream at intervals, forever.
+pub(super) async fn run_checks(upstream: Arc<Upstream>, health: HealthConfig) {
     let Ok(path) = PathAndQuery::try_from(health.path.as_str()) else {
         tracing::error!(upstream = %upstream.name, "the path of its health check is no path: not checked");
         return;
@@ -27,11 +28,11 @@ pub(super) async fn ask(upstream: Arc<Upstream>, health: HealthConfig) {
     let (mut good, mut bad) = (0_u32, 0_u32);
     loop {
         let began = ticks.tick().await;
-        upstream.condition.checked_next_at(began + health.every);
+        upstream.condition.set_next_check(began + health.every);
         match check(&upstream, &path, Instant::now() + health.timeout).await {
             Ok(()) => (good, bad) = (good.saturating_add(1), 0),
             Err(cause) => {
-                upstream.complaints.of_check(cause);
+                upstream.failure_log.record_check(cause);
                 (good, bad) = (0, bad.saturating_add(1));
             }
         }
@@ -43,8 +44,8 @@ pub(super) async fn ask(upstream: Arc<Upstream>, health: HealthConfig) {
     }
 }
 
-/// Asks whenever it is suspected, for ever.
-pub(super) async fn probe(upstream: Arc<Upstream>) {
+/// Checks the upstream whenever it becomes suspect, forever.
+pub(super) async fn run_probes(upstream: Arc<Upstream>) {
     let (path, timeout) = match &upstream.config.health {
         Some(health) => (PathAndQuery::try_from(health.path.as_str()), health.timeout),
         None => (Ok(PathAndQuery::from_static(MODELS)), MODELS_TIMEOUT),
@@ -55,20 +56,21 @@ pub(super) async fn probe(upstream: Arc<Upstream>) {
         let checked = check(&upstream, &path, Instant::now() + timeout).await;
         let well = match checked {
             Ok(()) => true,
-            // It is there and answers, if only with "not found".
-            Err(Cause::Answered(status)) => {
+            // The server is there and answers, if only with "not found".
+            Err(FailureCause::Answered(status)) => {
                 !StatusClass::of(status).is_server_fault() && upstream.config.health.is_none()
             }
-            Err(Cause::Failed(_)) => false,
+            Err(FailureCause::Failed(_)) => false,
         };
         let cause = checked.err().map(|cause| cause.to_string());
         tracing::info!(worker = %upstream.name, well, cause, "requests fail on a worker, so it was asked whether it is well");
-        upstream.condition.probed(well);
+        upstream.condition.record_probe(well);
     }
 }
 
-async fn check(upstream: &Upstream, path: &PathAndQuery, due: Instant) -> Result<(), Cause> {
-    let fetched = upstream.fetch(path, due, ANSWER_BYTES_MAX).await.map_err(Cause::Failed)?;
+async fn check(upstream: &Upstream, path: &PathAndQuery, due: Instant) -> Result<(), FailureCause> {
+    let fetched =
+        upstream.fetch(path, due, ANSWER_BYTES_MAX).await.map_err(FailureCause::Failed)?;
     let status = fetched.status;
-    if status.is_success() { Ok(()) } else { Err(Cause::Answered(status.as_u16())) }
+    if status.is_success() { Ok(()) } else { Err(FailureCause::Answered(status.as_u16())) }
 }

@@ -1,33 +1,41 @@
-//! Reading an engine's metrics now and then, bounded in time and size.
+//! Reads an engine's metrics at intervals, bounded in time and size.
+//!
+//! Reading is independent of requests. The rules that interpret the metrics are pure (`upstream/engine/`), and the
+//! results reach the pool through its one reporter.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use fairgate_config::MetricsConfig;
-use fairgate_store::Throttle;
+use fairgate_store::LogThrottle;
 use http::HeaderMap;
 use http::uri::PathAndQuery;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::engine::{Learned, Reading, Unreadable};
-use super::watch::Told;
-use super::{Cause, FailureKind, Upstream};
+use super::engine::{EngineChanges, EngineReading, EngineReadingError};
+use super::watch::PoolsOfWorker;
+use super::{FailureCause, FailureKind, Upstream};
 
-/// How much of an answer is read. vLLM's are some 100 KB.
+/// Greatest size of an engine's metrics, in bytes. The metrics of vLLM have some 100 KB.
 const TEXT_BYTES_MAX: usize = 4 << 20;
-/// How long a reading may take at most.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest time that a reading may take.
+const READING_TIMEOUT_MAX: Duration = Duration::from_secs(5);
 
-/// llama.cpp's header with its start.
+/// Header in which llama.cpp states the start of its process.
 const PROCESS_START: &str = "process-start-time-unix";
 
-/// Reads for ever, while any pool observes its workers.
-pub(super) async fn read(upstream: Arc<Upstream>, metrics: MetricsConfig, told: Arc<Told>) {
+/// Reads the engine's metrics at intervals, forever. Skips a reading if this process observes none of the worker's
+/// pools.
+pub(super) async fn run_readings(
+    upstream: Arc<Upstream>,
+    metrics: MetricsConfig,
+    told: Arc<PoolsOfWorker>,
+) {
     let Ok(path) = PathAndQuery::try_from(metrics.path.as_str()) else {
         tracing::error!(upstream = %upstream.name, "the path of its metrics is no path: they are not read");
         return;
     };
-    let complaints = Throttle::<()>::default();
+    let complaints = LogThrottle::<()>::default();
     let mut ticks = interval(metrics.every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -35,16 +43,18 @@ pub(super) async fn read(upstream: Arc<Upstream>, metrics: MetricsConfig, told: 
         if !told.is_observed() {
             continue;
         }
-        let due = Instant::now() + metrics.every.min(PATIENCE).max(Duration::from_millis(500));
-        match look(&upstream, &path, due).await {
+        let due =
+            Instant::now() + metrics.every.min(READING_TIMEOUT_MAX).max(Duration::from_millis(500));
+        match read_metrics(&upstream, &path, due).await {
             Ok(reading) => {
                 let learned = upstream.engine.learn(reading, told.in_flight());
                 announce(&upstream, &told, learned);
             }
             Err(problem) => {
-                upstream.engine.unreadable();
-                if matches!(problem, Problem::Cause(Cause::Failed(FailureKind::Connect))) {
-                    // Nobody listens there: the process has ended, and its cache with it.
+                upstream.engine.record_unreadable();
+                if matches!(problem, ScrapeError::Cause(FailureCause::Failed(FailureKind::Connect)))
+                {
+                    // Nobody listens on the port: the process has ended, and its cache is lost.
                     told.for_each_hook(|hook| hook.restarted(&upstream.name));
                 }
                 if let Some(left_out) = complaints.admit((), Instant::now()) {
@@ -52,43 +62,47 @@ pub(super) async fn read(upstream: Arc<Upstream>, metrics: MetricsConfig, told: 
                 }
             }
         }
-        // Slots and overload are told by whoever tells how it stands.
+        // The task that reports the standing reports slots and overload too.
         upstream.condition.changed.notify_one();
     }
 }
 
-/// Why metrics could not be read.
+/// Reason why metrics could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum Problem {
+enum ScrapeError {
     #[error("{0}")]
-    Cause(Cause),
+    Cause(FailureCause),
     #[error("more than {TEXT_BYTES_MAX} bytes")]
     TooLong,
     #[error("its metrics are no text")]
     NoText,
     #[error(transparent)]
-    Unreadable(#[from] Unreadable),
+    Unreadable(#[from] EngineReadingError),
 }
 
-async fn look(upstream: &Upstream, path: &PathAndQuery, due: Instant) -> Result<Reading, Problem> {
+async fn read_metrics(
+    upstream: &Upstream,
+    path: &PathAndQuery,
+    due: Instant,
+) -> Result<EngineReading, ScrapeError> {
     let fetched = upstream.fetch(path, due, TEXT_BYTES_MAX).await;
-    let fetched = fetched.map_err(|kind| Problem::Cause(Cause::Failed(kind)))?;
+    let fetched = fetched.map_err(|kind| ScrapeError::Cause(FailureCause::Failed(kind)))?;
     if !fetched.status.is_success() {
-        return Err(Problem::Cause(Cause::Answered(fetched.status.as_u16())));
+        return Err(ScrapeError::Cause(FailureCause::Answered(fetched.status.as_u16())));
     }
-    let text = fetched.text.ok_or(Problem::TooLong)?;
-    let text = str::from_utf8(&text).map_err(|_| Problem::NoText)?;
-    let reading = Reading::of(text)?;
-    Ok(Reading { started: reading.started.or_else(|| started(&fetched.headers)), ..reading })
+    let text = fetched.text.ok_or(ScrapeError::TooLong)?;
+    let text = str::from_utf8(&text).map_err(|_| ScrapeError::NoText)?;
+    let reading = EngineReading::of(text)?;
+    Ok(EngineReading { started: reading.started.or_else(|| started(&fetched.headers)), ..reading })
 }
 
-/// When the process started, which llama.cpp says beside its metrics and not in them.
+/// Returns the start time of the process, which llama.cpp states in a header and not in its metrics.
 fn started(headers: &HeaderMap) -> Option<u64> {
     headers.get(PROCESS_START)?.to_str().ok()?.parse().ok()
 }
 
-/// Says what was learned: in the log, and to whoever believes something of its cache.
-fn announce(upstream: &Upstream, told: &Told, learned: Learned) {
+/// Passes the changes of a reading on to the log and to the observers of the engine's cache.
+fn announce(upstream: &Upstream, told: &PoolsOfWorker, learned: EngineChanges) {
     let worker = &upstream.name;
     if learned.restarted {
         tracing::info!(%worker, "an engine was restarted: what was believed of its cache and slots is forgotten");

@@ -1,22 +1,23 @@
-//! What the status of an upstream's answer means. The one place where these numbers are told apart.
+//! Classes of an upstream's status codes. No other code compares these numbers.
 
-use super::complaints::Cause;
 use super::failure::FailureKind;
+use super::failure_log::FailureCause;
 
-/// What a status says about the upstream, and about who may see the answer.
+/// Class of a status code. It tells if the upstream is well, and if the client may see the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusClass {
-    /// 2xx: an answer, which is metered.
+    /// Any 2xx status. The answer is metered.
     Success,
-    /// Another 4xx than those below: the request's own fault.
+    /// Any 4xx status except 401, 403 and 429, which is the request's own fault.
     ClientError,
-    /// 429: the worker takes nothing more on now.
+    /// Status 429, because the worker accepts no more requests now.
     Busy,
-    /// 500, 502, 503, 504: the worker may be unwell, so another one may try.
+    /// Status 500, 502, 503 or 504. The worker may be unwell, so another worker may be tried.
     Unwell,
-    /// Any other status from 500 on. Another worker would say the same.
+    /// Any other status from 500 on. Another worker would give the same answer.
     ServerError,
-    /// Its answer is not for the client: our credentials are wrong (401, 403), or it sends us elsewhere (1xx, 3xx).
+    /// Answer that the client must not see, because the gateway's credentials are wrong (401, 403) or the answer counts
+    /// as a redirect (1xx, 3xx).
     Failed(FailureKind),
 }
 
@@ -33,16 +34,16 @@ impl StatusClass {
         }
     }
 
-    /// What the log says about the upstream, where its answer is its own fault.
-    pub(super) fn complaint(status: u16) -> Option<Cause> {
+    /// Returns the cause to log, if the answer is the upstream's own fault.
+    pub(super) fn failure_cause(status: u16) -> Option<FailureCause> {
         match Self::of(status) {
-            Self::Failed(kind) => Some(Cause::Failed(kind)),
-            Self::Unwell | Self::ServerError => Some(Cause::Answered(status)),
+            Self::Failed(kind) => Some(FailureCause::Failed(kind)),
+            Self::Unwell | Self::ServerError => Some(FailureCause::Answered(status)),
             Self::Success | Self::ClientError | Self::Busy => None,
         }
     }
 
-    /// Whether it shows that the server itself cannot serve, whatever it was asked.
+    /// Returns true if the status shows that the server cannot serve, whatever the request was.
     pub(super) fn is_server_fault(self) -> bool {
         matches!(self, Self::Unwell | Self::ServerError)
     }
@@ -81,11 +82,11 @@ mod tests {
     #[test]
     fn the_log_hears_of_what_is_not_the_clients_fault() {
         for status in 100..=999 {
-            let said = StatusClass::complaint(status);
+            let said = StatusClass::failure_cause(status);
             let expected = match status {
-                401 | 403 => Some(Cause::Failed(FailureKind::Credentials)),
-                100..=199 | 300..=399 => Some(Cause::Failed(FailureKind::Redirect)),
-                500.. => Some(Cause::Answered(status)),
+                401 | 403 => Some(FailureCause::Failed(FailureKind::Credentials)),
+                100..=199 | 300..=399 => Some(FailureCause::Failed(FailureKind::Redirect)),
+                500.. => Some(FailureCause::Answered(status)),
                 _ => None,
             };
             assert_eq!(said, expected, "{status}");

@@ -1,4 +1,8 @@
-//! Tells the pools how a backend is doing, as events about one of their workers.
+//! Reports the condition of an upstream to the pools that have it as a worker, as worker events.
+//!
+//! An upstream that is down is paused (`pause_until`) at first, so that requests that need it wait for it. After
+//! `down_wait` it is reported as `overloaded`, so that new requests that no other worker can serve are refused. The
+//! pause and the overload are events, so they are in the journal.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,79 +11,83 @@ use fairgate_core::event::WorkerState;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-use super::{EngineHook, Standing, Upstream, health, scrape};
-use crate::in_flight::InFlight;
-use crate::pools::{Reporter, Stands};
+use super::{EngineHook, Upstream, UpstreamStanding, health, scrape};
+use crate::live_count::LiveCount;
+use crate::pools::{WorkerAvailability, WorkerReporter};
 
-/// How often idle connections are looked through.
+/// Interval at which idle connections are checked.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
-/// Watches one backend until it is dropped.
-pub(crate) struct Watcher {
-    told: Arc<Told>,
+/// Watches one upstream until the watcher is dropped.
+pub(crate) struct UpstreamWatcher {
+    pools: Arc<PoolsOfWorker>,
     upstream: Arc<Upstream>,
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// A pool that has the backend as a worker.
+/// A pool that has the upstream as a worker.
 #[derive(Clone)]
-pub(crate) struct Employer {
+pub(crate) struct PoolOfWorker {
     pub(crate) pool: Arc<str>,
-    pub(crate) reporter: Arc<Reporter>,
-    /// Who believes something of its workers' caches.
+    pub(crate) reporter: Arc<WorkerReporter>,
+    /// Observer of the worker's engine, which updates the assumptions about the engine's cache.
     pub(crate) hook: Arc<dyn EngineHook>,
-    /// What is in flight on that worker.
-    pub(crate) in_flight: InFlight,
-    /// How long what needs a worker that is down may wait for it.
+    /// Number of the pool's requests in flight on the worker.
+    pub(crate) in_flight: LiveCount,
+    /// Longest time that requests wait for this worker while it is down.
     pub(crate) down_wait: Duration,
 }
 
-/// What a pool was told of a worker.
+/// State of a worker as it was last sent to a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct News {
-    standing: Standing,
-    /// Whether it has been down for longer than the pool waits.
+struct ReportedState {
+    standing: UpstreamStanding,
+    /// True if the worker has been down longer than the pool's `down_wait`.
     overdue: bool,
-    /// How many requests it takes at once.
+    /// Slots per rank; `u64::MAX` if unlimited.
     slots: u64,
-    /// Whether its engine has too much to do.
+    /// True if the worker's engine is overloaded.
     overloaded: bool,
 }
 
-/// The pools that have the backend as a worker, and what each was told last.
-pub(super) struct Told {
-    employers: Mutex<Vec<(Employer, Option<News>)>>,
+/// The pools that have the upstream as a worker, each with the state that was last sent to it.
+pub(super) struct PoolsOfWorker {
+    pools: Mutex<Vec<(PoolOfWorker, Option<ReportedState>)>>,
 }
 
-impl Watcher {
-    /// Watches a backend; for which pools, [`watch_for`](Self::watch_for) says.
+impl UpstreamWatcher {
+    /// Starts watching an upstream. [`set_pools`](Self::set_pools) sets the pools to report to.
     pub(crate) fn start(upstream: Arc<Upstream>) -> Self {
-        let told = Arc::new(Told { employers: Mutex::default() });
+        let pools = Arc::new(PoolsOfWorker { pools: Mutex::default() });
         let mut tasks = vec![
-            tokio::spawn(tell(upstream.clone(), told.clone())),
-            tokio::spawn(health::probe(upstream.clone())),
+            tokio::spawn(report_changes(upstream.clone(), pools.clone())),
+            tokio::spawn(health::run_probes(upstream.clone())),
         ];
         if let Some(health) = upstream.config.health.clone() {
-            tasks.push(tokio::spawn(health::ask(upstream.clone(), health)));
+            tasks.push(tokio::spawn(health::run_checks(upstream.clone(), health)));
         }
         if let Some(metrics) = upstream.config.metrics.clone() {
-            tasks.push(tokio::spawn(scrape::read(upstream.clone(), metrics, told.clone())));
+            tasks.push(tokio::spawn(scrape::run_readings(
+                upstream.clone(),
+                metrics,
+                pools.clone(),
+            )));
         }
-        Self { told, upstream, tasks }
+        Self { pools, upstream, tasks }
     }
 
     pub(crate) fn upstream(&self) -> &Arc<Upstream> {
         &self.upstream
     }
 
-    /// These pools have it as a worker from now on; all of them are told where it stands.
-    pub(crate) fn watch_for(&self, employers: Vec<Employer>) {
-        *self.told.lock() = employers.into_iter().map(|one| (one, None)).collect();
+    /// Sets the pools that have the upstream as a worker; the state of the upstream is sent to all of them again.
+    pub(crate) fn set_pools(&self, employers: Vec<PoolOfWorker>) {
+        *self.pools.lock() = employers.into_iter().map(|one| (one, None)).collect();
         self.upstream.condition.changed.notify_one();
     }
 }
 
-impl Drop for Watcher {
+impl Drop for UpstreamWatcher {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();
@@ -87,10 +95,10 @@ impl Drop for Watcher {
     }
 }
 
-/// Passes every change of standing on, in order.
-async fn tell(upstream: Arc<Upstream>, told: Arc<Told>) {
+/// Reports every change of the upstream's standing, in order, forever.
+async fn report_changes(upstream: Arc<Upstream>, told: Arc<PoolsOfWorker>) {
     let mut sweep_at = Instant::now() + SWEEP_EVERY;
-    // Every worker is taken to be up at first, of which nothing needs to be said.
+    // Workers start as up, which needs no report.
     let mut down_since: Option<Instant> = None;
     loop {
         let now = Instant::now();
@@ -98,16 +106,16 @@ async fn tell(upstream: Arc<Upstream>, told: Arc<Told>) {
             upstream.sweep();
             sweep_at = now + SWEEP_EVERY;
         }
-        let (standing, until) = upstream.condition.look(now);
+        let (standing, until) = upstream.condition.update_standing(now);
         let down = announce(&upstream, &told, standing, down_since.is_some());
         if down && down_since.is_none() {
-            // It may be another process that comes back.
+            // After the outage it may be another process.
             told.for_each_hook(|hook| hook.restarted(&upstream.name));
         }
         down_since = down.then(|| down_since.unwrap_or(now));
-        let (behind, next) = told.behind(&upstream, standing, down_since, now);
+        let (behind, next) = told.take_outdated(&upstream, standing, down_since, now);
         for (employer, news) in behind {
-            employer.reporter.stands(&upstream.name, stands(news, &employer, now));
+            employer.reporter.set_availability(&upstream.name, availability(news, &employer, now));
         }
         let wake_at = [until, next].into_iter().flatten().fold(sweep_at, Instant::min);
         tokio::select! {
@@ -117,16 +125,23 @@ async fn tell(upstream: Arc<Upstream>, told: Arc<Told>) {
     }
 }
 
-/// Says in the log that a worker has gone down or is back, for each of its pools. Whether it is down now.
-fn announce(upstream: &Upstream, told: &Told, standing: Standing, was_down: bool) -> bool {
+/// Logs, for each pool of the worker, that the worker went down or is back. Returns true if the worker is down now.
+fn announce(
+    upstream: &Upstream,
+    told: &PoolsOfWorker,
+    standing: UpstreamStanding,
+    was_down: bool,
+) -> bool {
     let (why, cause) = match standing {
-        Standing::Up => ("", None),
-        // It is tried, of which nothing is known yet.
-        Standing::Trial => return was_down,
-        Standing::Unhealthy => ("its health checks fail", upstream.complaints.last_check()),
-        Standing::Broken => ("it answers nobody", upstream.complaints.last_request()),
+        UpstreamStanding::Up => ("", None),
+        // The trial is running; its result is not known yet.
+        UpstreamStanding::Trial => return was_down,
+        UpstreamStanding::Unhealthy => {
+            ("its health checks fail", upstream.failure_log.last_check())
+        }
+        UpstreamStanding::Broken => ("it answers nobody", upstream.failure_log.last_request()),
     };
-    let down = standing != Standing::Up;
+    let down = standing != UpstreamStanding::Up;
     let (worker, cause) = (&upstream.name, cause.map(|cause| cause.to_string()));
     for pool in told.pools().into_iter().filter(|_| down != was_down) {
         match down {
@@ -137,44 +152,44 @@ fn announce(upstream: &Upstream, told: &Told, standing: Standing, was_down: bool
     down
 }
 
-impl Told {
-    /// The names of the pools.
+impl PoolsOfWorker {
+    /// Returns the names of the pools.
     fn pools(&self) -> Vec<Arc<str>> {
         self.lock().iter().map(|(employer, _)| employer.pool.clone()).collect()
     }
 
-    /// Whether any pool is told what is seen of it.
+    /// Returns true if this process observes any of the pools.
     pub(super) fn is_observed(&self) -> bool {
-        self.lock().iter().any(|(employer, _)| employer.reporter.observes())
+        self.lock().iter().any(|(employer, _)| employer.reporter.is_observing())
     }
 
-    /// How many requests all pools have in flight on it.
+    /// Returns the number of requests of all pools that are in flight on the upstream.
     pub(super) fn in_flight(&self) -> u64 {
         self.lock().iter().map(|(employer, _)| employer.in_flight.now()).sum()
     }
 
-    /// Tells everybody who believes something of its cache.
+    /// Calls `tell` with every pool's observer of the engine.
     pub(super) fn for_each_hook(&self, tell: impl Fn(&dyn EngineHook)) {
         let hooks: Vec<_> = self.lock().iter().map(|(employer, _)| employer.hook.clone()).collect();
         hooks.iter().for_each(|hook| tell(&**hook));
     }
 
-    /// The pools that were not told this yet, with what they are told; they count as told. And when there is more to tell
-    /// if nothing happens.
-    fn behind(
+    /// Returns the pools to which the current state was not sent yet, with this state, and marks it as sent. Also
+    /// returns the next time at which the `down_wait` of a pool ends, because the state for that pool then changes.
+    fn take_outdated(
         &self,
         upstream: &Upstream,
-        standing: Standing,
+        standing: UpstreamStanding,
         down_since: Option<Instant>,
         now: Instant,
-    ) -> (Vec<(Employer, News)>, Option<Instant>) {
+    ) -> (Vec<(PoolOfWorker, ReportedState)>, Option<Instant>) {
         let (mut behind, mut next) = (Vec::new(), None::<Instant>);
         let slots = upstream.engine.slots().unwrap_or(u64::MAX);
         let overloaded = upstream.engine.overloaded().is_some();
         for (employer, last) in self.lock().iter_mut() {
             let overdue_at = down_since.map(|since| since + employer.down_wait);
             let overdue = overdue_at.is_some_and(|at| at <= now);
-            let news = News { standing, overdue, slots, overloaded };
+            let news = ReportedState { standing, overdue, slots, overloaded };
             if *last != Some(news) {
                 *last = Some(news);
                 behind.push((employer.clone(), news));
@@ -186,26 +201,30 @@ impl Told {
         (behind, next)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(Employer, Option<News>)>> {
-        self.employers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<(PoolOfWorker, Option<ReportedState>)>> {
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What the core is told. A worker that is down is paused: what comes waits for it with what is there. Once it has been
-/// down for too long it is overloaded: what comes and could go nowhere else is refused. One that is tried takes one more
-/// than what has been on it since before it broke.
-fn stands(news: News, employer: &Employer, now: Instant) -> Stands {
+/// Returns the availability to send to the core. A worker that is down is paused, so that new requests wait for it with
+/// the queued ones. Once it has been down longer than `down_wait` it is overloaded, so that new requests that no other
+/// worker can serve are refused. A worker on trial may have one request more in flight than it has now.
+fn availability(news: ReportedState, employer: &PoolOfWorker, now: Instant) -> WorkerAvailability {
     let slots = news.slots;
-    let up = Stands { state: WorkerState::Up, slots, down_until: None };
+    let up = WorkerAvailability { state: WorkerState::Up, slots, down_until: None };
     match (news.standing, news.overdue) {
-        (Standing::Unhealthy | Standing::Broken, true) => {
-            Stands { state: WorkerState::Overloaded, ..up }
+        (UpstreamStanding::Unhealthy | UpstreamStanding::Broken, true) => {
+            WorkerAvailability { state: WorkerState::Overloaded, ..up }
         }
-        (Standing::Unhealthy | Standing::Broken, false) => {
-            Stands { down_until: Some(now + employer.down_wait), ..up }
+        (UpstreamStanding::Unhealthy | UpstreamStanding::Broken, false) => {
+            WorkerAvailability { down_until: Some(now + employer.down_wait), ..up }
         }
-        (Standing::Trial, _) => Stands { slots: slots.min(employer.in_flight.now() + 1), ..up },
-        (Standing::Up, _) if news.overloaded => Stands { state: WorkerState::Overloaded, ..up },
-        (Standing::Up, _) => up,
+        (UpstreamStanding::Trial, _) => {
+            WorkerAvailability { slots: slots.min(employer.in_flight.now() + 1), ..up }
+        }
+        (UpstreamStanding::Up, _) if news.overloaded => {
+            WorkerAvailability { state: WorkerState::Overloaded, ..up }
+        }
+        (UpstreamStanding::Up, _) => up,
     }
 }

@@ -156,7 +156,7 @@ impl Fixture {
     pub(crate) async fn until(&self, in_flight: u64, waiting: u64) {
         let gate = &self.app().pools.all()[0].gate;
         loop {
-            let live = gate.live().await.expect("a pool");
+            let live = gate.status().await.expect("a pool");
             if (live.in_flight, live.waiting) == (in_flight, waiting) {
                 return;
             }

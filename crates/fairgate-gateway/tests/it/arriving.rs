@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairgate_store::Limits;
+use fairgate_store::DirectoryLimits;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -29,7 +29,7 @@ async fn a_limit_that_is_reached_is_told_before_the_body_comes() {
     let sim = sim();
     let folder = Folder::new();
     let configuration = config(&folder, &sim.url());
-    let limits = Limits { requests_per_minute: Some(1), ..Limits::default() };
+    let limits = DirectoryLimits { requests_per_minute: Some(1), ..DirectoryLimits::default() };
     let house = house_in(folder, configuration, limits).await;
     let body = json!({"model": "sim", "messages": [{"role": "user", "content": "rivers"}]});
     let first = post(CHAT, &body).key(&house.key).ask(house.gateway.addr()).await;
@@ -50,9 +50,9 @@ async fn one_tenants_bodies_do_not_keep_out_anothers() {
     let mut configuration = config(&folder, &sim.url());
     configuration.limits.held_bytes_max = 100_000;
     configuration.limits.body_timeout = Duration::from_secs(60);
-    let house = house_in(folder, configuration, Limits::default()).await;
-    let other = tenant(&house.store, "other", Limits::default()).await;
-    fairgate_gateway::sync::refresh(house.gateway.app()).await.unwrap();
+    let house = house_in(folder, configuration, DirectoryLimits::default()).await;
+    let other = tenant(&house.store, "other", DirectoryLimits::default()).await;
+    fairgate_gateway::directory_sync::refresh(house.gateway.app()).await.unwrap();
     let mut half = Vec::new();
     for _ in 0..8 {
         half.push(half_sent(&house, 90_000, 20_000).await);

@@ -3,7 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use fairgate_config::BrownoutConfig;
-use fairgate_store::{Budget, Limits, Outcome, Owners, Period, UnixMicros};
+use fairgate_store::{
+    AttemptOutcome, Budget, BudgetOwners, BudgetPeriod, DirectoryLimits, UnixMicros,
+};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -13,8 +15,11 @@ use crate::support::{Folder, config, house_in, house_with};
 
 const CHAT: &str = "/v1/chat/completions";
 
-fn budget(tokens: u64) -> Limits {
-    Limits { budgets: vec![Budget::tokens(tokens, Period::Day)], ..Limits::default() }
+fn budget(tokens: u64) -> DirectoryLimits {
+    DirectoryLimits {
+        budgets: vec![Budget::tokens(tokens, BudgetPeriod::Day)],
+        ..DirectoryLimits::default()
+    }
 }
 
 fn chat(max_tokens: Option<u64>) -> Value {
@@ -64,11 +69,11 @@ async fn a_reservation_that_does_not_fit_takes_no_slot_and_a_spent_budget_refuse
     let rows = house.rows().await;
     assert_eq!(
         rows.iter().map(|row| row.outcome).collect::<Vec<_>>(),
-        [Outcome::Completed, Outcome::Refused, Outcome::Refused]
+        [AttemptOutcome::Completed, AttemptOutcome::Refused, AttemptOutcome::Refused]
     );
     assert_eq!(rows.iter().map(|row| row.charged).collect::<Vec<_>>(), [1000, 0, 0]);
     // Budgets are asked before anybody has a slot.
-    let live = house.gateway.app().pools.all()[0].gate.live().await.unwrap();
+    let live = house.gateway.app().pools.all()[0].gate.status().await.unwrap();
     assert_eq!((live.counts.granted, live.counts.given_back), (1, 0));
     house.close().await;
 }
@@ -144,7 +149,7 @@ async fn a_brownout_is_told_as_it_was_sent_and_only_where_it_lowers_something() 
     configuration.pools[0].brownout =
         Some(BrownoutConfig { wait: Duration::ZERO, max_tokens: 256 });
     configuration.pools[0].cost.max_tokens_default = 100;
-    let house = house_in(folder, configuration, Limits::default()).await;
+    let house = house_in(folder, configuration, DirectoryLimits::default()).await;
     let budgeted = house.tenant("budgeted", budget(1_000_000)).await;
     let addr = house.gateway.addr();
     // Whose, what it states, what is sent, what it is told.
@@ -174,7 +179,7 @@ async fn a_brownout_is_told_as_it_was_sent_and_only_where_it_lowers_something() 
         assert_eq!(body["max_tokens"], sent, "{stated}");
         assert!(body["min_tokens"].as_u64().is_none_or(|least| least <= sent), "{stated}: {body}");
         if key == &budgeted {
-            let left = house.store.budgets(Owners::tenant("budgeted"), now()).await.unwrap();
+            let left = house.store.budgets(BudgetOwners::tenant("budgeted"), now()).await.unwrap();
             // The output that was asked for before it waited, and an input of some forty tokens.
             let asked = stated["max_tokens"].as_u64().unwrap_or(100);
             let input = left[0].reserved.checked_sub(asked);

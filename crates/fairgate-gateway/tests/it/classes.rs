@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairgate_config::{Config, PolicyFile, PrefixIndexConfig, PrefixScope, Tokenizer};
 use fairgate_sim::{OutputLength, Sim, SimOptions};
-use fairgate_store::Limits;
+use fairgate_store::DirectoryLimits;
 use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -66,7 +66,7 @@ async fn order(quanta: &[u64], costs: &[(usize, usize)]) -> String {
     let mut engine = Scripted::start().await;
     let folder = Folder::new();
     let config = one_slot(&folder, &engine.url(), quanta);
-    let house = house_in(folder, config, Limits::default()).await;
+    let house = house_in(folder, config, DirectoryLimits::default()).await;
     let mut asked = JoinSet::new();
     let mut ask = |class: &str, tokens: usize| {
         let question = post(COMPLETIONS, &prompt(class, tokens)).key(&house.key);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use fairgate_sim::Fault;
-use fairgate_store::{Limits, Outcome, UsageSource};
+use fairgate_sim::SimFault;
+use fairgate_store::{AttemptOutcome, DirectoryLimits, UsageSource};
 use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -34,11 +34,11 @@ async fn requests_that_fail_by_their_own_fault_take_no_worker_away() {
         config.pools[0].workers.push("b".into());
     })
     .await;
-    let victim = house.tenant("victim", Limits::default()).await;
+    let victim = house.tenant("victim", DirectoryLimits::default()).await;
     assert_eq!(ask(&house, &victim).await.status, StatusCode::OK);
     for _ in 0..12 {
         for sim in [&a, &b] {
-            sim.set_fault(Fault::Status { code: 500, retry_after_seconds: None });
+            sim.set_fault(SimFault::Status { code: 500, retry_after_seconds: None });
         }
         assert_eq!(ask(&house, &house.key).await.status, StatusCode::INTERNAL_SERVER_ERROR);
         a.set_fault(None);
@@ -62,11 +62,11 @@ async fn a_worker_that_fails_for_everybody_is_asked_whether_it_is_well() {
             config.upstreams[0].breaker.open_for = Duration::from_secs(100);
         })
         .await;
-        let other = house.tenant("other", Limits::default()).await;
-        a.set_fault(Fault::Status { code: 500, retry_after_seconds: None });
+        let other = house.tenant("other", DirectoryLimits::default()).await;
+        a.set_fault(SimFault::Status { code: 500, retry_after_seconds: None });
         if !healthy {
             // Nobody is at its address any more when it is asked.
-            a.set_fault(Fault::ResetBefore);
+            a.set_fault(SimFault::ResetBefore);
         }
         for _ in 0..4 {
             for key in [&house.key, &other] {
@@ -104,7 +104,7 @@ async fn failed_work_pays_for_its_time_in_the_slot() {
     call.answer(400, "application/json", "{\"error\":{\"message\":\"no\"}}");
     assert_eq!(asking.await.unwrap().status, StatusCode::BAD_REQUEST);
     let row = house.rows().await.pop().unwrap();
-    assert_eq!((row.outcome, row.usage), (Outcome::UpstreamError, UsageSource::Occupied));
+    assert_eq!((row.outcome, row.usage), (AttemptOutcome::UpstreamError, UsageSource::Occupied));
     // 1000 tokens a second before anything is known.
     assert!((500..5000).contains(&row.charged), "{row:?}");
     house.close().await;
@@ -115,7 +115,7 @@ async fn failed_work_pays_for_its_time_in_the_slot() {
 async fn what_a_worker_loses_is_charged_to_nobodys_budget() {
     let sim = sim();
     let house = house(&sim.url()).await;
-    sim.fault_next(Fault::ResetMid, 1);
+    sim.fault_next(SimFault::ResetMid, 1);
     let answer = post(CHAT, &chat(true)).key(&house.key).ask(house.gateway.addr()).await;
     assert!(answer.text().contains("upstream_reset"), "{}", answer.text());
     let row = house.rows().await.pop().unwrap();
@@ -158,11 +158,14 @@ async fn leaving_at_the_finish_reason_saves_nothing() {
         match tells {
             true => {
                 assert_eq!((row.output_tokens, row.usage), (5000, UsageSource::Reported));
-                assert_eq!(row.outcome, Outcome::Completed);
+                assert_eq!(row.outcome, AttemptOutcome::Completed);
             }
             // It does not say: what was expected is charged, which has been learned from the one before.
             false => {
-                assert_eq!((row.outcome, row.usage), (Outcome::ClientLeft, UsageSource::Assumed));
+                assert_eq!(
+                    (row.outcome, row.usage),
+                    (AttemptOutcome::ClientLeft, UsageSource::Assumed)
+                );
                 assert!(row.charged >= row.estimate && row.output_tokens > 100, "{row:?}");
             }
         }
@@ -191,7 +194,7 @@ async fn a_slow_reader_keeps_no_slot() {
     assert_eq!(response.status(), StatusCode::OK);
     // Nothing of it was read, and yet it has ended.
     let row = house.rows_soon(1).await.pop().unwrap();
-    assert_eq!(row.outcome, Outcome::Completed);
+    assert_eq!(row.outcome, AttemptOutcome::Completed);
     house.quiet().await;
     drop(response);
     connection.abort();
@@ -241,7 +244,7 @@ async fn a_reused_connection_that_dies_is_nobodys_failure() {
     }
     let rows = house.rows().await;
     assert_eq!(rows.len(), 4);
-    assert!(rows.iter().all(|row| row.outcome == Outcome::Completed && row.attempt == 1));
+    assert!(rows.iter().all(|row| row.outcome == AttemptOutcome::Completed && row.attempt == 1));
     upstream.abort();
     house.close().await;
 }
@@ -282,7 +285,7 @@ async fn a_worker_that_restarts_is_waited_for() {
         config.upstreams[0].breaker.open_for = Duration::from_millis(300);
     })
     .await;
-    sim.set_fault(Fault::ResetBefore);
+    sim.set_fault(SimFault::ResetBefore);
     assert_eq!(ask(&house, &house.key).await.status, StatusCode::BAD_GATEWAY);
     let broken = async {
         while house.gateway.app().pools.all()[0].workers()[0].state != "broken" {

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use bytes::Bytes;
-use fairgate_store::{Outcome, UsageSource};
+use fairgate_store::{AttemptOutcome, UsageSource};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use http::{Response, StatusCode};
@@ -73,7 +73,7 @@ async fn a_compressed_document_is_metered_by_what_is_in_it() {
         let row = house.rows().await.pop().unwrap();
         assert_eq!(
             (row.outcome, row.usage),
-            (Outcome::Completed, UsageSource::Reported),
+            (AttemptOutcome::Completed, UsageSource::Reported),
             "{coding}"
         );
         assert_eq!((row.input_tokens, row.output_tokens), (9, 1500), "{coding}");
@@ -115,7 +115,7 @@ async fn a_compressed_stream_passes_event_by_event() {
     drop(pieces);
     assert_eq!(piece(&mut body).await, None);
     let row = house.rows_soon(1).await.pop().unwrap();
-    assert_eq!((row.outcome, row.usage), (Outcome::Completed, UsageSource::Reported));
+    assert_eq!((row.outcome, row.usage), (AttemptOutcome::Completed, UsageSource::Reported));
     assert_eq!((row.input_tokens, row.output_tokens), (5, 700));
     house.close().await;
 }
@@ -141,7 +141,7 @@ async fn an_answer_that_cannot_be_read_is_not_given_out() {
         let answer = whole(asking.await.unwrap()).await;
         assert_eq!((answer.status, answer.code().as_str()), (StatusCode::BAD_GATEWAY, code));
         let row = house.rows().await.pop().unwrap();
-        assert_eq!((row.outcome, row.code.as_deref()), (Outcome::UpstreamError, Some(code)));
+        assert_eq!((row.outcome, row.code.as_deref()), (AttemptOutcome::UpstreamError, Some(code)));
     }
     house.close().await;
 }

@@ -1,6 +1,6 @@
 //! Responses that a tenant goes on from are its own.
 
-use fairgate_store::{Limits, UsageSource};
+use fairgate_store::{DirectoryLimits, UsageSource};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ async fn answered(
 async fn a_response_is_unknown_to_every_other_tenant() {
     let mut upstream = Scripted::start().await;
     let house = house(&upstream.url()).await;
-    let other = house.tenant("other", Limits::default()).await;
+    let other = house.tenant("other", DirectoryLimits::default()).await;
     let addr = house.gateway.addr();
     let first = json!({"model": "sim", "input": "x"});
     let document =
@@ -76,7 +76,7 @@ async fn what_nobody_knows_is_let_through_where_that_is_allowed() {
         config.limits.foreign_response_ids = true;
     })
     .await;
-    let other = house.tenant("other", Limits::default()).await;
+    let other = house.tenant("other", DirectoryLimits::default()).await;
     let addr = house.gateway.addr();
     let next = json!({"model": "sim", "input": "x", "conversation": "conv_1"});
     let document = r#"{"id":"resp_1","output":[],"usage":{"input_tokens":9,"output_tokens":3}}"#;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use fairgate_core::decision::Reason;
+use fairgate_core::decision::RejectionReason;
 
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
@@ -57,13 +57,16 @@ fn every_code_is_in_the_table_of_errors_and_every_one_there_exists() {
         assert!(exist.remove(other), "{other}");
     }
     // What a client says of a lease, in JSON and in its query.
-    for field in ["cached_tokens", "input_tokens", "output_tokens", "wait_ms"] {
+    for field in ["cached_tokens", "input_tokens", "output_tokens", "wait_ms", "deadline_ms"] {
         assert!(exist.remove(field), "{field}");
     }
-    let ask = read(&repository("crates/fairgate-dialect/src/ask.rs"));
-    let told = ask.lines().filter(|line| line.contains("BadAsk"));
-    exist.extend(told.flat_map(codes_in).map(str::to_owned));
-    exist.extend(Reason::ALL.map(|reason| reason.code().to_owned()));
+    let fields = read(&repository("crates/fairgate-dialect/src/request_fields.rs"));
+    let product = fields.split("#[cfg(test)]").next().unwrap();
+    let made = product.split("InvalidRequestError::new(").skip(1);
+    let errors = made.chain(product.split("InvalidRequestError { code: ").skip(1));
+    let codes = errors.map(|rest| rest.split('"').nth(1).expect("a code"));
+    exist.extend(codes.filter(|code| code.contains('_')).map(str::to_owned));
+    exist.extend(RejectionReason::ALL.map(|reason| reason.code().to_owned()));
     // Of the gate, and words without an underscore.
     let others = ["queue_timeout", "invalid", "draining", "gone", "drained", "lost"];
     exist.extend(others.map(str::to_owned));

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use fairgate_sim::{Fault, UsageFault};
-use fairgate_store::{Outcome, UsageSource};
+use fairgate_sim::{SimFault, UsageFault};
+use fairgate_store::{AttemptOutcome, UsageSource};
 use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -35,14 +35,29 @@ async fn what_goes_wrong_before_the_first_byte_is_told_in_the_callers_dialect() 
     let sim = sim();
     let house = hasty(&sim.url()).await;
     let cases = [
-        (Fault::ResetBefore, StatusCode::BAD_GATEWAY, "upstream_reset", Outcome::UpstreamError),
-        (Fault::HangBefore, StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", Outcome::Timeout),
-        (Fault::Garbage, StatusCode::BAD_GATEWAY, "upstream_incomplete", Outcome::UpstreamError),
         (
-            Fault::InvalidJson,
+            SimFault::ResetBefore,
+            StatusCode::BAD_GATEWAY,
+            "upstream_reset",
+            AttemptOutcome::UpstreamError,
+        ),
+        (
+            SimFault::HangBefore,
+            StatusCode::GATEWAY_TIMEOUT,
+            "upstream_timeout",
+            AttemptOutcome::Timeout,
+        ),
+        (
+            SimFault::Garbage,
             StatusCode::BAD_GATEWAY,
             "upstream_incomplete",
-            Outcome::UpstreamError,
+            AttemptOutcome::UpstreamError,
+        ),
+        (
+            SimFault::InvalidJson,
+            StatusCode::BAD_GATEWAY,
+            "upstream_incomplete",
+            AttemptOutcome::UpstreamError,
         ),
     ];
     for (at, (fault, status, code, outcome)) in cases.into_iter().enumerate() {
@@ -75,10 +90,10 @@ async fn a_stream_that_breaks_ends_with_an_error_event() {
     let sim = sim();
     let house = hasty(&sim.url()).await;
     let cases = [
-        (Fault::ResetMid, "upstream_reset", Outcome::UpstreamError),
-        (Fault::CloseMid, "upstream_reset", Outcome::UpstreamError),
-        (Fault::HangMid, "upstream_idle_timeout", Outcome::Timeout),
-        (Fault::SseGarbage, "upstream_incomplete", Outcome::UpstreamError),
+        (SimFault::ResetMid, "upstream_reset", AttemptOutcome::UpstreamError),
+        (SimFault::CloseMid, "upstream_reset", AttemptOutcome::UpstreamError),
+        (SimFault::HangMid, "upstream_idle_timeout", AttemptOutcome::Timeout),
+        (SimFault::SseGarbage, "upstream_incomplete", AttemptOutcome::UpstreamError),
     ];
     for (at, (fault, code, outcome)) in cases.into_iter().enumerate() {
         sim.fault_next(fault, 1);
@@ -90,7 +105,7 @@ async fn a_stream_that_breaks_ends_with_an_error_event() {
         let row = house.rows().await.pop().unwrap();
         assert_eq!((row.status, row.outcome, row.code.as_deref()), (200, outcome, Some(code)));
         // Where the connection was lost, the worker is at fault and nobody's budget pays.
-        let lost = outcome == Outcome::UpstreamError;
+        let lost = outcome == AttemptOutcome::UpstreamError;
         assert_eq!((row.charged == 0, row.usage == UsageSource::None), (lost, lost), "{fault}");
         assert_eq!(house.rows().await.len(), at + 1);
     }
@@ -113,7 +128,7 @@ async fn a_document_that_breaks_is_an_error_until_much_of_it_is_given_out() {
         // Nothing more comes. Who has half a document sees that in the end.
         assert_eq!(collect_or_error(response).await.is_err(), status == StatusCode::OK);
         let row = house.rows().await.pop().unwrap();
-        assert_eq!((row.outcome, row.status), (Outcome::Timeout, status.as_u16()));
+        assert_eq!((row.outcome, row.status), (AttemptOutcome::Timeout, status.as_u16()));
         assert_eq!(row.code.as_deref(), Some("upstream_idle_timeout"));
         drop(pieces);
     }
@@ -140,7 +155,7 @@ async fn a_document_shorter_than_announced_is_an_error() {
     let answer = post(CHAT, &chat(false)).key(&house.key).ask(house.gateway.addr()).await;
     assert_eq!((answer.status, &*answer.code()), (StatusCode::BAD_GATEWAY, "upstream_reset"));
     let row = house.rows().await.pop().unwrap();
-    assert_eq!((row.outcome, row.status), (Outcome::UpstreamError, 502));
+    assert_eq!((row.outcome, row.status), (AttemptOutcome::UpstreamError, 502));
     upstream.await.unwrap();
     house.close().await;
 }
@@ -152,13 +167,13 @@ async fn absurd_usage_is_counted_instead() {
     let faults = [UsageFault::Missing, UsageFault::Negative, UsageFault::Huge, UsageFault::Strings];
     for stream in [false, true] {
         for fault in faults {
-            sim.fault_next(Fault::Usage(fault), 1);
+            sim.fault_next(SimFault::Usage(fault), 1);
             let answer = post(CHAT, &chat(stream)).key(&house.key).ask(house.gateway.addr()).await;
             assert_eq!(answer.status, StatusCode::OK);
             let row = house.rows().await.pop().unwrap();
             assert_eq!(
                 (row.usage, row.outcome),
-                (UsageSource::Counted, Outcome::Completed),
+                (UsageSource::Counted, AttemptOutcome::Completed),
                 "{fault:?}"
             );
             assert!((1..1000).contains(&row.charged), "{fault:?}: {}", row.charged);
@@ -175,13 +190,13 @@ async fn an_answer_without_end_is_cut() {
         config.upstreams[0].timeouts.total = Duration::from_millis(200);
     })
     .await;
-    sim.fault_next(Fault::Endless, 1);
+    sim.fault_next(SimFault::Endless, 1);
     let answer = post(CHAT, &chat(true)).key(&house.key).ask(house.gateway.addr()).await;
     assert!(answer.text().contains("upstream_total_timeout"));
     let row = house.rows().await.pop().unwrap();
     assert_eq!(
         (row.outcome, row.code.as_deref()),
-        (Outcome::Timeout, Some("upstream_total_timeout"))
+        (AttemptOutcome::Timeout, Some("upstream_total_timeout"))
     );
     house.close().await;
     sim.stop().await;
@@ -202,7 +217,7 @@ async fn a_client_that_leaves_in_mid_stream_is_charged_what_passed() {
     assert_eq!(piece(&mut body).await.unwrap(), event);
     drop(body);
     let row = house.rows_soon(1).await.pop().unwrap();
-    assert_eq!((row.outcome, row.status), (Outcome::ClientLeft, 499));
+    assert_eq!((row.outcome, row.status), (AttemptOutcome::ClientLeft, 499));
     assert_eq!(row.code.as_deref(), Some("client_left"));
     assert!(row.charged > row.input_tokens && row.usage == UsageSource::Counted, "{row:?}");
     // The upstream learns of it: its connection is closed.
@@ -226,7 +241,7 @@ async fn a_client_that_leaves_before_the_first_byte_pays_for_its_input() {
         let call = upstream.call().await;
         asking.abort();
         let row = house.rows_soon(at + 1).await.pop().unwrap();
-        assert_eq!((row.outcome, row.status), (Outcome::ClientLeft, 499));
+        assert_eq!((row.outcome, row.status), (AttemptOutcome::ClientLeft, 499));
         let paid = matches!(row.usage, UsageSource::Counted | UsageSource::Occupied);
         assert!(paid && row.charged > 0 && row.worker.is_some(), "{row:?}");
         drop(call);
@@ -247,7 +262,7 @@ async fn a_client_that_leaves_while_it_waits_is_charged_nothing() {
     house.until(|live| live.waiting == 1).await;
     waiting.abort();
     let row = house.rows_soon(1).await.pop().unwrap();
-    assert_eq!((row.outcome, row.status, row.charged), (Outcome::ClientLeft, 499, 0));
+    assert_eq!((row.outcome, row.status, row.charged), (AttemptOutcome::ClientLeft, 499, 0));
     assert_eq!((row.usage, row.worker), (UsageSource::None, None));
     house.until(|live| live.waiting == 0 && live.in_flight == 1).await;
     call.answer(200, "application/json", "{}");
@@ -269,7 +284,7 @@ async fn a_client_that_leaves_in_the_middle_of_its_body_leaves_nothing_behind() 
     stream.write_all(head.as_bytes()).await.unwrap();
     drop(stream);
     let row = house.rows_soon(1).await.pop().unwrap();
-    assert_eq!((row.outcome, row.charged, row.model.as_str()), (Outcome::ClientLeft, 0, ""));
+    assert_eq!((row.outcome, row.charged, row.model.as_str()), (AttemptOutcome::ClientLeft, 0, ""));
     house.close().await;
     sim.stop().await;
 }
@@ -288,7 +303,7 @@ async fn an_error_of_the_upstream_goes_through_as_it_is() {
         let answer = asking.await.unwrap();
         assert_eq!((answer.status.as_u16(), answer.text()), (status, body));
         let row = house.rows().await.pop().unwrap();
-        assert_eq!((row.status, row.outcome), (status, Outcome::UpstreamError));
+        assert_eq!((row.status, row.outcome), (status, AttemptOutcome::UpstreamError));
         // Its input was read; but who is told to come later has cost nothing.
         assert_eq!(row.charged == 0, status == 429, "{row:?}");
         assert_eq!(row.code.as_deref(), Some("upstream_status"));
@@ -327,7 +342,7 @@ async fn an_upstream_that_is_not_there_is_a_502() {
         (StatusCode::BAD_GATEWAY, "upstream_unreachable")
     );
     let row = house.rows().await.pop().unwrap();
-    assert_eq!((row.outcome, row.charged, row.status), (Outcome::UpstreamError, 0, 502));
+    assert_eq!((row.outcome, row.charged, row.status), (AttemptOutcome::UpstreamError, 0, 502));
     house.close().await;
 }
 
@@ -365,14 +380,14 @@ async fn a_client_that_does_not_read_loses_its_slot() {
         config.upstreams[0].timeouts.total = Duration::from_millis(300);
     })
     .await;
-    sim.fault_next(Fault::Endless, 1);
+    sim.fault_next(SimFault::Endless, 1);
     // Nothing is read: what comes fills all buffers on the way.
     let connection =
         post(CHAT, &chat(true)).key(&house.key).begin_stalled(house.gateway.addr()).await;
     let row = house.rows_soon(1).await.pop().unwrap();
     assert_eq!(
         (row.outcome, row.code.as_deref()),
-        (Outcome::Timeout, Some("upstream_total_timeout"))
+        (AttemptOutcome::Timeout, Some("upstream_total_timeout"))
     );
     house.quiet().await;
     drop(connection);
@@ -388,12 +403,15 @@ async fn a_client_that_opens_no_window_loses_its_slot() {
         config.limits.body_timeout = Duration::from_millis(300);
     })
     .await;
-    sim.fault_next(Fault::Endless, 1);
+    sim.fault_next(SimFault::Endless, 1);
     let question = post(CHAT, &chat(true)).key(&house.key);
     let (response, connection) = question.begin_h2(house.gateway.addr(), 1).await;
     assert_eq!(response.status(), StatusCode::OK);
     let row = house.rows_soon(1).await.pop().unwrap();
-    assert_eq!((row.outcome, row.code.as_deref()), (Outcome::ClientLeft, Some("client_left")));
+    assert_eq!(
+        (row.outcome, row.code.as_deref()),
+        (AttemptOutcome::ClientLeft, Some("client_left"))
+    );
     house.quiet().await;
     drop(response);
     connection.abort();
@@ -434,7 +452,7 @@ async fn an_answer_that_ends_in_two_places_is_malformed() {
             (StatusCode::BAD_GATEWAY, "upstream_garbage")
         );
         let row = house.rows().await.pop().unwrap();
-        assert_eq!((row.outcome, row.status), (Outcome::UpstreamError, 502));
+        assert_eq!((row.outcome, row.status), (AttemptOutcome::UpstreamError, 502));
     }
     upstream.await.unwrap();
     house.close().await;

@@ -1,6 +1,6 @@
 //! Engine controls: what lets a client choose its turn, worker, slot or cache does not reach the engine.
 
-use fairgate_config::{Rule, Rules};
+use fairgate_config::{FieldRule, FieldRules};
 use http::StatusCode;
 use serde_json::json;
 
@@ -54,14 +54,18 @@ async fn engine_controls_do_not_reach_the_engine() {
 #[tokio::test]
 async fn an_operators_rules_come_before_the_built_in_ones() {
     let mut upstream = Scripted::start().await;
-    let rules = |list: &[(&str, Rule)]| Rules {
+    let rules = |list: &[(&str, FieldRule)]| FieldRules {
         named: list.iter().map(|(name, rule)| ((*name).to_owned(), *rule)).collect(),
     };
     let house = house_with(&upstream.url(), |config| {
         let upstream = &mut config.upstreams[0];
-        upstream.fields =
-            rules(&[("priority", Rule::Allow), ("seed", Rule::Strip), ("log*", Rule::Refuse)]);
-        upstream.headers = rules(&[("x-request-id", Rule::Allow), ("x-debug", Rule::Refuse)]);
+        upstream.fields = rules(&[
+            ("priority", FieldRule::Allow),
+            ("seed", FieldRule::Strip),
+            ("log*", FieldRule::Refuse),
+        ]);
+        upstream.headers =
+            rules(&[("x-request-id", FieldRule::Allow), ("x-debug", FieldRule::Refuse)]);
     })
     .await;
     let addr = house.gateway.addr();

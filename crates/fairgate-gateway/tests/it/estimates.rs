@@ -1,7 +1,7 @@
 //! What a request is expected to cost before anybody knows.
 
 use fairgate_config::Tokenizer;
-use fairgate_dialect::estimate::Table;
+use fairgate_dialect::estimate::TokenizerTable;
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -67,6 +67,6 @@ async fn a_pools_table_is_loaded_before_the_first_request() {
         config.pools[0].cost.tokenizer = Tokenizer::Cl100k;
     })
     .await;
-    assert!(Table::Cl100k.is_loaded());
+    assert!(TokenizerTable::Cl100k.is_loaded());
     house.close().await;
 }

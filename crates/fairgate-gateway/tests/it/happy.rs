@@ -1,7 +1,7 @@
 //! Every route, streamed and not, through to the row in the ledger.
 
 use fairgate_dialect::Route;
-use fairgate_store::{Outcome, UsageSource};
+use fairgate_store::{AttemptOutcome, UsageSource};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ async fn every_route_answers_and_has_its_row() {
         let row = &rows[at];
         assert_eq!(Some(row.request.as_str()), answer.header("x-fairgate-request-id"));
         assert_eq!((row.route.as_str(), row.status, row.stream), (route.path(), 200, false));
-        assert_eq!((row.outcome, row.last, row.attempt), (Outcome::Completed, true, 1));
+        assert_eq!((row.outcome, row.last, row.attempt), (AttemptOutcome::Completed, true, 1));
         assert_eq!(row.usage, UsageSource::Reported, "{route:?}");
         assert_eq!(row.charged, row.input_tokens + row.output_tokens);
         assert_eq!(row.output_tokens, if route.generates() { 8 } else { 0 }, "{route:?}");
@@ -70,7 +70,7 @@ async fn every_stream_comes_whole_and_its_usage_is_hidden_where_nobody_asked() {
         assert_eq!(text.contains("_tokens"), usage_shown, "{route:?}: {text}");
         let rows = house.rows().await;
         assert_eq!(rows.len(), at + 1);
-        assert_eq!((rows[at].outcome, rows[at].stream), (Outcome::Completed, true));
+        assert_eq!((rows[at].outcome, rows[at].stream), (AttemptOutcome::Completed, true));
         assert_eq!(rows[at].usage, UsageSource::Reported, "{route:?}");
         assert_eq!(rows[at].output_tokens, 8);
         assert!(rows[at].first_token_us.is_some());

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use fairgate_config::QuotaConfig;
 use fairgate_gateway::{Gateway, GatewayOptions};
-use fairgate_money::{Currency, PerMillion, Price, Prices, Rates};
+use fairgate_money::{Currency, ModelPrices, PerMillion, Price, PriceRates};
 use fairgate_sim::{
-    Account, AccountOptions, BytesPerToken, Lie, OutputLength, Sim, SimOptions, Statement,
+    AccountOptions, BytesPerToken, LimitHeaderFault, LimitHeaders, OutputLength, Sim, SimAccount,
+    SimOptions,
 };
 use fairgate_store::{
-    Budget, BudgetTier, Change, GroupPatch, HostedUse, KeyHash, Limits, MicroUnits, Outcome,
-    Owners, Period, Store, StoreOptions, Unit, UnixMicros,
+    AttemptOutcome, Budget, BudgetOwners, BudgetPeriod, BudgetTier, BudgetUnit, DirectoryChange,
+    DirectoryLimits, GroupPatch, HostedUse, KeyHash, MicroUnits, Store, StoreOptions, UnixMicros,
 };
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -28,8 +29,8 @@ const MESSAGES: &str = "/v1/messages";
 pub(crate) const REQUESTS_PER_MINUTE: u64 = 12_000;
 pub(crate) const TOKENS_PER_MINUTE: u64 = 4_000_000;
 
-pub(crate) fn account(statement: Statement, lie: Option<Lie>) -> Arc<Account> {
-    Account::new(AccountOptions {
+pub(crate) fn account(statement: LimitHeaders, lie: Option<LimitHeaderFault>) -> Arc<SimAccount> {
+    SimAccount::new(AccountOptions {
         requests_per_minute: Some(REQUESTS_PER_MINUTE),
         tokens_per_minute: Some(TOKENS_PER_MINUTE),
         burst: Duration::from_secs(6),
@@ -40,7 +41,7 @@ pub(crate) fn account(statement: Statement, lie: Option<Lie>) -> Arc<Account> {
 }
 
 /// A model of a provider; each answer has 500 tokens.
-pub(crate) fn provider(model: &str, account: &Arc<Account>) -> Sim {
+pub(crate) fn provider(model: &str, account: &Arc<SimAccount>) -> Sim {
     let options = SimOptions {
         models: vec![model.to_owned()],
         slots: 1000,
@@ -107,7 +108,7 @@ pub(crate) fn all_served(done: &[Vec<(StatusCode, Duration)>]) {
 }
 
 /// At most one attempt in a hundred met a 429, and at least 95 % of the rate was used until all was done.
-fn few_refused_and_all_used(account: &Account, done: &[Vec<(StatusCode, Duration)>]) {
+fn few_refused_and_all_used(account: &SimAccount, done: &[Vec<(StatusCode, Duration)>]) {
     let counts = account.counts();
     let refused = counts.refused_by_requests + counts.refused_by_tokens;
     let attempts = counts.accepted + refused;
@@ -117,7 +118,7 @@ fn few_refused_and_all_used(account: &Account, done: &[Vec<(StatusCode, Duration
     assert!(used >= 0.95, "{:.1} % used in {took:.2} s: {counts:?}", used * 100.0);
 }
 
-async fn shared(statement: Statement, path: &'static str) {
+async fn shared(statement: LimitHeaders, path: &'static str) {
     let account = account(statement, None);
     let sim = provider("sim", &account);
     let house = house_with(&sim.url(), |config| {
@@ -127,8 +128,8 @@ async fn shared(statement: Statement, path: &'static str) {
         config.pools[0].max_queue = 2000;
     })
     .await;
-    let other = house.tenant("other", Limits::default()).await;
-    let weight = |name: &str, weight| Change::PatchGroup {
+    let other = house.tenant("other", DirectoryLimits::default()).await;
+    let weight = |name: &str, weight| DirectoryChange::PatchGroup {
         name: format!("group-{name}"),
         patch: GroupPatch { weight: Some(weight), ..GroupPatch::default() },
     };
@@ -155,17 +156,17 @@ async fn shared(statement: Statement, path: &'static str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quota_that_openai_states_is_shared_and_used() {
-    shared(Statement::OpenAi, CHAT).await;
+    shared(LimitHeaders::OpenAi, CHAT).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quota_that_anthropic_states_is_shared_and_used() {
-    shared(Statement::Anthropic, MESSAGES).await;
+    shared(LimitHeaders::Anthropic, MESSAGES).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_pools_draw_on_one_account() {
-    let account = account(Statement::OpenAi, None);
+    let account = account(LimitHeaders::OpenAi, None);
     let (large, small) = (provider("sim", &account), provider("small", &account));
     let house = house_with(&large.url(), |config| {
         config.upstreams[0].quota = hosted();
@@ -191,8 +192,14 @@ async fn two_pools_draw_on_one_account() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_that_lies_holds_nobody_up_for_long() {
-    for lie in [Lie::RemainingZero, Lie::ResetInAYear, Lie::Negative, Lie::Absurd, Lie::Flapping] {
-        let account = account(Statement::OpenAi, Some(lie));
+    for lie in [
+        LimitHeaderFault::RemainingZero,
+        LimitHeaderFault::ResetInAYear,
+        LimitHeaderFault::Negative,
+        LimitHeaderFault::Absurd,
+        LimitHeaderFault::Flapping,
+    ] {
+        let account = account(LimitHeaders::OpenAi, Some(lie));
         let sim = provider("sim", &account);
         let house = house_with(&sim.url(), |config| {
             config.upstreams[0].quota = QuotaConfig {
@@ -260,8 +267,8 @@ async fn a_request_that_met_a_limit_is_sent_again_and_each_attempt_has_its_row()
     assert_eq!(
         told,
         [
-            (1, false, Outcome::Retried, 429, Some("provider_limited"), 0),
-            (2, true, Outcome::Completed, 200, None, 3),
+            (1, false, AttemptOutcome::Retried, 429, Some("provider_limited"), 0),
+            (2, true, AttemptOutcome::Completed, 200, None, 3),
         ]
     );
     house.close().await;
@@ -278,7 +285,7 @@ async fn a_learned_rate_survives_a_restart() {
     };
     let folder = Folder::new();
     let at_first = config(&folder);
-    let house = house_in(folder, at_first, Limits::default()).await;
+    let house = house_in(folder, at_first, DirectoryLimits::default()).await;
     let asking = asking(&house).await;
     let told = limited("Please try again in 100ms.", "rate_limit_exceeded");
     upstream.call().await.answer(429, "application/json", told);
@@ -437,7 +444,7 @@ async fn hosted_workers_are_used_when_own_ones_are_full_and_by_those_who_may() {
     assert!(answers.iter().all(|answer| answer.status == StatusCode::OK));
     let rows = house.rows_soon(25).await;
     assert!(rows.iter().any(|row| row.tier == 1 && row.worker.as_deref() == Some("hosted")));
-    let never = Limits { hosted: HostedUse::Never, ..Limits::default() };
+    let never = DirectoryLimits { hosted: HostedUse::Never, ..DirectoryLimits::default() };
     let frugal = house.tenant("frugal", never).await;
     let answers = flood_small(&house, &frugal, 20).await;
     assert!(answers.iter().all(|answer| answer.status == StatusCode::OK));
@@ -453,8 +460,11 @@ async fn hosted_workers_are_used_when_own_ones_are_full_and_by_those_who_may() {
 async fn what_is_over_a_hosted_budget_waits_for_own_workers() {
     let (house, sims) = three_workers(|_| {}).await;
     let hosted = |amount| {
-        let (period, unit, tier) = (Period::Day, Unit::Tokens, BudgetTier::Hosted);
-        Limits { budgets: vec![Budget { period, unit, tier, amount }], ..Limits::default() }
+        let (period, unit, tier) = (BudgetPeriod::Day, BudgetUnit::Tokens, BudgetTier::Hosted);
+        DirectoryLimits {
+            budgets: vec![Budget { period, unit, tier, amount }],
+            ..DirectoryLimits::default()
+        }
     };
     let thrifty = house.tenant("thrifty", hosted(300)).await;
     let answers = flood_small(&house, &thrifty, 30).await;
@@ -473,7 +483,7 @@ async fn what_is_over_a_hosted_budget_waits_for_own_workers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn money_is_counted_to_the_micro_unit_and_its_budget_holds() {
-    let rates = Rates {
+    let rates = PriceRates {
         input: PerMillion::parse("2.50").unwrap(),
         cached_input: PerMillion::parse("1.25").unwrap(),
         output: PerMillion::parse("10").unwrap(),
@@ -481,12 +491,13 @@ async fn money_is_counted_to_the_micro_unit_and_its_budget_holds() {
     };
     let price = Price::new("sim", None, Currency::parse("USD").unwrap(), rates, None);
     let id = price.id.to_string();
-    let (house, sims) = three_workers(|config| config.prices = Prices::new(vec![price])).await;
+    let (house, sims) = three_workers(|config| config.prices = ModelPrices::new(vec![price])).await;
     // Each is 2 tokens of input and 8 of output: 0.000005 + 0.00008 + 0.001.
     const EACH: u64 = 1085;
     let amount = 100 * EACH;
-    let budget = |tier| Budget { period: Period::Day, unit: Unit::Money, tier, amount };
-    let limits = Limits { budgets: vec![budget(BudgetTier::Any)], ..Limits::default() };
+    let budget = |tier| Budget { period: BudgetPeriod::Day, unit: BudgetUnit::Money, tier, amount };
+    let limits =
+        DirectoryLimits { budgets: vec![budget(BudgetTier::Any)], ..DirectoryLimits::default() };
     let payer = house.tenant("payer", limits).await;
     let answers = flood_small(&house, &payer, 200).await;
     let served = answers.iter().filter(|answer| answer.status == StatusCode::OK).count();
@@ -498,14 +509,14 @@ async fn money_is_counted_to_the_micro_unit_and_its_budget_holds() {
         assert!(answer.text().contains("USD"), "{}", answer.text());
     }
     let rows = house.rows_soon(200).await;
-    let done: Vec<_> = rows.iter().filter(|row| row.outcome == Outcome::Completed).collect();
+    let done: Vec<_> = rows.iter().filter(|row| row.outcome == AttemptOutcome::Completed).collect();
     assert_eq!(done.len(), served);
     assert!(
         done.iter().all(|row| row.money == MicroUnits(EACH) && row.price.as_ref() == Some(&id))
     );
     let spent: u64 = rows.iter().map(|row| row.money.0).sum();
     assert!(spent <= amount, "{spent} of {amount}");
-    let owners = Owners { tenant: Some("payer"), ..Owners::default() };
+    let owners = BudgetOwners { tenant: Some("payer"), ..BudgetOwners::default() };
     let left = house.store.budgets(owners, unix_now()).await.unwrap();
     assert_eq!((left[0].used, left[0].reserved), (spent, 0));
     house.close().await;

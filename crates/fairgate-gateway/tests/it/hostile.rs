@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairgate_store::Outcome;
+use fairgate_store::AttemptOutcome;
 use http::{Method, StatusCode};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -70,7 +70,7 @@ async fn what_makes_no_sense_is_refused_with_a_code() {
     }
     let rows = house.rows().await;
     assert_eq!(rows.len(), count);
-    assert!(rows.iter().all(|row| row.outcome == Outcome::Refused && row.charged == 0));
+    assert!(rows.iter().all(|row| row.outcome == AttemptOutcome::Refused && row.charged == 0));
     assert_eq!(sim.stats().requests, 0);
     house.close().await;
     sim.stop().await;
@@ -257,7 +257,7 @@ async fn a_full_queue_refuses_and_says_when_to_come_back() {
     })
     .await;
     let addr = house.gateway.addr();
-    sim.fault_next(fairgate_sim::Fault::HangBefore, 1);
+    sim.fault_next(fairgate_sim::SimFault::HangBefore, 1);
     let message = json!({"role": "user", "content": "x"});
     let chat = post(CHAT, &json!({"model": "sim", "messages": [message]})).key(&house.key);
     let first = tokio::spawn({

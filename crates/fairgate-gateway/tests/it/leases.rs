@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use fairgate_config::{Config, LeasesConfig, PoolConfig, QuotaConfig};
-use fairgate_store::{Budget, Limits, Outcome, Period, UsageSource};
+use fairgate_store::{AttemptOutcome, Budget, BudgetPeriod, DirectoryLimits, UsageSource};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -34,7 +34,12 @@ fn lease_pool(config: &mut Config, capacity: u64, ttl: Duration, quota: QuotaCon
     config.pools.push(pool);
 }
 
-async fn leasing_with(capacity: u64, ttl: Duration, quota: QuotaConfig, limits: Limits) -> House {
+async fn leasing_with(
+    capacity: u64,
+    ttl: Duration,
+    quota: QuotaConfig,
+    limits: DirectoryLimits,
+) -> House {
     let folder = Folder::new();
     let mut config = config(&folder, NOWHERE);
     lease_pool(&mut config, capacity, ttl, quota);
@@ -42,7 +47,7 @@ async fn leasing_with(capacity: u64, ttl: Duration, quota: QuotaConfig, limits: 
 }
 
 async fn leasing(capacity: u64, ttl: Duration) -> House {
-    leasing_with(capacity, ttl, QUOTA, Limits::default()).await
+    leasing_with(capacity, ttl, QUOTA, DirectoryLimits::default()).await
 }
 
 /// A client with this key.
@@ -114,7 +119,8 @@ async fn a_lease_is_queued_granted_and_settled_once() {
     let first = client.lease(call.clone(), "granted").await;
     let second = client.lease(call, "queued").await;
     let waiting = client.look(&second, 10).await.json();
-    assert_eq!((&waiting["state"], &waiting["place"]), (&json!("queued"), &json!(0)));
+    assert_eq!(waiting["state"], "queued");
+    assert!(waiting["expected_wait_ms"].is_u64(), "one was granted lately: {waiting}");
     assert_eq!(client.say(&second, "settle", json!({})).await.code(), "lease_not_granted");
 
     let used = json!({"input_tokens": 80, "cached_tokens": 30, "output_tokens": 20});
@@ -139,7 +145,7 @@ async fn a_lease_is_queued_granted_and_settled_once() {
     assert_eq!((row.agent.as_deref(), row.worker.as_deref()), (Some("planner"), Some("gpt")));
     assert_eq!((row.input_tokens, row.cached_tokens, row.output_tokens), (80, 30, 20));
     assert_eq!((row.charged, row.provider_tokens, row.estimate), (100, 100, 150));
-    assert_eq!((row.outcome, row.usage), (Outcome::Completed, UsageSource::Reported));
+    assert_eq!((row.outcome, row.usage), (AttemptOutcome::Completed, UsageSource::Reported));
     assert_eq!((rows[1].charged, rows[1].usage), (150, UsageSource::Assumed));
     house.close().await;
 }
@@ -158,7 +164,10 @@ async fn who_dies_loses_its_lease_and_pays_for_its_time_whatever_it_says_later()
     let rows = house.rows_soon(2).await;
     assert_eq!(rows.len(), 2);
     let row = &rows[0];
-    assert_eq!((row.outcome, row.code.as_deref()), (Outcome::ClientLeft, Some("lease_lost")));
+    assert_eq!(
+        (row.outcome, row.code.as_deref()),
+        (AttemptOutcome::ClientLeft, Some("lease_lost"))
+    );
     // 512 tokens in ten seconds are what a slot brings before anything is known, and it had its slot for one.
     assert!((51..=200).contains(&row.charged), "{}", row.charged);
     assert_eq!((row.usage, row.occupied), (UsageSource::Occupied, row.charged));
@@ -204,7 +213,7 @@ async fn a_call_that_met_a_429_waits_until_the_reset_and_goes_first() {
     let rows = house.rows_soon(3).await;
     let attempts: Vec<_> = rows.iter().filter(|row| row.request == first).collect();
     assert_eq!(attempts.len(), 2);
-    assert_eq!((attempts[0].outcome, attempts[0].charged), (Outcome::Retried, 0));
+    assert_eq!((attempts[0].outcome, attempts[0].charged), (AttemptOutcome::Retried, 0));
     assert_eq!(attempts[0].code.as_deref(), Some("provider_limited"));
     assert_eq!((attempts[1].last, attempts[1].charged), (true, 9));
     house.close().await;
@@ -239,8 +248,8 @@ async fn what_a_provider_says_is_left_holds_the_pool_back() {
 #[tokio::test]
 async fn rates_of_the_pool_hold_over_all_clients() {
     let quota = QuotaConfig { requests_per_minute: Some(600), ..QUOTA };
-    let house = leasing_with(50, LONG, quota, Limits::default()).await;
-    let other = house.tenant("other", Limits::default()).await;
+    let house = leasing_with(50, LONG, quota, DirectoryLimits::default()).await;
+    let other = house.tenant("other", DirectoryLimits::default()).await;
     // Ten a second, and ten that were saved up.
     tokio::time::sleep(Duration::from_millis(100)).await;
     let began = Instant::now();
@@ -264,8 +273,8 @@ async fn rates_of_the_pool_hold_over_all_clients() {
 
 #[tokio::test]
 async fn budgets_count_leases() {
-    let budgets = vec![Budget::tokens(1000, Period::Day)];
-    let limits = Limits { budgets, ..Limits::default() };
+    let budgets = vec![Budget::tokens(1000, BudgetPeriod::Day)];
+    let limits = DirectoryLimits { budgets, ..DirectoryLimits::default() };
     let house = leasing_with(4, LONG, QUOTA, limits).await;
     let client = house.client();
     let first = client.lease(json!({"cost": 600}), "granted").await;
@@ -287,7 +296,8 @@ async fn a_submission_that_is_repeated_is_the_same_lease_and_belongs_to_its_key(
     let call = json!({"id": "call-1", "client": "worker-1"});
     let first = client.lease(call.clone(), "granted").await;
     assert_eq!(client.lease(call.clone(), "granted").await, first);
-    let other = Client { house: &house, key: house.tenant("other", Limits::default()).await };
+    let other =
+        Client { house: &house, key: house.tenant("other", DirectoryLimits::default()).await };
     for (word, body) in [("settle", json!({})), ("renew", json!({}))] {
         let answer = other.say(&first, word, body).await;
         assert_eq!(
@@ -402,8 +412,11 @@ async fn a_report_of_nothing_is_believed_of_what_completed_and_not_of_what_faile
     let settled = client.say(&completed, "settle", json!({"tokens": 0})).await.json();
     assert_eq!((&settled["charged"], &settled["provider_tokens"]), (&json!(0), &json!(0)));
     let rows = house.rows_soon(2).await;
-    assert_eq!((rows[0].outcome, rows[0].usage), (Outcome::UpstreamError, UsageSource::Occupied));
-    assert_eq!((rows[1].outcome, rows[1].charged), (Outcome::Completed, 0));
+    assert_eq!(
+        (rows[0].outcome, rows[0].usage),
+        (AttemptOutcome::UpstreamError, UsageSource::Occupied)
+    );
+    assert_eq!((rows[1].outcome, rows[1].charged), (AttemptOutcome::Completed, 0));
     house.close().await;
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairgate_config::QuotaConfig;
-use fairgate_sim::{Account, AccountOptions, Lie, Sim, Statement};
+use fairgate_sim::{AccountOptions, LimitHeaderFault, LimitHeaders, Sim, SimAccount};
 use http::StatusCode;
 use serde_json::json;
 
@@ -15,20 +15,25 @@ use crate::support::log::Log;
 use crate::support::scripted::Scripted;
 use crate::support::{House, beside, house_with};
 
-const LIES: [Lie; 5] =
-    [Lie::RemainingZero, Lie::ResetInAYear, Lie::Negative, Lie::Absurd, Lie::Flapping];
+const LIES: [LimitHeaderFault; 5] = [
+    LimitHeaderFault::RemainingZero,
+    LimitHeaderFault::ResetInAYear,
+    LimitHeaderFault::Negative,
+    LimitHeaderFault::Absurd,
+    LimitHeaderFault::Flapping,
+];
 
 /// How many requests of 1 000 tokens are sent at once. An honest provider of 4 000 000 tokens a minute, of which one second
 /// is saved up, takes 2 s for them.
 const REQUESTS: usize = 200;
 
 /// A provider that takes one request at once and one a second.
-fn stingy(lie: Lie) -> Arc<Account> {
-    Account::new(AccountOptions {
+fn stingy(lie: LimitHeaderFault) -> Arc<SimAccount> {
+    SimAccount::new(AccountOptions {
         requests_per_minute: Some(60),
         tokens_per_minute: None,
         burst: Duration::from_secs(1),
-        statement: Statement::OpenAi,
+        statement: LimitHeaders::OpenAi,
         lie: Some(lie),
         ..AccountOptions::default()
     })
@@ -61,7 +66,7 @@ async fn time(house: &House) -> Duration {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn beside_a_liar_an_honest_provider_does_as_much_as_alone() {
-    let honest_account = || account(Statement::OpenAi, None);
+    let honest_account = || account(LimitHeaders::OpenAi, None);
     let honest = provider("sim", &honest_account());
     let house = pool(&honest, None).await;
     let alone = time(&house).await;
@@ -128,7 +133,7 @@ async fn a_pause_is_bounded_and_told_whatever_was_asked_for() {
 
 #[tokio::test]
 async fn numbers_that_cannot_be_are_told_in_the_log_and_not_believed() {
-    for lie in [Lie::Negative, Lie::Absurd] {
+    for lie in [LimitHeaderFault::Negative, LimitHeaderFault::Absurd] {
         let log = Log::here();
         let account = stingy(lie);
         let liar = provider("sim", &account);

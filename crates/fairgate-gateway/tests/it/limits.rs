@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fairgate_journal::parse_policy;
-use fairgate_store::{Limits, Outcome};
+use fairgate_store::{AttemptOutcome, DirectoryLimits};
 use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -24,7 +24,7 @@ fn chat(content: &str) -> Value {
 }
 
 /// A gateway whose tenant has these limits and whose pool has so many slots.
-async fn limited(url: &str, capacity: u64, limits: Limits) -> House {
+async fn limited(url: &str, capacity: u64, limits: DirectoryLimits) -> House {
     let folder = Folder::new();
     let mut configuration = config(&folder, url);
     configuration.pools[0].capacity = capacity;
@@ -57,9 +57,9 @@ fn told(answer: &Answer, code: &str) -> u64 {
 #[tokio::test]
 async fn so_many_requests_a_minute() {
     let sim = sim();
-    let limits = Limits { requests_per_minute: Some(3), ..Limits::default() };
+    let limits = DirectoryLimits { requests_per_minute: Some(3), ..DirectoryLimits::default() };
     let house = limited(&sim.url(), 8, limits).await;
-    let other = house.tenant("other", Limits::default()).await;
+    let other = house.tenant("other", DirectoryLimits::default()).await;
     for _ in 0..3 {
         assert_eq!(ask(&house, &house.key).await.unwrap().status, StatusCode::OK);
     }
@@ -67,11 +67,11 @@ async fn so_many_requests_a_minute() {
     let wait = told(&ask(&house, &house.key).await.unwrap(), "rate_limited_requests");
     assert!((1..=20).contains(&wait), "{wait} s");
     // A second key of the same tenant gains nothing; another tenant is not concerned.
-    let second = house.key("acme", Limits::default(), &[]).await;
+    let second = house.key("acme", DirectoryLimits::default(), &[]).await;
     told(&ask(&house, &second).await.unwrap(), "rate_limited_requests");
     assert_eq!(ask(&house, &other).await.unwrap().status, StatusCode::OK);
     let rows = house.rows().await;
-    let refused = rows.iter().filter(|row| row.outcome == Outcome::Refused);
+    let refused = rows.iter().filter(|row| row.outcome == AttemptOutcome::Refused);
     assert_eq!(refused.map(|row| row.charged).collect::<Vec<_>>(), [0, 0]);
     assert_eq!(sim.stats().requests, 4);
     house.close().await;
@@ -81,7 +81,7 @@ async fn so_many_requests_a_minute() {
 #[tokio::test]
 async fn so_many_tokens_a_minute_as_they_were_used() {
     let mut upstream = Scripted::start().await;
-    let limits = Limits { tokens_per_minute: Some(1000), ..Limits::default() };
+    let limits = DirectoryLimits { tokens_per_minute: Some(1000), ..DirectoryLimits::default() };
     let house = limited(&upstream.url(), 8, limits).await;
     // It was expected to use some forty, and used a minute and a half's worth.
     let first = ask(&house, &house.key);
@@ -98,14 +98,20 @@ async fn so_many_tokens_a_minute_as_they_were_used() {
 async fn so_many_requests_and_bytes_may_wait() {
     let bytes = u64::try_from(chat("rivers").to_string().len()).unwrap();
     let cases = [
-        (Limits { queued_requests: Some(2), ..Limits::default() }, "queue_requests_exceeded"),
+        (
+            DirectoryLimits { queued_requests: Some(2), ..DirectoryLimits::default() },
+            "queue_requests_exceeded",
+        ),
         // Two and a half of them.
-        (Limits { queued_bytes: Some(bytes * 5 / 2), ..Limits::default() }, "queue_bytes_exceeded"),
+        (
+            DirectoryLimits { queued_bytes: Some(bytes * 5 / 2), ..DirectoryLimits::default() },
+            "queue_bytes_exceeded",
+        ),
     ];
     for (limits, code) in cases {
         let mut upstream = Scripted::start().await;
         let house = limited(&upstream.url(), 1, limits).await;
-        let other = house.tenant("other", Limits::default()).await;
+        let other = house.tenant("other", DirectoryLimits::default()).await;
         let mut answers = vec![ask(&house, &house.key)];
         let call = upstream.call().await;
         answers.extend([ask(&house, &house.key), ask(&house, &house.key)]);
@@ -148,7 +154,7 @@ async fn most_at_once(house: &House, upstream: &mut Scripted, all: u64, mark: &s
         let came = |held: &Vec<Call>| served + u64::try_from(held.len()).unwrap();
         // Whatever was granted is there before one of them is answered.
         loop {
-            let live = house.gateway.app().pools.all()[0].gate.live().await.unwrap();
+            let live = house.gateway.app().pools.all()[0].gate.status().await.unwrap();
             let known = live.counts.granted + live.waiting == all;
             if known
                 && came(&held) == live.counts.granted
@@ -173,10 +179,10 @@ async fn most_at_once(house: &House, upstream: &mut Scripted, all: u64, mark: &s
 #[tokio::test]
 async fn so_many_of_a_tenant_run_at_once_whatever_its_keys() {
     let mut upstream = Scripted::start().await;
-    let limits = Limits { in_flight: Some(2), ..Limits::default() };
+    let limits = DirectoryLimits { in_flight: Some(2), ..DirectoryLimits::default() };
     let house = limited(&upstream.url(), 8, limits).await;
-    let second = house.key("acme", Limits::default(), &[]).await;
-    let other = house.tenant("other", Limits::default()).await;
+    let second = house.key("acme", DirectoryLimits::default(), &[]).await;
+    let other = house.tenant("other", DirectoryLimits::default()).await;
     let question = |mark, key: &str| asking(&house, post(CHAT, &chat(mark)).key(key));
     let mut answers = Vec::new();
     for _ in 0..4 {
@@ -194,8 +200,8 @@ async fn so_many_of_a_tenant_run_at_once_whatever_its_keys() {
 #[tokio::test]
 async fn so_many_of_a_key_run_at_once_and_its_sisters_have_the_rest() {
     let mut upstream = Scripted::start().await;
-    let house = limited(&upstream.url(), 8, Limits::default()).await;
-    let one = Limits { in_flight: Some(1), ..Limits::default() };
+    let house = limited(&upstream.url(), 8, DirectoryLimits::default()).await;
+    let one = DirectoryLimits { in_flight: Some(1), ..DirectoryLimits::default() };
     let capped = house.key("acme", one, &[]).await;
     let question = |mark, key: &str| asking(&house, post(CHAT, &chat(mark)).key(key));
     let mut answers = Vec::new();
@@ -218,9 +224,9 @@ async fn served_in_order(policy: &str, header: &str) -> Vec<String> {
         config.pools[0].policy = parse_policy(policy).unwrap();
     })
     .await;
-    let key = house.key("acme", Limits::default(), &["flood", "quiet"]).await;
-    let other = house.tenant("other", Limits::default()).await;
-    let blocker = house.tenant("blocker", Limits::default()).await;
+    let key = house.key("acme", DirectoryLimits::default(), &["flood", "quiet"]).await;
+    let other = house.tenant("other", DirectoryLimits::default()).await;
+    let blocker = house.tenant("blocker", DirectoryLimits::default()).await;
     let mut answers = vec![ask(&house, &blocker)];
     let call = upstream.call().await;
     // All are there before the first is granted, and the flood was there first.
@@ -287,7 +293,7 @@ async fn a_class_that_a_key_does_not_allow_is_refused() {
         config.pools[0].policy = parse_policy(policy).unwrap();
     })
     .await;
-    let batch = house.key("acme", Limits::default(), &["batch"]).await;
+    let batch = house.key("acme", DirectoryLimits::default(), &["batch"]).await;
     let question = |key: &str, class| {
         asking(&house, post(CHAT, &chat("rivers")).key(key).header("x-fairgate-class", class))
     };
@@ -295,7 +301,7 @@ async fn a_class_that_a_key_does_not_allow_is_refused() {
     assert_eq!(ask(&house, &batch).await.unwrap().status, StatusCode::OK);
     let classes = house.rows().await.into_iter().map(|row| row.class);
     assert!(classes.eq([Some("batch".to_owned()), Some("batch".to_owned())]));
-    let none = house.key("acme", Limits::default(), &[]).await;
+    let none = house.key("acme", DirectoryLimits::default(), &[]).await;
     for key in [&batch, &none] {
         let refused = question(key, "urgent").await.unwrap();
         assert_eq!(
@@ -303,7 +309,7 @@ async fn a_class_that_a_key_does_not_allow_is_refused() {
             (StatusCode::FORBIDDEN, "class_not_allowed")
         );
         let row = house.rows().await.pop().unwrap();
-        assert_eq!((row.outcome, row.charged), (Outcome::Refused, 0));
+        assert_eq!((row.outcome, row.charged), (AttemptOutcome::Refused, 0));
         assert_eq!(row.code.as_deref(), Some("class_not_allowed"));
     }
     assert_eq!(sim.stats().requests, 2);
@@ -325,7 +331,7 @@ async fn a_cap_that_a_pools_policy_cannot_hold_is_warned_of_once() {
     })
     .await;
     assert_eq!(warnings.about("in_flight"), [""; 0]);
-    let one = || Limits { in_flight: Some(1), ..Limits::default() };
+    let one = || DirectoryLimits { in_flight: Some(1), ..DirectoryLimits::default() };
     house.tenant("first", one()).await;
     house.tenant("second", one()).await;
     let said = warnings.about("in_flight");

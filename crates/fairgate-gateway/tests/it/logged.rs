@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairgate_sim::Fault;
+use fairgate_sim::SimFault;
 use http::StatusCode;
 use serde_json::json;
 
@@ -23,9 +23,9 @@ async fn a_failing_upstream_is_named_once_for_each_cause() {
     let sim = sim();
     let house = house_with(&sim.url(), |config| config.upstreams[0].breaker.failures = 1000).await;
     let causes = [
-        (Fault::Status { code: 401, retry_after_seconds: None }, "gateway's own credentials"),
-        (Fault::Status { code: 503, retry_after_seconds: None }, "answered with status 503"),
-        (Fault::ResetBefore, "broke the connection off"),
+        (SimFault::Status { code: 401, retry_after_seconds: None }, "gateway's own credentials"),
+        (SimFault::Status { code: 503, retry_after_seconds: None }, "answered with status 503"),
+        (SimFault::ResetBefore, "broke the connection off"),
     ];
     for (fault, _) in causes {
         sim.set_fault(fault);
@@ -60,7 +60,7 @@ async fn a_worker_that_goes_down_and_comes_back_is_announced() {
     house.gateway.reload(same).await.unwrap();
     assert_eq!(ask(&house).await.status, StatusCode::OK);
     assert!(log.lines("a worker is").is_empty(), "nothing has changed");
-    sim.set_fault(Fault::ResetBefore);
+    sim.set_fault(SimFault::ResetBefore);
     // It is tried several times over, and is down all the while.
     let tried = async {
         while sim.stats().requests < 5 {

@@ -6,11 +6,13 @@ mod support;
 
 mod admin;
 mod arriving;
+mod bands;
 mod budgets;
 mod classes;
 mod clever;
 mod compressed;
 mod continued;
+mod deadlines;
 mod documented;
 mod doors;
 mod encrypted;

@@ -5,11 +5,12 @@ use std::io::BufReader;
 use std::time::Duration;
 
 use fairgate_core::decision::Decision;
-use fairgate_gateway::{Gateway, GatewayOptions, ReloadError};
-use fairgate_journal::{Reader, Writer};
-use fairgate_sim::Fault;
+use fairgate_gateway::{Gateway, GatewayOptions, GatewayReloadError};
+use fairgate_journal::{JournalReader, JournalWriter};
+use fairgate_sim::SimFault;
 use fairgate_store::{
-    Attempt, KeyHash, Limits, Outcome, Store, StoreOptions, UnixMicros, UsageSource,
+    AttemptOutcome, AttemptRow, DirectoryLimits, KeyHash, Store, StoreOptions, UnixMicros,
+    UsageSource,
 };
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -76,7 +77,10 @@ async fn a_drain_finishes_what_is_in_flight_and_refuses_what_waits() {
     .unwrap();
     let outcomes: Vec<_> = rows(&store).await.iter().map(|row| row.outcome).collect();
     assert_eq!(outcomes.len(), 2);
-    assert!(outcomes.contains(&Outcome::Completed) && outcomes.contains(&Outcome::Refused));
+    assert!(
+        outcomes.contains(&AttemptOutcome::Completed)
+            && outcomes.contains(&AttemptOutcome::Refused)
+    );
     store.close().await.unwrap();
 }
 
@@ -84,7 +88,7 @@ async fn a_drain_finishes_what_is_in_flight_and_refuses_what_waits() {
 async fn what_does_not_finish_in_time_is_cut_and_has_its_row() {
     let sim = sim();
     let house = house(&sim.url()).await;
-    sim.fault_next(Fault::HangMid, 1);
+    sim.fault_next(SimFault::HangMid, 1);
     let mut body =
         post(CHAT, &chat(true)).key(&house.key).begin(house.gateway.addr()).await.into_body();
     assert!(piece(&mut body).await.is_some());
@@ -99,7 +103,7 @@ async fn what_does_not_finish_in_time_is_cut_and_has_its_row() {
     .unwrap();
     assert_eq!(resolved.reservations, 0);
     let row = rows(&store).await.pop().unwrap();
-    assert_eq!((row.outcome, row.code.as_deref()), (Outcome::Timeout, Some("drained")));
+    assert_eq!((row.outcome, row.code.as_deref()), (AttemptOutcome::Timeout, Some("drained")));
     assert!(row.charged > 0);
     store.close().await.unwrap();
     sim.kill().await;
@@ -130,7 +134,7 @@ async fn a_reload_adds_and_removes_workers_models_and_pools() {
     other["model"] = "other".into();
     assert_eq!(post(CHAT, &other).key(&house.key).ask(addr).await.status, StatusCode::OK);
     assert_eq!(a.stats().requests, 1);
-    assert_eq!(house.gateway.app().pools.all()[1].gate.live().await.unwrap().capacity, 3);
+    assert_eq!(house.gateway.app().pools.all()[1].gate.status().await.unwrap().capacity, 3);
     // And back again.
     let plan = house.gateway.reload(now).await.unwrap();
     assert!(plan.pools.removed.contains("second"));
@@ -154,7 +158,8 @@ async fn a_bad_configuration_changes_nothing() {
     fixed.pools[0].capacity = 1;
     let refused = house.gateway.reload(fixed).await.unwrap_err();
     assert!(
-        matches!(&refused, ReloadError::Config(_)) && refused.to_string().contains("max_queue"),
+        matches!(&refused, GatewayReloadError::Config(_))
+            && refused.to_string().contains("max_queue"),
         "{refused}"
     );
     let mut no_file = now.clone();
@@ -174,7 +179,7 @@ async fn a_bad_configuration_changes_nothing() {
     let refused = house.gateway.reload(bad_pool).await.unwrap_err();
     assert!(refused.to_string().contains("second.json"), "{refused}");
     assert_eq!(house.gateway.app().pools.all().len(), 1);
-    assert_eq!(house.gateway.app().pools.all()[0].gate.live().await.unwrap().capacity, 8);
+    assert_eq!(house.gateway.app().pools.all()[0].gate.status().await.unwrap().capacity, 8);
     assert_eq!(*house.gateway.app().config.load_full(), now);
     assert_eq!(
         post(CHAT, &chat(false)).key(&house.key).ask(house.gateway.addr()).await.status,
@@ -214,7 +219,7 @@ async fn scores_survive_a_restart_and_the_journal_replays_to_the_same_decisions(
     let sim = sim();
     let folder = Folder::new();
     let configuration = config(&folder, &sim.url());
-    let house = house_in(folder, configuration.clone(), Limits::default()).await;
+    let house = house_in(folder, configuration.clone(), DirectoryLimits::default()).await;
     let addr = house.gateway.addr();
     for stream in [false, true, false] {
         assert_eq!(
@@ -223,7 +228,7 @@ async fn scores_survive_a_restart_and_the_journal_replays_to_the_same_decisions(
         );
     }
     // Over a connection that was used before, and once more over a fresh one.
-    sim.fault_next(Fault::ResetBefore, 2);
+    sim.fault_next(SimFault::ResetBefore, 2);
     assert_eq!(
         post(CHAT, &chat(false)).key(&house.key).ask(addr).await.status,
         StatusCode::BAD_GATEWAY
@@ -248,7 +253,7 @@ async fn scores_survive_a_restart_and_the_journal_replays_to_the_same_decisions(
 
 /// The tokens that all flows were served, as a state file would say.
 fn served(snapshot: &fairgate_core::snapshot::Snapshot) -> u64 {
-    let mut writer = Writer::new(Vec::new());
+    let mut writer = JournalWriter::new(Vec::new());
     writer.write_snapshot(snapshot).unwrap();
     let state: Value = serde_json::from_slice(&writer.into_inner()).unwrap();
     sum_of("served_tokens", &state)
@@ -275,7 +280,7 @@ fn replay(folder: &Folder) {
     let mut granted = 0;
     for entry in std::fs::read_dir(journal).unwrap() {
         let file = File::open(entry.unwrap().path()).unwrap();
-        let (start, mut reader) = Reader::open(BufReader::new(file)).unwrap();
+        let (start, mut reader) = JournalReader::open(BufReader::new(file)).unwrap();
         let mut pool = start.into_pool().unwrap();
         let mut decisions: Vec<Decision> = Vec::new();
         while let Some(event) = reader.next_event().unwrap() {
@@ -322,7 +327,11 @@ async fn a_drain_that_is_cut_short_settles_what_flew() {
     let url = config(&house.folder, "http://unused").store.url.expose().to_owned();
     let drained = async { house.gateway.drain(Duration::from_secs(600)).await };
     let hurry = async {
-        while house.gateway.app().pools.all()[0].gate.live().await.is_ok_and(|live| !live.draining)
+        while house.gateway.app().pools.all()[0]
+            .gate
+            .status()
+            .await
+            .is_ok_and(|live| !live.draining)
         {
             tokio::task::yield_now().await;
         }
@@ -356,7 +365,7 @@ async fn old_rows_leave_the_ledger() {
         }
         store.close().await.unwrap();
     }
-    let house = house_in(folder, configuration, Limits::default()).await;
+    let house = house_in(folder, configuration, DirectoryLimits::default()).await;
     let left = async {
         loop {
             let rows = house.rows().await;
@@ -372,8 +381,8 @@ async fn old_rows_leave_the_ledger() {
     sim.stop().await;
 }
 
-fn row(request: &str, started_at: UnixMicros) -> Attempt {
-    Attempt {
+fn row(request: &str, started_at: UnixMicros) -> AttemptRow {
+    AttemptRow {
         request: request.into(),
         attempt: 1,
         last: true,
@@ -398,7 +407,7 @@ fn row(request: &str, started_at: UnixMicros) -> Attempt {
         first_token_us: None,
         total_us: 1,
         status: 200,
-        outcome: Outcome::Completed,
+        outcome: AttemptOutcome::Completed,
         code: None,
         brownout: false,
         occupied: 0,

@@ -1,6 +1,9 @@
 //! Who may no longer come in while its requests wait.
 
-use fairgate_store::{Budget, Change, KeyPatch, Limits, Outcome, Period, TenantPatch, UnixMicros};
+use fairgate_store::{
+    AttemptOutcome, Budget, BudgetPeriod, DirectoryChange, DirectoryLimits, KeyPatch, TenantPatch,
+    UnixMicros,
+};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -15,14 +18,20 @@ fn chat(content: &str) -> Value {
 }
 
 /// Has one request in flight and two waiting, changes the directory, and sees what becomes of them.
-async fn refused_after(change: impl FnOnce(String) -> Change, status: StatusCode, code: &str) {
+async fn refused_after(
+    change: impl FnOnce(String) -> DirectoryChange,
+    status: StatusCode,
+    code: &str,
+) {
     let mut upstream = Scripted::start().await;
     let folder = Folder::new();
     let mut configuration = config(&folder, &upstream.url());
     configuration.pools[0].capacity = 1;
-    let budgets = vec![Budget::tokens(1000, Period::Day)];
-    let house = house_in(folder, configuration, Limits { budgets, ..Limits::default() }).await;
-    let other = house.tenant("other", Limits::default()).await;
+    let budgets = vec![Budget::tokens(1000, BudgetPeriod::Day)];
+    let house =
+        house_in(folder, configuration, DirectoryLimits { budgets, ..DirectoryLimits::default() })
+            .await;
+    let other = house.tenant("other", DirectoryLimits::default()).await;
     let addr = house.gateway.addr();
     let ask = |key: &str, content| {
         let question = post(CHAT, &chat(content)).key(key);
@@ -52,42 +61,49 @@ async fn refused_after(change: impl FnOnce(String) -> Change, status: StatusCode
     assert_eq!(another.await.unwrap().status, StatusCode::OK);
     assert!(!upstream.has_call());
     let rows = house.rows().await;
-    let refused: Vec<_> = rows.iter().filter(|row| row.outcome == Outcome::Refused).collect();
+    let refused: Vec<_> =
+        rows.iter().filter(|row| row.outcome == AttemptOutcome::Refused).collect();
     assert_eq!((rows.len(), refused.len()), (4, 2));
     for row in refused {
         assert_eq!((row.status, row.code.as_deref()), (status.as_u16(), Some(code)));
         assert_eq!((row.charged, row.last, &*row.tenant), (0, true, "acme"));
         assert!(row.waited_us > 0);
     }
-    let live = house.gateway.app().pools.all()[0].gate.live().await.unwrap();
+    let live = house.gateway.app().pools.all()[0].gate.status().await.unwrap();
     assert_eq!((live.counts.granted, live.counts.given_back), (4, 2));
     house.close().await;
 }
 
 #[tokio::test]
 async fn a_key_that_is_revoked_while_its_requests_wait_gets_none_of_them_served() {
-    refused_after(|id| Change::RevokeKey { id }, StatusCode::UNAUTHORIZED, "key_revoked").await;
+    refused_after(|id| DirectoryChange::RevokeKey { id }, StatusCode::UNAUTHORIZED, "key_revoked")
+        .await;
 }
 
 #[tokio::test]
 async fn nor_does_one_that_expires() {
     let past = |id| {
         let patch = KeyPatch { expires_at: Some(Some(UnixMicros(1))), ..KeyPatch::default() };
-        Change::PatchKey { id, patch }
+        DirectoryChange::PatchKey { id, patch }
     };
     refused_after(past, StatusCode::UNAUTHORIZED, "key_expired").await;
 }
 
 #[tokio::test]
 async fn nor_does_a_secret_that_is_replaced() {
-    refused_after(|id| Change::RotateKey { id }, StatusCode::UNAUTHORIZED, "invalid_api_key").await;
+    refused_after(
+        |id| DirectoryChange::RotateKey { id },
+        StatusCode::UNAUTHORIZED,
+        "invalid_api_key",
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn nor_does_a_tenant_that_is_disabled() {
     let disabled = |_| {
         let patch = TenantPatch { disabled: Some(true), ..TenantPatch::default() };
-        Change::PatchTenant { name: "acme".into(), patch }
+        DirectoryChange::PatchTenant { name: "acme".into(), patch }
     };
     refused_after(disabled, StatusCode::FORBIDDEN, "tenant_disabled").await;
 }

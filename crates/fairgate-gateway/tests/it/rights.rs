@@ -5,8 +5,8 @@ mod gaming;
 use std::time::Duration;
 
 use fairgate_journal::parse_policy;
-use fairgate_sim::Fault;
-use fairgate_store::{AllowedTaints, Limits, Outcome, Rights};
+use fairgate_sim::SimFault;
+use fairgate_store::{AllowedTaints, AttemptOutcome, DirectoryLimits, KeyRights};
 use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -40,12 +40,13 @@ fn content(call: &Call) -> String {
     body["messages"][0]["content"].as_str().unwrap().to_owned()
 }
 
-fn everything() -> Rights {
-    Rights {
+fn everything() -> KeyRights {
+    KeyRights {
         classes: None,
         priority_max: 100,
         may_pin: true,
         taints: AllowedTaints(Some(vec!["eu".into()])),
+        ..KeyRights::default()
     }
 }
 
@@ -56,8 +57,8 @@ async fn what_a_key_may_not_choose_is_refused_and_says_what_it_may() {
         config.pools[0].policy = parse_policy(CLASSES).unwrap();
     })
     .await;
-    let plain = house.key("acme", Limits::default(), &["batch"]).await;
-    let rich = house.key_with("acme", Limits::default(), everything()).await;
+    let plain = house.key("acme", DirectoryLimits::default(), &["batch"]).await;
+    let rich = house.key_with("acme", DirectoryLimits::default(), everything()).await;
     let hints = |hints: Value| {
         let mut body = chat("x");
         body["nvext"] = hints;
@@ -161,7 +162,7 @@ async fn what_a_key_may_not_choose_is_refused_and_says_what_it_may() {
         }
     }
     let rows = house.rows().await;
-    assert!(rows.iter().all(|row| (row.outcome, row.charged) == (Outcome::Refused, 0)));
+    assert!(rows.iter().all(|row| (row.outcome, row.charged) == (AttemptOutcome::Refused, 0)));
     assert_eq!(sim.stats().requests, 0);
     // Nobody has the taint that this key may require.
     let nobody = post(CHAT, &chat("x")).key(&rich).header("x-fairgate-requires", "eu");
@@ -182,7 +183,7 @@ async fn what_it_may_choose_orders_its_queue_and_is_shown_and_recorded() {
         config.pools[0].policy = parse_policy(CLASSES).unwrap();
     })
     .await;
-    let rich = house.key_with("acme", Limits::default(), everything()).await;
+    let rich = house.key_with("acme", DirectoryLimits::default(), everything()).await;
     let batch = |name: &str| post(CHAT, &chat(name)).key(&rich).header("x-fairgate-class", "batch");
     let mut answers = vec![asking(&house, batch("blocker"))];
     let blocker = upstream.call().await;
@@ -245,13 +246,13 @@ async fn a_pinned_request_goes_to_its_worker_and_is_tried_on_no_other() {
         config.pools[0].workers.push("b".into());
     })
     .await;
-    let rich = house.key_with("acme", Limits::default(), everything()).await;
+    let rich = house.key_with("acme", DirectoryLimits::default(), everything()).await;
     let pinned = || post(CHAT, &chat("x")).key(&rich).header("x-fairgate-worker", "b");
     for _ in 0..6 {
         assert_eq!(pinned().ask(house.gateway.addr()).await.status, StatusCode::OK);
     }
     assert_eq!((a.stats().requests, b.stats().requests), (0, 6));
-    b.set_fault(Fault::ResetBefore);
+    b.set_fault(SimFault::ResetBefore);
     let failed = pinned().ask(house.gateway.addr()).await;
     assert_eq!(failed.status, StatusCode::BAD_GATEWAY, "{}", failed.text());
     assert_eq!(a.stats().requests, 0, "it was tried on no other worker");
@@ -307,7 +308,7 @@ async fn the_status_of_overload_is_the_operators_to_choose() {
             config.upstreams[0].breaker.open_for = Duration::from_secs(100);
         })
         .await;
-        a.set_fault(Fault::ResetBefore);
+        a.set_fault(SimFault::ResetBefore);
         let question = post(CHAT, &chat("x")).key(&house.key);
         let overloaded = async {
             loop {

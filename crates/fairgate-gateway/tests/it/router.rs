@@ -8,9 +8,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use fairgate_config::{Config, MetricsConfig, OverloadConfig, PrefixIndexConfig, PrefixScope};
-use fairgate_gateway::pools::CacheView;
+use fairgate_gateway::pools::{CacheSizeView, CacheView};
 use fairgate_sim::{OutputLength, Sim, SimOptions};
-use fairgate_store::{Limits, Rights};
+use fairgate_store::{DirectoryLimits, KeyRights};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -74,8 +74,8 @@ async fn a_conversation_goes_on_where_its_prefix_is_until_that_process_ends() {
         config.pools[0].prefix_index = index(PrefixScope::Pool);
     })
     .await;
-    let rights = Rights { may_pin: true, ..Rights::default() };
-    let key = house.key_with("acme", Limits::default(), rights).await;
+    let rights = KeyRights { may_pin: true, ..KeyRights::default() };
+    let key = house.key_with("acme", DirectoryLimits::default(), rights).await;
     let (worker, cached, _) = ask(&house, &key, &conversation("rivers", 0), Some("b")).await;
     assert_eq!((worker.as_str(), cached), ("b", 0));
     // Both workers are idle, and `b` came last: only its cache speaks for it.
@@ -132,7 +132,7 @@ async fn the_class_follows_from_what_is_not_cached_and_from_what_the_request_nam
     let sim = caching(([127, 0, 0, 1], 0).into());
     let folder = Folder::new();
     let config = with_policy(&folder, &sim.url());
-    let house = house_in(folder, config, Limits::default()).await;
+    let house = house_in(folder, config, DirectoryLimits::default()).await;
     let key = house.key.clone();
     let class = async |body: &Value, named: Option<&str>| {
         let mut question = post(CHAT, body).key(&key);
@@ -156,7 +156,7 @@ async fn the_class_follows_from_what_is_not_cached_and_from_what_the_request_nam
     assert_eq!(class(&conversation("seas", 0), Some("elsewhere")).await.0, "long");
     assert_eq!(class(&conversation("hills", 0), Some("short")).await.0, "long");
     // Who may use a family sees its classes.
-    let family = house.key("acme", Limits::default(), &["standard"]).await;
+    let family = house.key("acme", DirectoryLimits::default(), &["standard"]).await;
     let me = get("/api/v1/me").key(&family).ask(house.gateway.addr()).await.json();
     let mine = me["pools"][0]["classes"].as_array().unwrap();
     let mine: Vec<&str> = mine.iter().map(|class| class["name"].as_str().unwrap()).collect();
@@ -172,7 +172,7 @@ async fn tenants_that_do_not_share_caches_have_salts_of_their_own() {
         config.pools[0].prefix_index = index(PrefixScope::Tenant);
     })
     .await;
-    let other = house.tenant("other", Limits::default()).await;
+    let other = house.tenant("other", DirectoryLimits::default()).await;
     let mut salt = async |key: &str, own: Option<&str>| {
         let mut body = conversation("rivers", 0);
         if let Some(own) = own {
@@ -253,6 +253,49 @@ async fn hit_rates_show_whether_the_index_is_right() {
     sim.stop().await;
 }
 
+#[tokio::test]
+async fn a_cache_that_is_smaller_than_believed_is_learned_and_shown() {
+    // Room for one of the conversations.
+    let options = SimOptions {
+        slots: 64,
+        prefix_cache_blocks: 60,
+        output_tokens: OutputLength::exactly(8),
+        ..SimOptions::instant()
+    };
+    let sim = Sim::start(([127, 0, 0, 1], 0).into(), options).unwrap();
+    let believed = 10_000;
+    let house = house_with(&sim.url(), |config| {
+        config.pools[0].prefix_index = index(PrefixScope::Pool)
+            .map(|index| PrefixIndexConfig { cache_tokens: believed, ..index });
+    })
+    .await;
+    let size = |house: &House| {
+        let workers = house.gateway.app().pools.all()[0].workers();
+        workers[0].cache_size.unwrap()
+    };
+    assert_eq!(size(&house), CacheSizeView { believed, learned: None });
+    let key = house.key.clone();
+    for _ in 0..3 {
+        for topic in ["rivers", "deserts", "lakes", "hills"] {
+            assert_eq!(ask(&house, &key, &conversation(topic, 0), None).await.1, 0, "{topic}");
+        }
+    }
+    let learned = size(&house).learned.expect("what was sent four prompts ago is never cached");
+    assert!((300..5000).contains(&learned), "{learned}");
+
+    let app = house.gateway.app();
+    let text = app.metrics.render(&app.pools.all(), &[], false).await;
+    let labels = r#"{pool="sim",worker="sim"}"#;
+    for line in [
+        format!("fairgate_worker_cache_believed_tokens{labels} {believed}"),
+        format!("fairgate_worker_cache_learned_tokens{labels} {learned}"),
+    ] {
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
+    house.close().await;
+    sim.stop().await;
+}
+
 /// Asks as a session, and says the worker.
 async fn ask_in(house: &House, session: &str, body: &Value) -> String {
     let question = post(CHAT, body).key(&house.key).header("x-fairgate-session", session);
@@ -321,8 +364,8 @@ async fn the_index_forgets_a_worker_that_cannot_be_reached() {
         config.pools[0].retries = 0;
     })
     .await;
-    let rights = Rights { may_pin: true, ..Rights::default() };
-    let key = house.key_with("acme", Limits::default(), rights).await;
+    let rights = KeyRights { may_pin: true, ..KeyRights::default() };
+    let key = house.key_with("acme", DirectoryLimits::default(), rights).await;
     assert_eq!(ask(&house, &key, &conversation("rivers", 0), Some("b")).await.0, "b");
     assert_eq!(ask(&house, &key, &conversation("rivers", 1), None).await.0, "b");
     let there = second.addr();

@@ -59,7 +59,7 @@ fn names(gateway: &Gateway) -> Vec<String> {
 async fn in_core(gateway: &Gateway) -> Vec<String> {
     let snapshot = gateway.app().pools.all()[0].gate.snapshot().await.unwrap();
     let workers = snapshot.workers.map(|workers| workers.list).unwrap_or_default();
-    workers.into_iter().map(|worker| worker.said.name.into()).collect()
+    workers.into_iter().map(|worker| worker.settings.name.into()).collect()
 }
 
 async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
@@ -175,7 +175,7 @@ async fn what_was_said_of_workers_is_still_true_after_a_restart() {
     until("the scheduler knows", async || {
         let snapshot = gateway.app().pools.all()[0].gate.snapshot().await.unwrap();
         let workers = snapshot.workers.unwrap().list;
-        workers[0].said.state.is_some_and(|state| state.name() == "drain")
+        workers[0].settings.state.is_some_and(|state| state.name() == "drain")
     })
     .await;
     gateway.drain(SOON).await;
@@ -251,5 +251,5 @@ async fn nobody_waits_for_the_only_worker_when_it_is_drained() {
 }
 
 async fn capacity(house: &House) -> u64 {
-    house.gateway.app().pools.all()[0].gate.live().await.unwrap().capacity
+    house.gateway.app().pools.all()[0].gate.status().await.unwrap().capacity
 }

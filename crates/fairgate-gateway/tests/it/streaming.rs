@@ -1,7 +1,7 @@
 //! What passes through: byte for byte, and chunk by chunk.
 
 use bytes::Bytes;
-use fairgate_store::{Outcome, UsageSource};
+use fairgate_store::{AttemptOutcome, UsageSource};
 use serde_json::json;
 
 use crate::support::client::{piece, post, raw, silent, whole};
@@ -46,7 +46,7 @@ async fn a_chunk_arrives_before_the_upstream_sends_the_next() {
     // The row is there when the end is.
     assert_eq!(piece(&mut body).await.unwrap(), "data: [DONE]\n\n");
     let rows = house.rows().await;
-    assert_eq!((rows.len(), rows[0].outcome), (1, Outcome::Completed));
+    assert_eq!((rows.len(), rows[0].outcome), (1, AttemptOutcome::Completed));
     assert_eq!(rows[0].usage, UsageSource::Counted);
     drop(pieces);
     assert_eq!(piece(&mut body).await, None);
@@ -161,8 +161,9 @@ async fn a_model_has_the_name_that_its_upstream_knows_and_nothing_else_changes()
     let mut upstream = Scripted::start().await;
     let house = house_with(&upstream.url(), |config| {
         config.pools[0].models[0].upstream_name = Some("their-model".into());
-        config.upstreams[0].credential =
-            Some(fairgate_config::Credential { secret: fairgate_config::Secret::new("sk-up") });
+        config.upstreams[0].credential = Some(fairgate_config::UpstreamCredential {
+            secret: fairgate_config::Secret::new("sk-up"),
+        });
         config.upstreams[0].url = format!("{}base/", config.upstreams[0].url).parse().unwrap();
     })
     .await;
@@ -216,7 +217,7 @@ async fn a_large_answer_passes_as_it_comes() {
     let answer = whole(response).await;
     assert_eq!(answer.body.len(), 10 + 200 * 10_000 + end.len());
     let row = &house.rows().await[0];
-    assert_eq!((row.outcome, row.input_tokens), (Outcome::Completed, 5));
+    assert_eq!((row.outcome, row.input_tokens), (AttemptOutcome::Completed, 5));
     house.close().await;
 }
 

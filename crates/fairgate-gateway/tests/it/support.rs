@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use fairgate_config::{Config, UpstreamConfig};
-use fairgate_gateway::{Drained, Gateway, GatewayOptions};
+use fairgate_gateway::{Gateway, GatewayDrainReport, GatewayOptions};
 use fairgate_sim::{Sim, SimOptions};
 use fairgate_store::{
-    Attempt, Change, Changed, KeyHash, LedgerQuery, Limits, Rights, Store, StoreOptions, UnixMicros,
+    AttemptRow, DirectoryChange, DirectoryChangeResult, DirectoryLimits, KeyHash, KeyRights,
+    LedgerQuery, Store, StoreOptions, UnixMicros,
 };
 
 /// How long a test waits for something that must happen.
@@ -81,11 +82,11 @@ pub async fn house_with(url: &str, change: impl FnOnce(&mut Config)) -> House {
     let folder = Folder::new();
     let mut config = config(&folder, url);
     change(&mut config);
-    house_in(folder, config, Limits::default()).await
+    house_in(folder, config, DirectoryLimits::default()).await
 }
 
 /// A gateway of this configuration, whose tenant has these limits.
-pub async fn house_in(folder: Folder, config: Config, limits: Limits) -> House {
+pub async fn house_in(folder: Folder, config: Config, limits: DirectoryLimits) -> House {
     let options = StoreOptions {
         spool: Some(config.store.spool.clone()),
         spool_bytes_max: config.store.spool_bytes_max,
@@ -100,25 +101,28 @@ pub async fn house_in(folder: Folder, config: Config, limits: Limits) -> House {
 }
 
 /// Makes a tenant with one key, in a group of its own, and gives the key.
-pub async fn tenant(store: &Store, name: &str, limits: Limits) -> String {
+pub async fn tenant(store: &Store, name: &str, limits: DirectoryLimits) -> String {
     let at = UnixMicros(0);
-    let group =
-        Change::AddGroup { name: format!("group-{name}"), weight: 100, budgets: Vec::new() };
+    let group = DirectoryChange::AddGroup {
+        name: format!("group-{name}"),
+        weight: 100,
+        budgets: Vec::new(),
+    };
     store.change("test", at, group).await.unwrap();
-    let added = Change::AddTenant {
+    let added = DirectoryChange::AddTenant {
         name: name.into(),
         group: format!("group-{name}"),
         weight: 100,
         limits,
     };
     store.change("test", at, added).await.unwrap();
-    let key = Change::CreateKey {
+    let key = DirectoryChange::CreateKey {
         tenant: name.into(),
         name: "first".into(),
         weight: 100,
-        limits: Limits::default(),
+        limits: DirectoryLimits::default(),
         models: None,
-        rights: Rights::default(),
+        rights: KeyRights::default(),
         expires_at: None,
     };
     let made = store.change("test", at, key).await.unwrap();
@@ -127,28 +131,33 @@ pub async fn tenant(store: &Store, name: &str, limits: Limits) -> String {
 
 impl House {
     /// Changes the directory, and has the gateway follow it.
-    pub async fn change(&self, change: Change) -> Changed {
+    pub async fn change(&self, change: DirectoryChange) -> DirectoryChangeResult {
         let changed = self.store.change("test", UnixMicros(0), change).await.unwrap();
-        fairgate_gateway::sync::refresh(self.gateway.app()).await.unwrap();
+        fairgate_gateway::directory_sync::refresh(self.gateway.app()).await.unwrap();
         changed
     }
 
     /// Another tenant in a group of its own, and its key.
-    pub async fn tenant(&self, name: &str, limits: Limits) -> String {
+    pub async fn tenant(&self, name: &str, limits: DirectoryLimits) -> String {
         let key = tenant(&self.store, name, limits).await;
-        fairgate_gateway::sync::refresh(self.gateway.app()).await.unwrap();
+        fairgate_gateway::directory_sync::refresh(self.gateway.app()).await.unwrap();
         key
     }
 
     /// Another key of a tenant.
-    pub async fn key(&self, tenant: &str, limits: Limits, classes: &[&str]) -> String {
+    pub async fn key(&self, tenant: &str, limits: DirectoryLimits, classes: &[&str]) -> String {
         let classes = Some(classes.iter().map(|&class| class.into()).collect());
-        self.key_with(tenant, limits, Rights { classes, ..Rights::default() }).await
+        self.key_with(tenant, limits, KeyRights { classes, ..KeyRights::default() }).await
     }
 
     /// Another key of a tenant, which may choose these things.
-    pub async fn key_with(&self, tenant: &str, limits: Limits, rights: Rights) -> String {
-        let key = Change::CreateKey {
+    pub async fn key_with(
+        &self,
+        tenant: &str,
+        limits: DirectoryLimits,
+        rights: KeyRights,
+    ) -> String {
+        let key = DirectoryChange::CreateKey {
             tenant: tenant.into(),
             name: "another".into(),
             weight: 100,
@@ -161,12 +170,12 @@ impl House {
     }
 
     /// All rows of the ledger, oldest first.
-    pub async fn rows(&self) -> Vec<Attempt> {
+    pub async fn rows(&self) -> Vec<AttemptRow> {
         rows(&self.store).await
     }
 
     /// Waits until there are so many rows, and gives them.
-    pub async fn rows_soon(&self, count: usize) -> Vec<Attempt> {
+    pub async fn rows_soon(&self, count: usize) -> Vec<AttemptRow> {
         let found = async {
             loop {
                 let rows = self.rows().await;
@@ -183,7 +192,7 @@ impl House {
     pub async fn quiet(&self) {
         let quiet = async {
             loop {
-                let live = self.gateway.app().pools.all()[0].gate.live().await.unwrap();
+                let live = self.gateway.app().pools.all()[0].gate.status().await.unwrap();
                 if live.in_flight == 0 && live.waiting == 0 {
                     return;
                 }
@@ -194,10 +203,10 @@ impl House {
     }
 
     /// Waits until the first pool looks so.
-    pub async fn until(&self, is: impl Fn(&fairgate_runtime::Live) -> bool) {
+    pub async fn until(&self, is: impl Fn(&fairgate_runtime::GateStatus) -> bool) {
         let seen = async {
             loop {
-                let live = self.gateway.app().pools.all()[0].gate.live().await.unwrap();
+                let live = self.gateway.app().pools.all()[0].gate.status().await.unwrap();
                 if is(&live) {
                     return;
                 }
@@ -211,12 +220,12 @@ impl House {
     pub async fn close(self) {
         self.quiet().await;
         let drained = self.gateway.drain(Duration::from_secs(5)).await;
-        assert_eq!(drained, Drained::default());
+        assert_eq!(drained, GatewayDrainReport::default());
     }
 }
 
 /// All rows of a ledger, oldest first.
-pub async fn rows(store: &Store) -> Vec<Attempt> {
+pub async fn rows(store: &Store) -> Vec<AttemptRow> {
     let query = LedgerQuery { limit: 1000, ..LedgerQuery::default() };
     let mut rows = store.attempts(query).await.unwrap();
     rows.reverse();

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use fairgate_config::Config;
 use fairgate_journal::parse_policy;
-use fairgate_sim::Fault;
+use fairgate_sim::SimFault;
 use fairgate_store::{
-    Attempt, Change, Columns, Keep, KeyHash, Limits, Outcome, StoreError, TaskClaim, TenantPatch,
-    Transaction, UnixMicros, Value as Sql, Window,
+    AttemptOutcome, AttemptRow, DirectoryChange, DirectoryLimits, KeyHash, RowColumns,
+    SqlValue as Sql, StoreError, TaskClaim, TenantPatch, Transaction, TransactionDurability,
+    UnixMicros, UsageWindow,
 };
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -41,11 +42,11 @@ impl House {
             }
             Ok::<_, StoreError>(())
         };
-        self.store.transact(Keep::ThroughKill, work).await.unwrap();
+        self.store.transact(TransactionDurability::ThroughKill, work).await.unwrap();
     }
 
     async fn project(&self, id: &str, weight: i64, budget: Option<i64>) {
-        let bucket = Window::new(Duration::from_secs(24 * 3600)).bucket(UnixMicros(now()));
+        let bucket = UsageWindow::new(Duration::from_secs(24 * 3600)).bucket(UnixMicros(now()));
         let sql = "INSERT INTO fleet_projects (id, tenant, made, status, weight, concurrency, exclusive, agent_max, budget, \
              busy, baseline, baseline_at, window_bucket, window_tokens, window_oldest, window_completed, created_at) \
              VALUES ($1, 'acme', 1, 'ACTIVE', $2, 9, FALSE, '{}', $3, TRUE, 0, 0, $4, 0, 0, 0, 0)";
@@ -84,14 +85,14 @@ impl House {
         let task = task.to_owned();
         let work = move |transaction: &mut dyn Transaction| {
             let sql = "SELECT used, used_before, calls FROM fleet_tasks WHERE id = $1";
-            let read = |row: &dyn Columns| Ok((row.int(0)?, row.int(1)?, row.int(2)?));
+            let read = |row: &dyn RowColumns| Ok((row.int(0)?, row.int(1)?, row.int(2)?));
             Ok::<_, StoreError>(transaction.first(sql, &[task.into()], read)?.unwrap())
         };
         self.store.inspect(work).await.unwrap()
     }
 }
 
-fn claim_of(row: &Attempt) -> Option<(&str, &str, u64)> {
+fn claim_of(row: &AttemptRow) -> Option<(&str, &str, u64)> {
     row.claim.as_ref().map(|TaskClaim { project, task, epoch }| (&**project, &**task, *epoch))
 }
 
@@ -138,6 +139,35 @@ async fn a_call_is_its_projects_whatever_its_headers_say() {
     let me = get("/api/v1/me").key(&key).ask(admin).await;
     assert_eq!(me.status, StatusCode::UNAUTHORIZED);
     house.close().await;
+}
+
+#[tokio::test]
+async fn a_task_key_has_the_default_class_of_a_strict_order() {
+    let sim = sim();
+    let house = house_with(&sim.url(), |config| {
+        config.pools[0].policy = parse_policy(
+            r#"{"bands":{"by":"class","classes":[{"name":"chat"},{"name":"agents"}],"default":"agents"}}"#,
+        )
+        .unwrap();
+    })
+    .await;
+    let key = house.one_task(None, 1000).await;
+    let addr = house.gateway.addr();
+    let ask = || post(CHAT, &chat("rivers", 9)).key(&key);
+    let refused = ask().header("x-fairgate-class", "chat").ask(addr).await;
+    assert_eq!(
+        (refused.status, refused.code().as_str()),
+        (StatusCode::FORBIDDEN, "class_not_allowed")
+    );
+    assert!(refused.text().contains("strict order"), "{}", refused.text());
+    assert_eq!(ask().ask(addr).await.status, StatusCode::OK);
+    let named = ask().header("x-fairgate-class", "agents").ask(addr).await;
+    assert_eq!(named.status, StatusCode::OK);
+    let rows = house.rows_soon(3).await;
+    let classes: Vec<_> = rows.iter().skip(1).map(|row| row.class.as_deref()).collect();
+    assert_eq!(classes, [Some("agents"), Some("agents")]);
+    house.close().await;
+    sim.stop().await;
 }
 
 #[tokio::test]
@@ -228,7 +258,8 @@ async fn a_zombie_spends_nothing() {
     assert_eq!(late.header("retry-after"), Some("1"));
     assert!(!upstream.has_call());
     let rows = house.rows_soon(4).await;
-    let refused: Vec<_> = rows.iter().filter(|row| row.outcome == Outcome::Refused).collect();
+    let refused: Vec<_> =
+        rows.iter().filter(|row| row.outcome == AttemptOutcome::Refused).collect();
     let claims: Vec<_> = refused.iter().filter_map(|row| claim_of(row)).collect();
     assert_eq!(claims, [("web", "web-1", 1), ("web", "web-1", 2)]);
     assert!(refused.iter().all(|row| row.provider_tokens == 0));
@@ -358,7 +389,7 @@ async fn a_tenants_state_and_limits_hold_for_its_tasks() {
     let sim = sim();
     let folder = Folder::new();
     let configuration = config(&folder, &format!("http://{}", sim.addr()));
-    let limits = Limits { requests_per_minute: Some(2), ..Limits::default() };
+    let limits = DirectoryLimits { requests_per_minute: Some(2), ..DirectoryLimits::default() };
     let house = house_in(folder, configuration, limits).await;
     let key = house.one_task(None, 1000).await;
     let addr = house.gateway.addr();
@@ -367,7 +398,7 @@ async fn a_tenants_state_and_limits_hold_for_its_tasks() {
     assert_eq!(ask().ask(addr).await.status, StatusCode::OK);
     assert_eq!(ask().ask(addr).await.code(), "rate_limited_requests");
     let patch = TenantPatch { disabled: Some(true), ..TenantPatch::default() };
-    house.change(Change::PatchTenant { name: "acme".into(), patch }).await;
+    house.change(DirectoryChange::PatchTenant { name: "acme".into(), patch }).await;
     let disabled = ask().ask(addr).await;
     assert_eq!((disabled.status, &*disabled.code()), (StatusCode::FORBIDDEN, "tenant_disabled"));
     house.close().await;
@@ -390,7 +421,7 @@ async fn two_projects_of_one_tenant_share_by_their_weights() {
         house.task(&task, project).await;
         keys.push(house.claim(&task, "bot", 1_000_000).await);
     }
-    fairgate_gateway::sync::refresh(house.gateway.app()).await.unwrap();
+    fairgate_gateway::directory_sync::refresh(house.gateway.app()).await.unwrap();
     let addr = house.gateway.addr();
     let ask = |key: &str, content: &str| {
         let question = post(CHAT, &chat(content, 50)).key(key);
@@ -428,7 +459,7 @@ async fn a_providers_limit_is_noted_for_the_task() {
     let sim = sim();
     let house = house_with(&format!("http://{}", sim.addr()), |_| {}).await;
     let key = house.one_task(None, 1000).await;
-    sim.set_fault(Fault::Status { code: 429, retry_after_seconds: Some(900) });
+    sim.set_fault(SimFault::Status { code: 429, retry_after_seconds: Some(900) });
     let before = now();
     let answer = post(CHAT, &chat("rivers", 9)).key(&key).ask(house.gateway.addr()).await;
     assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS, "{}", answer.text());

@@ -1,8 +1,11 @@
 //! Own and hosted workers side by side: what was used on which, as it is shown, and what a model may use on hosted ones.
 
 use fairgate_config::{HostedBudget, HostedOverBudget};
-use fairgate_money::{Currency, PerMillion, Price, Prices, Rates};
-use fairgate_store::{Budget, BudgetTier, Change, HostedUse, Limits, MicroUnits, Period, Unit};
+use fairgate_money::{Currency, ModelPrices, PerMillion, Price, PriceRates};
+use fairgate_store::{
+    Budget, BudgetPeriod, BudgetTier, BudgetUnit, DirectoryChange, DirectoryLimits, HostedUse,
+    MicroUnits,
+};
 use http::StatusCode;
 use serde_json::Value;
 
@@ -10,15 +13,15 @@ use crate::admin::{seen_by, seen_by_admin};
 use crate::hosted::{flood_small, three_workers};
 
 /// Hosted tokens cost; own ones do not.
-fn prices() -> Prices {
-    let rates = Rates {
+fn prices() -> ModelPrices {
+    let rates = PriceRates {
         input: PerMillion::parse("2.50").unwrap(),
         cached_input: PerMillion::parse("1.25").unwrap(),
         output: PerMillion::parse("10").unwrap(),
         request: MicroUnits::parse("0.001").unwrap(),
     };
     let currency = Currency::parse("USD").unwrap();
-    Prices::new(vec![Price::new("sim", Some("hosted"), currency, rates, None)])
+    ModelPrices::new(vec![Price::new("sim", Some("hosted"), currency, rates, None)])
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,7 +88,7 @@ async fn under_a_models_budget(over: HostedOverBudget) {
         config.pools[0].hosted_over_budget = over;
     })
     .await;
-    let other = house.tenant("other", Limits::default()).await;
+    let other = house.tenant("other", DirectoryLimits::default()).await;
     let (one, two) =
         tokio::join!(flood_small(&house, &house.key, 30), flood_small(&house, &other, 30));
     let answers: Vec<_> = one.into_iter().chain(two).collect();
@@ -126,16 +129,20 @@ async fn a_key_sees_every_budget_that_its_requests_count_in() {
             HostedBudget { tokens_per_month: Some(1_000_000), ..HostedBudget::default() };
     })
     .await;
-    let budget = |tier, amount| Budget { period: Period::Day, unit: Unit::Tokens, tier, amount };
+    let budget =
+        |tier, amount| Budget { period: BudgetPeriod::Day, unit: BudgetUnit::Tokens, tier, amount };
     let budgets = vec![budget(BudgetTier::Hosted, 5_000)];
-    house.change(Change::SetHosted { budgets }).await;
-    let limits = Limits { budgets: vec![budget(BudgetTier::Any, 9_000)], ..Limits::default() };
+    house.change(DirectoryChange::SetHosted { budgets }).await;
+    let limits = DirectoryLimits {
+        budgets: vec![budget(BudgetTier::Any, 9_000)],
+        ..DirectoryLimits::default()
+    };
     let key = house.tenant("mine", limits).await;
     let patch = fairgate_store::GroupPatch {
         budgets: Some(vec![budget(BudgetTier::Any, 20_000)]),
         ..fairgate_store::GroupPatch::default()
     };
-    house.change(Change::PatchGroup { name: "group-mine".into(), patch }).await;
+    house.change(DirectoryChange::PatchGroup { name: "group-mine".into(), patch }).await;
     let scopes = |me: &Value| -> Vec<String> {
         let budgets = me["budgets"].as_array().unwrap().iter();
         budgets.map(|budget| budget["scope"].as_str().unwrap().to_owned()).collect()
@@ -143,7 +150,7 @@ async fn a_key_sees_every_budget_that_its_requests_count_in() {
     let me = seen_by(&house, &key, "/api/v1/me").await;
     assert_eq!(scopes(&me), ["tenant", "hosted", "group", "hosted_model"]);
     // Who may not use hosted workers is not concerned by what they may cost.
-    let never = Limits { hosted: HostedUse::Never, ..Limits::default() };
+    let never = DirectoryLimits { hosted: HostedUse::Never, ..DirectoryLimits::default() };
     let own_only = house.tenant("own-only", never).await;
     assert_eq!(scopes(&seen_by(&house, &own_only, "/api/v1/me").await), Vec::<String>::new());
     house.close().await;

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use fairgate_config::OnStoreFailure;
-use fairgate_store::Limits;
+use fairgate_store::DirectoryLimits;
 use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ impl Full {
         config.store.spool_bytes_max = 10_000;
         config.on_store_failure = on_store_failure;
         let file = config.store.url.expose().strip_prefix("sqlite:").unwrap().to_owned();
-        let house = house_in(folder, config, Limits::default()).await;
+        let house = house_in(folder, config, DirectoryLimits::default()).await;
         let addr = house.gateway.addr();
         let begin = post(CHAT, &chat("sim", true)).key(&house.key);
         let stream = tokio::spawn(async move { begin.begin(addr).await });

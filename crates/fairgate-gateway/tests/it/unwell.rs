@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fairgate_config::HealthConfig;
 use fairgate_core::event::{WorkerChange, WorkerState};
-use fairgate_sim::Fault;
-use fairgate_store::Outcome;
+use fairgate_sim::SimFault;
+use fairgate_store::AttemptOutcome;
 use http::StatusCode;
 use serde_json::json;
 
@@ -34,22 +34,25 @@ async fn two(a: &str, b: &str) -> House {
 async fn a_retry_does_not_hide_what_the_first_worker_answered() {
     let (a, b) = (sim(), sim());
     let house = two(&a.url(), &b.url()).await;
-    a.set_fault(Fault::Status { code: 429, retry_after_seconds: Some(7) });
+    a.set_fault(SimFault::Status { code: 429, retry_after_seconds: Some(7) });
     // Known to be well, and yet the pool refuses it: the one moment in which a retry finds nobody.
     let away = WorkerChange {
         name: "b".into(),
         state: Some(WorkerState::Overloaded),
         ..WorkerChange::default()
     };
-    house.gateway.app().pools.all()[0].gate.worker(away).await.unwrap();
+    house.gateway.app().pools.all()[0].gate.change_worker(away).await.unwrap();
     let answer = ask(&house).await;
     assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS, "{}", answer.text());
     assert_eq!(answer.header("retry-after"), Some("7"));
     let rows = house.rows().await;
     let told: Vec<_> = rows.iter().map(|row| (row.last, row.outcome, row.status)).collect();
-    assert_eq!(told, [(false, Outcome::Retried, 429), (true, Outcome::UpstreamError, 429)]);
+    assert_eq!(
+        told,
+        [(false, AttemptOutcome::Retried, 429), (true, AttemptOutcome::UpstreamError, 429)]
+    );
     // The same where the first one failed altogether.
-    a.set_fault(Fault::ResetBefore);
+    a.set_fault(SimFault::ResetBefore);
     let answer = ask(&house).await;
     assert_eq!(
         (answer.status, answer.code().as_str()),
@@ -65,8 +68,8 @@ async fn nothing_is_tried_on_a_worker_that_is_unwell() {
     let (a, b) = (sim(), sim());
     let house = two(&a.url(), &b.url()).await;
     // `b` breaks while `a` is busy with nothing: both fail once, and only `b` counts as broken.
-    a.set_fault(Fault::Status { code: 429, retry_after_seconds: Some(7) });
-    b.set_fault(Fault::ResetBefore);
+    a.set_fault(SimFault::Status { code: 429, retry_after_seconds: Some(7) });
+    b.set_fault(SimFault::ResetBefore);
     assert_eq!(ask(&house).await.code(), "upstream_reset");
     let before = house.rows().await.len();
     let answer = ask(&house).await;
@@ -90,7 +93,7 @@ async fn who_finds_no_worker_well_is_told_when_one_is_tried_again() {
         config.upstreams[0].breaker.open_for = Duration::from_secs(100);
     })
     .await;
-    a.set_fault(Fault::ResetBefore);
+    a.set_fault(SimFault::ResetBefore);
     assert_eq!(ask(&house).await.code(), "upstream_reset");
     let refused = until_overloaded(&house).await;
     let after: u64 = refused.header("retry-after").unwrap().parse().unwrap();

@@ -1,27 +1,28 @@
-//! A walk over one JSON text: the next value is asked for as what it should be, and read in place.
+//! A cursor over one JSON text. The caller asks for the next value as the type that it should have, and the value is
+//! read in place.
 //!
-//! Nothing is built but what the caller keeps. Recursion follows the nesting of the text, which is bounded by
+//! Only values that the caller keeps are built. Recursion follows the nesting of the text, which is bounded by
 //! [`MAX_NESTING`], so that no text can exhaust the stack. Escapes in strings are decoded by `serde_json`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::read::fault::{Fault, printable};
+use crate::read::fault::{JournalFault, printable};
 
-/// How deep objects and lists may be nested in one line. The deepest policy tree
+/// Greatest nesting of objects and lists in one line. The deepest policy tree
 /// ([`MAX_DEPTH`](fairgate_core::policy::MAX_DEPTH) nodes with classes) needs four levels per node, 256 in all.
 pub const MAX_NESTING: usize = 512;
 
-/// A place in a JSON text.
-pub(crate) struct Cursor<'a> {
+/// A position in a JSON text.
+pub(crate) struct JsonCursor<'a> {
     text: &'a str,
     offset: usize,
     nesting: usize,
 }
 
-/// What kind of value comes next.
+/// The kind of a JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum JsonKind {
     Object,
     List,
     Text,
@@ -30,43 +31,43 @@ pub(crate) enum Kind {
     Null,
 }
 
-impl<'a> Cursor<'a> {
-    /// At the beginning of a text.
+impl<'a> JsonCursor<'a> {
+    /// Creates a cursor at the beginning of a text.
     pub(crate) fn new(text: &'a str) -> Self {
         Self { text, offset: 0, nesting: 0 }
     }
 
-    /// The byte at which the next value begins.
+    /// Returns the byte offset at which the next value begins.
     pub(crate) fn mark(&mut self) -> usize {
         self.skip_space();
         self.offset
     }
 
-    /// The kind of the next value.
-    pub(crate) fn kind(&mut self) -> Result<Kind, Fault> {
+    /// Returns the kind of the next value without reading it.
+    pub(crate) fn kind(&mut self) -> Result<JsonKind, JournalFault> {
         self.skip_space();
         match self.peek() {
-            Some(b'{') => Ok(Kind::Object),
-            Some(b'[') => Ok(Kind::List),
-            Some(b'"') => Ok(Kind::Text),
-            Some(b'-' | b'0'..=b'9') => Ok(Kind::Number),
-            Some(b't' | b'f') => Ok(Kind::Bool),
-            Some(b'n') => Ok(Kind::Null),
+            Some(b'{') => Ok(JsonKind::Object),
+            Some(b'[') => Ok(JsonKind::List),
+            Some(b'"') => Ok(JsonKind::Text),
+            Some(b'-' | b'0'..=b'9') => Ok(JsonKind::Number),
+            Some(b't' | b'f') => Ok(JsonKind::Bool),
+            Some(b'n') => Ok(JsonKind::Null),
             _ => Err(self.expected("a value")),
         }
     }
 
-    /// Reads text.
-    pub(crate) fn text(&mut self) -> Result<Cow<'a, str>, Fault> {
-        self.require(Kind::Text, "text")?;
+    /// Reads a value that must be text.
+    pub(crate) fn text(&mut self) -> Result<Cow<'a, str>, JournalFault> {
+        self.require(JsonKind::Text, "text")?;
         self.quoted()
     }
 
-    /// Reads text that is one of a few names, and gives what it names.
+    /// Reads text that must be one of the given names, and returns the value that belongs to the name.
     pub(crate) fn one_of<T: Copy, const N: usize>(
         &mut self,
         names: [(&'static str, T); N],
-    ) -> Result<T, Fault> {
+    ) -> Result<T, JournalFault> {
         let named = |text: &str| names.iter().find(|(name, _)| *name == text).map(|(_, it)| *it);
         self.text_of(named, || {
             let names: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
@@ -74,14 +75,14 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Reads text that stands for something else, and gives that. `expected` is what the field wants, for the
-    /// message where it stands for nothing.
+    /// Reads text that denotes another value, and returns that value. `expected` describes the allowed values in the
+    /// error message.
     pub(crate) fn text_of<T>(
         &mut self,
         meaning: impl FnOnce(&str) -> Option<T>,
         expected: impl FnOnce() -> String,
-    ) -> Result<T, Fault> {
-        if self.kind()? == Kind::Text {
+    ) -> Result<T, JournalFault> {
+        if self.kind()? == JsonKind::Text {
             let start = self.offset;
             if let Some(meant) = meaning(&self.quoted()?) {
                 return Ok(meant);
@@ -92,17 +93,20 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads `true` or `false`.
-    pub(crate) fn bool(&mut self) -> Result<bool, Fault> {
-        self.require(Kind::Bool, "true or false")?;
+    pub(crate) fn bool(&mut self) -> Result<bool, JournalFault> {
+        self.require(JsonKind::Bool, "true or false")?;
         let value = self.peek() == Some(b't');
         self.word(if value { "true" } else { "false" })?;
         Ok(value)
     }
 
-    /// Reads a number and gives its text, which keeps to JSON's grammar. `expected` is what the field wants,
-    /// for the message where something else than a number is there.
-    pub(crate) fn number(&mut self, expected: impl Fn() -> String) -> Result<&'a str, Fault> {
-        if self.kind()? != Kind::Number {
+    /// Reads a number and returns its text, which follows JSON's grammar. `expected` describes the allowed values in
+    /// the error message if the value is not a number.
+    pub(crate) fn number(
+        &mut self,
+        expected: impl Fn() -> String,
+    ) -> Result<&'a str, JournalFault> {
+        if self.kind()? != JsonKind::Number {
             return Err(self.wrong(&expected()));
         }
         let start = self.offset;
@@ -127,12 +131,12 @@ impl<'a> Cursor<'a> {
         Ok(&self.text[start..self.offset])
     }
 
-    /// Reads an object, calling `each` at every value with its field's name.
+    /// Reads an object. Calls `each` with the name of every field, with the cursor at the field's value.
     pub(crate) fn map(
         &mut self,
-        mut each: impl FnMut(&str, &mut Self) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
-        self.require(Kind::Object, "an object")?;
+        mut each: impl FnMut(&str, &mut Self) -> Result<(), JournalFault>,
+    ) -> Result<(), JournalFault> {
+        self.require(JsonKind::Object, "an object")?;
         self.sequence(b'}', |cursor, _| {
             if cursor.peek() != Some(b'"') {
                 return Err(cursor.malformed("expected a field's name in quotes"));
@@ -147,48 +151,50 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Reads an object whose fields are called as its writer likes, each at most once.
+    /// Reads an object with arbitrary field names into a map; fails if a name occurs twice.
     pub(crate) fn by_name<T>(
         &mut self,
-        read: impl Fn(&mut Self) -> Result<T, Fault>,
-    ) -> Result<BTreeMap<Box<str>, T>, Fault> {
+        read: impl Fn(&mut Self) -> Result<T, JournalFault>,
+    ) -> Result<BTreeMap<Box<str>, T>, JournalFault> {
         let mut values = BTreeMap::new();
         self.map(|name, cursor| {
             let mark = cursor.mark();
             match values.insert(name.into(), read(cursor)?) {
                 None => Ok(()),
-                Some(_) => Err(Fault::new(mark, "given twice")),
+                Some(_) => Err(JournalFault::new(mark, "given twice")),
             }
         })?;
         Ok(values)
     }
 
-    /// Reads an object that may have these fields, at most 64, and no others, each at most once, in any order.
+    /// Reads an object that may have only these fields, of which there may be at most 64. Each field may occur at most
+    /// once, in any order.
     pub(crate) fn object(
         &mut self,
         known: &'static [&'static str],
-        each: impl FnMut(&'static str, &mut Self) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        each: impl FnMut(&'static str, &mut Self) -> Result<(), JournalFault>,
+    ) -> Result<(), JournalFault> {
         self.record(known, 0, each)
     }
 
-    /// Reads such an object. Earlier versions knew the fields in `removed`, each given with what to do instead.
+    /// Reads an object with known fields. `removed` has fields that only earlier versions knew, each with advice on its
+    /// replacement.
     pub(crate) fn object_with_removed(
         &mut self,
         known: &'static [&'static str],
         removed: &[(&str, &str)],
-        each: impl FnMut(&'static str, &mut Self) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        each: impl FnMut(&'static str, &mut Self) -> Result<(), JournalFault>,
+    ) -> Result<(), JournalFault> {
         self.fields(known, 0, removed, each)
     }
 
-    /// Reads such an object, of whose known fields the first `required` must be there.
+    /// Reads an object with known fields, the first `required` of which must be present.
     pub(crate) fn record(
         &mut self,
         known: &'static [&'static str],
         required: usize,
-        each: impl FnMut(&'static str, &mut Self) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        each: impl FnMut(&'static str, &mut Self) -> Result<(), JournalFault>,
+    ) -> Result<(), JournalFault> {
         self.fields(known, required, &[], each)
     }
 
@@ -197,8 +203,8 @@ impl<'a> Cursor<'a> {
         known: &'static [&'static str],
         required: usize,
         removed: &[(&str, &str)],
-        mut each: impl FnMut(&'static str, &mut Self) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        mut each: impl FnMut(&'static str, &mut Self) -> Result<(), JournalFault>,
+    ) -> Result<(), JournalFault> {
         let mut seen = 0u64;
         let mut next = 0;
         self.map(|name, cursor| {
@@ -221,12 +227,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a list, each element by `read`.
+    /// Reads a list. Calls `read` for each element and collects the results.
     pub(crate) fn list<T>(
         &mut self,
-        mut read: impl FnMut(&mut Self) -> Result<T, Fault>,
-    ) -> Result<Vec<T>, Fault> {
-        self.require(Kind::List, "a list")?;
+        mut read: impl FnMut(&mut Self) -> Result<T, JournalFault>,
+    ) -> Result<Vec<T>, JournalFault> {
+        self.require(JsonKind::List, "a list")?;
         let mut elements = Vec::new();
         self.sequence(b']', |cursor, i| {
             elements.push(read(cursor).map_err(|fault| fault.in_element(i))?);
@@ -235,31 +241,31 @@ impl<'a> Cursor<'a> {
         Ok(elements)
     }
 
-    /// Reads a value, or `null` for none.
+    /// Reads a value, or `null` as `None`.
     pub(crate) fn nullable<T>(
         &mut self,
-        read: impl FnOnce(&mut Self) -> Result<T, Fault>,
-    ) -> Result<Option<T>, Fault> {
+        read: impl FnOnce(&mut Self) -> Result<T, JournalFault>,
+    ) -> Result<Option<T>, JournalFault> {
         match self.kind()? {
-            Kind::Null => self.word("null").map(|()| None),
+            JsonKind::Null => self.word("null").map(|()| None),
             _ => read(self).map(Some),
         }
     }
 
-    /// Passes over the next value, whatever it is, checking that it is JSON.
-    pub(crate) fn skip(&mut self) -> Result<(), Fault> {
+    /// Skips the next value of any kind, and checks that it is valid JSON.
+    pub(crate) fn skip(&mut self) -> Result<(), JournalFault> {
         match self.kind()? {
-            Kind::Object => self.map(|_, cursor| cursor.skip()),
-            Kind::List => self.list(Self::skip).map(drop),
-            Kind::Text => self.quoted().map(drop),
-            Kind::Number => self.number(String::new).map(drop),
-            Kind::Bool => self.bool().map(drop),
-            Kind::Null => self.word("null"),
+            JsonKind::Object => self.map(|_, cursor| cursor.skip()),
+            JsonKind::List => self.list(Self::skip).map(drop),
+            JsonKind::Text => self.quoted().map(drop),
+            JsonKind::Number => self.number(String::new).map(drop),
+            JsonKind::Bool => self.bool().map(drop),
+            JsonKind::Null => self.word("null"),
         }
     }
 
-    /// Checks that nothing but space is left.
-    pub(crate) fn end(&mut self) -> Result<(), Fault> {
+    /// Checks that only white space is left.
+    pub(crate) fn end(&mut self) -> Result<(), JournalFault> {
         self.skip_space();
         match self.peek() {
             None => Ok(()),
@@ -267,49 +273,49 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A fault of the next value.
-    pub(crate) fn fault(&mut self, message: impl Into<String>) -> Fault {
-        Fault::new(self.mark(), message)
+    /// Creates a fault about the next value.
+    pub(crate) fn fault(&mut self, message: impl Into<String>) -> JournalFault {
+        JournalFault::new(self.mark(), message)
     }
 
-    /// A field that the object just read should have had.
-    pub(crate) fn missing(&self, name: &str) -> Fault {
-        Fault::new(self.offset.saturating_sub(1), "is missing").in_field(name)
+    /// Creates a fault for a field that is missing in the object just read.
+    pub(crate) fn missing(&self, name: &str) -> JournalFault {
+        JournalFault::new(self.offset.saturating_sub(1), "is missing").in_field(name)
     }
 
-    /// A fault of the next value: it is not what was expected.
-    pub(crate) fn wrong(&mut self, expected: &str) -> Fault {
+    /// Creates a fault because the next value is not of the expected kind.
+    pub(crate) fn wrong(&mut self, expected: &str) -> JournalFault {
         let mark = self.mark();
         match self.describe() {
-            Ok(found) => Fault::new(mark, format!("must be {expected}, not {found}")),
+            Ok(found) => JournalFault::new(mark, format!("must be {expected}, not {found}")),
             Err(malformed) => malformed,
         }
     }
 
-    fn describe(&mut self) -> Result<String, Fault> {
+    fn describe(&mut self) -> Result<String, JournalFault> {
         Ok(match self.kind()? {
-            Kind::Object => "an object".into(),
-            Kind::List => "a list".into(),
-            Kind::Text => format!("the text \"{}\"", printable(&self.quoted()?)),
-            Kind::Number => printable(self.number(String::new)?),
-            Kind::Bool => self.bool()?.to_string(),
-            Kind::Null => self.word("null").map(|()| "null".into())?,
+            JsonKind::Object => "an object".into(),
+            JsonKind::List => "a list".into(),
+            JsonKind::Text => format!("the text \"{}\"", printable(&self.quoted()?)),
+            JsonKind::Number => printable(self.number(String::new)?),
+            JsonKind::Bool => self.bool()?.to_string(),
+            JsonKind::Null => self.word("null").map(|()| "null".into())?,
         })
     }
 
-    fn require(&mut self, kind: Kind, expected: &str) -> Result<(), Fault> {
+    fn require(&mut self, kind: JsonKind, expected: &str) -> Result<(), JournalFault> {
         match self.kind()? == kind {
             true => Ok(()),
             false => Err(self.wrong(expected)),
         }
     }
 
-    /// Reads what stands between the bracket at the cursor and `close`, separated by commas.
+    /// Reads the comma-separated elements from the opening bracket at the cursor up to the bracket `close`.
     fn sequence(
         &mut self,
         close: u8,
-        mut each: impl FnMut(&mut Self, usize) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        mut each: impl FnMut(&mut Self, usize) -> Result<(), JournalFault>,
+    ) -> Result<(), JournalFault> {
         if self.nesting == MAX_NESTING {
             return Err(self.fault(format!("nested deeper than {MAX_NESTING} levels")));
         }
@@ -337,8 +343,8 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Reads the string that begins at the cursor, borrowed where it has no escapes.
-    fn quoted(&mut self) -> Result<Cow<'a, str>, Fault> {
+    /// Reads the string that begins at the cursor. The result borrows from the text if the string has no escapes.
+    fn quoted(&mut self) -> Result<Cow<'a, str>, JournalFault> {
         let start = self.offset;
         let bytes = self.text.as_bytes();
         let mut end = start + 1;
@@ -351,23 +357,25 @@ impl<'a> Cursor<'a> {
                     end += 2;
                 }
                 Some(0..0x20) => {
-                    return Err(Fault::malformed(end, "a control character in a string"));
+                    return Err(JournalFault::malformed(end, "a control character in a string"));
                 }
                 Some(_) => end += 1,
-                None => return Err(Fault::malformed(bytes.len(), "a string without an end")),
+                None => {
+                    return Err(JournalFault::malformed(bytes.len(), "a string without an end"));
+                }
             }
         }
         self.offset = end + 1;
         if !escaped {
             return Ok(Cow::Borrowed(&self.text[start + 1..end]));
         }
-        serde_json::from_str(&self.text[start..=end])
-            .map(Cow::Owned)
-            .map_err(|_| Fault::malformed(start, "a string with an escape that JSON has not"))
+        serde_json::from_str(&self.text[start..=end]).map(Cow::Owned).map_err(|_| {
+            JournalFault::malformed(start, "a string with an escape that JSON has not")
+        })
     }
 
-    /// Passes over one digit or more.
-    fn digits(&mut self) -> Result<(), Fault> {
+    /// Skips one digit or more.
+    fn digits(&mut self) -> Result<(), JournalFault> {
         let digits = &self.text.as_bytes()[self.offset..];
         match digits.iter().take_while(|b| b.is_ascii_digit()).count() {
             0 => Err(self.expected("a digit")),
@@ -378,7 +386,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn word(&mut self, word: &str) -> Result<(), Fault> {
+    fn word(&mut self, word: &str) -> Result<(), JournalFault> {
         if !self.text.as_bytes()[self.offset..].starts_with(word.as_bytes()) {
             return Err(self.expected("a value"));
         }
@@ -396,9 +404,9 @@ impl<'a> Cursor<'a> {
         self.text.as_bytes().get(self.offset).copied()
     }
 
-    /// Text that is no JSON: something else comes than `what`. Numbers that other writers have and JSON has not are
-    /// called by their names.
-    fn expected(&self, what: &str) -> Fault {
+    /// Creates a fault for text that is not JSON, because `what` was expected. The message names numbers that other
+    /// writers use and JSON lacks (NaN, infinity).
+    fn expected(&self, what: &str) -> JournalFault {
         let rest = &self.text[self.offset..];
         let end = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
         let word = &rest[..end];
@@ -408,12 +416,13 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn malformed(&self, message: impl Into<String>) -> Fault {
-        Fault::malformed(self.offset, message)
+    fn malformed(&self, message: impl Into<String>) -> JournalFault {
+        JournalFault::malformed(self.offset, message)
     }
 }
 
-/// Finds a field's name among the known ones, from `next` on first: fields mostly come in the known order.
+/// Finds the index of a field's name among the known names. The search begins at `next`, because fields usually arrive
+/// in the known order.
 fn find(known: &[&str], name: &str, next: usize) -> Option<usize> {
     let (before, after) = known.split_at(next);
     let later = after.iter().position(|&k| k == name).map(|i| i + next);
@@ -447,7 +456,7 @@ mod tests {
     ];
 
     fn accepts(text: &str) -> bool {
-        let mut cursor = Cursor::new(text);
+        let mut cursor = JsonCursor::new(text);
         cursor.skip().and_then(|()| cursor.end()).is_ok()
     }
 
@@ -476,17 +485,17 @@ mod tests {
 
     #[test]
     fn text_is_decoded() {
-        let text = |json: &str| Cursor::new(json).text().unwrap().into_owned();
+        let text = |json: &str| JsonCursor::new(json).text().unwrap().into_owned();
         assert_eq!(text(r#""plain é""#), "plain é");
         assert_eq!(text(r#""\u0069\ud83d\ude00\/\n""#), "i😀/\n");
-        assert!(matches!(Cursor::new(r#""plain""#).text(), Ok(Cow::Borrowed("plain"))));
+        assert!(matches!(JsonCursor::new(r#""plain""#).text(), Ok(Cow::Borrowed("plain"))));
     }
 
     #[test]
     fn fields_come_in_any_order() {
         let known: &[&str] = &["a", "b", "c", "d"];
         for json in [r#"{"a":0,"b":1,"d":3}"#, r#"{"d":3,"b":1,"a":0}"#, r#"{"b":1,"c":2}"#] {
-            let mut cursor = Cursor::new(json);
+            let mut cursor = JsonCursor::new(json);
             let read = cursor.object(known, |name, cursor| {
                 let number = cursor.number(String::new)?;
                 assert_eq!(known[number.parse::<usize>().unwrap()], name);

@@ -1,4 +1,4 @@
-//! The events.
+//! Reads the events of a journal, one line each.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::event::{Event, Pin, Submit, WorkerChange};
 use fairgate_core::units::{Micros, TaskWeight, Tokens};
 
-use crate::read::cursor::Cursor;
-use crate::read::fault::Fault;
+use crate::read::cursor::JsonCursor;
+use crate::read::fault::JournalFault;
 use crate::read::header::walk;
 use crate::read::number::{count, signed, small_count, task_weight, tokens, weight};
 use crate::read::policy::{attribute, policy};
 use crate::read::worker::{self, texts};
 
-/// The fields of each event, all of them with the two that [`fields`] takes care of.
+/// The fields of each kind of event, including `at` and `event`, which [`fields`] skips.
 const TICK: &[&str] = &["at", "event"];
 const ID: &[&str] = &["at", "event", "id"];
 const RELEASE: &[&str] = &["at", "event", "id", "tokens", "quota"];
@@ -41,16 +41,34 @@ const WORKER: &[&str] = &[
     "pause_until",
 ];
 const SUBMIT: &[&str] = &[
-    "at", "event", "id", "class", "tenant", "group", "key", "agent", "project", "session", "cost",
-    "priority", "weight", "input", "cached", "pin", "allow", "requires", "quota",
+    "at",
+    "event",
+    "id",
+    "class",
+    "tenant",
+    "group",
+    "key",
+    "agent",
+    "project",
+    "session",
+    "cost",
+    "priority",
+    "weight",
+    "input",
+    "cached",
+    "pin",
+    "allow",
+    "requires",
+    "quota",
+    "timeout_us",
 ];
 const PIN: &[&str] = &["worker", "rank"];
 
-/// How the rest of a line is read, once its event is known.
-type Read = fn(&mut Cursor<'_>) -> Result<Event, Fault>;
+/// A function that reads the other fields of a line whose event name is known.
+type EventReader = fn(&mut JsonCursor<'_>) -> Result<Event, JournalFault>;
 
-/// Every event by its name.
-const EVENTS: [(&str, Read); 12] = [
+/// The function that reads each kind of event, by the event's name.
+const EVENTS: [(&str, EventReader); 12] = [
     ("submit", submit),
     ("release", release),
     ("cancel", cancel),
@@ -65,8 +83,8 @@ const EVENTS: [(&str, Read); 12] = [
     ("worker", worker_change),
 ];
 
-/// Reads an event's line.
-pub(crate) fn event(text: &str) -> Result<(Micros, Event), Fault> {
+/// Reads the line of an event, and returns its time and the event.
+pub(crate) fn event(text: &str) -> Result<(Micros, Event), JournalFault> {
     let mut at = None;
     let mut read = None;
     walk(text, |name, cursor| {
@@ -77,25 +95,25 @@ pub(crate) fn event(text: &str) -> Result<(Micros, Event), Fault> {
         }
         Ok(())
     })?;
-    let mut cursor = Cursor::new(text);
+    let mut cursor = JsonCursor::new(text);
     let at = at.ok_or_else(|| cursor.missing("at"))?;
     let read = read.ok_or_else(|| cursor.missing("event"))?;
     Ok((at, read(&mut cursor)?))
 }
 
-/// Reads the fields that the event does not share with all others.
+/// Reads the fields of one event, except `at` and `event`, which all events share.
 fn fields<'a>(
-    cursor: &mut Cursor<'a>,
+    cursor: &mut JsonCursor<'a>,
     known: &'static [&'static str],
-    mut each: impl FnMut(&'static str, &mut Cursor<'a>) -> Result<(), Fault>,
-) -> Result<(), Fault> {
+    mut each: impl FnMut(&'static str, &mut JsonCursor<'a>) -> Result<(), JournalFault>,
+) -> Result<(), JournalFault> {
     cursor.object(known, |field, cursor| match field {
         "at" | "event" => cursor.skip(),
         _ => each(field, cursor),
     })
 }
 
-fn submit(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+fn submit(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
     let mut id = None;
     let mut texts_by_attribute = AttributeTexts::default();
     let mut submit = blank();
@@ -111,6 +129,7 @@ fn submit(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
             "allow" => submit.allow = Some(texts(cursor)?),
             "requires" => submit.requires = texts(cursor)?,
             "quota" => submit.quota = Some(tokens(cursor)?),
+            "timeout_us" => submit.timeout = Some(Micros(count(cursor)?)),
             _ => texts_by_attribute.read(field, cursor)?,
         }
         Ok(())
@@ -120,7 +139,7 @@ fn submit(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
     Ok(Event::Submit(Box::new(submit)))
 }
 
-/// A request of which nothing is known yet. Unlike [`Submit::new`] it allocates nothing.
+/// Creates a submit with default fields. Unlike [`Submit::new`], this allocates nothing.
 fn blank() -> Submit {
     Submit {
         id: Arc::default(),
@@ -134,16 +153,21 @@ fn blank() -> Submit {
         allow: None,
         requires: Vec::new(),
         quota: None,
+        timeout: None,
     }
 }
 
-/// The texts of a request's attributes, gathered so that they are packed once.
+/// The texts of a request's attributes, collected so that they are packed only once.
 #[derive(Default)]
 pub(crate) struct AttributeTexts<'a>([Option<Cow<'a, str>>; Attribute::ALL.len()]);
 
 impl<'a> AttributeTexts<'a> {
-    /// Reads the attribute that is called like the field.
-    pub(crate) fn read(&mut self, field: &str, cursor: &mut Cursor<'a>) -> Result<(), Fault> {
+    /// Reads the value of the attribute whose name is the name of the field.
+    pub(crate) fn read(
+        &mut self,
+        field: &str,
+        cursor: &mut JsonCursor<'a>,
+    ) -> Result<(), JournalFault> {
         match Attribute::from_name(field) {
             Some(attribute) => self.0[attribute as usize] = Some(cursor.text()?),
             None => cursor.skip()?,
@@ -151,14 +175,14 @@ impl<'a> AttributeTexts<'a> {
         Ok(())
     }
 
-    /// The attributes that were read.
+    /// Returns the attributes that were read.
     pub(crate) fn pack(&self) -> Attributes {
         Attributes::of(self.0.each_ref().map(Option::as_deref))
     }
 }
 
-/// Reads the cached tokens of a request, each worker named once.
-pub(crate) fn cached(cursor: &mut Cursor<'_>) -> Result<Vec<(Arc<str>, Tokens)>, Fault> {
+/// Reads the cached tokens of a request; fails if a worker is named twice.
+pub(crate) fn cached(cursor: &mut JsonCursor<'_>) -> Result<Vec<(Arc<str>, Tokens)>, JournalFault> {
     let mark = cursor.mark();
     let mut cached: Vec<(Arc<str>, Tokens)> = Vec::new();
     cursor.map(|worker, cursor| {
@@ -166,19 +190,19 @@ pub(crate) fn cached(cursor: &mut Cursor<'_>) -> Result<Vec<(Arc<str>, Tokens)>,
         Ok(())
     })?;
     match repeated(cached.iter().map(|(worker, _)| &**worker).collect()) {
-        Some(worker) => Err(Fault::new(mark, "given twice").in_field(worker)),
+        Some(worker) => Err(JournalFault::new(mark, "given twice").in_field(worker)),
         None => Ok(cached),
     }
 }
 
-/// The first of some keys, in their order, that is there more than once.
+/// Returns the lowest of the keys that occurs more than once; `None` if all are different.
 pub(crate) fn repeated<K: Ord + Copy>(mut keys: Vec<K>) -> Option<K> {
     keys.sort_unstable();
     keys.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
 }
 
-/// Reads a pin.
-pub(crate) fn pin(cursor: &mut Cursor<'_>) -> Result<Pin, Fault> {
+/// Reads a pin, which names a worker and optionally a rank.
+pub(crate) fn pin(cursor: &mut JsonCursor<'_>) -> Result<Pin, JournalFault> {
     let mut worker = None;
     let mut rank = None;
     cursor.object(PIN, |field, cursor| {
@@ -191,7 +215,7 @@ pub(crate) fn pin(cursor: &mut Cursor<'_>) -> Result<Pin, Fault> {
     Ok(Pin { worker: worker.ok_or_else(|| cursor.missing("worker"))?, rank })
 }
 
-fn release(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+fn release(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
     let mut id = None;
     let mut used = None;
     let mut quota = None;
@@ -206,7 +230,7 @@ fn release(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
     Ok(Event::Release { id: id.ok_or_else(|| cursor.missing("id"))?, tokens: used, quota })
 }
 
-fn only_id(cursor: &mut Cursor<'_>) -> Result<Arc<str>, Fault> {
+fn only_id(cursor: &mut JsonCursor<'_>) -> Result<Arc<str>, JournalFault> {
     let mut id = None;
     fields(cursor, ID, |_, cursor| {
         id = Some(cursor.text()?.into());
@@ -215,25 +239,25 @@ fn only_id(cursor: &mut Cursor<'_>) -> Result<Arc<str>, Fault> {
     id.ok_or_else(|| cursor.missing("id"))
 }
 
-fn cancel(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+fn cancel(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
     Ok(Event::Cancel { id: only_id(cursor)? })
 }
 
-fn first_token(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+fn first_token(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
     Ok(Event::FirstToken { id: only_id(cursor)? })
 }
 
-fn tick(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+fn tick(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
     fields(cursor, TICK, |_, cursor| cursor.skip())?;
     Ok(Event::Tick)
 }
 
-/// Reads an event about a flow, and by `value` the field it may have besides.
+/// Reads an event about a flow. `value` reads the event's additional field.
 fn flow<'a, T>(
-    cursor: &mut Cursor<'a>,
+    cursor: &mut JsonCursor<'a>,
     known: &'static [&'static str],
-    value: impl Fn(&mut Cursor<'a>) -> Result<T, Fault>,
-) -> Result<(Attribute, Box<str>, Option<T>), Fault> {
+    value: impl Fn(&mut JsonCursor<'a>) -> Result<T, JournalFault>,
+) -> Result<(Attribute, Box<str>, Option<T>), JournalFault> {
     let mut by = None;
     let mut flow: Option<Cow<'a, str>> = None;
     let mut besides = None;
@@ -250,24 +274,24 @@ fn flow<'a, T>(
     Ok((by, flow.into(), besides))
 }
 
-fn hold(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
-    flow(cursor, FLOW, Cursor::skip).map(|(by, flow, _)| Event::Hold { by, flow })
+fn hold(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
+    flow(cursor, FLOW, JsonCursor::skip).map(|(by, flow, _)| Event::Hold { by, flow })
 }
 
-fn resume(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
-    flow(cursor, FLOW, Cursor::skip).map(|(by, flow, _)| Event::Resume { by, flow })
+fn resume(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
+    flow(cursor, FLOW, JsonCursor::skip).map(|(by, flow, _)| Event::Resume { by, flow })
 }
 
-fn flow_weight(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+fn flow_weight(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
     let (by, flow, weight) = flow(cursor, WEIGHT, weight)?;
     Ok(Event::Weight { by, flow, weight: weight.ok_or_else(|| cursor.missing("weight"))? })
 }
 
-fn flow_cap(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+fn flow_cap(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
     flow(cursor, CAP, count).map(|(by, flow, slots)| Event::Cap { by, flow, slots })
 }
 
-fn capacity(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+fn capacity(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
     let mut slots = None;
     fields(cursor, CAPACITY, |_, cursor| {
         slots = Some(count(cursor)?);
@@ -276,7 +300,7 @@ fn capacity(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
     Ok(Event::Capacity { slots: slots.ok_or_else(|| cursor.missing("slots"))? })
 }
 
-fn new_policy(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+fn new_policy(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
     let mut tree = None;
     fields(cursor, POLICY, |_, cursor| {
         tree = Some(policy(cursor)?);
@@ -285,7 +309,7 @@ fn new_policy(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
     Ok(Event::Policy(tree.ok_or_else(|| cursor.missing("policy"))?))
 }
 
-fn worker_change(cursor: &mut Cursor<'_>) -> Result<Event, Fault> {
+fn worker_change(cursor: &mut JsonCursor<'_>) -> Result<Event, JournalFault> {
     let mut worker = WorkerChange::default();
     let mut named = false;
     fields(cursor, WORKER, |field, cursor| {

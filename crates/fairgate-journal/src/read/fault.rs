@@ -1,51 +1,52 @@
-//! What is wrong inside one text, before anybody has said which line of which file it is.
+//! Faults in one text, created before the line number and the file are known.
 
 use std::fmt::Display;
 
-/// A field that cannot be accepted, or text that is no JSON. It is made where the fault is found, without a
-/// path; each object and list on the way out puts its own step in front ([`Fault::in_field`],
-/// [`Fault::in_element`]), so that reading what is right costs nothing for paths.
+/// A field that cannot be accepted, or text that is not JSON. A fault is created without a path. Each object and list
+/// that contains the fault then prepends its own step ([`JournalFault::in_field`], [`JournalFault::in_element`]), so
+/// that reading valid text spends no time on paths.
 #[derive(Debug)]
-pub(crate) struct Fault(Box<Parts>);
+pub(crate) struct JournalFault(Box<JournalFaultParts>);
 
 #[derive(Debug)]
-struct Parts {
-    /// The field so far, from the innermost object that was left: `share.weights.chat`.
+struct JournalFaultParts {
+    /// The path of the field so far, which begins at the innermost object or list that has been left, such as
+    /// `share.weights.chat`.
     path: String,
     message: String,
-    /// The byte of the text at which it was found.
+    /// The offset in bytes into the text at which the fault was found.
     offset: usize,
     malformed: bool,
 }
 
-/// The most characters of a name or a value that a message repeats.
+/// Greatest number of characters of a name or a value that a message repeats.
 const SHOWN_CHARS: usize = 60;
 
-impl Fault {
-    /// A value that cannot be accepted.
+impl JournalFault {
+    /// Creates a fault for a value that cannot be accepted.
     pub(crate) fn new(offset: usize, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self(Box::new(Parts { path: String::new(), message, offset, malformed: false }))
+        Self(Box::new(JournalFaultParts { path: String::new(), message, offset, malformed: false }))
     }
 
-    /// Text that is no JSON.
+    /// Creates a fault for text that is not JSON.
     pub(crate) fn malformed(offset: usize, message: impl Into<String>) -> Self {
         let mut fault = Self::new(offset, message);
         fault.0.malformed = true;
         fault
     }
 
-    /// The same fault, seen from the object that has it in this field.
+    /// Prepends to the path the name of the field that contains the fault.
     pub(crate) fn in_field(self, name: &str) -> Self {
         self.in_step(&printable(name))
     }
 
-    /// The same fault, seen from the list that has it in this element.
+    /// Prepends to the path the index of the list element that contains the fault.
     pub(crate) fn in_element(self, index: usize) -> Self {
         self.in_step(&format!("[{index}]"))
     }
 
-    /// The same fault, seen from above a whole path, which is taken as it is.
+    /// Prepends a step to the path without escaping it.
     pub(crate) fn in_step(mut self, step: &str) -> Self {
         let path = &mut self.0.path;
         if !path.is_empty() && !path.starts_with('[') {
@@ -55,7 +56,7 @@ impl Fault {
         self
     }
 
-    /// How many lines of `text` come before the fault, and its column in bytes, counted from 1.
+    /// Returns the number of lines of `text` before the fault, and the fault's column in bytes, counted from 1.
     pub(crate) fn position(&self, text: &str) -> (u64, usize) {
         let before = &text.as_bytes()[..self.0.offset.min(text.len())];
         let lines = before.iter().filter(|&&b| b == b'\n').count();
@@ -63,9 +64,10 @@ impl Fault {
         (lines as u64, before.len() - line_start + 1)
     }
 
-    /// The field's path, empty where there is none, and the message. `place` is where text that is no JSON breaks.
+    /// Returns the path of the field, which is empty if there is none, and the message. `place` describes the position
+    /// of the fault if the text is not JSON.
     pub(crate) fn into_parts(self, place: impl Display) -> (String, String) {
-        let Parts { path, message, malformed, .. } = *self.0;
+        let JournalFaultParts { path, message, malformed, .. } = *self.0;
         let message = match malformed {
             true => format!("malformed JSON at {place}: {message}"),
             false => message,
@@ -74,12 +76,12 @@ impl Fault {
     }
 }
 
-/// Text as a message may show it: no control characters, no quotes left open, not too long.
+/// Shortens and escapes text for a message, so that it has no control characters and no unescaped quotes.
 pub(crate) fn printable(text: &str) -> String {
     shortened(text, SHOWN_CHARS)
 }
 
-/// A path with many names in it, as a message may show it.
+/// Shortens and escapes a path with many names for a message.
 pub(crate) fn printable_path(path: &str) -> String {
     shortened(path, 20 * SHOWN_CHARS)
 }

@@ -1,31 +1,42 @@
-//! The first line: what the journal is, and how its pool starts.
+//! Reads the first line of a journal, with the version of the format and the state from which the pool starts.
 
 use fairgate_core::event::PoolConfig;
 use fairgate_core::policy::{BusyThresholds, Policy};
-use fairgate_core::units::Micros;
+use fairgate_core::units::{Micros, OverlapCredit};
 
-use crate::clock::Clock;
+use crate::clock::JournalClock;
 use crate::error::JournalError;
-use crate::read::cursor::{Cursor, Kind};
-use crate::read::fault::Fault;
-use crate::read::number::{count, fraction, tokens};
+use crate::read::cursor::{JsonCursor, JsonKind};
+use crate::read::fault::JournalFault;
+use crate::read::number::{count, fraction, overlap_credit, tokens};
 use crate::read::policy::policy;
 use crate::read::snapshot::snapshot;
 use crate::read::worker::workers;
-use crate::start::Start;
+use crate::start::JournalStart;
 
-/// The version of the journal's form that this crate reads and writes.
+/// The version of the journal format that this crate reads and writes.
 pub const VERSION: u64 = 1;
 
-/// The field of the first line that says that this is a journal, and of which version.
+/// Name of the field of the first line that marks the file as a journal and states its version.
 pub(crate) const VERSION_FIELD: &str = "fairgate_journal";
 
-/// What the time was called in every snapshot of the first edition, and in none since.
+/// Number of the version of the scheduling rules by which this program decides. The field `machine` of a first line
+/// states it.
+pub const EDITION: u64 = 3;
+
+/// The values that a first line states.
+pub(crate) struct JournalHeader {
+    pub(crate) start: JournalStart,
+    pub(crate) clock: Option<JournalClock>,
+    pub(crate) machine: Option<u64>,
+}
+
+/// Name of the field for the time that every snapshot of the first edition of the rules has, and no later one.
 const FIRST_EDITION_FIELD: &str = "now";
 const FIRST_EDITION: &str = "is of the first edition, whose counters mean something else. Start with a new state \
      file or journal: counters start at 0. The version that wrote this one can still read it";
 
-const HEADER: &[&str] = &[VERSION_FIELD, "clock", "pool", "snapshot"];
+const HEADER: &[&str] = &[VERSION_FIELD, "clock", "machine", "pool", "snapshot"];
 const CLOCK: &[&str] = &["at", "unix_us"];
 const POOL: &[&str] = &[
     "capacity",
@@ -36,17 +47,18 @@ const POOL: &[&str] = &[
     "workers",
     "busy_tokens",
     "busy_fraction",
+    "overlap_credit",
 ];
 
-/// Reads a policy that stands by itself, on one line or many. `text` may hold a node, such as
-/// `{"share":{"by":"tenant"}}`, or what has a policy in it: a pool, or the whole first line of a journal.
+/// Reads a policy from text of its own, on one line or many. `text` may hold a node, such as
+/// `{"share":{"by":"tenant"}}`, or an object that contains a policy: a pool, or the whole first line of a journal.
 ///
-/// The error's line is the line of `text`, and its field the path from the top of `text`.
+/// The line of an error is counted within `text`, and the field of an error is the path from the top of `text`.
 pub fn parse_policy(text: &str) -> Result<Policy, JournalError> {
     read_policy(text).map_err(|fault| JournalError::from_fault(fault, text, 1))
 }
 
-fn read_policy(text: &str) -> Result<Policy, Fault> {
+fn read_policy(text: &str) -> Result<Policy, JournalFault> {
     let mut is_header = false;
     let mut is_pool = false;
     walk(text, |name, cursor| {
@@ -55,32 +67,32 @@ fn read_policy(text: &str) -> Result<Policy, Fault> {
         cursor.skip()
     })?;
     if is_header {
-        return Ok(match header(text)?.0 {
-            Start::Fresh(config) => config.policy,
-            Start::Snapshot(snapshot) => snapshot.policy,
+        return Ok(match header(text)?.start {
+            JournalStart::Fresh(config) => config.policy,
+            JournalStart::Snapshot(snapshot) => snapshot.policy,
         });
     }
-    let mut cursor = Cursor::new(text);
+    let mut cursor = JsonCursor::new(text);
     match is_pool {
         true => Ok(pool(&mut cursor)?.policy),
         false => policy(&mut cursor),
     }
 }
 
-/// Walks over the fields of the object that is all of `text`, checking that it is JSON from end to end.
-/// `each` must pass over or read the value.
+/// Calls `each` for every field of the object that `text` consists of, and checks that the whole text is JSON. `each`
+/// must read or skip the field's value.
 pub(crate) fn walk<'a>(
     text: &'a str,
-    each: impl FnMut(&str, &mut Cursor<'a>) -> Result<(), Fault>,
-) -> Result<(), Fault> {
-    let mut cursor = Cursor::new(text);
+    each: impl FnMut(&str, &mut JsonCursor<'a>) -> Result<(), JournalFault>,
+) -> Result<(), JournalFault> {
+    let mut cursor = JsonCursor::new(text);
     cursor.map(each)?;
     cursor.end()
 }
 
-/// Reads a journal's first line.
-pub(crate) fn header(text: &str) -> Result<(Start, Option<Clock>), Fault> {
-    // The version first, wherever it stands: what else a header may hold depends on it.
+/// Reads the first line of a journal, with its version and the state from which the pool starts.
+pub(crate) fn header(text: &str) -> Result<JournalHeader, JournalFault> {
+    // The version first, at any position: the other allowed fields depend on it.
     let mut version = None;
     walk(text, |name, cursor| match name {
         VERSION_FIELD => {
@@ -90,28 +102,31 @@ pub(crate) fn header(text: &str) -> Result<(Start, Option<Clock>), Fault> {
         "snapshot" => check_edition(cursor),
         _ => cursor.skip(),
     })?;
-    let mut cursor = Cursor::new(text);
+    let mut cursor = JsonCursor::new(text);
     if version.is_none() {
         return Err(cursor.fault("is missing: not a journal").in_field(VERSION_FIELD));
     }
     let mut start = None;
     let mut stated_clock = None;
+    let mut machine = None;
     cursor.object(HEADER, |field, cursor| {
         match field {
             VERSION_FIELD => return cursor.skip(),
             "clock" => stated_clock = Some(clock(cursor)?),
+            "machine" => machine = Some(count(cursor)?),
             _ if start.is_some() => {
                 return Err(cursor.fault("pool and snapshot exclude each other"));
             }
-            "pool" => start = Some(Start::Fresh(pool(cursor)?)),
-            _ => start = Some(Start::Snapshot(Box::new(snapshot(cursor)?))),
+            "pool" => start = Some(JournalStart::Fresh(pool(cursor)?)),
+            _ => start = Some(JournalStart::Snapshot(Box::new(snapshot(cursor)?))),
         }
         Ok(())
     })?;
-    Ok((start.ok_or_else(|| cursor.missing("pool"))?, stated_clock))
+    let start = start.ok_or_else(|| cursor.missing("pool"))?;
+    Ok(JournalHeader { start, clock: stated_clock, machine })
 }
 
-fn clock(cursor: &mut Cursor<'_>) -> Result<Clock, Fault> {
+fn clock(cursor: &mut JsonCursor<'_>) -> Result<JournalClock, JournalFault> {
     let (mut at, mut unix_us) = (0, 0);
     cursor.record(CLOCK, 2, |field, cursor| {
         match field {
@@ -120,25 +135,25 @@ fn clock(cursor: &mut Cursor<'_>) -> Result<Clock, Fault> {
         }
         Ok(())
     })?;
-    Ok(Clock { at: Micros(at), unix_us })
+    Ok(JournalClock { at: Micros(at), unix_us })
 }
 
-fn check_version(cursor: &mut Cursor<'_>) -> Result<(), Fault> {
+fn check_version(cursor: &mut JsonCursor<'_>) -> Result<(), JournalFault> {
     let mark = cursor.mark();
     match count(cursor)? {
         VERSION => Ok(()),
         other => {
             let problem = format!("version {other} is not known; this program reads {VERSION}");
-            Err(Fault::new(mark, problem))
+            Err(JournalFault::new(mark, problem))
         }
     }
 }
 
-/// Passes over a snapshot, but refuses one of the first edition of the rules. It would lack fields here and there; one
-/// sentence says what to do about all of them.
-fn check_edition(cursor: &mut Cursor<'_>) -> Result<(), Fault> {
+/// Skips a snapshot, and fails if it belongs to the first edition of the rules. Such a snapshot lacks several fields,
+/// and one message tells what to do about all of them.
+fn check_edition(cursor: &mut JsonCursor<'_>) -> Result<(), JournalFault> {
     let mark = cursor.mark();
-    if cursor.kind()? != Kind::Object {
+    if cursor.kind()? != JsonKind::Object {
         return cursor.skip();
     }
     let mut is_first = false;
@@ -147,12 +162,12 @@ fn check_edition(cursor: &mut Cursor<'_>) -> Result<(), Fault> {
         cursor.skip()
     })?;
     match is_first {
-        true => Err(Fault::new(mark, FIRST_EDITION)),
+        true => Err(JournalFault::new(mark, FIRST_EDITION)),
         false => Ok(()),
     }
 }
 
-fn pool(cursor: &mut Cursor<'_>) -> Result<PoolConfig, Fault> {
+fn pool(cursor: &mut JsonCursor<'_>) -> Result<PoolConfig, JournalFault> {
     let mut capacity = None;
     let mut tree = None;
     let mut max_queue = None;
@@ -160,6 +175,7 @@ fn pool(cursor: &mut Cursor<'_>) -> Result<PoolConfig, Fault> {
     let mut brownout_wait = None;
     let mut known_workers = Vec::new();
     let mut busy = BusyThresholds::default();
+    let mut credit = OverlapCredit::DEFAULT;
     cursor.object(POOL, |field, cursor| {
         match field {
             "capacity" => capacity = Some(count(cursor)?),
@@ -169,7 +185,8 @@ fn pool(cursor: &mut Cursor<'_>) -> Result<PoolConfig, Fault> {
             "brownout_wait_us" => brownout_wait = Some(Micros(count(cursor)?)),
             "workers" => known_workers = workers(cursor)?,
             "busy_tokens" => busy.tokens = Some(tokens(cursor)?),
-            _ => busy.fraction = Some(fraction(cursor)?),
+            "busy_fraction" => busy.fraction = Some(fraction(cursor)?),
+            _ => credit = overlap_credit(cursor)?,
         }
         Ok(())
     })?;
@@ -181,5 +198,6 @@ fn pool(cursor: &mut Cursor<'_>) -> Result<PoolConfig, Fault> {
         brownout_wait,
         workers: known_workers,
         busy,
+        overlap_credit: credit,
     })
 }

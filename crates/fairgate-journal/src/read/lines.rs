@@ -1,52 +1,52 @@
-//! Lines of bounded length, read into one buffer.
+//! Reads lines of bounded length into one buffer that is reused.
 
 use std::io::{self, BufRead, Read};
 
-/// Reads lines, and counts them and their bytes.
+/// Reads lines, and counts the lines and their bytes.
 #[derive(Debug)]
-pub(crate) struct Lines<R> {
+pub(crate) struct BoundedLines<R> {
     input: R,
     buffer: Vec<u8>,
-    /// How many lines were read.
+    /// Number of lines read so far.
     pub(crate) count: u64,
-    /// How many bytes were read, ends of lines included.
+    /// Number of bytes read so far, including line ends.
     pub(crate) bytes: u64,
 }
 
-/// What the next line is.
+/// The result of reading a line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line<'a> {
-    /// A line, without its end.
+pub(crate) enum BoundedLine<'a> {
+    /// The bytes of a line, without the line end.
     Bytes(&'a [u8]),
-    /// A line longer than it may be, of which no more was read than that.
+    /// The line is longer than allowed. Only the allowed number of bytes was read.
     TooLong,
-    /// There is none.
+    /// The input has no further line.
     End,
 }
 
-impl<R: BufRead> Lines<R> {
+impl<R: BufRead> BoundedLines<R> {
     pub(crate) fn new(input: R) -> Self {
         Self { input, buffer: Vec::new(), count: 0, bytes: 0 }
     }
 
-    /// Reads the next line, which may have `most` bytes. The last line may lack its end.
-    pub(crate) fn next(&mut self, most: u64) -> io::Result<Line<'_>> {
+    /// Reads the next line, which may have at most `most` bytes. The last line may lack a line end.
+    pub(crate) fn next(&mut self, most: u64) -> io::Result<BoundedLine<'_>> {
         self.buffer.clear();
         let mut bounded = self.input.by_ref().take(most.saturating_add(1));
         let read = bounded.read_until(b'\n', &mut self.buffer)? as u64;
         self.bytes += read;
         if read == 0 {
-            return Ok(Line::End);
+            return Ok(BoundedLine::End);
         }
         self.count += 1;
         match self.buffer.strip_suffix(b"\n") {
-            Some(line) => Ok(Line::Bytes(line)),
-            None if read > most => Ok(Line::TooLong),
-            None => Ok(Line::Bytes(&self.buffer)),
+            Some(line) => Ok(BoundedLine::Bytes(line)),
+            None if read > most => Ok(BoundedLine::TooLong),
+            None => Ok(BoundedLine::Bytes(&self.buffer)),
         }
     }
 
-    /// Gives back the buffer's memory, after a line that was much longer than those to come.
+    /// Frees the buffer's memory, after a line that was much longer than later lines will be.
     pub(crate) fn release_buffer(&mut self) {
         self.buffer = Vec::new();
     }
@@ -58,31 +58,31 @@ mod tests {
 
     #[test]
     fn lines_are_counted_and_bounded() {
-        let mut lines = Lines::new(&b"abcd\n\nabcd"[..]);
-        assert_eq!(lines.next(4).unwrap(), Line::Bytes(b"abcd"));
-        assert_eq!(lines.next(0).unwrap(), Line::Bytes(b""));
+        let mut lines = BoundedLines::new(&b"abcd\n\nabcd"[..]);
+        assert_eq!(lines.next(4).unwrap(), BoundedLine::Bytes(b"abcd"));
+        assert_eq!(lines.next(0).unwrap(), BoundedLine::Bytes(b""));
         assert_eq!((lines.count, lines.bytes), (2, 6));
-        assert_eq!(lines.next(4).unwrap(), Line::Bytes(b"abcd"));
+        assert_eq!(lines.next(4).unwrap(), BoundedLine::Bytes(b"abcd"));
         assert_eq!((lines.count, lines.bytes), (3, 10));
-        assert_eq!(lines.next(4).unwrap(), Line::End);
+        assert_eq!(lines.next(4).unwrap(), BoundedLine::End);
         assert_eq!((lines.count, lines.bytes), (3, 10));
     }
 
     #[test]
     fn a_line_that_is_too_long_is_not_read_on() {
-        let mut lines = Lines::new(io::BufReader::new(io::repeat(b'x')));
-        assert_eq!(lines.next(1000).unwrap(), Line::TooLong);
+        let mut lines = BoundedLines::new(io::BufReader::new(io::repeat(b'x')));
+        assert_eq!(lines.next(1000).unwrap(), BoundedLine::TooLong);
         assert_eq!((lines.count, lines.bytes), (1, 1001));
-        assert_eq!(Lines::new(&b"abcde\n"[..]).next(4).unwrap(), Line::TooLong);
-        assert_eq!(Lines::new(&b"abcde"[..]).next(4).unwrap(), Line::TooLong);
+        assert_eq!(BoundedLines::new(&b"abcde\n"[..]).next(4).unwrap(), BoundedLine::TooLong);
+        assert_eq!(BoundedLines::new(&b"abcde"[..]).next(4).unwrap(), BoundedLine::TooLong);
     }
 
     #[test]
     fn the_buffer_can_be_given_back() {
-        let mut lines = Lines::new(&b"abcd\nef\n"[..]);
+        let mut lines = BoundedLines::new(&b"abcd\nef\n"[..]);
         lines.next(4).unwrap();
         lines.release_buffer();
         assert_eq!(lines.buffer.capacity(), 0);
-        assert_eq!(lines.next(4).unwrap(), Line::Bytes(b"ef"));
+        assert_eq!(lines.next(4).unwrap(), BoundedLine::Bytes(b"ef"));
     }
 }

@@ -1,72 +1,74 @@
-//! Integers and decimals, exactly as they are written: a number's text is never made a float.
+//! Reads integers and decimals exactly as they are written; a number's text is never converted to a float.
 
 use std::str::FromStr;
 
 use fairgate_core::proportional::CreditWeight;
 use fairgate_core::units::{
-    Alpha, BurstSeconds, Fraction, OutOfRange, PerMinute, TaskWeight, Tokens, Weight,
+    Alpha, BatchFraction, BurstSeconds, OutOfRangeError, OverlapCredit, PerMinute, TaskWeight,
+    Tokens, Weight,
 };
 
-use crate::read::cursor::Cursor;
-use crate::read::fault::{Fault, printable};
+use crate::read::cursor::JsonCursor;
+use crate::read::fault::{JournalFault, printable};
 
 /// Reads an integer of 0 or more.
-pub(crate) fn count(cursor: &mut Cursor<'_>) -> Result<u64, Fault> {
+pub(crate) fn count(cursor: &mut JsonCursor<'_>) -> Result<u64, JournalFault> {
     integer(cursor, 0, u64::MAX)
 }
 
-/// Reads a number of tokens.
-pub(crate) fn tokens(cursor: &mut Cursor<'_>) -> Result<Tokens, Fault> {
+/// Reads a number of tokens, 0 or more.
+pub(crate) fn tokens(cursor: &mut JsonCursor<'_>) -> Result<Tokens, JournalFault> {
     count(cursor).map(Tokens)
 }
 
-/// Reads an integer of 0 to `most`.
-pub(crate) fn small_count(cursor: &mut Cursor<'_>, most: u32) -> Result<u32, Fault> {
+/// Reads an integer from 0 to `most`.
+pub(crate) fn small_count(cursor: &mut JsonCursor<'_>, most: u32) -> Result<u32, JournalFault> {
     let mark = cursor.mark();
     let value = integer(cursor, 0, most.into())?;
-    u32::try_from(value).map_err(|_| Fault::new(mark, format!("must be at most {most}")))
+    u32::try_from(value).map_err(|_| JournalFault::new(mark, format!("must be at most {most}")))
 }
 
 /// Reads an integer of 1 or more.
-pub(crate) fn positive(cursor: &mut Cursor<'_>) -> Result<u64, Fault> {
+pub(crate) fn positive(cursor: &mut JsonCursor<'_>) -> Result<u64, JournalFault> {
     integer(cursor, 1, u64::MAX)
 }
 
-/// Reads a rate: an integer of 1 or more.
-pub(crate) fn per_minute(cursor: &mut Cursor<'_>) -> Result<PerMinute, Fault> {
+/// Reads a rate per minute, which is an integer of 1 or more.
+pub(crate) fn per_minute(cursor: &mut JsonCursor<'_>) -> Result<PerMinute, JournalFault> {
     let mark = cursor.mark();
-    PerMinute::new(positive(cursor)?).map_err(|out| Fault::new(mark, out.to_string()))
+    PerMinute::new(positive(cursor)?).map_err(|out| JournalFault::new(mark, out.to_string()))
 }
 
-/// Reads a burst: an integer from 1 to 60.
-pub(crate) fn burst_seconds(cursor: &mut Cursor<'_>) -> Result<BurstSeconds, Fault> {
+/// Reads a burst in seconds, which is an integer from 1 to 60.
+pub(crate) fn burst_seconds(cursor: &mut JsonCursor<'_>) -> Result<BurstSeconds, JournalFault> {
     let mark = cursor.mark();
-    BurstSeconds::new(integer(cursor, 1, 60)?).map_err(|out| Fault::new(mark, out.to_string()))
+    BurstSeconds::new(integer(cursor, 1, 60)?)
+        .map_err(|out| JournalFault::new(mark, out.to_string()))
 }
 
-/// Reads a weight: an integer of 1 or more.
-pub(crate) fn weight(cursor: &mut Cursor<'_>) -> Result<Weight, Fault> {
+/// Reads a weight or quantum, which is an integer of 1 or more.
+pub(crate) fn weight(cursor: &mut JsonCursor<'_>) -> Result<Weight, JournalFault> {
     let mark = cursor.mark();
-    Weight::new(positive(cursor)?).map_err(|out| Fault::new(mark, out.to_string()))
+    Weight::new(positive(cursor)?).map_err(|out| JournalFault::new(mark, out.to_string()))
 }
 
-/// Reads a counter that may be larger than any ordinary number: the decimal digits of it, as text.
-pub(crate) fn wide(cursor: &mut Cursor<'_>) -> Result<u128, Fault> {
+/// Reads a counter of 0 or more that may exceed 64 bits. It is written as text with decimal digits.
+pub(crate) fn wide(cursor: &mut JsonCursor<'_>) -> Result<u128, JournalFault> {
     digits(cursor, "an integer of 0 or more")
 }
 
-/// Reads such a counter that may be below 0.
-pub(crate) fn signed_wide(cursor: &mut Cursor<'_>) -> Result<i128, Fault> {
+/// Reads a counter that may exceed 64 bits and may be below 0. It is written as text with decimal digits.
+pub(crate) fn signed_wide(cursor: &mut JsonCursor<'_>) -> Result<i128, JournalFault> {
     digits(cursor, "an integer")
 }
 
-/// Reads text that holds an integer, in the one way it may be written.
-fn digits<T: FromStr>(cursor: &mut Cursor<'_>, expected: &str) -> Result<T, Fault> {
+/// Reads text that holds an integer, without a plus sign, leading zeros or a negative zero.
+fn digits<T: FromStr>(cursor: &mut JsonCursor<'_>, expected: &str) -> Result<T, JournalFault> {
     let meaning = |text: &str| if is_plain(text) { text.parse().ok() } else { None };
     cursor.text_of(meaning, || format!("{expected} of at most 128 bits, as text"))
 }
 
-/// Whether text is an integer without a plus, without leading zeros, and not -0.
+/// Returns true if the text is an integer without a plus sign and without leading zeros, and is not -0.
 fn is_plain(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
     match digits {
@@ -77,7 +79,7 @@ fn is_plain(text: &str) -> bool {
 }
 
 /// Reads an integer of either sign.
-pub(crate) fn signed(cursor: &mut Cursor<'_>) -> Result<i64, Fault> {
+pub(crate) fn signed(cursor: &mut JsonCursor<'_>) -> Result<i64, JournalFault> {
     let mark = cursor.mark();
     let text = cursor.number(|| "an integer".into())?;
     text.parse().map_err(|_| {
@@ -89,35 +91,40 @@ pub(crate) fn signed(cursor: &mut Cursor<'_>) -> Result<i64, Fault> {
     })
 }
 
-/// Reads the weight of a request: 0.001 to 1000000, at most three decimals.
-pub(crate) fn task_weight(cursor: &mut Cursor<'_>) -> Result<TaskWeight, Fault> {
+/// Reads the weight of a request, which is 0.001 to 1000000 with at most three decimals.
+pub(crate) fn task_weight(cursor: &mut JsonCursor<'_>) -> Result<TaskWeight, JournalFault> {
     decimal(cursor, 3, TaskWeight::from_thousandths)
 }
 
-/// Reads the credit weight of a project: 0.001 to 10^15, at most three decimals.
-pub(crate) fn credit_weight(cursor: &mut Cursor<'_>) -> Result<CreditWeight, Fault> {
+/// Reads the credit weight of a project, which is 0.001 to 10^15 with at most three decimals.
+pub(crate) fn credit_weight(cursor: &mut JsonCursor<'_>) -> Result<CreditWeight, JournalFault> {
     decimal(cursor, 3, CreditWeight::from_thousandths)
 }
 
-/// Reads alpha: 0 to 1, at most six decimals.
-pub(crate) fn alpha(cursor: &mut Cursor<'_>) -> Result<Alpha, Fault> {
+/// Reads an alpha, which is 0 to 1 with at most six decimals.
+pub(crate) fn alpha(cursor: &mut JsonCursor<'_>) -> Result<Alpha, JournalFault> {
     decimal(cursor, 6, Alpha::from_millionths)
 }
 
-/// Reads a part of a worker's batch: 0 to 1000000, at most three decimals.
-pub(crate) fn fraction(cursor: &mut Cursor<'_>) -> Result<Fraction, Fault> {
-    decimal(cursor, 3, Fraction::from_thousandths)
+/// Reads a multiple of a worker's batch, which is 0 to 1000000 with at most three decimals.
+pub(crate) fn fraction(cursor: &mut JsonCursor<'_>) -> Result<BatchFraction, JournalFault> {
+    decimal(cursor, 3, BatchFraction::from_thousandths)
 }
 
-fn refused(mark: usize, expected: &str, text: &str) -> Fault {
-    Fault::new(mark, format!("must be {expected}, not {}", printable(text)))
+/// Reads an overlap credit, which is 0 to 1000 with at most three decimals.
+pub(crate) fn overlap_credit(cursor: &mut JsonCursor<'_>) -> Result<OverlapCredit, JournalFault> {
+    decimal(cursor, 3, OverlapCredit::from_thousandths)
+}
+
+fn refused(mark: usize, expected: &str, text: &str) -> JournalFault {
+    JournalFault::new(mark, format!("must be {expected}, not {}", printable(text)))
 }
 
 fn is_integer(text: &str) -> bool {
     !text.bytes().any(|b| matches!(b, b'.' | b'e' | b'E'))
 }
 
-fn integer(cursor: &mut Cursor<'_>, least: u64, most: u64) -> Result<u64, Fault> {
+fn integer(cursor: &mut JsonCursor<'_>, least: u64, most: u64) -> Result<u64, JournalFault> {
     let mark = cursor.mark();
     let expected = || match most {
         u64::MAX => format!("an integer of {least} or more"),
@@ -134,23 +141,23 @@ fn integer(cursor: &mut Cursor<'_>, least: u64, most: u64) -> Result<u64, Fault>
     }
 }
 
-/// Reads a decimal as a whole number of its smallest unit, one with `places` decimals.
+/// Reads a decimal with at most `places` decimals, as an integer in units of the last decimal.
 fn decimal<T>(
-    cursor: &mut Cursor<'_>,
+    cursor: &mut JsonCursor<'_>,
     places: u8,
-    unit: impl FnOnce(u64) -> Result<T, OutOfRange>,
-) -> Result<T, Fault> {
+    unit: impl FnOnce(u64) -> Result<T, OutOfRangeError>,
+) -> Result<T, JournalFault> {
     let mark = cursor.mark();
     let text = cursor.number(|| "a number".into())?;
-    let out_of_range = |out: OutOfRange| refused(mark, out.allowed, text);
+    let out_of_range = |out: OutOfRangeError| refused(mark, out.allowed, text);
     match scaled(text, places) {
-        Scaled::Units(units) => unit(units).map_err(out_of_range),
-        // No unit reaches that far, and none is negative: the unit's own words for what it allows.
-        Scaled::Negative | Scaled::Huge => match unit(u64::MAX) {
+        ScaledNumber::Units(units) => unit(units).map_err(out_of_range),
+        // No unit reaches that far, and none is negative: the unit's own error names the allowed range.
+        ScaledNumber::Negative | ScaledNumber::Huge => match unit(u64::MAX) {
             Err(out) => Err(out_of_range(out)),
             Ok(_) => Err(refused(mark, "smaller", text)),
         },
-        Scaled::TooFine => Err(Fault::new(
+        ScaledNumber::TooFine => Err(JournalFault::new(
             mark,
             format!("must have at most {places} decimals, not {}", printable(text)),
         )),
@@ -158,23 +165,23 @@ fn decimal<T>(
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Scaled {
-    /// The number, times ten to the number of places.
+enum ScaledNumber {
+    /// The number multiplied by ten to the power of the allowed decimals.
     Units(u64),
-    /// It has more decimals than that, trailing zeros not counted.
+    /// The number has more decimals than allowed, not counting trailing zeros.
     TooFine,
-    /// That has more than nineteen digits.
+    /// The number has more than nineteen digits after it is scaled.
     Huge,
-    /// It is below 0.
+    /// The number is below 0.
     Negative,
 }
 
-/// As many digits as fit a `u64` whatever they are.
+/// Greatest number of decimal digits that always fit in a `u64`.
 const MOST_DIGITS: i64 = 19;
 
-/// Scales a number of JSON's grammar by ten to the `places`, exactly, in time linear in its text however large its
-/// exponent is.
-fn scaled(text: &str, places: u8) -> Scaled {
+/// Multiplies a number in JSON's grammar by ten to the power of `places`, exactly. The time is linear in the length of
+/// the text, however large the exponent is.
+fn scaled(text: &str, places: u8) -> ScaledNumber {
     let (negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text),
@@ -189,18 +196,18 @@ fn scaled(text: &str, places: u8) -> Scaled {
     let all = whole.len() + decimals.len();
     let leading = digits().take_while(|&d| d == b'0').count();
     if leading == all {
-        return Scaled::Units(0);
+        return ScaledNumber::Units(0);
     }
     if negative {
-        return Scaled::Negative;
+        return ScaledNumber::Negative;
     }
     let trailing = digits().rev().take_while(|&d| d == b'0').count();
     let power = exponent + length(trailing) - length(decimals.len()) + i64::from(places);
     if power + length(all - leading - trailing) > MOST_DIGITS {
-        return Scaled::Huge;
+        return ScaledNumber::Huge;
     }
     if power < 0 {
-        return Scaled::TooFine;
+        return ScaledNumber::TooFine;
     }
     let mut units = 0;
     for digit in digits().take(all - trailing).skip(leading) {
@@ -209,10 +216,10 @@ fn scaled(text: &str, places: u8) -> Scaled {
     for _ in 0..power {
         units *= 10;
     }
-    Scaled::Units(units)
+    ScaledNumber::Units(units)
 }
 
-/// An exponent's value, held within ±10^15: further than any line has digits.
+/// Returns the value of an exponent, clamped to ±10^15, which exceeds the number of digits of any line.
 fn saturating_exponent(text: &str) -> i64 {
     const FURTHEST: i64 = 1_000_000_000_000_000;
     let digits = text.trim_start_matches(['+', '-']);
@@ -234,37 +241,40 @@ mod tests {
     #[test]
     fn decimals_are_scaled_exactly() {
         let cases = [
-            ("0", Scaled::Units(0)),
-            ("-0.00", Scaled::Units(0)),
-            ("0e999999999999999999", Scaled::Units(0)),
-            ("0.25", Scaled::Units(250)),
-            ("25e-2", Scaled::Units(250)),
-            ("2500000e-7", Scaled::Units(250)),
-            ("0.000025E+4", Scaled::Units(250)),
-            ("9999999999999999.999", Scaled::Units(9_999_999_999_999_999_999)),
-            ("10000000000000000", Scaled::Huge),
-            ("1e16", Scaled::Huge),
-            ("1e15", Scaled::Units(1_000_000_000_000_000_000)),
-            ("1e9999999999999999999999", Scaled::Huge),
-            ("1e-9999999999999999999999", Scaled::TooFine),
-            ("0.0001", Scaled::TooFine),
-            ("123456789.0001", Scaled::TooFine),
-            ("-0.001", Scaled::Negative),
-            ("-1e-99", Scaled::Negative),
+            ("0", ScaledNumber::Units(0)),
+            ("-0.00", ScaledNumber::Units(0)),
+            ("0e999999999999999999", ScaledNumber::Units(0)),
+            ("0.25", ScaledNumber::Units(250)),
+            ("25e-2", ScaledNumber::Units(250)),
+            ("2500000e-7", ScaledNumber::Units(250)),
+            ("0.000025E+4", ScaledNumber::Units(250)),
+            ("9999999999999999.999", ScaledNumber::Units(9_999_999_999_999_999_999)),
+            ("10000000000000000", ScaledNumber::Huge),
+            ("1e16", ScaledNumber::Huge),
+            ("1e15", ScaledNumber::Units(1_000_000_000_000_000_000)),
+            ("1e9999999999999999999999", ScaledNumber::Huge),
+            ("1e-9999999999999999999999", ScaledNumber::TooFine),
+            ("0.0001", ScaledNumber::TooFine),
+            ("123456789.0001", ScaledNumber::TooFine),
+            ("-0.001", ScaledNumber::Negative),
+            ("-1e-99", ScaledNumber::Negative),
         ];
         for (text, expected) in cases {
             assert_eq!(scaled(text, 3), expected, "{text}");
         }
-        assert_eq!(scaled("1234567890123.456789", 6), Scaled::Units(1_234_567_890_123_456_789));
+        assert_eq!(
+            scaled("1234567890123.456789", 6),
+            ScaledNumber::Units(1_234_567_890_123_456_789)
+        );
     }
 
     #[test]
     fn integers_are_read_up_to_their_bounds() {
-        assert_eq!(count(&mut Cursor::new("18446744073709551615")).unwrap(), u64::MAX);
-        assert_eq!(count(&mut Cursor::new("-0")).unwrap(), 0);
-        assert_eq!(signed(&mut Cursor::new("-9223372036854775808")).unwrap(), i64::MIN);
-        assert_eq!(signed(&mut Cursor::new("9223372036854775807")).unwrap(), i64::MAX);
-        assert_eq!(signed(&mut Cursor::new("-0")).unwrap(), 0);
-        assert_eq!(small_count(&mut Cursor::new("4294967295"), u32::MAX).unwrap(), u32::MAX);
+        assert_eq!(count(&mut JsonCursor::new("18446744073709551615")).unwrap(), u64::MAX);
+        assert_eq!(count(&mut JsonCursor::new("-0")).unwrap(), 0);
+        assert_eq!(signed(&mut JsonCursor::new("-9223372036854775808")).unwrap(), i64::MIN);
+        assert_eq!(signed(&mut JsonCursor::new("9223372036854775807")).unwrap(), i64::MAX);
+        assert_eq!(signed(&mut JsonCursor::new("-0")).unwrap(), 0);
+        assert_eq!(small_count(&mut JsonCursor::new("4294967295"), u32::MAX).unwrap(), u32::MAX);
     }
 }

@@ -1,4 +1,4 @@
-//! The policy tree.
+//! Reads a policy tree from JSON.
 
 mod class;
 
@@ -6,17 +6,19 @@ use std::sync::Arc;
 
 use fairgate_core::attribute::Attribute;
 use fairgate_core::policy::{
-    Drr, Inside, Load, MAX_DEPTH, Node, Order, Policy, PolicyProblem, Queue, Share,
+    BandsPolicy, DrrPolicy, FlowInside, LoadPolicy, MAX_DEPTH, Policy, PolicyNode, PolicyProblem,
+    QueueOrder, QueuePolicy, SharePolicy,
 };
 use fairgate_core::units::{Alpha, Micros};
 
-use crate::read::cursor::{Cursor, Kind};
-use crate::read::fault::Fault;
+use crate::read::cursor::{JsonCursor, JsonKind};
+use crate::read::fault::JournalFault;
 use crate::read::number::{alpha, count, weight};
 
-const NODES: &[&str] = &["drr", "share", "load"];
-const DRR: &[&str] = &["by", "classes", "default"];
-/// What to do without `settle`, which charged a class for what its requests really used.
+const NODES: &[&str] = &["drr", "share", "load", "bands"];
+const DRR: &[&str] = &["by", "classes", "default", "queue", "inside"];
+/// The removed field `settle`, which charged a class for the real usage of its requests, with advice on its
+/// replacement.
 const SETTLE: (&str, &str) = (
     "settle",
     "it did not make real usage follow the quanta. Where usage must follow weights, use \
@@ -37,77 +39,85 @@ const SHARE: &[&str] = &[
 const LOAD: &[&str] =
     &["by", "alpha", "optimize_for", "auto_tune", "max_wait_ticks", "queue", "inside"];
 
+const BANDS: &[&str] = &["by", "classes", "default", "queue", "inside"];
+
 const QUEUE: &[&str] = &["order", "max_wait_us"];
 
-/// The names of an alpha in `optimize_for`.
+/// The values that `optimize_for` may have, each with the alpha that it denotes.
 const GOALS: [(&str, Alpha); 3] =
     [("latency", Alpha::LATENCY), ("balanced", Alpha::BALANCED), ("throughput", Alpha::THROUGHPUT)];
 
-/// Reads a policy and checks it as a whole.
-pub(crate) fn policy(cursor: &mut Cursor<'_>) -> Result<Policy, Fault> {
+/// Reads a policy, and checks the rules that concern the whole tree.
+pub(crate) fn policy(cursor: &mut JsonCursor<'_>) -> Result<Policy, JournalFault> {
     let mark = cursor.mark();
     let root = node(cursor, 1)?;
-    Policy::new(root).map_err(|e| Fault::new(mark, e.problem.to_string()).in_step(&e.field))
+    Policy::new(root).map_err(|e| JournalFault::new(mark, e.problem.to_string()).in_step(&e.field))
 }
 
-/// Reads the attribute that a node shares by.
-pub(crate) fn attribute(cursor: &mut Cursor<'_>) -> Result<Attribute, Fault> {
+/// Reads the attribute by which a node divides service.
+pub(crate) fn attribute(cursor: &mut JsonCursor<'_>) -> Result<Attribute, JournalFault> {
     cursor.one_of(Attribute::ALL.map(|a| (a.name(), a)))
 }
 
-/// Reads the node that is `depth` nodes from the top, the root being 1.
-fn node(cursor: &mut Cursor<'_>, depth: usize) -> Result<Node, Fault> {
+/// Reads a node. `depth` is the number of nodes from the root to this one, both included.
+fn node(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<PolicyNode, JournalFault> {
     if depth > MAX_DEPTH {
         return Err(cursor.fault(PolicyProblem::TooDeep.to_string()));
     }
     node_by_kind(cursor, |kind, cursor| match kind {
-        "drr" => drr(cursor, depth).map(Node::Drr),
-        "share" => share(cursor, depth).map(Node::Share),
-        _ => load(cursor, depth).map(Node::Load),
+        "drr" => drr(cursor, depth).map(PolicyNode::Drr),
+        "share" => share(cursor, depth).map(PolicyNode::Share),
+        "load" => load(cursor, depth).map(PolicyNode::Load),
+        _ => bands(cursor, depth).map(PolicyNode::Bands),
     })
 }
 
-/// Reads an object whose one field says of what kind a node is, and has the rest of it.
+/// Reads an object whose only field names the kind of a node, and whose value has the node's settings.
 pub(crate) fn node_by_kind<'a, T>(
-    cursor: &mut Cursor<'a>,
-    read: impl Fn(&str, &mut Cursor<'a>) -> Result<T, Fault>,
-) -> Result<T, Fault> {
+    cursor: &mut JsonCursor<'a>,
+    read: impl Fn(&str, &mut JsonCursor<'a>) -> Result<T, JournalFault>,
+) -> Result<T, JournalFault> {
     let mark = cursor.mark();
     let mut node = None;
     cursor.object(NODES, |kind, cursor| {
         if node.is_some() {
-            return Err(cursor.fault("a node is only one of drr, share, load"));
+            return Err(cursor.fault("a node is only one of drr, share, load, bands"));
         }
         node = Some(read(kind, cursor)?);
         Ok(())
     })?;
-    node.ok_or_else(|| Fault::new(mark, "a node must be one of drr, share, load"))
+    node.ok_or_else(|| JournalFault::new(mark, "a node must be one of drr, share, load, bands"))
 }
 
-fn drr(cursor: &mut Cursor<'_>, depth: usize) -> Result<Drr, Fault> {
+fn drr(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<DrrPolicy, JournalFault> {
     let mut by = None;
     let mut classes = None;
     let mut default = None;
+    let mut inside = None;
     cursor.object_with_removed(DRR, &[SETTLE], |field, cursor| {
         match field {
             "by" => by = Some(attribute(cursor)?),
             "classes" => classes = Some(cursor.list(|cursor| class::drr_class(cursor, depth))?),
-            _ => default = Some(cursor.text()?.into()),
+            "default" => default = Some(cursor.text()?.into()),
+            _ => inside = Some(inside_field(&inside, field, cursor, depth)?),
         }
         Ok(())
     })?;
-    Ok(Drr {
+    let inside = inside.unwrap_or(FlowInside::FCFS);
+    let classes = classes.ok_or_else(|| cursor.missing("classes"))?;
+    Ok(DrrPolicy {
         by: by.ok_or_else(|| cursor.missing("by"))?,
-        classes: classes.ok_or_else(|| cursor.missing("classes"))?,
+        classes: classes.into_iter().map(|class| class.in_node(&inside)).collect(),
         default,
+        inside,
     })
 }
 
-fn share(cursor: &mut Cursor<'_>, depth: usize) -> Result<Share, Fault> {
+fn share(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<SharePolicy, JournalFault> {
     let mut by = None;
     let mut classes = None;
     let mut beside_classes = None;
-    let mut share = Share::new(Attribute::Class);
+    let mut share = SharePolicy::new(Attribute::Class);
     let mut inside = None;
     cursor.object(SHARE, |field, cursor| {
         if let "weights" | "default_weight" | "caps" = field {
@@ -127,19 +137,19 @@ fn share(cursor: &mut Cursor<'_>, depth: usize) -> Result<Share, Fault> {
         Ok(())
     })?;
     share.by = by.ok_or_else(|| cursor.missing("by"))?;
-    share.inside = inside.unwrap_or(Inside::FCFS);
+    share.inside = inside.unwrap_or(FlowInside::FCFS);
     if let Some(classes) = classes {
         if let Some((field, mark)) = beside_classes {
             let problem = PolicyProblem::WeightsBesideClasses.to_string();
-            return Err(Fault::new(mark, problem).in_field(field));
+            return Err(JournalFault::new(mark, problem).in_field(field));
         }
-        // Only now: what is inside the node may stand behind its classes.
+        // Only now, because the node's inside may follow its classes in the text.
         share.classes = classes.into_iter().map(|class| class.in_node(&share.inside)).collect();
     }
     Ok(share)
 }
 
-fn load(cursor: &mut Cursor<'_>, depth: usize) -> Result<Load, Fault> {
+fn load(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<LoadPolicy, JournalFault> {
     let mut by = None;
     let mut start = None;
     let mut auto_tune = false;
@@ -161,41 +171,65 @@ fn load(cursor: &mut Cursor<'_>, depth: usize) -> Result<Load, Fault> {
         }
         Ok(())
     })?;
-    Ok(Load {
+    Ok(LoadPolicy {
         by: by.ok_or_else(|| cursor.missing("by"))?,
         alpha: start.unwrap_or(Alpha::BALANCED),
         auto_tune,
         max_wait_ticks,
-        inside: inside.unwrap_or(Inside::FCFS),
+        inside: inside.unwrap_or(FlowInside::FCFS),
     })
 }
 
-/// Reads `queue` or `inside` of a flow in a node of that depth.
+fn bands(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<BandsPolicy, JournalFault> {
+    let mut by = None;
+    let mut classes = None;
+    let mut default = None;
+    let mut inside = None;
+    cursor.object(BANDS, |field, cursor| {
+        match field {
+            "by" => by = Some(attribute(cursor)?),
+            "classes" => classes = Some(cursor.list(|cursor| class::band_class(cursor, depth))?),
+            "default" => default = Some(cursor.text()?.into()),
+            _ => inside = Some(inside_field(&inside, field, cursor, depth)?),
+        }
+        Ok(())
+    })?;
+    let inside = inside.unwrap_or(FlowInside::FCFS);
+    let classes = classes.ok_or_else(|| cursor.missing("classes"))?;
+    Ok(BandsPolicy {
+        by: by.ok_or_else(|| cursor.missing("by"))?,
+        classes: classes.into_iter().map(|class| class.in_node(&inside)).collect(),
+        default,
+        inside,
+    })
+}
+
+/// Reads the field `queue` or `inside`, which states the inside of a flow, in a node of this depth.
 pub(super) fn inside_field(
-    already: &Option<Inside>,
+    already: &Option<FlowInside>,
     field: &str,
-    cursor: &mut Cursor<'_>,
+    cursor: &mut JsonCursor<'_>,
     depth: usize,
-) -> Result<Inside, Fault> {
+) -> Result<FlowInside, JournalFault> {
     if already.is_some() {
         return Err(cursor.fault("queue and inside exclude each other"));
     }
     match field {
-        "queue" => queue(cursor).map(Inside::Queue),
-        _ => Ok(Inside::Node(Arc::new(node(cursor, depth + 1)?))),
+        "queue" => queue(cursor).map(FlowInside::Queue),
+        _ => Ok(FlowInside::Node(Arc::new(node(cursor, depth + 1)?))),
     }
 }
 
-/// Reads a queue: the name of its order, or an object.
-fn queue(cursor: &mut Cursor<'_>) -> Result<Queue, Fault> {
-    let mut queue = Queue::default();
-    if cursor.kind()? != Kind::Object {
-        queue.order = cursor.one_of(ORDERS)?;
+/// Reads a queue, which is written as the name of its order or as an object.
+fn queue(cursor: &mut JsonCursor<'_>) -> Result<QueuePolicy, JournalFault> {
+    let mut queue = QueuePolicy::default();
+    if cursor.kind()? != JsonKind::Object {
+        queue.order = order(cursor)?;
         return Ok(queue);
     }
     cursor.object(QUEUE, |field, cursor| {
         match field {
-            "order" => queue.order = cursor.one_of(ORDERS)?,
+            "order" => queue.order = order(cursor)?,
             _ => queue.max_wait = Some(Micros(count(cursor)?)),
         }
         Ok(())
@@ -203,4 +237,6 @@ fn queue(cursor: &mut Cursor<'_>) -> Result<Queue, Fault> {
     Ok(queue)
 }
 
-const ORDERS: [(&str, Order); 2] = [("fcfs", Order::Fcfs), ("wspt", Order::Wspt)];
+fn order(cursor: &mut JsonCursor<'_>) -> Result<QueueOrder, JournalFault> {
+    cursor.one_of(QueueOrder::ALL.map(|order| (order.name(), order)))
+}

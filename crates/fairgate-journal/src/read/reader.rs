@@ -1,53 +1,71 @@
-//! Reading a journal from its first line to its last.
+//! Reads a journal from its first line to its last.
 
 use std::io::BufRead;
 
 use fairgate_core::event::Event;
 use fairgate_core::units::Micros;
 
-use crate::clock::Clock;
+use crate::clock::JournalClock;
 use crate::error::JournalError;
 use crate::read::event::event;
-use crate::read::fault::Fault;
-use crate::read::header::header;
-use crate::read::lines::{Line, Lines};
-use crate::start::Start;
+use crate::read::fault::JournalFault;
+use crate::read::header::{EDITION, JournalHeader, header};
+use crate::read::lines::{BoundedLine, BoundedLines};
+use crate::start::JournalStart;
 
-/// The most bytes that an event's line may have: 64 MiB. A longer one is refused when that much of it was read.
+/// Greatest number of bytes that the line of an event may have, which is 64 MiB. A longer line is refused after that
+/// many bytes have been read.
 pub const MAX_EVENT_LINE_BYTES: u64 = 64 << 20;
 
-/// The most bytes that the first line may have: 4 GiB. A longer one is refused when that much of it was read.
+/// Greatest number of bytes that the first line may have, which is 4 GiB. A longer line is refused after that many
+/// bytes have been read.
 pub const MAX_FIRST_LINE_BYTES: u64 = 4 << 30;
 
-/// Reads a journal event by event. It holds one line in memory, whatever the length of the journal.
+/// Reads a journal event by event. Only one line is held in memory, however long the journal is.
 ///
-/// After an error, or at the end, it has no more events.
+/// After an error, or at the end of the journal, the reader returns no more events.
 #[derive(Debug)]
-pub struct Reader<R> {
-    lines: Lines<R>,
+pub struct JournalReader<R> {
+    lines: BoundedLines<R>,
     latest: Micros,
-    clock: Option<Clock>,
+    clock: Option<JournalClock>,
+    machine: Option<u64>,
+    is_of_other_edition: bool,
     finished: bool,
 }
 
-impl<R: BufRead> Reader<R> {
-    /// Reads the first line of a journal.
-    pub fn open(input: R) -> Result<(Start, Self), JournalError> {
-        let lines = Lines::new(input);
-        let mut reader = Self { lines, latest: Micros(0), clock: None, finished: false };
-        let Some((start, clock)) = reader.read_line(MAX_FIRST_LINE_BYTES, header)? else {
+impl<R: BufRead> JournalReader<R> {
+    /// Opens a journal and reads its first line.
+    pub fn open(input: R) -> Result<(JournalStart, Self), JournalError> {
+        let lines = BoundedLines::new(input);
+        let mut reader = Self {
+            lines,
+            latest: Micros(0),
+            clock: None,
+            machine: None,
+            is_of_other_edition: false,
+            finished: false,
+        };
+        let Some(JournalHeader { start, clock, machine }) =
+            reader.read_line(MAX_FIRST_LINE_BYTES, header)?
+        else {
             return Err(JournalError::bad(1, "the journal is empty: its first line is missing"));
         };
         reader.latest = start.now();
         reader.clock = clock;
+        reader.machine = machine;
+        reader.is_of_other_edition = match machine {
+            Some(machine) => machine != EDITION,
+            None => clock.is_some() && start.has_workers(),
+        };
         reader.lines.release_buffer();
         Ok((start, reader))
     }
 
     /// Reads the next event and its time, or `None` at the end of the journal.
     ///
-    /// Times never decrease: an event before the latest one, or before the snapshot that the journal starts
-    /// from, is an error.
+    /// Times must never decrease. An event with a time before that of the previous event, or before that of the
+    /// snapshot from which the journal starts, is an error.
     pub fn next_event(&mut self) -> Result<Option<(Micros, Event)>, JournalError> {
         if self.finished {
             return Ok(None);
@@ -67,36 +85,49 @@ impl<R: BufRead> Reader<R> {
         next
     }
 
-    /// Which time of day the journal's times were, where its first line says so.
-    pub fn clock(&self) -> Option<Clock> {
+    /// Returns a moment of the journal with its time of day; `None` if the first line states none.
+    pub fn clock(&self) -> Option<JournalClock> {
         self.clock
     }
 
-    /// The number of the line that was read last, counted from 1.
+    /// Returns the edition of the scheduling rules by which the writer decided; `None` if the first line states none.
+    pub fn machine(&self) -> Option<u64> {
+        self.machine
+    }
+
+    /// Returns true if the writer decided by another edition of the scheduling rules than [`EDITION`], by which this
+    /// program replays. This is so if the first line names another edition. It is also so if the first line names no
+    /// edition although it states a clock and workers, because a writer of this edition always names it then. The
+    /// replayed decisions may then differ from the original ones.
+    pub fn is_of_other_edition(&self) -> bool {
+        self.is_of_other_edition
+    }
+
+    /// Returns the number of the line that was read last, counted from 1.
     pub fn line(&self) -> u64 {
         self.lines.count
     }
 
-    /// How many bytes of the journal were read so far.
+    /// Number of bytes of the journal that were read so far.
     pub fn bytes_read(&self) -> u64 {
         self.lines.bytes
     }
 
-    /// Reads one line, if there is one. Blank lines may only stand at the end.
+    /// Reads one line; `None` at the end of the journal. Blank lines are only allowed at the end.
     fn read_line<T>(
         &mut self,
         most_bytes: u64,
-        read: impl FnOnce(&str) -> Result<T, Fault>,
+        read: impl FnOnce(&str) -> Result<T, JournalFault>,
     ) -> Result<Option<T>, JournalError> {
         let line = self.lines.count + 1;
         let io = |source| JournalError::Io { line, source };
         let bytes = match self.lines.next(most_bytes).map_err(io)? {
-            Line::Bytes(bytes) => bytes,
-            Line::TooLong => {
+            BoundedLine::Bytes(bytes) => bytes,
+            BoundedLine::TooLong => {
                 let message = format!("longer than {most_bytes} bytes");
                 return Err(JournalError::bad(line, message));
             }
-            Line::End => return Ok(None),
+            BoundedLine::End => return Ok(None),
         };
         if is_blank(bytes) {
             return self.expect_end(line, most_bytes).map(|()| None);
@@ -108,15 +139,15 @@ impl<R: BufRead> Reader<R> {
         read(text).map(Some).map_err(|fault| JournalError::from_fault(fault, text, line))
     }
 
-    /// Checks that nothing but blank lines follows the blank line `blank`.
+    /// Checks that only blank lines follow the blank line with the number `blank`.
     fn expect_end(&mut self, blank: u64, most_bytes: u64) -> Result<(), JournalError> {
         loop {
             let line = self.lines.count + 1;
             let io = |source| JournalError::Io { line, source };
             match self.lines.next(most_bytes).map_err(io)? {
-                Line::End => return Ok(()),
-                Line::Bytes(bytes) if is_blank(bytes) => {}
-                Line::Bytes(_) | Line::TooLong => {
+                BoundedLine::End => return Ok(()),
+                BoundedLine::Bytes(bytes) if is_blank(bytes) => {}
+                BoundedLine::Bytes(_) | BoundedLine::TooLong => {
                     return Err(JournalError::bad(blank, "malformed JSON: the line is blank"));
                 }
             }
@@ -124,9 +155,9 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
-fn goes_back(at: Micros, latest: Micros) -> Fault {
+fn goes_back(at: Micros, latest: Micros) -> JournalFault {
     let (at, latest) = (at.0, latest.0);
-    Fault::new(0, format!("time goes back: {at} after {latest}")).in_field("at")
+    JournalFault::new(0, format!("time goes back: {at} after {latest}")).in_field("at")
 }
 
 fn is_blank(bytes: &[u8]) -> bool {

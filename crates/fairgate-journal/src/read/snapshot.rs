@@ -1,21 +1,21 @@
-//! A pool's whole state: the first line of a journal that goes on from another.
+//! Reads a pool's whole state, which is in the first line of a journal that continues another one.
 
 mod counters;
 mod directives;
 mod request;
 
 use fairgate_core::policy::BusyThresholds;
-use fairgate_core::snapshot::{LevelSnapshot, Snapshot, WorkerSnapshot, WorkersSnapshot};
-use fairgate_core::units::{Micros, Ticks};
+use fairgate_core::snapshot::{RateLevelSnapshot, Snapshot, WorkerSnapshot, WorkersSnapshot};
+use fairgate_core::units::{Micros, OverlapCredit, Ticks};
 
-use crate::read::cursor::Cursor;
-use crate::read::fault::Fault;
-use crate::read::number::{count, fraction, signed_wide, small_count, tokens};
+use crate::read::cursor::JsonCursor;
+use crate::read::fault::JournalFault;
+use crate::read::number::{count, fraction, overlap_credit, signed_wide, small_count, tokens};
 use crate::read::policy::policy;
 use crate::read::snapshot::directives::{caps, holds, weights};
 use crate::read::worker;
 
-/// The fields of a snapshot, those that must be there first, as in every list below.
+/// The fields of a snapshot. In this list and the ones below, required fields come first.
 const SNAPSHOT: &[&str] = &[
     "now_us",
     "ticks",
@@ -33,6 +33,7 @@ const SNAPSHOT: &[&str] = &[
     "brownout_wait_us",
     "busy_tokens",
     "busy_fraction",
+    "overlap_credit",
     "workers",
 ];
 const WORKERS: &[&str] = &["next_number", "list"];
@@ -52,17 +53,19 @@ const WORKER: &[&str] = &[
     "batch_tokens",
     "requests_level",
     "tokens_level",
+    "last_grants",
 ];
 const LEVEL: &[&str] = &["units", "epoch"];
 
-/// Reads a snapshot. That it describes a pool is for the core to check.
-pub(crate) fn snapshot(cursor: &mut Cursor<'_>) -> Result<Snapshot, Fault> {
+/// Reads a snapshot. The core checks later that it describes a valid pool.
+pub(crate) fn snapshot(cursor: &mut JsonCursor<'_>) -> Result<Snapshot, JournalFault> {
     let (mut now, mut ticks, mut next_seq, mut grants, mut capacity) = (0, 0, 0, 0, 0);
     let (mut max_queue, mut queue_timeout, mut brownout_wait) = (None, None, None);
     let (mut tree, mut root, mut known_workers) = (None, None, None);
     let (mut held, mut weighed, mut capped) = (Vec::new(), Vec::new(), Vec::new());
     let mut requests = Vec::new();
     let mut busy = BusyThresholds::default();
+    let mut credit = OverlapCredit::DEFAULT;
     cursor.record(SNAPSHOT, 11, |field, cursor| {
         match field {
             "now_us" => now = count(cursor)?,
@@ -81,6 +84,7 @@ pub(crate) fn snapshot(cursor: &mut Cursor<'_>) -> Result<Snapshot, Fault> {
             "brownout_wait_us" => brownout_wait = Some(Micros(count(cursor)?)),
             "busy_tokens" => busy.tokens = Some(tokens(cursor)?),
             "busy_fraction" => busy.fraction = Some(fraction(cursor)?),
+            "overlap_credit" => credit = overlap_credit(cursor)?,
             _ => known_workers = Some(workers(cursor)?),
         }
         Ok(())
@@ -96,6 +100,7 @@ pub(crate) fn snapshot(cursor: &mut Cursor<'_>) -> Result<Snapshot, Fault> {
         queue_timeout,
         brownout_wait,
         busy,
+        overlap_credit: credit,
         holds: held,
         weights: weighed,
         caps: capped,
@@ -105,7 +110,7 @@ pub(crate) fn snapshot(cursor: &mut Cursor<'_>) -> Result<Snapshot, Fault> {
     })
 }
 
-fn workers(cursor: &mut Cursor<'_>) -> Result<WorkersSnapshot, Fault> {
+fn workers(cursor: &mut JsonCursor<'_>) -> Result<WorkersSnapshot, JournalFault> {
     let mut workers = WorkersSnapshot::default();
     cursor.record(WORKERS, 2, |field, cursor| {
         match field {
@@ -117,7 +122,7 @@ fn workers(cursor: &mut Cursor<'_>) -> Result<WorkersSnapshot, Fault> {
     Ok(workers)
 }
 
-fn numbered_worker(cursor: &mut Cursor<'_>) -> Result<WorkerSnapshot, Fault> {
+fn numbered_worker(cursor: &mut JsonCursor<'_>) -> Result<WorkerSnapshot, JournalFault> {
     let mut worker = WorkerSnapshot::default();
     cursor.record(WORKER, 11, |field, cursor| {
         match field {
@@ -125,15 +130,16 @@ fn numbered_worker(cursor: &mut Cursor<'_>) -> Result<WorkerSnapshot, Fault> {
             "epochs" => worker.epochs = count(cursor)?,
             "requests_level" => worker.requests = Some(level(cursor)?),
             "tokens_level" => worker.tokens = Some(level(cursor)?),
-            _ => worker::field(&mut worker.said, field, cursor)?,
+            "last_grants" => worker.last_grants = cursor.list(count)?,
+            _ => worker::field(&mut worker.settings, field, cursor)?,
         }
         Ok(())
     })?;
     Ok(worker)
 }
 
-fn level(cursor: &mut Cursor<'_>) -> Result<LevelSnapshot, Fault> {
-    let mut level = LevelSnapshot::default();
+fn level(cursor: &mut JsonCursor<'_>) -> Result<RateLevelSnapshot, JournalFault> {
+    let mut level = RateLevelSnapshot::default();
     cursor.record(LEVEL, 2, |field, cursor| {
         match field {
             "units" => level.level = signed_wide(cursor)?,

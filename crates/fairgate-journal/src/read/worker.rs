@@ -1,15 +1,15 @@
-//! Workers: the worker event, and the list in the header.
+//! Reads workers, both from the worker event and from the list in the first line.
 
 use std::collections::BTreeSet;
 
 use fairgate_core::event::{MAX_RANKS, WorkerChange, WorkerState};
 use fairgate_core::units::Micros;
 
-use crate::read::cursor::Cursor;
-use crate::read::fault::{Fault, printable};
+use crate::read::cursor::JsonCursor;
+use crate::read::fault::{JournalFault, printable};
 use crate::read::number::{burst_seconds, count, per_minute, small_count, tokens};
 
-/// The fields of a worker in the header. The worker event has `at`, `event` and `state` besides.
+/// The fields of a worker in the first line. The worker event also has `at`, `event` and `state`.
 const FIELDS: &[&str] = &[
     "name",
     "ranks",
@@ -25,12 +25,12 @@ const FIELDS: &[&str] = &[
     "pause_until",
 ];
 
-/// Reads one field of a worker, of those that both forms have, and `state`.
+/// Reads one field of a worker, including `state`, which only the worker event has.
 pub(crate) fn field(
     worker: &mut WorkerChange,
     field: &str,
-    cursor: &mut Cursor<'_>,
-) -> Result<(), Fault> {
+    cursor: &mut JsonCursor<'_>,
+) -> Result<(), JournalFault> {
     match field {
         "name" => worker.name = cursor.text()?.into(),
         "state" => worker.state = Some(state(cursor)?),
@@ -39,7 +39,7 @@ pub(crate) fn field(
         "taints" => worker.taints = Some(texts(cursor)?),
         "batch_tokens" => worker.batch_tokens = Some(tokens(cursor)?),
         "tier" => worker.tier = Some(count(cursor)?),
-        // null takes a rate away.
+        // `null` removes a rate.
         "requests_per_minute" => worker.requests_per_minute = Some(cursor.nullable(per_minute)?),
         "tokens_per_minute" => worker.tokens_per_minute = Some(cursor.nullable(per_minute)?),
         "burst_seconds" => worker.burst_seconds = Some(burst_seconds(cursor)?),
@@ -51,8 +51,8 @@ pub(crate) fn field(
     Ok(())
 }
 
-/// Reads the header's list of workers, each named once.
-pub(crate) fn workers(cursor: &mut Cursor<'_>) -> Result<Vec<WorkerChange>, Fault> {
+/// Reads the list of workers in the first line; fails if a worker is named twice.
+pub(crate) fn workers(cursor: &mut JsonCursor<'_>) -> Result<Vec<WorkerChange>, JournalFault> {
     let mut names = BTreeSet::new();
     cursor.list(|cursor| {
         let mut worker = WorkerChange::default();
@@ -66,17 +66,17 @@ pub(crate) fn workers(cursor: &mut Cursor<'_>) -> Result<Vec<WorkerChange>, Faul
         let Some(mark) = named else { return Err(cursor.missing("name")) };
         if !names.insert(worker.name.clone()) {
             let problem = format!("worker \"{}\" is listed twice", printable(&worker.name));
-            return Err(Fault::new(mark, problem).in_field("name"));
+            return Err(JournalFault::new(mark, problem).in_field("name"));
         }
         Ok(worker)
     })
 }
 
-/// Reads a list of text.
-pub(crate) fn texts(cursor: &mut Cursor<'_>) -> Result<Vec<Box<str>>, Fault> {
+/// Reads a list of texts, such as taints.
+pub(crate) fn texts(cursor: &mut JsonCursor<'_>) -> Result<Vec<Box<str>>, JournalFault> {
     cursor.list(|cursor| Ok(cursor.text()?.into()))
 }
 
-fn state(cursor: &mut Cursor<'_>) -> Result<WorkerState, Fault> {
+fn state(cursor: &mut JsonCursor<'_>) -> Result<WorkerState, JournalFault> {
     cursor.one_of(WorkerState::ALL.map(|s| (s.name(), s)))
 }

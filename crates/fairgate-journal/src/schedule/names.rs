@@ -1,8 +1,9 @@
-//! What modes, states and statuses are called in a snapshot.
+//! The names of modes, states and statuses that a scheduler's snapshot uses.
 
-use fairgate_core::proportional::{AgentState, Mode, ProjectStatus, TaskStatus};
+use fairgate_core::proportional::{AgentState, ProjectStatus, ScheduleMode, TaskStatus};
 
-pub(super) const MODES: [(&str, Mode); 2] = [("classic", Mode::Classic), ("strict", Mode::Strict)];
+pub(super) const MODES: [(&str, ScheduleMode); 2] =
+    [("classic", ScheduleMode::Classic), ("strict", ScheduleMode::Strict)];
 
 pub(super) const PROJECT_STATUSES: [(&str, ProjectStatus); 3] =
     [named(ProjectStatus::Active), named(ProjectStatus::Paused), named(ProjectStatus::Archived)];
@@ -31,7 +32,7 @@ const fn named(status: ProjectStatus) -> (&'static str, ProjectStatus) {
     (status_name(status), status)
 }
 
-/// What a project's status is called.
+/// Returns the name of a project's status in a snapshot.
 pub(super) const fn status_name(status: ProjectStatus) -> &'static str {
     match status {
         ProjectStatus::Active => "ACTIVE",
@@ -40,7 +41,7 @@ pub(super) const fn status_name(status: ProjectStatus) -> &'static str {
     }
 }
 
-/// What something is called, in one of the lists above, which have a name for everything.
+/// Returns the name of a value from one of the lists above, which have a name for every value.
 pub(super) fn name_of<T: PartialEq, const N: usize>(
     names: [(&'static str, T); N],
     what: T,

@@ -1,16 +1,17 @@
-//! Reading a snapshot, and a round of which a snapshot is a part.
+//! Reads a snapshot, and a round that contains a snapshot.
 
 use fairgate_core::proportional::{
-    Agent, Assignment, Project, Snapshot, SnapshotError, SnapshotParts, Task,
+    ScheduleSnapshot, ScheduleSnapshotError, ScheduleSnapshotParts, ScheduledAgent,
+    ScheduledProject, ScheduledTask, TaskAssignment,
 };
 
 use super::names::{AGENT_STATES, MODES, PROJECT_STATUSES, TASK_STATUSES};
-use super::{ReadError, Round};
-use crate::read::cursor::Cursor;
-use crate::read::fault::Fault;
+use super::{ScheduleReadError, ScheduleRound};
+use crate::read::cursor::JsonCursor;
+use crate::read::fault::JournalFault;
 use crate::read::number::{count, credit_weight, signed, tokens};
 
-/// The fields of a snapshot, those that must be there first; so too below.
+/// The fields of a snapshot. In this list and the ones below, required fields come first.
 const SNAPSHOT: &[&str] = &[
     "projects",
     "tasks",
@@ -43,29 +44,32 @@ const AGENT: &[&str] = &["id", "state"];
 const ROUND: &[&str] = &["at", "snapshot", "assignments"];
 const ASSIGNMENT: &[&str] = &["agent_id", "task_id", "project_id"];
 
-/// Reads and checks a snapshot.
-pub fn read_snapshot(text: &str) -> Result<Snapshot, ReadError> {
-    let mut cursor = Cursor::new(text);
+/// Reads a snapshot and checks that ids are unique and every task's project is listed.
+pub fn read_snapshot(text: &str) -> Result<ScheduleSnapshot, ScheduleReadError> {
+    let mut cursor = JsonCursor::new(text);
     let parts = snapshot(&mut cursor).and_then(|parts| cursor.end().map(|()| parts));
-    let parts = parts.map_err(|fault| ReadError::from_fault(fault, text))?;
-    Ok(Snapshot::check(parts)?)
+    let parts = parts.map_err(|fault| ScheduleReadError::from_fault(fault, text))?;
+    Ok(ScheduleSnapshot::check(parts)?)
 }
 
-/// Reads and checks a round: a line of the fleet's journal.
-pub fn read_round(text: &str) -> Result<Round, ReadError> {
-    let mut cursor = Cursor::new(text);
+/// Reads and checks a round, which is one line of the fleet's journal.
+pub fn read_round(text: &str) -> Result<ScheduleRound, ScheduleReadError> {
+    let mut cursor = JsonCursor::new(text);
     let read = round(&mut cursor).and_then(|read| cursor.end().map(|()| read));
-    let (at, parts, assignments) = read.map_err(|fault| ReadError::from_fault(fault, text))?;
-    let within = |error: SnapshotError| {
-        let error = ReadError::from(error);
-        ReadError { field: format!("snapshot.{}", error.field), ..error }
+    let (at, parts, assignments) =
+        read.map_err(|fault| ScheduleReadError::from_fault(fault, text))?;
+    let within = |error: ScheduleSnapshotError| {
+        let error = ScheduleReadError::from(error);
+        ScheduleReadError { field: format!("snapshot.{}", error.field), ..error }
     };
-    let snapshot = Snapshot::check(parts).map_err(within)?;
-    Ok(Round { at, snapshot, assignments })
+    let snapshot = ScheduleSnapshot::check(parts).map_err(within)?;
+    Ok(ScheduleRound { at, snapshot, assignments })
 }
 
-fn round(cursor: &mut Cursor<'_>) -> Result<(i64, SnapshotParts, Vec<Assignment>), Fault> {
-    let (mut at, mut parts, mut assignments) = (0, SnapshotParts::default(), Vec::new());
+fn round(
+    cursor: &mut JsonCursor<'_>,
+) -> Result<(i64, ScheduleSnapshotParts, Vec<TaskAssignment>), JournalFault> {
+    let (mut at, mut parts, mut assignments) = (0, ScheduleSnapshotParts::default(), Vec::new());
     cursor.record(ROUND, ROUND.len(), |field, cursor| {
         match field {
             "at" => at = signed(cursor)?,
@@ -77,7 +81,7 @@ fn round(cursor: &mut Cursor<'_>) -> Result<(i64, SnapshotParts, Vec<Assignment>
     Ok((at, parts, assignments))
 }
 
-fn assignment(cursor: &mut Cursor<'_>) -> Result<Assignment, Fault> {
+fn assignment(cursor: &mut JsonCursor<'_>) -> Result<TaskAssignment, JournalFault> {
     let mut ids: [Box<str>; 3] = Default::default();
     cursor.record(ASSIGNMENT, ASSIGNMENT.len(), |field, cursor| {
         let place = ASSIGNMENT.iter().position(|name| *name == field).unwrap_or_default();
@@ -85,11 +89,11 @@ fn assignment(cursor: &mut Cursor<'_>) -> Result<Assignment, Fault> {
         Ok(())
     })?;
     let [agent_id, task_id, project_id] = ids;
-    Ok(Assignment { agent_id, task_id, project_id })
+    Ok(TaskAssignment { agent_id, task_id, project_id })
 }
 
-fn snapshot(cursor: &mut Cursor<'_>) -> Result<SnapshotParts, Fault> {
-    let mut parts = SnapshotParts::default();
+fn snapshot(cursor: &mut JsonCursor<'_>) -> Result<ScheduleSnapshotParts, JournalFault> {
+    let mut parts = ScheduleSnapshotParts::default();
     cursor.record(SNAPSHOT, 3, |field, cursor| {
         match field {
             "projects" => parts.projects = cursor.list(project)?,
@@ -119,8 +123,8 @@ fn snapshot(cursor: &mut Cursor<'_>) -> Result<SnapshotParts, Fault> {
     Ok(parts)
 }
 
-fn project(cursor: &mut Cursor<'_>) -> Result<Project, Fault> {
-    let mut project = Project::new("");
+fn project(cursor: &mut JsonCursor<'_>) -> Result<ScheduledProject, JournalFault> {
+    let mut project = ScheduledProject::new("");
     cursor.record(PROJECT, 1, |field, cursor| {
         match field {
             "id" => project.id = cursor.text()?.into(),
@@ -134,8 +138,8 @@ fn project(cursor: &mut Cursor<'_>) -> Result<Project, Fault> {
     Ok(project)
 }
 
-fn task(cursor: &mut Cursor<'_>) -> Result<Task, Fault> {
-    let mut task = Task::ready("", "");
+fn task(cursor: &mut JsonCursor<'_>) -> Result<ScheduledTask, JournalFault> {
+    let mut task = ScheduledTask::ready("", "");
     cursor.record(TASK, 3, |field, cursor| {
         match field {
             "id" => task.id = cursor.text()?.into(),
@@ -151,8 +155,8 @@ fn task(cursor: &mut Cursor<'_>) -> Result<Task, Fault> {
     Ok(task)
 }
 
-fn agent(cursor: &mut Cursor<'_>) -> Result<Agent, Fault> {
-    let mut agent = Agent::idle("");
+fn agent(cursor: &mut JsonCursor<'_>) -> Result<ScheduledAgent, JournalFault> {
+    let mut agent = ScheduledAgent::idle("");
     cursor.record(AGENT, 2, |field, cursor| {
         match field {
             "id" => agent.id = cursor.text()?.into(),
@@ -163,6 +167,6 @@ fn agent(cursor: &mut Cursor<'_>) -> Result<Agent, Fault> {
     Ok(agent)
 }
 
-fn text_or_null(cursor: &mut Cursor<'_>) -> Result<Option<Box<str>>, Fault> {
-    Ok(cursor.nullable(Cursor::text)?.map(Into::into))
+fn text_or_null(cursor: &mut JsonCursor<'_>) -> Result<Option<Box<str>>, JournalFault> {
+    Ok(cursor.nullable(JsonCursor::text)?.map(Into::into))
 }

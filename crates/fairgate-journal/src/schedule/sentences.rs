@@ -1,14 +1,15 @@
-//! What an explanation says to people.
+//! The sentences of a scheduler's explanation, for people.
 
 use std::fmt;
 
 use fairgate_core::proportional::{
-    Holder, Margin, Obstacle, OutOfAgents, ProjectReason, ProjectReport, Share, TaskReason,
+    ComparisonMargin, OutOfAgents, ProjectReason, ProjectReport, ProjectShare, StartObstacle,
+    TaskReason, WorkspaceHolder,
 };
 
 use super::names::status_name;
 
-/// What became of a project's tasks.
+/// Describes in one sentence how many of a project's tasks were assigned, and why no more.
 pub(super) fn project_sentence(report: &ProjectReport<'_>) -> String {
     let (given, ready) = (report.given, report.ready);
     let because = match &report.reason {
@@ -28,11 +29,11 @@ pub(super) fn project_sentence(report: &ProjectReport<'_>) -> String {
     }
 }
 
-/// What became of a task.
+/// Describes in one sentence why a task was or was not assigned.
 pub(super) fn task_sentence(reason: &TaskReason<'_>) -> String {
     match reason {
         TaskReason::Given { agent, share, .. } => {
-            format!("Agent {agent} got it: its project {}.", Standing(share))
+            format!("Agent {agent} got it: its project {}.", ShareSentence(share))
         }
         TaskReason::Blocked(obstacles) => {
             let clauses: Vec<String> = obstacles.iter().map(clause).collect();
@@ -45,30 +46,35 @@ pub(super) fn task_sentence(reason: &TaskReason<'_>) -> String {
     }
 }
 
-fn clause(obstacle: &Obstacle<'_>) -> String {
+fn clause(obstacle: &StartObstacle<'_>) -> String {
     match obstacle {
-        Obstacle::ProjectInactive { status } => format!("the project is {}", status_name(*status)),
-        Obstacle::GlobalBudgetSpent { spent, limit } => {
+        StartObstacle::ProjectInactive { status } => {
+            format!("the project is {}", status_name(*status))
+        }
+        StartObstacle::GlobalBudgetSpent { spent, limit } => {
             format!("all projects together have spent {spent} of {} tokens", limit.0)
         }
-        Obstacle::ProjectBudgetSpent { spent, limit } => {
+        StartObstacle::ProjectBudgetSpent { spent, limit } => {
             format!("the project has spent {spent} of its {} tokens", limit.0)
         }
-        Obstacle::ConcurrencyLimit { agents, limit } => {
+        StartObstacle::ConcurrencyLimit { agents, limit } => {
             format!("the project has {agents} of at most {limit} agents")
         }
-        Obstacle::NoWorkspace => "the project has no free workspace".into(),
-        Obstacle::WorkspaceLocked { workspace, holder: Holder::Before(holder) } => {
+        StartObstacle::NoWorkspace => "the project has no free workspace".into(),
+        StartObstacle::WorkspaceLocked {
+            workspace,
+            holder: WorkspaceHolder::AlreadyHeld(holder),
+        } => {
             format!("its workspace {workspace} is held by {holder}")
         }
-        Obstacle::WorkspaceLocked { workspace, holder: Holder::Task(task) } => {
+        StartObstacle::WorkspaceLocked { workspace, holder: WorkspaceHolder::Task(task) } => {
             format!("its workspace {workspace} went to task {task} in this call")
         }
-        Obstacle::OverProjectBudget { spent, estimate, limit } => format!(
+        StartObstacle::OverProjectBudget { spent, estimate, limit } => format!(
             "its estimate of {} does not fit, as the project has spent {spent} of its {} tokens",
             estimate.0, limit.0
         ),
-        Obstacle::OverGlobalBudget { spent, estimate, limit } => format!(
+        StartObstacle::OverGlobalBudget { spent, estimate, limit } => format!(
             "its estimate of {} does not fit, as all projects together have spent {spent} of {} tokens",
             estimate.0, limit.0
         ),
@@ -84,22 +90,22 @@ fn agents_clause(cause: &OutOfAgents<'_>) -> String {
         OutOfAgents::LostTo(loss) => loss,
     };
     let why = match loss.margin {
-        Margin::FirstTask => "which was owed its first task".into(),
-        Margin::ListOrder => "which stood alike and is listed first".into(),
-        Margin::Gap { ppm } => {
-            let (own, winner) = (Standing(&loss.own_share), Standing(&loss.winner_share));
+        ComparisonMargin::FirstTask => "which was owed its first task".into(),
+        ComparisonMargin::ListOrder => "which stood alike and is listed first".into(),
+        ComparisonMargin::Gap { ppm } => {
+            let (own, winner) = (ShareSentence(&loss.own_share), ShareSentence(&loss.winner_share));
             format!("which {winner}, while this one {own}, a difference of {}", percent(ppm))
         }
     };
     format!("the last idle agent, {}, went to project {}, {why}", loss.agent, loss.winner)
 }
 
-/// How a project stands, in words.
-struct Standing<'a>(&'a Share);
+/// Displays the share of a project in words.
+struct ShareSentence<'a>(&'a ProjectShare);
 
-impl fmt::Display for Standing<'_> {
+impl fmt::Display for ShareSentence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Share { is_first_task_due, target_ppm, actual_ppm, .. } = *self.0;
+        let ProjectShare { is_first_task_due, target_ppm, actual_ppm, .. } = *self.0;
         if is_first_task_due {
             write!(f, "was owed its first task in the window, and ")?;
         }
@@ -112,7 +118,7 @@ impl fmt::Display for Standing<'_> {
     }
 }
 
-/// Millionths as a percentage with one decimal, or as many as it takes to see anything.
+/// Formats millionths as a percentage with one decimal, or with four below 0.1 %.
 fn percent(ppm: u64) -> String {
     match ppm {
         0 => "0 %".into(),

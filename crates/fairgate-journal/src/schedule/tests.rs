@@ -1,8 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
 use fairgate_core::proportional::{
-    Agent, AgentState, Assignment, CreditWeight, Mode, Project, ProjectStatus, SnapshotParts, Task,
-    TaskStatus, explain,
+    AgentState, CreditWeight, ProjectStatus, ScheduleMode, ScheduleSnapshotParts, ScheduledAgent,
+    ScheduledProject, ScheduledTask, TaskAssignment, TaskStatus, explain,
 };
 use fairgate_core::units::Tokens;
 
@@ -28,14 +28,14 @@ fn weight_of(number: &str) -> Option<u64> {
 fn what_is_not_said_has_its_default() {
     let text = r#"{"projects":[{"id":"p"}],"tasks":[{"id":"t","project_id":"p","status":"READY"}],
         "agents":[{"id":"a","state":"IDLE"}]}"#;
-    let expected = SnapshotParts {
-        projects: vec![Project::new("p")],
-        tasks: vec![Task::ready("t", "p")],
-        agents: vec![Agent::idle("a")],
-        ..SnapshotParts::default()
+    let expected = ScheduleSnapshotParts {
+        projects: vec![ScheduledProject::new("p")],
+        tasks: vec![ScheduledTask::ready("t", "p")],
+        agents: vec![ScheduledAgent::idle("a")],
+        ..ScheduleSnapshotParts::default()
     };
     assert_eq!(read_snapshot(text).unwrap().parts(), &expected);
-    assert_eq!(expected.mode, Mode::Classic);
+    assert_eq!(expected.mode, ScheduleMode::Classic);
     assert!(expected.min_task_guarantee);
     assert_eq!(expected.default_estimated_tokens, Tokens(1));
     assert_eq!(expected.projects[0].credit_weight.to_string(), "1");
@@ -55,10 +55,10 @@ fn everything_that_can_be_said_is_read() {
         "workspace_locks":{"w":"t9","v":null},"project_reserved_tokens":{"p":5},
         "project_baseline_tokens":{"p":6},"global_budget":8,"global_tokens_used":9}"#;
     let parts = read_snapshot(text).unwrap().into_parts();
-    assert_eq!(parts.mode, Mode::Strict);
+    assert_eq!(parts.mode, ScheduleMode::Strict);
     assert!(!parts.min_task_guarantee);
     assert_eq!(parts.default_estimated_tokens, Tokens(7));
-    let project = Project {
+    let project = ScheduledProject {
         id: "p".into(),
         status: ProjectStatus::Paused,
         credit_weight: CreditWeight::from_thousandths(250).unwrap(),
@@ -66,16 +66,16 @@ fn everything_that_can_be_said_is_read() {
         budget_limit: Some(Tokens(10)),
     };
     assert_eq!(parts.projects, [project]);
-    let task = Task {
+    let task = ScheduledTask {
         status: TaskStatus::WaitingInput,
         priority: -3,
         created: -4,
         estimated_tokens: Some(Tokens(5)),
         preferred_workspace_id: Some("w".into()),
-        ..Task::ready("t", "p")
+        ..ScheduledTask::ready("t", "p")
     };
     assert_eq!(parts.tasks, [task]);
-    assert_eq!(parts.agents, [Agent { id: "a".into(), state: AgentState::Retired }]);
+    assert_eq!(parts.agents, [ScheduledAgent { id: "a".into(), state: AgentState::Retired }]);
     assert_eq!(parts.project_token_usage["p"], Tokens(u64::MAX));
     assert_eq!(parts.project_active_agent_counts["p"], 2);
     assert_eq!(parts.tasks_completed_in_window["p"], 3);
@@ -94,7 +94,7 @@ fn null_is_none_where_there_may_be_none() {
         "tasks":[{"id":"t","project_id":"p","status":"READY","estimated_tokens":null,"preferred_workspace_id":null}],
         "agents":[],"global_budget":null}"#;
     let parts = read_snapshot(text).unwrap().into_parts();
-    assert_eq!(parts.tasks, [Task::ready("t", "p")]);
+    assert_eq!(parts.tasks, [ScheduledTask::ready("t", "p")]);
     let elsewhere = refused(&with_project(r#""max_concurrent_agents":null"#));
     assert!(elsewhere.starts_with("projects[0].max_concurrent_agents: must be an integer"));
 }
@@ -269,9 +269,9 @@ fn broken_json_names_the_field_and_the_line() {
 #[test]
 fn assignments_are_a_json_list() {
     let assignment =
-        Assignment { agent_id: "a\"1".into(), task_id: "t".into(), project_id: "p".into() };
+        TaskAssignment { agent_id: "a\"1".into(), task_id: "t".into(), project_id: "p".into() };
     let mut out = Vec::new();
-    write_assignments(&mut out, &[assignment], Layout::Compact).unwrap();
+    write_assignments(&mut out, &[assignment], JsonLayout::Compact).unwrap();
     let expected = "[{\"agent_id\":\"a\\\"1\",\"task_id\":\"t\",\"project_id\":\"p\"}]\n";
     assert_eq!(String::from_utf8(out).unwrap(), expected);
 }
@@ -284,15 +284,15 @@ fn layouts_differ_in_space_only() {
         write_explanation(&mut out, &explain(&snapshot), layout).unwrap();
         serde_json::from_slice::<serde_json::Value>(&out).unwrap()
     };
-    assert_eq!(written(Layout::Pretty), written(Layout::Compact));
+    assert_eq!(written(JsonLayout::Pretty), written(JsonLayout::Compact));
     let mut out = Vec::new();
     let assignment =
-        Assignment { agent_id: "a".into(), task_id: "t".into(), project_id: "p".into() };
-    write_assignments(&mut out, &[assignment], Layout::Pretty).unwrap();
+        TaskAssignment { agent_id: "a".into(), task_id: "t".into(), project_id: "p".into() };
+    write_assignments(&mut out, &[assignment], JsonLayout::Pretty).unwrap();
     let expected = "[\n  {\n    \"agent_id\": \"a\",\n    \"task_id\": \"t\",\n    \"project_id\": \"p\"\n  }\n]\n";
     assert_eq!(String::from_utf8(out).unwrap(), expected);
     let mut out = Vec::new();
-    write_assignments(&mut out, &[], Layout::Pretty).unwrap();
+    write_assignments(&mut out, &[], JsonLayout::Pretty).unwrap();
     assert_eq!(String::from_utf8(out).unwrap(), "[]\n");
 }
 
@@ -300,7 +300,7 @@ fn layouts_differ_in_space_only() {
 fn explained(text: &str) -> serde_json::Value {
     let snapshot = read_snapshot(text).unwrap();
     let mut out = Vec::new();
-    write_explanation(&mut out, &explain(&snapshot), Layout::Compact).unwrap();
+    write_explanation(&mut out, &explain(&snapshot), JsonLayout::Compact).unwrap();
     serde_json::from_slice(&out).unwrap()
 }
 

@@ -1,28 +1,33 @@
-//! Writing snapshots, assignments, and explanations: for every project and ready task a stable code, a sentence, and
-//! the numbers.
+//! Writes snapshots, assignments and explanations. An explanation has a stable code, a sentence and the numbers for
+//! every project and every ready task.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
 
 use fairgate_core::proportional::{
-    Agent, Assignment, Explanation, Holder, Loss, Margin, Obstacle, OutOfAgents, Project,
-    ProjectReason, ProjectReport, Share, Snapshot, Task, TaskReason, TaskReport,
+    ComparisonMargin, LostComparison, OutOfAgents, ProjectReason, ProjectReport, ProjectShare,
+    ScheduleExplanation, ScheduleSnapshot, ScheduledAgent, ScheduledProject, ScheduledTask,
+    StartObstacle, TaskAssignment, TaskReason, TaskReport, WorkspaceHolder,
 };
 
-use super::Round;
+use super::ScheduleRound;
 use super::names::{AGENT_STATES, MODES, TASK_STATUSES, name_of, status_name};
 use super::sentences::{project_sentence, task_sentence};
-use crate::write::json::{Json, Layout};
+use crate::write::json::{JsonLayout, JsonWriter};
 
-/// Writes a snapshot as one JSON object, which [`super::read_snapshot`] reads as the same, and ends the line.
-pub fn write_snapshot(out: impl Write, snapshot: &Snapshot, layout: Layout) -> io::Result<()> {
+/// Writes a snapshot as one JSON object and ends the line. [`super::read_snapshot`] reads it back unchanged.
+pub fn write_snapshot(
+    out: impl Write,
+    snapshot: &ScheduleSnapshot,
+    layout: JsonLayout,
+) -> io::Result<()> {
     write_line(out, layout, |json| snapshot_object(json, snapshot))
 }
 
-/// Writes a round as one JSON object, which [`super::read_round`] reads as the same, and ends the line.
-pub fn write_round(out: impl Write, round: &Round) -> io::Result<()> {
-    write_line(out, Layout::Compact, |json| {
+/// Writes a round as one JSON object and ends the line. [`super::read_round`] reads it back unchanged.
+pub fn write_round(out: impl Write, round: &ScheduleRound) -> io::Result<()> {
+    write_line(out, JsonLayout::Compact, |json| {
         json.object(|json| {
             json.field("at", round.at);
             snapshot_object(json.name("snapshot"), &round.snapshot);
@@ -34,18 +39,18 @@ pub fn write_round(out: impl Write, round: &Round) -> io::Result<()> {
 /// Writes assignments as a JSON list and ends the line.
 pub fn write_assignments(
     out: impl Write,
-    assignments: &[Assignment],
-    layout: Layout,
+    assignments: &[TaskAssignment],
+    layout: JsonLayout,
 ) -> io::Result<()> {
     write_line(out, layout, |json| json.list(assignments, assignment))
 }
 
-/// Writes an explanation as one JSON object and ends the line: `assignments` as [`write_assignments`] has them,
-/// then `projects` and `tasks`, each with a `reason` that stays the same for ever and a `text` for people.
+/// Writes an explanation as one JSON object and ends the line: `assignments` as [`write_assignments`] has them, then
+/// `projects` and `tasks`, each with a `reason` code that never changes and a `text` for people.
 pub fn write_explanation(
     out: impl Write,
-    explanation: &Explanation<'_>,
-    layout: Layout,
+    explanation: &ScheduleExplanation<'_>,
+    layout: JsonLayout,
 ) -> io::Result<()> {
     write_line(out, layout, |json| {
         json.object(|json| {
@@ -58,17 +63,17 @@ pub fn write_explanation(
 
 fn write_line(
     mut out: impl Write,
-    layout: Layout,
-    write: impl FnOnce(&mut Json),
+    layout: JsonLayout,
+    write: impl FnOnce(&mut JsonWriter),
 ) -> io::Result<()> {
-    let mut json = Json::new(layout);
+    let mut json = JsonWriter::new(layout);
     write(&mut json);
     json.end_line();
     out.write_all(json.as_str().as_bytes())?;
     out.flush()
 }
 
-fn snapshot_object(json: &mut Json, snapshot: &Snapshot) {
+fn snapshot_object(json: &mut JsonWriter, snapshot: &ScheduleSnapshot) {
     let parts = snapshot.parts();
     json.object(|json| {
         json.text_field("mode", name_of(MODES, parts.mode));
@@ -89,7 +94,7 @@ fn snapshot_object(json: &mut Json, snapshot: &Snapshot) {
             by_name(json, name, map, |json, count| json.display(count));
         }
         by_name(json, "workspace_locks", &parts.workspace_locks, |json, holder| {
-            json.or_null(holder.as_deref(), Json::text);
+            json.or_null(holder.as_deref(), JsonWriter::text);
         });
         let tokens = [
             ("project_reserved_tokens", &parts.project_reserved_tokens),
@@ -103,12 +108,12 @@ fn snapshot_object(json: &mut Json, snapshot: &Snapshot) {
     });
 }
 
-/// A map; left out where it is empty, which reads the same.
+/// Writes a map as a field. An empty map is left out, because a reader takes an absent map as empty.
 fn by_name<T>(
-    json: &mut Json,
+    json: &mut JsonWriter,
     name: &str,
     map: &BTreeMap<Box<str>, T>,
-    mut value: impl FnMut(&mut Json, &T),
+    mut value: impl FnMut(&mut JsonWriter, &T),
 ) {
     if map.is_empty() {
         return;
@@ -120,7 +125,7 @@ fn by_name<T>(
     });
 }
 
-fn a_project(json: &mut Json, project: &Project) {
+fn a_project(json: &mut JsonWriter, project: &ScheduledProject) {
     json.object(|json| {
         json.text_field("id", &project.id);
         json.text_field("status", status_name(project.status));
@@ -130,7 +135,7 @@ fn a_project(json: &mut Json, project: &Project) {
     });
 }
 
-fn a_task(json: &mut Json, task: &Task) {
+fn a_task(json: &mut JsonWriter, task: &ScheduledTask) {
     json.object(|json| {
         json.text_field("id", &task.id);
         json.text_field("project_id", &task.project_id);
@@ -144,14 +149,14 @@ fn a_task(json: &mut Json, task: &Task) {
     });
 }
 
-fn an_agent(json: &mut Json, agent: &Agent) {
+fn an_agent(json: &mut JsonWriter, agent: &ScheduledAgent) {
     json.object(|json| {
         json.text_field("id", &agent.id);
         json.text_field("state", name_of(AGENT_STATES, agent.state));
     });
 }
 
-fn assignment(json: &mut Json, assignment: &Assignment) {
+fn assignment(json: &mut JsonWriter, assignment: &TaskAssignment) {
     json.object(|json| {
         json.text_field("agent_id", &assignment.agent_id);
         json.text_field("task_id", &assignment.task_id);
@@ -159,7 +164,7 @@ fn assignment(json: &mut Json, assignment: &Assignment) {
     });
 }
 
-fn project(json: &mut Json, report: &ProjectReport<'_>) {
+fn project(json: &mut JsonWriter, report: &ProjectReport<'_>) {
     let project = report.project;
     json.object(|json| {
         json.text_field("project_id", &project.id);
@@ -171,12 +176,12 @@ fn project(json: &mut Json, report: &ProjectReport<'_>) {
         json.field("given", report.given);
         json.field("spent", report.spent);
         json.field("baseline", report.baseline);
-        json.name("budget_limit").or_null(project.budget_limit.map(|t| t.0), Json::display);
-        json.name("budget_left").or_null(report.budget_left, Json::display);
+        json.name("budget_limit").or_null(project.budget_limit.map(|t| t.0), JsonWriter::display);
+        json.name("budget_left").or_null(report.budget_left, JsonWriter::display);
         json.field("agents", report.agents);
         json.field("max_concurrent_agents", project.max_concurrent_agents);
-        json.name("workspaces_left").or_null(report.workspaces, Json::display);
-        // As the call began; null where the project did not compete.
+        json.name("workspaces_left").or_null(report.workspaces, JsonWriter::display);
+        // As of the start of the call; null if the project did not compete.
         json.name("share").or_null(report.share.as_ref(), share);
         if let ProjectReason::OutOfAgents(OutOfAgents::LostTo(it)) = &report.reason {
             loss(json.name("lost_to"), it);
@@ -184,14 +189,14 @@ fn project(json: &mut Json, report: &ProjectReport<'_>) {
     });
 }
 
-fn task(json: &mut Json, report: &TaskReport<'_>) {
+fn task(json: &mut JsonWriter, report: &TaskReport<'_>) {
     json.object(|json| {
         json.text_field("task_id", &report.task.id);
         json.text_field("project_id", &report.task.project_id);
         json.text_field("reason", report.reason.code());
         json.text_field("text", &task_sentence(&report.reason));
         json.field("charge", report.charge.0);
-        json.name("went_first").or_null(report.went_first, Json::text);
+        json.name("went_first").or_null(report.went_first, JsonWriter::text);
         match &report.reason {
             TaskReason::Given { agent, round, share: its } => {
                 json.text_field("agent_id", agent);
@@ -209,10 +214,10 @@ fn task(json: &mut Json, report: &TaskReport<'_>) {
     });
 }
 
-fn share(json: &mut Json, share: &Share) {
+fn share(json: &mut JsonWriter, share: &ProjectShare) {
     json.object(|json| {
         json.field("first_task_due", share.is_first_task_due);
-        json.field("weight_total", Thousandths(share.weight_total));
+        json.field("weight_total", WeightTotal(share.weight_total));
         json.field("spent", share.spent);
         json.field("spent_total", share.spent_total);
         json.field("target_ppm", share.target_ppm);
@@ -221,11 +226,11 @@ fn share(json: &mut Json, share: &Share) {
     });
 }
 
-fn loss(json: &mut Json, loss: &Loss<'_>) {
+fn loss(json: &mut JsonWriter, loss: &LostComparison<'_>) {
     let (by, by_ppm) = match loss.margin {
-        Margin::FirstTask => ("first_task", None),
-        Margin::Gap { ppm } => ("gap", Some(ppm)),
-        Margin::ListOrder => ("list_order", None),
+        ComparisonMargin::FirstTask => ("first_task", None),
+        ComparisonMargin::Gap { ppm } => ("gap", Some(ppm)),
+        ComparisonMargin::ListOrder => ("list_order", None),
     };
     json.object(|json| {
         json.text_field("agent_id", loss.agent);
@@ -237,29 +242,29 @@ fn loss(json: &mut Json, loss: &Loss<'_>) {
     });
 }
 
-fn obstacle(json: &mut Json, obstacle: &Obstacle<'_>) {
+fn obstacle(json: &mut JsonWriter, obstacle: &StartObstacle<'_>) {
     json.object(|json| {
         json.text_field("code", obstacle.code());
         match *obstacle {
-            Obstacle::ProjectInactive { .. } | Obstacle::NoWorkspace => {}
-            Obstacle::GlobalBudgetSpent { spent, limit }
-            | Obstacle::ProjectBudgetSpent { spent, limit } => {
+            StartObstacle::ProjectInactive { .. } | StartObstacle::NoWorkspace => {}
+            StartObstacle::GlobalBudgetSpent { spent, limit }
+            | StartObstacle::ProjectBudgetSpent { spent, limit } => {
                 json.field("spent", spent);
                 json.field("limit", limit.0);
             }
-            Obstacle::ConcurrencyLimit { agents, limit } => {
+            StartObstacle::ConcurrencyLimit { agents, limit } => {
                 json.field("agents", agents);
                 json.field("limit", limit);
             }
-            Obstacle::WorkspaceLocked { workspace, holder } => {
+            StartObstacle::WorkspaceLocked { workspace, holder } => {
                 json.text_field("workspace", workspace);
                 match holder {
-                    Holder::Before(holder) => json.text_field("held_by", holder),
-                    Holder::Task(task) => json.text_field("taken_by_task", task),
+                    WorkspaceHolder::AlreadyHeld(holder) => json.text_field("held_by", holder),
+                    WorkspaceHolder::Task(task) => json.text_field("taken_by_task", task),
                 }
             }
-            Obstacle::OverProjectBudget { spent, estimate, limit }
-            | Obstacle::OverGlobalBudget { spent, estimate, limit } => {
+            StartObstacle::OverProjectBudget { spent, estimate, limit }
+            | StartObstacle::OverGlobalBudget { spent, estimate, limit } => {
                 json.field("spent", spent);
                 json.field("estimate", estimate.0);
                 json.field("limit", limit.0);
@@ -268,10 +273,10 @@ fn obstacle(json: &mut Json, obstacle: &Obstacle<'_>) {
     });
 }
 
-/// A sum of weights, as the decimal it is, without needless zeros.
-struct Thousandths(u128);
+/// A sum of weights in thousandths. Displays as a decimal without needless zeros.
+struct WeightTotal(u128);
 
-impl fmt::Display for Thousandths {
+impl fmt::Display for WeightTotal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = format!("{}.{:03}", self.0 / 1000, self.0 % 1000);
         f.write_str(text.trim_end_matches('0').trim_end_matches('.'))

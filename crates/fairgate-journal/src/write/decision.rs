@@ -1,13 +1,13 @@
-//! The decisions.
+//! Writes decisions, each as one line.
 
-use fairgate_core::decision::{Decision, Grant, Reject};
+use fairgate_core::decision::{Decision, Grant, RejectedRequest};
 use fairgate_core::units::Micros;
 
 use crate::write::explain::{place, why};
-use crate::write::json::Json;
+use crate::write::json::JsonWriter;
 
-/// Writes a decision's line.
-pub(crate) fn decision(json: &mut Json, at: Micros, decision: &Decision) {
+/// Writes the line of a decision.
+pub(crate) fn decision(json: &mut JsonWriter, at: Micros, decision: &Decision) {
     let (name, id) = match decision {
         Decision::Grant(grant) => ("grant", &grant.id),
         Decision::Reject(reject) => ("reject", &reject.id),
@@ -25,7 +25,7 @@ pub(crate) fn decision(json: &mut Json, at: Micros, decision: &Decision) {
     });
 }
 
-fn grant(json: &mut Json, grant: &Grant) {
+fn grant(json: &mut JsonWriter, grant: &Grant) {
     json.field("waited_us", grant.waited.0);
     json.optional("brownout", grant.brownout);
     place(json, grant.place.as_ref());
@@ -34,7 +34,7 @@ fn grant(json: &mut Json, grant: &Grant) {
     }
 }
 
-fn reject(json: &mut Json, reject: &Reject) {
+fn reject(json: &mut JsonWriter, reject: &RejectedRequest) {
     json.text_field("reason", reject.reason.code());
     if let Some(limit) = &reject.limit {
         if let Some(class) = &limit.class {

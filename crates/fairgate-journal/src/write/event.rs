@@ -1,4 +1,4 @@
-//! The events.
+//! Writes events, each as one line.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use fairgate_core::event::{Event, Pin, Submit};
 use fairgate_core::units::{Micros, TaskWeight, Tokens};
 
 use crate::write::header::worker;
-use crate::write::json::{Decimal, Json};
+use crate::write::json::{JsonDecimal, JsonWriter};
 use crate::write::policy::node;
 
-/// Writes an event's line.
-pub(crate) fn event(json: &mut Json, at: Micros, event: &Event) {
+/// Writes the line of an event.
+pub(crate) fn event(json: &mut JsonWriter, at: Micros, event: &Event) {
     json.object(|json| {
         json.field("at", at.0);
         json.text_field("event", name(event));
@@ -65,13 +65,13 @@ fn name(event: &Event) -> &'static str {
     }
 }
 
-/// Writes what names a flow.
-pub(crate) fn flow(json: &mut Json, by: Attribute, name: &str) {
+/// Writes the attribute and name of a flow.
+pub(crate) fn flow(json: &mut JsonWriter, by: Attribute, name: &str) {
     json.text_field("by", by.name());
     json.text_field("flow", name);
 }
 
-fn submit(json: &mut Json, submit: &Submit) {
+fn submit(json: &mut JsonWriter, submit: &Submit) {
     json.text_field("id", &submit.id);
     attributes(json, &submit.attributes);
     json.optional("cost", submit.cost.map(|t| t.0));
@@ -79,16 +79,17 @@ fn submit(json: &mut Json, submit: &Submit) {
         json.field("priority", submit.priority);
     }
     if submit.weight != TaskWeight::ONE {
-        json.field("weight", Decimal { units: submit.weight.thousandths(), scale: 1000 });
+        json.field("weight", JsonDecimal { units: submit.weight.thousandths(), scale: 1000 });
     }
     json.optional("input", submit.input.map(|t| t.0));
     cached(json, &submit.cached);
     places(json, submit.pin.as_ref(), submit.allow.as_deref(), &submit.requires);
     json.optional("quota", submit.quota.map(|t| t.0));
+    json.optional("timeout_us", submit.timeout.map(|t| t.0));
 }
 
 /// Writes the attributes that a request has.
-pub(crate) fn attributes(json: &mut Json, attributes: &Attributes) {
+pub(crate) fn attributes(json: &mut JsonWriter, attributes: &Attributes) {
     for attribute in Attribute::ALL {
         if let Some(value) = attributes.get(attribute) {
             json.text_field(attribute.name(), value);
@@ -96,8 +97,8 @@ pub(crate) fn attributes(json: &mut Json, attributes: &Attributes) {
     }
 }
 
-/// Writes what of a request is cached, where anything is.
-pub(crate) fn cached(json: &mut Json, cached: &[(Arc<str>, Tokens)]) {
+/// Writes the cached tokens of a request, if there are any.
+pub(crate) fn cached(json: &mut JsonWriter, cached: &[(Arc<str>, Tokens)]) {
     if cached.is_empty() {
         return;
     }
@@ -108,9 +109,10 @@ pub(crate) fn cached(json: &mut Json, cached: &[(Arc<str>, Tokens)]) {
     });
 }
 
-/// Writes what a request says about where it may run.
+/// Writes the fields that say which workers may run a request, which are its pin, its allow-list and the taints it
+/// requires.
 pub(crate) fn places(
-    json: &mut Json,
+    json: &mut JsonWriter,
     pin: Option<&Pin>,
     allow: Option<&[Box<str>]>,
     requires: &[Box<str>],

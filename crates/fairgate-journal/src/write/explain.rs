@@ -1,34 +1,35 @@
-//! Why a request was granted, where a request is, and how far flows are from their shares.
+//! Writes the explanation of a grant, the location of a request, and the fairness of flows.
 //!
-//! Names carry their units. Tokens per weight are text, a decimal with three places as the core prints it;
-//! everything else is an ordinary number, however large. What is absent is left out.
+//! Names of fields include their units. Tokens per weight are text, a decimal with three places as the core prints it;
+//! everything else is an ordinary number, however large. Absent values are left out.
 
 use std::sync::Arc;
 
 use fairgate_core::decision::GrantedPlace;
 use fairgate_core::explain::{
-    Ahead, Choice, Metered, Readiness, Rule, Standing, Waiting, WaitingLevel, Whereabouts, Why,
+    FlowChoice, FlowReadiness, FlowStanding, GrantExplanation, MeteredService, PickRule,
+    RequestLocation, RequestsAhead, WaitingLevel, WaitingRequest,
 };
-use fairgate_core::fairness::{FlowFairness, Lag, NodeFairness};
+use fairgate_core::fairness::{FlowFairness, LagWithBound, NodeFairness};
 use fairgate_core::units::{Alpha, PerWeight};
 
 use crate::write::event::flow;
-use crate::write::json::{Decimal, Json};
+use crate::write::json::{JsonDecimal, JsonWriter};
 
-/// Where a request is, as a JSON object on one line.
+/// Writes the location of a request, queued or in flight, as a JSON object on one line.
 ///
-/// One that waits: `{"state":"waiting","submitted_at_us":…,"cost":…,"levels":[…],"ahead_in_queue":…,"ahead":[…],
-/// "grants_ahead":…}`, without `grants_ahead` where it would never be granted as things are. Each level is
-/// `{"by":…,"flow":…,"readiness":"ready"|"held"|"at_cap"|"blocked","waiting":…,"in_flight":…,"standing":{…}}`, the
-/// standing as in a decision's `why`; each of `ahead` is `{"path":[…],"requests":…,"tokens":…}`.
+/// A queued request is `{"state":"waiting","submitted_at_us":…,"cost":…,"levels":[…],"ahead_in_queue":…,"ahead":[…],
+/// "grants_ahead":…}`, without `grants_ahead` if the request would never be granted unless something changes. Each
+/// level is `{"by":…,"flow":…,"readiness":"ready"|"held"|"at_cap"|"blocked","waiting":…,"in_flight":…,"standing":{…}}`,
+/// the standing as in a decision's `why`; each of `ahead` is `{"path":[…],"requests":…,"tokens":…}`.
 ///
-/// One in flight: `{"state":"in_flight","granted_at_us":…,"worker":…,"rank":…}`, the last two where the pool has
-/// workers.
-pub fn write_whereabouts(whereabouts: &Whereabouts) -> String {
-    let mut json = Json::default();
+/// A request in flight is `{"state":"in_flight","granted_at_us":…,"worker":…,"rank":…}`. The last two fields are
+/// present only if the pool has workers.
+pub fn write_request_location(whereabouts: &RequestLocation) -> String {
+    let mut json = JsonWriter::default();
     json.object(|json| match whereabouts {
-        Whereabouts::Waiting(it) => waiting(json, it),
-        Whereabouts::InFlight { granted_at, place: it } => {
+        RequestLocation::Waiting(it) => waiting(json, it),
+        RequestLocation::InFlight { granted_at, place: it } => {
             json.text_field("state", "in_flight");
             json.field("granted_at_us", granted_at.0);
             place(json, it.as_ref());
@@ -37,18 +38,19 @@ pub fn write_whereabouts(whereabouts: &Whereabouts) -> String {
     json.into_string()
 }
 
-/// What every flow got beside what it was due, as a JSON list on one line, one object for each node:
-/// `{"path":[…],"kind":"share"|"drr"|"load","by":…,"flows":[…]}`.
+/// Writes the tokens that every flow got and those that it was due, as a JSON list on one line with one object per
+/// node: `{"path":[…],"kind":"share"|"drr"|"load"|"bands","by":…,"flows":[…]}`.
 ///
 /// Each flow is `{"flow":…,"weight":…,"waiting":…,"in_flight":…,"got_tokens":…,"due_tokens":…,"difference_tokens":…,
 /// "bound_tokens":…,"within_bound":…,"cap_use":…,"lag_tokens_per_weight":"…","lag_bound_tokens_per_weight":
 /// {"least":"…","most":"…"}}`:
-/// - `weight` and the four fields from `due_tokens` on are not there in a load node, which promises no shares;
-/// - `cap_use` is a decimal with three places, there where the flow has a cap and something has waited;
-/// - the lag is there where something waits in a flow of a share or drr node, its bound where slots are not divided
-///   instead.
+/// - `weight` and the four fields from `due_tokens` on are absent in a load or bands node, which promise no shares;
+/// - `goes_before`, the classes that wait while this one is ready, is present in a bands node;
+/// - `cap_use` is a decimal with three places, present if the flow has a cap and a request has waited under the cap;
+/// - the lag is present if a request waits in a flow of a share or drr node; the lag's bound is absent in a partitioned
+///   share node.
 pub fn write_fairness(nodes: &[NodeFairness]) -> String {
-    let mut json = Json::default();
+    let mut json = JsonWriter::default();
     json.list(nodes, |json, node| {
         json.object(|json| {
             path(json, &node.path);
@@ -63,25 +65,25 @@ pub fn write_fairness(nodes: &[NodeFairness]) -> String {
 }
 
 /// Writes the numbers that decided a grant as the next value.
-pub(crate) fn why(json: &mut Json, why: &Why) {
+pub(crate) fn why(json: &mut JsonWriter, why: &GrantExplanation) {
     json.object(|json| {
         json.field("cost", why.cost.0);
         json.name("levels").list(&why.levels, |json, it| json.object(|json| choice(json, it)));
     });
 }
 
-/// Writes where a request runs, where that is known.
-pub(crate) fn place(json: &mut Json, place: Option<&GrantedPlace>) {
+/// Writes the worker and the rank of a request; writes nothing if they are not known.
+pub(crate) fn place(json: &mut JsonWriter, place: Option<&GrantedPlace>) {
     if let Some(place) = place {
         json.text_field("worker", &place.worker);
         json.field("rank", place.rank);
     }
 }
 
-fn choice(json: &mut Json, choice: &Choice) {
+fn choice(json: &mut JsonWriter, choice: &FlowChoice) {
     flow(json, choice.by, &choice.flow);
     json.text_field("rule", rule(choice.rule));
-    if let Rule::Bulk { rounds } = choice.rule {
+    if let PickRule::Bulk { rounds } = choice.rule {
         json.field("bulk_rounds", rounds);
     }
     standing(json, &choice.standing);
@@ -93,21 +95,22 @@ fn choice(json: &mut Json, choice: &Choice) {
     }
 }
 
-fn rule(rule: Rule) -> &'static str {
+fn rule(rule: PickRule) -> &'static str {
     match rule {
-        Rule::Stayed => "stayed",
-        Rule::Visited => "visited",
-        Rule::Bulk { .. } => "bulk",
-        Rule::LowestScore => "lowest_score",
-        Rule::BelowItsSlots => "below_its_slots",
-        Rule::LargestLoad => "largest_load",
-        Rule::Late => "late",
+        PickRule::Stayed => "stayed",
+        PickRule::Visited => "visited",
+        PickRule::Bulk { .. } => "bulk",
+        PickRule::LowestScore => "lowest_score",
+        PickRule::BelowItsSlots => "below_its_slots",
+        PickRule::LargestLoad => "largest_load",
+        PickRule::Late => "late",
+        PickRule::FirstBand => "first_band",
     }
 }
 
-fn standing(json: &mut Json, standing: &Standing) {
+fn standing(json: &mut JsonWriter, standing: &FlowStanding) {
     json.name("standing").object(|json| match *standing {
-        Standing::Drr { deficit, quantum, head_cost, rounds_needed, meter } => {
+        FlowStanding::Drr { deficit, quantum, head_cost, rounds_needed, meter } => {
             json.text_field("kind", "drr");
             json.field("deficit_tokens", deficit);
             json.field("quantum_tokens", quantum.get());
@@ -115,7 +118,7 @@ fn standing(json: &mut Json, standing: &Standing) {
             json.optional("rounds_needed", rounds_needed);
             metered(json, meter);
         }
-        Standing::Share {
+        FlowStanding::Share {
             score,
             settled,
             virtual_time,
@@ -137,27 +140,34 @@ fn standing(json: &mut Json, standing: &Standing) {
             json.field("new", new);
             metered(json, meter);
         }
-        Standing::Load { depth_thousandths, age, load_millionths, alpha } => {
+        FlowStanding::Load { depth_thousandths, age, load_millionths, alpha } => {
             json.text_field("kind", "load");
             json.field("depth_thousandths", depth_thousandths);
             json.field("age_ticks", age.0);
             json.optional("load_millionths", load_millionths);
-            json.field("alpha", Decimal { units: alpha.millionths(), scale: Alpha::SCALE });
+            json.field("alpha", JsonDecimal { units: alpha.millionths(), scale: Alpha::SCALE });
+        }
+        FlowStanding::Bands { ref comes_after, ref goes_before, cap, got } => {
+            json.text_field("kind", "bands");
+            json.name("comes_after").list(comes_after, |json, name| json.text(name));
+            json.name("goes_before").list(goes_before, |json, name| json.text(name));
+            json.optional("cap", cap);
+            json.field("got_tokens", got);
         }
     });
 }
 
-fn metered(json: &mut Json, meter: Metered) {
+fn metered(json: &mut JsonWriter, meter: MeteredService) {
     json.field("got_tokens", meter.got);
     json.field("due_tokens", meter.due.tokens);
     json.field("bound_tokens", meter.due.bound);
 }
 
-fn per_weight(json: &mut Json, name: &str, height: PerWeight) {
+fn per_weight(json: &mut JsonWriter, name: &str, height: PerWeight) {
     json.wide_field(name, height);
 }
 
-fn waiting(json: &mut Json, waiting: &Waiting) {
+fn waiting(json: &mut JsonWriter, waiting: &WaitingRequest) {
     json.text_field("state", "waiting");
     json.field("submitted_at_us", waiting.submitted_at.0);
     json.field("cost", waiting.cost.0);
@@ -167,13 +177,13 @@ fn waiting(json: &mut Json, waiting: &Waiting) {
     json.optional("grants_ahead", waiting.place);
 }
 
-fn level(json: &mut Json, level: &WaitingLevel) {
+fn level(json: &mut JsonWriter, level: &WaitingLevel) {
     flow(json, level.by, &level.flow);
     let readiness = match level.readiness {
-        Readiness::Ready => "ready",
-        Readiness::Held => "held",
-        Readiness::AtCap => "at_cap",
-        Readiness::Blocked => "blocked",
+        FlowReadiness::Ready => "ready",
+        FlowReadiness::Held => "held",
+        FlowReadiness::AtCap => "at_cap",
+        FlowReadiness::Blocked => "blocked",
     };
     json.text_field("readiness", readiness);
     json.field("waiting", level.waiting);
@@ -181,17 +191,17 @@ fn level(json: &mut Json, level: &WaitingLevel) {
     standing(json, &level.standing);
 }
 
-fn ahead(json: &mut Json, ahead: &Ahead) {
+fn ahead(json: &mut JsonWriter, ahead: &RequestsAhead) {
     path(json, &ahead.path);
     json.field("requests", ahead.requests);
     json.field("tokens", ahead.tokens);
 }
 
-fn path(json: &mut Json, path: &[Arc<str>]) {
+fn path(json: &mut JsonWriter, path: &[Arc<str>]) {
     json.name("path").list(path, |json, name| json.text(name));
 }
 
-fn flow_fairness(json: &mut Json, flow: &FlowFairness) {
+fn flow_fairness(json: &mut JsonWriter, flow: &FlowFairness) {
     json.text_field("flow", &flow.name);
     json.optional("weight", flow.weight.map(|weight| weight.get()));
     json.field("waiting", flow.waiting);
@@ -210,9 +220,12 @@ fn flow_fairness(json: &mut Json, flow: &FlowFairness) {
     if let Some(it) = flow.lag {
         lag(json, it);
     }
+    if let Some(names) = &flow.goes_before {
+        json.name("goes_before").list(names, |json, name| json.text(name));
+    }
 }
 
-fn lag(json: &mut Json, lag: Lag) {
+fn lag(json: &mut JsonWriter, lag: LagWithBound) {
     per_weight(json, "lag_tokens_per_weight", lag.lag);
     if let Some((least, most)) = lag.bound {
         json.name("lag_bound_tokens_per_weight").object(|json| {

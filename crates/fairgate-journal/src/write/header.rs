@@ -1,33 +1,35 @@
-//! The first line.
+//! Writes the first line of a journal.
 
 use fairgate_core::event::{PoolConfig, WorkerChange};
-use fairgate_core::units::PerMinute;
+use fairgate_core::units::{OverlapCredit, PerMinute};
 
-use crate::clock::Clock;
-use crate::read::header::{VERSION, VERSION_FIELD};
-use crate::write::json::Json;
+use crate::clock::JournalClock;
+use crate::read::header::{EDITION, VERSION, VERSION_FIELD};
+use crate::write::json::{JsonDecimal, JsonWriter};
 use crate::write::policy::{busy, node};
 
 /// Writes the first line of a journal whose pool starts empty.
-pub(crate) fn header(json: &mut Json, clock: Option<Clock>, config: &PoolConfig) {
+pub(crate) fn header(json: &mut JsonWriter, clock: Option<JournalClock>, config: &PoolConfig) {
     json.object(|json| {
         version(json, clock);
         json.name("pool").object(|json| pool(json, config));
     });
 }
 
-/// Writes what both kinds of first line begin with.
-pub(crate) fn version(json: &mut Json, clock: Option<Clock>) {
+/// Writes the fields with which every first line begins: the version, and the clock and the edition if a clock is
+/// given.
+pub(crate) fn version(json: &mut JsonWriter, clock: Option<JournalClock>) {
     json.field(VERSION_FIELD, VERSION);
     if let Some(clock) = clock {
         json.name("clock").object(|json| {
             json.field("at", clock.at.0);
             json.field("unix_us", clock.unix_us);
         });
+        json.field("machine", EDITION);
     }
 }
 
-fn pool(json: &mut Json, config: &PoolConfig) {
+fn pool(json: &mut JsonWriter, config: &PoolConfig) {
     json.field("capacity", config.capacity);
     node(json.name("policy"), config.policy.root());
     json.optional("max_queue", config.max_queue);
@@ -42,10 +44,19 @@ fn pool(json: &mut Json, config: &PoolConfig) {
         });
     }
     busy(json, &config.busy);
+    overlap_credit(json, config.overlap_credit);
 }
 
-/// Writes what the header and the event both say about a worker, but for its name.
-pub(crate) fn worker(json: &mut Json, worker: &WorkerChange) {
+/// Writes the overlap credit, unless it is the default.
+pub(crate) fn overlap_credit(json: &mut JsonWriter, credit: OverlapCredit) {
+    if credit != OverlapCredit::DEFAULT {
+        let credit = JsonDecimal { units: credit.thousandths(), scale: 1000 };
+        json.field("overlap_credit", credit);
+    }
+}
+
+/// Writes the fields of a worker that the first line and the worker event have in common, except the name.
+pub(crate) fn worker(json: &mut JsonWriter, worker: &WorkerChange) {
     json.optional("ranks", worker.ranks);
     json.optional("slots", worker.slots);
     if let Some(taints) = &worker.taints {
@@ -61,8 +72,8 @@ pub(crate) fn worker(json: &mut Json, worker: &WorkerChange) {
     json.optional("pause_until", worker.pause_until.map(|t| t.0));
 }
 
-/// Writes a rate where it is said something about: null where it is taken away.
-fn rate(json: &mut Json, name: &str, rate: Option<Option<PerMinute>>) {
+/// Writes a rate if the change states one; `null` means that the rate is removed.
+fn rate(json: &mut JsonWriter, name: &str, rate: Option<Option<PerMinute>>) {
     if let Some(rate) = rate {
         json.name(name).or_null(rate, |json, rate| json.display(rate.get()));
     }

@@ -1,48 +1,48 @@
-//! JSON as it is being written.
+//! A writer that builds JSON text.
 
 use std::fmt::{self, Display, Write};
 
-/// How JSON is laid out.
+/// The layout in which JSON text is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Layout {
-    /// On one line.
+pub enum JsonLayout {
+    /// The whole text is on one line, without spaces.
     #[default]
     Compact,
-    /// Indented.
+    /// The text is indented, with one value per line.
     Pretty,
 }
 
-/// One JSON text, built from its beginning. Commas come by themselves.
+/// A JSON text that is built from its beginning to its end. Commas are added automatically.
 #[derive(Debug, Default)]
-pub(crate) struct Json {
+pub(crate) struct JsonWriter {
     text: String,
-    layout: Layout,
-    /// How many objects and lists are open.
+    layout: JsonLayout,
+    /// Number of objects and lists that are open at the end of the text so far.
     depth: usize,
 }
 
-impl Json {
-    /// A text that is still empty.
-    pub(crate) fn new(layout: Layout) -> Self {
+impl JsonWriter {
+    /// Creates an empty text.
+    pub(crate) fn new(layout: JsonLayout) -> Self {
         Self { layout, ..Self::default() }
     }
 
-    /// What was written so far.
+    /// Returns the text written so far.
     pub(crate) fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// All that was written.
+    /// Returns the whole text.
     pub(crate) fn into_string(self) -> String {
         self.text
     }
 
-    /// Starts anew, in the same memory.
+    /// Empties the text but keeps its memory for reuse.
     pub(crate) fn clear(&mut self) {
         self.text.clear();
     }
 
-    /// Ends the line.
+    /// Appends the end of a line.
     pub(crate) fn end_line(&mut self) {
         self.text.push('\n');
     }
@@ -53,7 +53,7 @@ impl Json {
         self.depth += 1;
     }
 
-    /// Ends it.
+    /// Ends the innermost open object or list.
     pub(crate) fn close(&mut self, bracket: char) {
         self.depth -= 1;
         if !self.text.ends_with(['{', '[']) {
@@ -75,7 +75,7 @@ impl Json {
         self.close('}');
     }
 
-    /// Writes a list as the next value, by `element` for each.
+    /// Writes a list as the next value. Calls `element` to write each element.
     pub(crate) fn list<T>(
         &mut self,
         elements: impl IntoIterator<Item = T>,
@@ -109,30 +109,30 @@ impl Json {
         self.comma();
         self.text(name);
         self.text.push_str(match self.layout {
-            Layout::Compact => ":",
-            Layout::Pretty => ": ",
+            JsonLayout::Compact => ":",
+            JsonLayout::Pretty => ": ",
         });
         self
     }
 
-    /// Writes a field that is text.
+    /// Writes a field whose value is text.
     pub(crate) fn text_field(&mut self, name: &str, value: &str) {
         self.name(name).text(value);
     }
 
-    /// Writes a field that is a number, `true` or `false`.
+    /// Writes a field whose value is a number, `true` or `false`.
     pub(crate) fn field(&mut self, name: &str, value: impl Display) {
         self.name(name).display(value);
     }
 
-    /// Writes such a field where it has a value.
+    /// Writes a field whose value is a number, `true` or `false`; writes nothing for `None`.
     pub(crate) fn optional(&mut self, name: &str, value: Option<impl Display>) {
         if let Some(value) = value {
             self.field(name, value);
         }
     }
 
-    /// Writes the next value where there is one, else `null`.
+    /// Writes a value with `write` as the next value, or `null` for `None`.
     pub(crate) fn or_null<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
         match value {
             Some(value) => write(self, value),
@@ -140,18 +140,18 @@ impl Json {
         }
     }
 
-    /// Writes a field that is an integer too large for many readers of JSON, or that may become so: its digits,
-    /// as text.
+    /// Writes a field with an integer that is, or may become, too large for many readers of JSON. Its digits are
+    /// written as text.
     pub(crate) fn wide_field(&mut self, name: &str, value: impl Display) {
         self.name(name).wide(value);
     }
 
-    /// Writes such an integer as the next value.
+    /// Writes an integer as text, as the next value, because it may be too large for many readers of JSON.
     pub(crate) fn wide(&mut self, value: impl Display) {
         self.display(format_args!("\"{value}\""));
     }
 
-    /// Writes a field that is a list of text.
+    /// Writes a field whose value is a list of texts.
     pub(crate) fn texts(&mut self, name: &str, values: &[Box<str>]) {
         self.name(name).list(values, |json, value| json.text(value));
     }
@@ -170,21 +170,21 @@ impl Json {
     }
 
     fn indent(&mut self) {
-        if self.layout == Layout::Pretty {
+        if self.layout == JsonLayout::Pretty {
             self.text.push('\n');
             self.text.extend(std::iter::repeat_n("  ", self.depth));
         }
     }
 }
 
-/// A decimal kept as a whole number of units, `scale` (a power of ten) of them in 1.
+/// A decimal, stored as an integer number of units. `scale`, a power of ten, is the number of units in 1.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Decimal {
+pub(crate) struct JsonDecimal {
     pub(crate) units: u32,
     pub(crate) scale: u32,
 }
 
-impl Display for Decimal {
+impl Display for JsonDecimal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.", self.units / self.scale)?;
         let mut rest = self.units % self.scale;

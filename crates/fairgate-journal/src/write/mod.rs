@@ -1,5 +1,5 @@
-//! From the core's types to text: compact, one line per event or decision, what has its default left out.
-//! Reading what was written gives back the same values.
+//! Writes the core's types as compact text, with one line per event or decision and without fields that have their
+//! default. Reading the text gives back equal values.
 
 mod decision;
 mod event;

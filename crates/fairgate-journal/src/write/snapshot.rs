@@ -1,4 +1,5 @@
-//! A pool's whole state, passed on in parts: a million waiting requests are never one text in memory.
+//! Writes a pool's whole state piece by piece, so that the text of a million waiting requests is never in memory at
+//! once.
 
 mod counters;
 mod request;
@@ -6,26 +7,26 @@ mod request;
 use std::io::{self, Write};
 
 use fairgate_core::event::WorkerChange;
-use fairgate_core::snapshot::{LevelSnapshot, Snapshot, WorkersSnapshot};
+use fairgate_core::snapshot::{RateLevelSnapshot, Snapshot, WorkersSnapshot};
 
-use crate::clock::Clock;
+use crate::clock::JournalClock;
 use crate::write::event::flow;
-use crate::write::header::{version, worker};
-use crate::write::json::Json;
+use crate::write::header::{overlap_credit, version, worker};
+use crate::write::json::JsonWriter;
 use crate::write::policy::{busy, node};
 
-/// How many bytes are gathered before they are passed on.
+/// Number of bytes that are collected before they are written to the output.
 const PART_BYTES: usize = 64 << 10;
 
-/// Text on its way to `W`.
-struct Parts<'a, W> {
-    json: &'a mut Json,
+/// JSON text that is collected on its way to the output `W`.
+struct SnapshotOutput<'a, W> {
+    json: &'a mut JsonWriter,
     output: &'a mut W,
 }
 
-impl<W: Write> Parts<'_, W> {
-    /// Passes on what was gathered, once it is much. To be called only between values: what comes next begins
-    /// with a comma or a bracket that closes.
+impl<W: Write> SnapshotOutput<'_, W> {
+    /// Writes the collected text to the output once it is long enough. Call this only between two values, where the
+    /// next text begins with a comma or a closing bracket.
     fn pass_on(&mut self) -> io::Result<()> {
         match self.json.as_str().len() < PART_BYTES {
             true => Ok(()),
@@ -40,15 +41,16 @@ impl<W: Write> Parts<'_, W> {
     }
 }
 
-/// Writes the first line of a journal that starts from this snapshot. `json` is empty, before and after.
+/// Writes the first line of a journal that starts from this snapshot. `json` must be empty, and is empty again
+/// afterwards.
 pub(crate) fn write(
-    json: &mut Json,
+    json: &mut JsonWriter,
     output: &mut impl Write,
-    clock: Option<Clock>,
+    clock: Option<JournalClock>,
     snapshot: &Snapshot,
 ) -> io::Result<()> {
     check_workers(snapshot)?;
-    let mut parts = Parts { json, output };
+    let mut parts = SnapshotOutput { json, output };
     parts.json.open('{');
     version(parts.json, clock);
     parts.json.name("snapshot").open('{');
@@ -69,17 +71,17 @@ pub(crate) fn write(
 
 fn check_workers(snapshot: &Snapshot) -> io::Result<()> {
     let mut workers = snapshot.workers.iter().flat_map(|workers| &workers.list);
-    match workers.find(|worker| !is_stated(&worker.said)) {
+    match workers.find(|worker| !is_stated(&worker.settings)) {
         None => Ok(()),
         Some(worker) => {
             let problem =
-                format!("worker {:?} of a snapshot must state all it is", worker.said.name);
+                format!("worker {:?} of a snapshot must state all it is", worker.settings.name);
             Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
         }
     }
 }
 
-/// Whether a worker states all that every worker has, and nothing that only an event can say.
+/// Returns true if a worker states every field that a snapshot needs, and none that only an event can have.
 fn is_stated(worker: &WorkerChange) -> bool {
     worker.state.is_some()
         && worker.ranks.is_some()
@@ -93,8 +95,8 @@ fn is_stated(worker: &WorkerChange) -> bool {
         && worker.tokens_remaining.is_none()
 }
 
-/// Writes what is not one per request or per flow.
-fn pool(json: &mut Json, snapshot: &Snapshot) {
+/// Writes the fields of a snapshot that exist once per pool.
+fn pool(json: &mut JsonWriter, snapshot: &Snapshot) {
     json.field("now_us", snapshot.now.0);
     json.field("ticks", snapshot.ticks.0);
     json.field("next_seq", snapshot.next_seq);
@@ -105,13 +107,14 @@ fn pool(json: &mut Json, snapshot: &Snapshot) {
     json.optional("queue_timeout_us", snapshot.queue_timeout.map(|t| t.0));
     json.optional("brownout_wait_us", snapshot.brownout_wait.map(|t| t.0));
     busy(json, &snapshot.busy);
+    overlap_credit(json, snapshot.overlap_credit);
     directives(json, snapshot);
     if let Some(it) = &snapshot.workers {
         json.name("workers").object(|json| workers(json, it));
     }
 }
 
-fn directives(json: &mut Json, snapshot: &Snapshot) {
+fn directives(json: &mut JsonWriter, snapshot: &Snapshot) {
     json.name("holds").list(&snapshot.holds, |json, (by, name)| {
         json.object(|json| flow(json, *by, name));
     });
@@ -130,25 +133,28 @@ fn directives(json: &mut Json, snapshot: &Snapshot) {
     });
 }
 
-fn workers(json: &mut Json, workers: &WorkersSnapshot) {
+fn workers(json: &mut JsonWriter, workers: &WorkersSnapshot) {
     json.field("next_number", workers.next_number);
     json.name("list").list(&workers.list, |json, each| {
         json.object(|json| {
             json.field("number", each.number);
-            json.text_field("name", &each.said.name);
-            if let Some(state) = each.said.state {
+            json.text_field("name", &each.settings.name);
+            if let Some(state) = each.settings.state {
                 json.text_field("state", state.name());
             }
-            worker(json, &each.said);
+            worker(json, &each.settings);
             level(json, "requests_level", each.requests);
             level(json, "tokens_level", each.tokens);
             json.field("epochs", each.epochs);
+            if !each.last_grants.is_empty() {
+                json.name("last_grants").list(&each.last_grants, JsonWriter::display);
+            }
         });
     });
 }
 
-/// Writes the level of a rate, where there is one.
-fn level(json: &mut Json, name: &str, level: Option<LevelSnapshot>) {
+/// Writes the level of a rate as a field; writes nothing for `None`.
+fn level(json: &mut JsonWriter, name: &str, level: Option<RateLevelSnapshot>) {
     if let Some(level) = level {
         json.name(name).object(|json| {
             json.wide_field("units", level.level);

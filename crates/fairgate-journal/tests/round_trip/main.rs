@@ -5,12 +5,14 @@ mod snapshots;
 mod strategies;
 
 use fairgate_core::attribute::Attributes;
-use fairgate_core::decision::{Decision, Grant, GrantedPlace, Limit, Reason, Reject};
+use fairgate_core::decision::{
+    Decision, Grant, GrantedPlace, RejectedRequest, RejectionLimit, RejectionReason,
+};
 use fairgate_core::event::{Event, PoolConfig, Submit, WorkerChange, WorkerState};
-use fairgate_core::policy::{Inside, Node, Order, Queue};
+use fairgate_core::policy::{FlowInside, PolicyNode, QueueOrder, QueuePolicy};
 use fairgate_core::units::{Micros, Tokens};
-use fairgate_core::{Handle, Pool};
-use fairgate_journal::{Reader, Start, Writer, format_policy, parse_policy};
+use fairgate_core::{Pool, RequestHandle};
+use fairgate_journal::{JournalReader, JournalStart, JournalWriter, format_policy, parse_policy};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -34,8 +36,8 @@ proptest! {
         for line in journal.strip_suffix(b"\n").unwrap().split(|&b| b == b'\n') {
             serde_json::from_slice::<serde_json::Value>(line).unwrap();
         }
-        let (start, mut reader) = Reader::open(&journal[..]).unwrap();
-        prop_assert_eq!(start, Start::Fresh(config));
+        let (start, mut reader) = JournalReader::open(&journal[..]).unwrap();
+        prop_assert_eq!(start, JournalStart::Fresh(config));
         prop_assert_eq!(reader.clock(), clock);
         for (at, event) in events {
             prop_assert_eq!(reader.next_event().unwrap(), Some((at, event)));
@@ -58,7 +60,7 @@ proptest! {
         event in event(),
         changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
-        let mut writer = Writer::new(Vec::new());
+        let mut writer = JournalWriter::new(Vec::new());
         writer.write_header(&config).unwrap();
         writer.write_event(Micros(1), &event).unwrap();
         let mut journal = writer.into_inner();
@@ -66,15 +68,15 @@ proptest! {
             let at = at.index(journal.len());
             journal[at] = byte;
         }
-        if let Ok((_, mut reader)) = Reader::open(&journal[..]) {
+        if let Ok((_, mut reader)) = JournalReader::open(&journal[..]) {
             while let Ok(Some(_)) = reader.next_event() {}
         }
     }
 }
 
 /// The lines of one writer.
-fn written(write: impl FnOnce(&mut Writer<Vec<u8>>) -> std::io::Result<()>) -> String {
-    let mut writer = Writer::new(Vec::new());
+fn written(write: impl FnOnce(&mut JournalWriter<Vec<u8>>) -> std::io::Result<()>) -> String {
+    let mut writer = JournalWriter::new(Vec::new());
     write(&mut writer).unwrap();
     String::from_utf8(writer.into_inner()).unwrap()
 }
@@ -82,9 +84,10 @@ fn written(write: impl FnOnce(&mut Writer<Vec<u8>>) -> std::io::Result<()>) -> S
 /// The lines below are read, and written again just so.
 #[test]
 fn the_written_form() {
-    let journal = r#"{"fairgate_journal":1,"clock":{"at":0,"unix_us":1763200000000000},"pool":{"capacity":2,"policy":{"drr":{"by":"class","classes":[{"name":"cached","quantum":2048,"busy_tokens":3000,"busy_fraction":0.25,"limit_requests_per_worker":1,"limit_input_tokens_per_worker":2,"limit_cached_tokens_per_worker":3,"queue":"wspt"},{"name":"batch","quantum":512,"inside":{"share":{"by":"tenant","weights":{"api":50,"chat":500},"default_weight":10,"caps":{"api":4},"default_cap":16}}}],"default":"cached"}},"max_queue":20,"queue_timeout_us":10000,"brownout_wait_us":750000,"workers":[{"name":"w1","ranks":2,"slots":8,"taints":["zone-a"],"batch_tokens":8192},{"name":"w2","tier":1,"requests_per_minute":60,"tokens_per_minute":90000,"burst_seconds":60,"requests_remaining":0,"tokens_remaining":5,"pause_until":7}],"busy_tokens":5,"busy_fraction":1.5}}
+    let journal = r#"{"fairgate_journal":1,"clock":{"at":0,"unix_us":1763200000000000},"machine":3,"pool":{"capacity":2,"policy":{"drr":{"by":"class","classes":[{"name":"cached","quantum":2048,"busy_tokens":3000,"busy_fraction":0.25,"limit_requests_per_worker":1,"limit_input_tokens_per_worker":2,"limit_cached_tokens_per_worker":3,"queue":"wspt"},{"name":"batch","quantum":512,"inside":{"share":{"by":"tenant","weights":{"api":50,"chat":500},"default_weight":10,"caps":{"api":4},"default_cap":16}}}],"default":"cached"}},"max_queue":20,"queue_timeout_us":10000,"brownout_wait_us":750000,"workers":[{"name":"w1","ranks":2,"slots":8,"taints":["zone-a"],"batch_tokens":8192},{"name":"w2","tier":1,"requests_per_minute":60,"tokens_per_minute":90000,"burst_seconds":60,"requests_remaining":0,"tokens_remaining":5,"pause_until":7}],"busy_tokens":5,"busy_fraction":1.5,"overlap_credit":0.125}}
 {"at":0,"event":"submit","id":"r1","class":"cached","tenant":"chat","group":"prod","agent":"analyst","cost":700,"priority":-1,"weight":1.25}
-{"at":0,"event":"submit","id":"r2","input":3000,"cached":{"w1":2048,"w0":512},"pin":{"worker":"w1","rank":0},"allow":["w0","w1"],"requires":["zone-a"],"quota":0}
+{"at":0,"event":"submit","id":"r2","input":3000,"cached":{"w1":2048,"w0":512},"pin":{"worker":"w1","rank":0},"allow":["w0","w1"],"requires":["zone-a"],"quota":0,"timeout_us":0}
+{"at":0,"event":"submit","id":"r3","timeout_us":18446744073709551615}
 {"at":9,"event":"release","id":"r1","tokens":812}
 {"at":9,"event":"release","id":"r2","tokens":812,"quota":4000}
 {"at":9,"event":"release","id":"r3","quota":4000}
@@ -97,14 +100,16 @@ fn the_written_form() {
 {"at":9,"event":"policy","policy":{"load":{"by":"agent","alpha":0.0,"auto_tune":true,"max_wait_ticks":100}}}
 {"at":9,"event":"policy","policy":{"load":{"by":"agent","max_wait_ticks":1,"queue":{"max_wait_us":0}}}}
 {"at":9,"event":"policy","policy":{"share":{"by":"class","classes":[{"name":"chat","weight":4,"cap":8,"busy_tokens":4000,"busy_fraction":0.5,"limit_requests_per_worker":1,"limit_input_tokens_per_worker":2,"limit_cached_tokens_per_worker":3,"queue":"fcfs"},{"name":"batch","weight":1,"inside":{"load":{"by":"agent"}}},{"name":"rest","weight":1}],"default":"batch","partition":true,"queue":{"order":"wspt","max_wait_us":5000000}}}}
+{"at":9,"event":"policy","policy":{"bands":{"by":"class","classes":[{"name":"chat","cap":12,"busy_tokens":4000,"busy_fraction":0.5,"limit_requests_per_worker":1,"limit_input_tokens_per_worker":2,"limit_cached_tokens_per_worker":3,"queue":"edf"},{"name":"batch","inside":{"load":{"by":"agent"}}},{"name":"rest"}],"default":"batch","queue":{"order":"edf","max_wait_us":5000000}}}}
+{"at":9,"event":"policy","policy":{"drr":{"by":"class","classes":[{"name":"a","quantum":1},{"name":"b","quantum":1,"queue":"fcfs"}],"queue":"edf"}}}
 {"at":9,"event":"cap","by":"tenant","flow":"chat","slots":4}
 {"at":9,"event":"cap","by":"tenant","flow":"chat"}
 {"at":9,"event":"worker","name":"w1","state":"up","ranks":2,"slots":8,"taints":["zone-a"],"batch_tokens":8192}
 {"at":9,"event":"worker","name":"w2","tier":0,"requests_per_minute":null,"tokens_per_minute":null,"burst_seconds":1,"requests_remaining":1,"tokens_remaining":0,"pause_until":0}
 {"at":9,"event":"first_token","id":"\"\\\u000a\u001f é"}
 "#;
-    let (start, mut reader) = Reader::open(journal.as_bytes()).unwrap();
-    let Start::Fresh(config) = start else { panic!("a pool starts it") };
+    let (start, mut reader) = JournalReader::open(journal.as_bytes()).unwrap();
+    let JournalStart::Fresh(config) = start else { panic!("a pool starts it") };
     let mut writer = strategies::writer(reader.clock());
     writer.write_header(&config).unwrap();
     while let Some((at, event)) = reader.next_event().unwrap() {
@@ -137,6 +142,21 @@ fn a_class_has_inside_it_what_its_node_has() {
         let repeated = format!(r#"{{"share":{{{repeated},"by":"class",{stated}}}}}"#);
         assert_eq!(parse_policy(&repeated).unwrap(), policy);
         assert_eq!(format_policy(&policy), behind);
+        // The classes of drr and bands take over their node's inside in the same way.
+        for (kind, of_a, of_b) in [("bands", "", ""), ("drr", r#","quantum":1"#, r#","quantum":2"#)]
+        {
+            let node = |first: &str, second: &str| {
+                let classes =
+                    format!(r#"[{{"name":"a"{of_a}{first}}},{{"name":"b"{of_b},{own}}}]"#);
+                format!(r#"{{"{kind}":{{"by":"class","classes":{classes}{second}}}}}"#)
+            };
+            let behind = node("", &format!(",{stated}"));
+            let policy = parse_policy(&behind).unwrap();
+            let repeated = node(&format!(",{stated}"), &format!(",{stated}"));
+            assert_eq!(parse_policy(&repeated).unwrap(), policy);
+            assert_ne!(parse_policy(&node("", "")).unwrap(), policy);
+            assert_eq!(format_policy(&policy), behind);
+        }
     }
 }
 
@@ -146,17 +166,20 @@ fn queues_are_text_or_objects() {
     let queue = |written: &str| {
         let policy = format!(r#"{{"share":{{"by":"class","queue":{written}}}}}"#);
         let policy = parse_policy(&policy).unwrap();
-        let Node::Share(share) = &**policy.root() else { panic!("a share node") };
+        let PolicyNode::Share(share) = &**policy.root() else { panic!("a share node") };
         share.inside.clone()
     };
     for first_come in [r#""fcfs""#, "{}", r#"{"order":"fcfs"}"#] {
-        assert_eq!(queue(first_come), Inside::FCFS, "{first_come}");
+        assert_eq!(queue(first_come), FlowInside::FCFS, "{first_come}");
     }
     for cheapest in [r#""wspt""#, r#"{"order":"wspt"}"#] {
-        assert_eq!(queue(cheapest), Inside::WSPT, "{cheapest}");
+        assert_eq!(queue(cheapest), FlowInside::WSPT, "{cheapest}");
+    }
+    for earliest in [r#""edf""#, r#"{"order":"edf"}"#] {
+        assert_eq!(queue(earliest), FlowInside::EDF, "{earliest}");
     }
     let max_wait = Some(Micros(0));
-    let expected = Inside::Queue(Queue { order: Order::Wspt, max_wait });
+    let expected = FlowInside::Queue(QueuePolicy { order: QueueOrder::Wspt, max_wait });
     assert_eq!(queue(r#"{"max_wait_us":0,"order":"wspt"}"#), expected);
 }
 
@@ -166,7 +189,7 @@ fn attributes_come_in_any_order() {
     let header = r#"{"fairgate_journal":1,"pool":{"capacity":2,"policy":{"share":{"by":"key"}}}}"#;
     let line = r#"{"session":"s","project":"p","agent":"","at":0,"key":"\u00e9","tenant":"t","event":"submit","class":"c","id":"r","group":"g"}"#;
     let journal = format!("{header}\n{line}\n");
-    let (_, mut reader) = Reader::open(journal.as_bytes()).unwrap();
+    let (_, mut reader) = JournalReader::open(journal.as_bytes()).unwrap();
     let Some((_, Event::Submit(submit))) = reader.next_event().unwrap() else { panic!("a submit") };
     let texts = ["c", "t", "g", "é", "", "p", "s"].map(Some);
     assert_eq!(submit.attributes, Attributes::of(texts));
@@ -180,7 +203,7 @@ fn decimals_are_exact() {
         let header =
             r#"{"fairgate_journal":1,"pool":{"capacity":2,"policy":{"load":{"by":"agent"}}}}"#;
         let journal = format!("{header}\n{line}\n");
-        let (_, mut reader) = Reader::open(journal.as_bytes()).unwrap();
+        let (_, mut reader) = JournalReader::open(journal.as_bytes()).unwrap();
         match reader.next_event().unwrap() {
             Some((_, Event::Submit(submit))) => submit.weight.thousandths(),
             other => panic!("{other:?}"),
@@ -208,13 +231,13 @@ fn a_header_has_no_worker_that_is_not_up() {
     config.workers = vec![up];
     assert!(written(|writer| writer.write_header(&config)).contains(r#""workers":[{"name":"w"}]"#));
     config.workers[0].state = Some(WorkerState::Drain);
-    let error = Writer::new(Vec::new()).write_header(&config).unwrap_err();
+    let error = JournalWriter::new(Vec::new()).write_header(&config).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
     assert_eq!(error.to_string(), r#"worker "w" in a journal's header must be up"#);
 }
 
 /// The first handle that a pool gives.
-fn handle() -> Handle {
+fn handle() -> RequestHandle {
     let config = PoolConfig::new(1, parse_policy(r#"{"share":{"by":"tenant"}}"#).unwrap());
     let mut decisions = Vec::new();
     let submit = Event::Submit(Box::new(Submit::new("r1")));
@@ -240,13 +263,14 @@ fn decisions() {
         why: None,
     };
     let bare = Grant { brownout: None, place: None, ..full.clone() };
-    let limit = Limit { class: Some("cached".into()), current: 1 << 64, limit: 5 };
-    let reject = |reason, limit| Reject { request: None, id: "r9".into(), reason, limit };
-    let of_class = reject(Reason::ClassRequests, Some(limit));
-    let of_pool = Limit { class: None, current: 20, limit: 20 };
-    let full_queue = reject(Reason::QueueFull, Some(of_pool));
-    let pushed_out = Reject { request: Some(request), ..reject(Reason::PushedOut, None) };
-    let duplicate = reject(Reason::Duplicate, None);
+    let limit = RejectionLimit { class: Some("cached".into()), current: 1 << 64, limit: 5 };
+    let reject = |reason, limit| RejectedRequest { request: None, id: "r9".into(), reason, limit };
+    let of_class = reject(RejectionReason::ClassRequests, Some(limit));
+    let of_pool = RejectionLimit { class: None, current: 20, limit: 20 };
+    let full_queue = reject(RejectionReason::QueueFull, Some(of_pool));
+    let pushed_out =
+        RejectedRequest { request: Some(request), ..reject(RejectionReason::PushedOut, None) };
+    let duplicate = reject(RejectionReason::Duplicate, None);
     let decisions = [
         Decision::Grant(full),
         Decision::Grant(bare),

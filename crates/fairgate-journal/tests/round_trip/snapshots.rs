@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::event::{WorkerChange, WorkerState};
 use fairgate_core::snapshot::{
-    CapSnapshot, CapUseSnapshot, ClassSnapshot, FlightSnapshot, FlowMeterSnapshot, FlowSnapshot,
-    LevelSnapshot, NodeCounters, NodeMeterSnapshot, NodeSnapshot, RequestSnapshot,
-    ShareFlowSnapshot, Snapshot, WorkerSnapshot, WorkersSnapshot,
+    BandSnapshot, CapSnapshot, CapUseSnapshot, DrrClassSnapshot, FlowMeterSnapshot, FlowSnapshot,
+    InFlightSnapshot, NodeCounters, NodeMeterSnapshot, NodeSnapshot, RateLevelSnapshot,
+    RequestSnapshot, ShareFlowSnapshot, Snapshot, WorkerSnapshot, WorkersSnapshot,
 };
 use fairgate_core::units::{BurstSeconds, Micros, Ticks};
-use fairgate_journal::{Clock, Reader, Start};
+use fairgate_journal::{JournalClock, JournalReader, JournalStart};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::strategies::{
-    self, alpha, attribute, attributes, busy, clock, id, micros, number, places, policy, priority,
-    task_weight, text, tokens, weight, worker,
+    self, alpha, attribute, attributes, busy, clock, id, micros, number, overlap_credit, places,
+    policy, priority, task_weight, text, tokens, weight, worker,
 };
 
 fn wide() -> impl Strategy<Value = u128> {
@@ -54,30 +54,34 @@ fn cap_use() -> impl Strategy<Value = CapUseSnapshot> {
     (wide(), wide()).prop_map(|(used, allowed)| CapUseSnapshot { used, allowed })
 }
 
-fn share_flow() -> impl Strategy<Value = ShareFlowSnapshot> {
+// Strategies used inside `node` are boxed: each keeps its value tree in its caller's stack frame, and four nested nodes
+// of unboxed trees overflow the 2 MiB stack of a test thread.
+fn share_flow() -> BoxedStrategy<ShareFlowSnapshot> {
     let heights = (wide(), wide(), wide(), number(), option::of(wide()));
     let bound = (wide(), number(), wide());
-    (heights, number(), any::<bool>(), bound, flow_meter(), cap_use()).prop_map(
-        |((base, served, pending, generation, stopped), moment, new, bound, meter, cap_use)| {
-            ShareFlowSnapshot {
-                base,
-                served,
-                pending,
-                generation,
-                moment,
-                new,
-                stopped,
-                bound,
-                meter,
-                cap_use,
-            }
-        },
-    )
+    (heights, number(), any::<bool>(), bound, flow_meter(), cap_use())
+        .prop_map(
+            |((base, served, pending, generation, stopped), moment, new, bound, meter, cap_use)| {
+                ShareFlowSnapshot {
+                    base,
+                    served,
+                    pending,
+                    generation,
+                    moment,
+                    new,
+                    stopped,
+                    bound,
+                    meter,
+                    cap_use,
+                }
+            },
+        )
+        .boxed()
 }
 
-fn counters() -> impl Strategy<Value = NodeCounters> {
+fn counters() -> BoxedStrategy<NodeCounters> {
     let class = (wide(), wide(), flow_meter())
-        .prop_map(|(deficit, reached, meter)| ClassSnapshot { deficit, reached, meter });
+        .prop_map(|(deficit, reached, meter)| DrrClassSnapshot { deficit, reached, meter });
     prop_oneof![
         (any::<u32>(), any::<bool>(), vec(class, 0..3), node_meter()).prop_map(
             |(cursor, stayed, classes, meter)| NodeCounters::Drr { cursor, stayed, classes, meter }
@@ -92,16 +96,26 @@ fn counters() -> impl Strategy<Value = NodeCounters> {
         ),
         (alpha(), vec(wide(), 0..4))
             .prop_map(|(alpha, history)| NodeCounters::Load { alpha, history }),
+        Just(NodeCounters::Bands),
     ]
+    .boxed()
 }
 
 fn node(inside: BoxedStrategy<Option<Box<NodeSnapshot>>>) -> BoxedStrategy<NodeSnapshot> {
-    let flow = (option::of(share_flow()), option::of(signed_wide()), inside);
+    let band =
+        (signed_wide(), cap_use()).prop_map(|(got, cap_use)| BandSnapshot { got, cap_use }).boxed();
+    let counters = (option::of(share_flow()), option::of(signed_wide()), option::of(band));
+    let flow = (counters, inside).boxed();
     let flows = btree_map(text(), flow, 0..4);
-    (counters(), flows)
+    (self::counters(), flows)
         .prop_map(|(state, flows)| {
-            let flow =
-                |(name, (share, load_got, inside))| FlowSnapshot { name, share, load_got, inside };
+            let flow = |(name, ((share, load_got, band), inside))| FlowSnapshot {
+                name,
+                share,
+                load_got,
+                band,
+                inside,
+            };
             NodeSnapshot { state, flows: flows.into_iter().rev().map(flow).collect() }
         })
         .boxed()
@@ -112,12 +126,12 @@ fn root() -> impl Strategy<Value = NodeSnapshot> {
     leaf.prop_recursive(4, 24, 3, |inner| node(option::of(inner.prop_map(Box::new)).boxed()))
 }
 
-fn flight() -> impl Strategy<Value = FlightSnapshot> {
+fn flight() -> impl Strategy<Value = InFlightSnapshot> {
     let generations = option::of(vec(number(), 0..4));
     let place = option::of((any::<u32>(), any::<u32>()));
     let taken = option::of((number(), signed_wide()));
     (micros(), number(), generations, place, tokens(), taken).prop_map(
-        |(granted_at, number, generations, place, prefill, taken)| FlightSnapshot {
+        |(granted_at, number, generations, place, prefill, taken)| InFlightSnapshot {
             granted_at,
             number,
             generations,
@@ -132,8 +146,8 @@ fn request() -> impl Strategy<Value = RequestSnapshot> {
     let clock = (number(), micros(), number().prop_map(Ticks));
     let amounts = (tokens(), tokens(), tokens(), tokens(), priority(), task_weight());
     let names = (any::<u32>(), id(), attributes());
-    (names, clock, amounts, places(), option::of(flight())).prop_map(
-        |((handle, id, attributes), (seq, at, tick), amounts, places, flight)| {
+    (names, clock, amounts, places(), option::of(micros()), option::of(flight())).prop_map(
+        |((handle, id, attributes), (seq, at, tick), amounts, places, timeout, flight)| {
             let (cost, input, cached_best, quota, priority, weight) = amounts;
             let (cached, pin, allow, requires) = places;
             RequestSnapshot {
@@ -148,6 +162,7 @@ fn request() -> impl Strategy<Value = RequestSnapshot> {
                 cached_best,
                 quota,
                 priority,
+                timeout,
                 weight,
                 cached,
                 pin,
@@ -157,6 +172,16 @@ fn request() -> impl Strategy<Value = RequestSnapshot> {
             }
         },
     )
+}
+
+/// By rank, behind the last of which none was ever granted anything: the list does not end with 0.
+fn last_grants() -> impl Strategy<Value = Vec<u64>> {
+    vec(number(), 0..4).prop_map(|mut grants| {
+        if let Some(last) = grants.last_mut() {
+            *last = (*last).max(1);
+        }
+        grants
+    })
 }
 
 fn workers() -> impl Strategy<Value = WorkersSnapshot> {
@@ -178,15 +203,16 @@ fn workers() -> impl Strategy<Value = WorkersSnapshot> {
     });
     let level = || {
         let level = (signed_wide(), number());
-        option::of(level.prop_map(|(level, epoch)| LevelSnapshot { level, epoch }))
+        option::of(level.prop_map(|(level, epoch)| RateLevelSnapshot { level, epoch }))
     };
-    let worker = (any::<u32>(), stated, level(), level(), number()).prop_map(
-        |(number, said, requests, tokens, epochs)| WorkerSnapshot {
+    let worker = (any::<u32>(), stated, level(), level(), number(), last_grants()).prop_map(
+        |(number, said, requests, tokens, epochs, last_grants)| WorkerSnapshot {
             number,
-            said,
+            settings: said,
             requests,
             tokens,
             epochs,
+            last_grants,
         },
     );
     (any::<u32>(), vec(worker, 0..3))
@@ -202,12 +228,13 @@ fn by_flow<T: std::fmt::Debug + 'static>(
 
 fn snapshot() -> impl Strategy<Value = Snapshot> {
     let clock = (micros(), number().prop_map(Ticks), number(), number(), number());
-    let limits = (option::of(number()), option::of(micros()), option::of(micros()), busy());
+    let waits = (option::of(number()), option::of(micros()), option::of(micros()));
+    let limits = (waits, busy(), overlap_credit());
     let flows = (by_flow(Just(())), by_flow(weight()), by_flow((option::of(number()), cap_use())));
     let rest = (option::of(workers()), vec(request(), 0..5), root());
     (clock, policy(), limits, flows, rest).prop_map(|(clock, policy, limits, flows, rest)| {
         let (now, ticks, next_seq, grants, capacity) = clock;
-        let (max_queue, queue_timeout, brownout_wait, busy) = limits;
+        let ((max_queue, queue_timeout, brownout_wait), busy, overlap_credit) = limits;
         let (holds, weights, caps) = flows;
         let (workers, requests, root) = rest;
         Snapshot {
@@ -221,6 +248,7 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
             queue_timeout,
             brownout_wait,
             busy,
+            overlap_credit,
             holds: holds.into_keys().collect(),
             weights: weights.into_iter().map(|((by, flow), w)| (by, flow, w)).collect(),
             caps: caps
@@ -234,7 +262,7 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
     })
 }
 
-fn written(snapshot: &Snapshot, clock: Option<Clock>) -> Vec<u8> {
+fn written(snapshot: &Snapshot, clock: Option<JournalClock>) -> Vec<u8> {
     let mut writer = strategies::writer(clock);
     writer.write_snapshot(snapshot).unwrap();
     writer.into_inner()
@@ -246,8 +274,8 @@ proptest! {
         let line = written(&snapshot, clock);
         prop_assert_eq!(line.iter().filter(|&&b| b == b'\n').count(), 1);
         serde_json::from_slice::<serde_json::Value>(&line).unwrap();
-        let (start, reader) = Reader::open(&line[..]).unwrap();
-        prop_assert_eq!(start, Start::Snapshot(Box::new(snapshot)));
+        let (start, reader) = JournalReader::open(&line[..]).unwrap();
+        prop_assert_eq!(start, JournalStart::Snapshot(Box::new(snapshot)));
         prop_assert_eq!(reader.clock(), clock);
         prop_assert_eq!(reader.bytes_read(), line.len() as u64);
     }
@@ -262,7 +290,7 @@ proptest! {
             let at = at.index(line.len());
             line[at] = byte;
         }
-        if let Ok((start, _)) = Reader::open(&line[..]) {
+        if let Ok((start, _)) = JournalReader::open(&line[..]) {
             let _ = start.into_pool();
         }
     }

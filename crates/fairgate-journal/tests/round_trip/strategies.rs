@@ -6,13 +6,14 @@ use std::sync::Arc;
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::event::{Event, MAX_RANKS, Pin, PoolConfig, Submit, WorkerChange, WorkerState};
 use fairgate_core::policy::{
-    BusyThresholds, Class, ClassLimits, Drr, Inside, Load, Node, Order, Policy, Queue, Share,
-    ShareClass,
+    BandClass, BandsPolicy, BusyThresholds, ClassLimits, DrrClassPolicy, DrrPolicy, FlowInside,
+    LoadPolicy, Policy, PolicyNode, QueueOrder, QueuePolicy, ShareClass, SharePolicy,
 };
 use fairgate_core::units::{
-    Alpha, BurstSeconds, Fraction, Micros, PerMinute, TaskWeight, Tokens, Weight,
+    Alpha, BatchFraction, BurstSeconds, Micros, OverlapCredit, PerMinute, TaskWeight, Tokens,
+    Weight,
 };
-use fairgate_journal::{Clock, Writer};
+use fairgate_journal::{JournalClock, JournalWriter};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -39,13 +40,13 @@ pub(crate) fn micros() -> impl Strategy<Value = Micros> {
     number().prop_map(Micros)
 }
 
-pub(crate) fn clock() -> impl Strategy<Value = Clock> {
-    (micros(), number()).prop_map(|(at, unix_us)| Clock { at, unix_us })
+pub(crate) fn clock() -> impl Strategy<Value = JournalClock> {
+    (micros(), number()).prop_map(|(at, unix_us)| JournalClock { at, unix_us })
 }
 
 /// A writer to memory of a journal that may state its clock.
-pub(crate) fn writer(clock: Option<Clock>) -> Writer<Vec<u8>> {
-    let writer = Writer::new(Vec::new());
+pub(crate) fn writer(clock: Option<JournalClock>) -> JournalWriter<Vec<u8>> {
+    let writer = JournalWriter::new(Vec::new());
     match clock {
         Some(clock) => writer.with_clock(clock),
         None => writer,
@@ -70,19 +71,24 @@ pub(crate) fn task_weight() -> impl Strategy<Value = TaskWeight> {
 }
 
 pub(crate) fn busy() -> impl Strategy<Value = BusyThresholds> {
-    let fraction = (0..=1_000_000_000u64).prop_map(|t| Fraction::from_thousandths(t).unwrap());
+    let fraction = (0..=1_000_000_000u64).prop_map(|t| BatchFraction::from_thousandths(t).unwrap());
     (option::of(tokens()), option::of(fraction))
         .prop_map(|(tokens, fraction)| BusyThresholds { tokens, fraction })
 }
 
-pub(crate) fn inside(node: Option<BoxedStrategy<Node>>) -> BoxedStrategy<Inside> {
-    let order = select(vec![Order::Fcfs, Order::Wspt]);
+pub(crate) fn overlap_credit() -> impl Strategy<Value = OverlapCredit> {
+    let thousandths = prop_oneof![Just(2000u64), Just(0), Just(1_000_000), 0..=1_000_000u64];
+    thousandths.prop_map(|t| OverlapCredit::from_thousandths(t).unwrap())
+}
+
+pub(crate) fn inside(node: Option<BoxedStrategy<PolicyNode>>) -> BoxedStrategy<FlowInside> {
+    let order = select(&QueueOrder::ALL[..]);
     let queue = (order, option::of(micros()))
-        .prop_map(|(order, max_wait)| Inside::Queue(Queue { order, max_wait }));
+        .prop_map(|(order, max_wait)| FlowInside::Queue(QueuePolicy { order, max_wait }));
     match node {
         None => queue.boxed(),
         Some(node) => {
-            prop_oneof![queue, node.prop_map(|node| Inside::Node(Arc::new(node)))].boxed()
+            prop_oneof![queue, node.prop_map(|node| FlowInside::Node(Arc::new(node)))].boxed()
         }
     }
 }
@@ -97,7 +103,9 @@ pub(crate) fn limits() -> impl Strategy<Value = ClassLimits> {
 }
 
 /// The classes of a share node, some with the node's own inside.
-pub(crate) fn share_with_classes(inside: BoxedStrategy<Inside>) -> impl Strategy<Value = Node> {
+pub(crate) fn share_with_classes(
+    inside: BoxedStrategy<FlowInside>,
+) -> impl Strategy<Value = PolicyNode> {
     let class = (weight(), option::of(number()), option::of(inside.clone()), busy(), limits());
     let classes = btree_map(text(), class, 1..4);
     let default = option::of(any::<prop::sample::Index>());
@@ -113,60 +121,93 @@ pub(crate) fn share_with_classes(inside: BoxedStrategy<Inside>) -> impl Strategy
             };
             let classes: Vec<ShareClass> = classes.into_iter().rev().map(class).collect();
             let default = default.map(|i| i.get(&classes).name.clone());
-            Node::Share(Share { classes, default, default_cap, inside, ..Share::new(by) })
+            PolicyNode::Share(SharePolicy {
+                classes,
+                default,
+                default_cap,
+                inside,
+                ..SharePolicy::new(by)
+            })
         },
     )
 }
 
-pub(crate) fn share(inside: BoxedStrategy<Inside>) -> impl Strategy<Value = Node> {
+pub(crate) fn share(inside: BoxedStrategy<FlowInside>) -> impl Strategy<Value = PolicyNode> {
     let weights = btree_map(text(), weight(), 0..4);
     let caps = btree_map(text(), number(), 0..4);
     let default_weight = prop_oneof![Just(Weight::new(100).unwrap()), weight()];
     (attribute(), weights, default_weight, caps, option::of(number()), inside).prop_map(
         |(by, weights, default_weight, caps, default_cap, inside)| {
-            let named = Share { weights, default_weight, caps, default_cap, ..Share::new(by) };
-            Node::Share(Share { inside, ..named })
+            let named =
+                SharePolicy { weights, default_weight, caps, default_cap, ..SharePolicy::new(by) };
+            PolicyNode::Share(SharePolicy { inside, ..named })
         },
     )
 }
 
-pub(crate) fn load(inside: BoxedStrategy<Inside>) -> impl Strategy<Value = Node> {
+pub(crate) fn load(inside: BoxedStrategy<FlowInside>) -> impl Strategy<Value = PolicyNode> {
     let alpha = prop_oneof![Just(Alpha::BALANCED), alpha()];
     (attribute(), alpha, any::<bool>(), option::of(number()), inside).prop_map(
         |(by, alpha, auto_tune, ticks, inside)| {
-            let max_wait_ticks = ticks.filter(|_| matches!(inside, Inside::Queue(_)));
-            Node::Load(Load { by, alpha, auto_tune, max_wait_ticks, inside })
+            let max_wait_ticks = ticks.filter(|_| matches!(inside, FlowInside::Queue(_)));
+            PolicyNode::Load(LoadPolicy { by, alpha, auto_tune, max_wait_ticks, inside })
         },
     )
 }
 
-pub(crate) fn drr(inside: BoxedStrategy<Inside>) -> impl Strategy<Value = Node> {
-    let classes = btree_map(text(), (weight(), inside, busy(), limits()), 1..4);
-    (attribute(), classes, option::of(any::<prop::sample::Index>())).prop_map(
-        |(by, classes, default)| {
-            let class = |(name, (quantum, inside, busy, limits))| Class {
-                name,
-                quantum,
-                inside,
-                busy,
-                limits,
-            };
-            let classes: Vec<Class> = classes.into_iter().map(class).collect();
-            let default = default.map(|i| i.get(&classes).name.clone());
-            Node::Drr(Drr { by, classes, default })
-        },
-    )
+/// The classes of a drr node, some with the node's own inside.
+pub(crate) fn drr(inside: BoxedStrategy<FlowInside>) -> impl Strategy<Value = PolicyNode> {
+    let class = (weight(), option::of(inside.clone()), busy(), limits());
+    let classes = btree_map(text(), class, 1..4);
+    let default = option::of(any::<prop::sample::Index>());
+    (attribute(), classes, default, inside).prop_map(|(by, classes, default, inside)| {
+        let class = |(name, (quantum, own, busy, limits))| DrrClassPolicy {
+            name,
+            quantum,
+            inside: Option::unwrap_or(own, inside.clone()),
+            busy,
+            limits,
+        };
+        let classes: Vec<DrrClassPolicy> = classes.into_iter().map(class).collect();
+        let default = default.map(|i| i.get(&classes).name.clone());
+        PolicyNode::Drr(DrrPolicy { by, classes, default, inside })
+    })
 }
 
-pub(crate) fn node(of: BoxedStrategy<Inside>) -> BoxedStrategy<Node> {
-    prop_oneof![share(of.clone()), share_with_classes(of.clone()), load(of.clone()), drr(of)]
-        .boxed()
+/// The classes of a bands node, some with the node's own inside.
+pub(crate) fn bands(inside: BoxedStrategy<FlowInside>) -> impl Strategy<Value = PolicyNode> {
+    let class = (option::of(number()), option::of(inside.clone()), busy(), limits());
+    let classes = btree_map(text(), class, 1..4);
+    let default = option::of(any::<prop::sample::Index>());
+    (attribute(), classes, default, inside).prop_map(|(by, classes, default, inside)| {
+        let class = |(name, (cap, own, busy, limits))| BandClass {
+            name,
+            cap,
+            inside: Option::unwrap_or(own, inside.clone()),
+            busy,
+            limits,
+        };
+        let classes: Vec<BandClass> = classes.into_iter().rev().map(class).collect();
+        let default = default.map(|i| i.get(&classes).name.clone());
+        PolicyNode::Bands(BandsPolicy { by, classes, default, inside })
+    })
+}
+
+pub(crate) fn node(of: BoxedStrategy<FlowInside>) -> BoxedStrategy<PolicyNode> {
+    prop_oneof![
+        share(of.clone()),
+        share_with_classes(of.clone()),
+        load(of.clone()),
+        drr(of.clone()),
+        bands(of),
+    ]
+    .boxed()
 }
 
 pub(crate) fn policy() -> impl Strategy<Value = Policy> {
     let tree = node(inside(None)).prop_recursive(5, 24, 3, |inner| node(inside(Some(inner))));
     (tree, any::<bool>()).prop_map(|(mut root, partitioned)| {
-        if let Node::Share(share) = &mut root {
+        if let PolicyNode::Share(share) = &mut root {
             share.partition = partitioned;
         }
         Policy::new(root).unwrap()
@@ -222,15 +263,20 @@ pub(crate) fn config() -> impl Strategy<Value = PoolConfig> {
         unique.into_values().rev().collect()
     });
     let span = || option::of(micros());
-    (number(), policy(), option::of(number()), span(), span(), workers, busy()).prop_map(
-        |(capacity, policy, max_queue, queue_timeout, brownout_wait, workers, busy)| PoolConfig {
-            capacity,
-            policy,
-            max_queue,
-            queue_timeout,
-            brownout_wait,
-            workers,
-            busy,
+    let limits = (option::of(number()), span(), span());
+    (number(), policy(), limits, workers, busy(), overlap_credit()).prop_map(
+        |(capacity, policy, limits, workers, busy, overlap_credit)| {
+            let (max_queue, queue_timeout, brownout_wait) = limits;
+            PoolConfig {
+                capacity,
+                policy,
+                max_queue,
+                queue_timeout,
+                brownout_wait,
+                workers,
+                busy,
+                overlap_credit,
+            }
         },
     )
 }
@@ -258,8 +304,8 @@ pub(crate) fn places() -> impl Strategy<Value = Places> {
 
 pub(crate) fn submit() -> impl Strategy<Value = Event> {
     let numbers = (option::of(tokens()), priority(), task_weight(), option::of(tokens()));
-    (id(), attributes(), numbers, places(), option::of(tokens())).prop_map(
-        |(id, attributes, (cost, priority, weight, input), places, quota)| {
+    (id(), attributes(), numbers, places(), option::of(tokens()), option::of(micros())).prop_map(
+        |(id, attributes, (cost, priority, weight, input), places, quota, timeout)| {
             let (cached, pin, allow, requires) = places;
             Event::Submit(Box::new(Submit {
                 id,
@@ -273,6 +319,7 @@ pub(crate) fn submit() -> impl Strategy<Value = Event> {
                 allow,
                 requires,
                 quota,
+                timeout,
             }))
         },
     )

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use fairgate_prefix::{ChainBuilder, Identity, Index};
+use fairgate_prefix::{CacheIdentity, PrefixIndex, PromptChainBuilder};
 
 use crate::KEY;
 
@@ -42,12 +42,13 @@ fn true_overlap(request: &Request, seen: &mut HashSet<u64>) -> f64 {
 #[test]
 fn the_expected_hits_of_recorded_conversations_are_within_two_percent() {
     let Some(trace) = trace() else { return };
-    let mut index = Index::new(usize::MAX);
+    let mut index = PrefixIndex::new(usize::MAX);
     let worker = index.add(u64::MAX);
     let (mut seen, mut truth, mut expected) = (HashSet::new(), 0.0, 0.0);
     for request in &trace {
         truth += true_overlap(request, &mut seen);
-        let mut builder = ChainBuilder::new(KEY, Identity { model: "m", ..Identity::default() });
+        let mut builder =
+            PromptChainBuilder::new(KEY, CacheIdentity { model: "m", ..CacheIdentity::default() });
         let mut left = request.tokens * BYTES_PER_TOKEN;
         for id in &request.blocks {
             let bytes = left.min(TRACE_BLOCK_TOKENS * BYTES_PER_TOKEN);

@@ -1,6 +1,8 @@
 //! The same rules once more, as directly as they read: no hashes, prefixes compared symbol by symbol, lists searched from end to
 //! end.
 
+use std::collections::HashMap;
+
 use crate::TOKENS;
 
 pub(crate) type Prefix = Vec<u8>;
@@ -13,11 +15,24 @@ pub(crate) struct NaiveIndex {
 
 pub(crate) struct NaiveWorker {
     pub(crate) name: usize,
-    stated: usize,
+    size: NaiveSize,
     capacity: usize,
     restarts: usize,
     /// Most recent first.
     held: Vec<Block>,
+    /// When the stretches began in which blocks are counted together, oldest first.
+    marks: Vec<u64>,
+}
+
+/// The reports of a worker, counted by cohort and step.
+struct NaiveSize {
+    stated: usize,
+    counts: HashMap<(u64, usize), i64>,
+    reports: HashMap<u64, u64>,
+    /// The steps of all hits, by cohort, in order; `None` for a report without one.
+    hits: HashMap<u64, Vec<Option<usize>>>,
+    reports_in_all: u64,
+    step: usize,
 }
 
 struct Block {
@@ -30,10 +45,13 @@ struct Block {
 pub(crate) struct NaiveRoute {
     worker: usize,
     restarts: usize,
-    /// For each of the first blocks, when an answer last confirmed it.
-    confirmed: Vec<u64>,
+    /// For each of the first blocks that an answer has confirmed, when it was used and confirmed last, and how deep it lay.
+    known: Vec<(u64, u64)>,
+    depths: Vec<usize>,
     /// What was held of anything before.
     held: Vec<Prefix>,
+    /// Whether 7 of 8 places were taken.
+    is_full: bool,
     sent: u64,
 }
 
@@ -45,10 +63,11 @@ impl NaiveIndex {
     pub(crate) fn add(&mut self, name: usize, blocks: usize) {
         self.workers.push(NaiveWorker {
             name,
-            stated: blocks,
+            size: NaiveSize::new(blocks),
             capacity: 0,
             restarts: 0,
             held: Vec::new(),
+            marks: Vec::new(),
         });
         self.divide();
     }
@@ -59,13 +78,17 @@ impl NaiveIndex {
     }
 
     pub(crate) fn resize(&mut self, name: usize, blocks: usize) {
-        self.worker(name).unwrap().stated = blocks;
+        let worker = self.worker(name).unwrap();
+        if worker.size.stated != blocks {
+            worker.size = NaiveSize::new(blocks);
+        }
         self.divide();
     }
 
     pub(crate) fn forget(&mut self, name: usize) {
         let worker = self.worker(name).unwrap();
         worker.held.clear();
+        worker.marks.clear();
         worker.restarts += 1;
     }
 
@@ -78,11 +101,15 @@ impl NaiveIndex {
     pub(crate) fn routed(&mut self, name: usize, prompt: &[u8]) -> Option<NaiveRoute> {
         let worker = self.worker(name)?;
         let find = |end: usize| worker.held.iter().find(|block| block.prefix == prompt[..end]);
-        let confirmed = (1..=prompt.len()).map_while(|end| find(end)?.confirmed).collect();
+        let known = (1..=prompt.len()).map_while(find);
+        let known = known.map_while(|block| Some((block.touched, block.confirmed?)));
+        let known: Vec<(u64, u64)> = known.collect();
+        let depths = (1..=known.len()).map(|end| worker.depth(prompt, end)).collect();
         let held = worker.held.iter().map(|block| block.prefix.clone()).collect();
         let restarts = worker.restarts;
+        let is_full = worker.held.len() >= worker.capacity - worker.capacity / 8;
         self.touch(name, prompt, false);
-        Some(NaiveRoute { worker: name, restarts, confirmed, held, sent: self.time })
+        Some(NaiveRoute { worker: name, restarts, known, depths, held, is_full, sent: self.time })
     }
 
     pub(crate) fn refused(&mut self, route: &NaiveRoute, prompt: &[u8]) {
@@ -96,17 +123,43 @@ impl NaiveIndex {
         }
     }
 
-    pub(crate) fn observed(&mut self, route: &NaiveRoute, prompt: &[u8], cached_blocks: usize) {
+    pub(crate) fn observed(
+        &mut self,
+        route: &NaiveRoute,
+        prompt: &[u8],
+        cached: usize,
+        origin: u64,
+    ) {
         let Some(worker) = self.worker(route.worker) else { return };
         if worker.restarts != route.restarts {
             return;
         }
-        let known = route.confirmed.len();
-        if cached_blocks + (known / 8).max(4) < known {
-            let lost = route.confirmed[cached_blocks];
-            worker.held.retain(|block| block.touched > lost);
+        let believed = (1..=prompt.len())
+            .take_while(|&end| route.held.iter().any(|prefix| prefix == &prompt[..end]));
+        let surplus = cached > believed.count() + (cached / 8).max(4);
+        let known = route.known.len();
+        let slack = (known / 8).max(4);
+        let (mut hit, mut miss) = (known, None);
+        if cached + slack < known {
+            let missing = route.known[cached + slack];
+            let first = (cached..).find(|&block| route.known[block] == missing).unwrap();
+            if !worker.size.others_hit(origin % 8, route.depths[first]) {
+                worker.held.retain(|block| block.touched > missing.1);
+            }
+            (hit, miss) = (cached, Some(route.depths[first]));
         }
+        let mut hit = hit.checked_sub(1).map(|block| route.depths[block]);
+        if surplus && route.is_full {
+            (hit, miss) = (Some(route.held.len()), None);
+        }
+        worker.size.learn(origin % 8, hit, miss);
+        self.divide();
         self.touch(route.worker, prompt, true);
+    }
+
+    pub(crate) fn learned(&self, name: usize) -> Option<usize> {
+        let worker = self.workers.iter().find(|worker| worker.name == name)?;
+        (worker.size.step < 20).then(|| worker.size.limit(worker.size.step))
     }
 
     pub(crate) fn held_blocks(&self, name: usize) -> usize {
@@ -118,6 +171,7 @@ impl NaiveIndex {
         self.time += 1;
         let now = self.time;
         let worker = self.worker(name).unwrap();
+        worker.mark(now);
         for end in (1..=prompt.len().min(worker.capacity)).rev() {
             let place = worker.held.iter().position(|block| block.prefix == prompt[..end]);
             let known = place.map(|place| worker.held.remove(place).confirmed);
@@ -130,16 +184,119 @@ impl NaiveIndex {
     }
 
     fn divide(&mut self) {
-        let stated: usize = self.workers.iter().map(|worker| worker.stated).sum();
+        let wanted: usize = self.workers.iter().map(|worker| worker.size.blocks()).sum();
         for worker in &mut self.workers {
-            let fits = stated <= self.blocks_max;
-            worker.capacity =
-                if fits { worker.stated } else { worker.stated * self.blocks_max / stated };
+            let (own, fits) = (worker.size.blocks(), wanted <= self.blocks_max);
+            worker.capacity = if fits { own } else { own * self.blocks_max / wanted };
             worker.held.truncate(worker.capacity);
         }
     }
 
     fn worker(&mut self, name: usize) -> Option<&mut NaiveWorker> {
         self.workers.iter_mut().find(|worker| worker.name == name)
+    }
+}
+
+impl NaiveWorker {
+    /// Blocks that were last used from one time to before another.
+    fn used(&self, from: u64, until: u64) -> usize {
+        self.held.iter().filter(|block| (from..until).contains(&block.touched)).count()
+    }
+
+    /// Begins another stretch where the last one has 1/64 of the capacity. Of 128, neighbours with at most 1/32 become one.
+    fn mark(&mut self, now: u64) {
+        let last = self.marks.last().copied();
+        if last.is_some_and(|last| self.used(last, u64::MAX) < (self.capacity / 64).max(1)) {
+            return;
+        }
+        if self.marks.len() == 128 {
+            let ends = |at: usize| self.marks.get(at).copied().unwrap_or(u64::MAX);
+            let kept = (0..128).filter(|&at| {
+                at % 2 == 0 || self.used(ends(at - 1), ends(at + 1)) > self.capacity / 32
+            });
+            self.marks = kept.map(|at| self.marks[at]).collect();
+        }
+        self.marks.push(now);
+    }
+
+    /// How many blocks were used more recently than the last of this prefix, as far as stretches tell.
+    fn depth(&self, prompt: &[u8], end: usize) -> usize {
+        let find = |end: usize| self.held.iter().find(|block| block.prefix == prompt[..end]);
+        let block = find(end).unwrap();
+        let is_same =
+            |other: &Block| (other.touched, other.confirmed) == (block.touched, block.confirmed);
+        let part = (1..=prompt.len()).map_while(find).filter(|other| is_same(other)).count();
+        let first = (1..end).rev().take_while(|&end| is_same(find(end).unwrap())).count();
+        let begin = self.marks.iter().rev().find(|mark| **mark <= block.touched).unwrap();
+        let after = self.marks.iter().find(|mark| *mark > begin).copied().unwrap_or(u64::MAX);
+        let others = self.used(*begin, after) - part;
+        self.used(after, u64::MAX) + others / 2 + first
+    }
+}
+
+impl NaiveSize {
+    fn new(stated: usize) -> Self {
+        let (counts, reports, hits) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { stated, counts, reports, hits, reports_in_all: 0, step: 20 }
+    }
+
+    fn limit(&self, step: usize) -> usize {
+        (self.stated * ((4 + step % 4) << (step / 4))).div_ceil(128)
+    }
+
+    fn blocks(&self) -> usize {
+        self.limit(self.step)
+    }
+
+    fn step_of(&self, depth: usize) -> usize {
+        (0..=20).find(|&step| depth < self.limit(step)).unwrap_or(20)
+    }
+
+    /// Whether one of the last four reports of another cohort was a hit at this depth or deeper.
+    fn others_hit(&self, cohort: u64, depth: usize) -> bool {
+        let others = self.hits.iter().filter(|(of, _)| **of != cohort);
+        let mut steps = others.flat_map(|(_, hits)| hits.iter().rev().take(4).flatten());
+        steps.any(|step| *step >= self.step_of(depth))
+    }
+
+    fn learn(&mut self, cohort: u64, hit: Option<usize>, miss: Option<usize>) {
+        if (hit, miss) == (None, None) {
+            return;
+        }
+        let reached = hit.map(|depth| self.step_of(depth));
+        self.hits.entry(cohort).or_default().push(reached);
+        for (depth, points) in [(hit, 1), (miss, -2)] {
+            let Some(depth) = depth else { continue };
+            let step = self.step_of(depth);
+            let count = self.counts.entry((cohort, step)).or_default();
+            *count = (*count + points).clamp(-8, 8);
+        }
+        let own = self.reports.entry(cohort).or_default();
+        *own += 1;
+        let own = *own;
+        self.reports_in_all += 1;
+        for ((of, _), count) in &mut self.counts {
+            let is_own = *of == cohort && own.is_multiple_of(32);
+            for _ in 0..u8::from(is_own) + u8::from(self.reports_in_all.is_multiple_of(512)) {
+                *count -= count.signum();
+            }
+        }
+        // A size of 0 steps is a cache of nothing; the size of a step has all steps up to it.
+        let value = |cohort: u64, size: usize| -> i64 {
+            let own = self.counts.iter().filter(|((of, step), _)| *of == cohort && *step < size);
+            own.map(|(_, count)| count).sum()
+        };
+        let loss = |size: usize| -> i64 {
+            let best = |cohort| (0..=21).map(|size| value(cohort, size)).max().unwrap();
+            (0..8).map(|cohort| (best(cohort) - value(cohort, size)).min(8)).sum()
+        };
+        let losses: Vec<i64> = (0..=21).map(loss).collect();
+        let least = losses.iter().min().unwrap();
+        let best = losses.iter().rposition(|loss| *loss <= least + 3).unwrap().saturating_sub(1);
+        if best < self.step {
+            self.step = best;
+        } else if best > self.step && self.reports_in_all.is_multiple_of(32) {
+            self.step += 1;
+        }
     }
 }

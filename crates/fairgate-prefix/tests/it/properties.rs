@@ -1,34 +1,42 @@
 //! Random calls, given to the index and to the naive one: both must always say the same.
 
-use fairgate_prefix::{Index, Route, Worker};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use fairgate_prefix::{CacheReport, PrefixIndex, PrefixRoute, PrefixWorker};
 use fairgate_testkit::seeds;
 use fairgate_testkit::workload::Rng;
 
 use crate::naive::{NaiveIndex, NaiveRoute};
-use crate::{TOKENS, chain};
+use crate::{TOKENS, chain, report};
 
 const STEPS: usize = 300;
 
 struct Both {
     rng: Rng,
-    index: Index,
+    /// Whether one worker stays as it is, so that its answers add up.
+    is_calm: bool,
+    index: PrefixIndex,
     naive: NaiveIndex,
     /// By name, with those that left.
-    workers: Vec<Worker>,
-    in_flight: Vec<(Route, NaiveRoute, Vec<u8>)>,
+    workers: Vec<PrefixWorker>,
+    in_flight: Vec<(PrefixRoute, NaiveRoute, Vec<u8>)>,
+    /// How often a check found that something was learned of a size.
+    learned: usize,
 }
 
 impl Both {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
-        let blocks_max = rng.count(0..=120);
+        let (blocks_max, is_calm) = (rng.count(0..=120), rng.index(2) == 0);
         let naive = NaiveIndex::new(blocks_max);
         Self {
             rng,
-            index: Index::new(blocks_max),
+            is_calm,
+            index: PrefixIndex::new(blocks_max),
             naive,
             workers: Vec::new(),
             in_flight: Vec::new(),
+            learned: 0,
         }
     }
 
@@ -39,6 +47,9 @@ impl Both {
     /// Few symbols, so that prompts share beginnings.
     fn prompt(&mut self) -> Vec<u8> {
         let length = self.number(16);
+        if self.is_calm {
+            return vec![self.rng.one_of(&[1, 2, 3, 4, 5]); length];
+        }
         let same = self.number(3) > 0;
         (0..length).map(|_| if same { 1 } else { self.rng.one_of(&[0, 1]) }).collect()
     }
@@ -57,7 +68,8 @@ impl Both {
         let name = self.number(self.workers.len());
         let worker = self.workers[name];
         let there = self.naive.workers.iter().any(|worker| worker.name == name);
-        match self.number(40) {
+        let call = if self.is_calm { 4 + self.number(36) } else { self.number(40) };
+        match call {
             0 => self.add(),
             1 => {
                 self.naive.remove(name);
@@ -91,10 +103,16 @@ impl Both {
             27.. if !self.in_flight.is_empty() => {
                 let answered = self.number(self.in_flight.len());
                 let (route, naive, prompt) = self.in_flight.swap_remove(answered);
-                let cached = self.number(prompt.len() + 1);
-                let chain = chain(&prompt);
-                self.index.observed(&route, &chain, chain.input_tokens(), cached as u64 * TOKENS);
-                self.naive.observed(&naive, &prompt, cached);
+                // Often all, as in a cache that is large enough, or nothing, as in one that is not.
+                let cached = match (self.number(4), self.is_calm) {
+                    (0, _) => prompt.len(),
+                    (1 | 2, true) => 0,
+                    _ => self.number(prompt.len() + 1),
+                };
+                let (chain, origin) = (chain(&prompt), self.rng.one_of(&[3, 4, 12]));
+                let report = CacheReport { origin, ..report(&chain, cached as u64) };
+                self.index.observed(&route, &chain, report);
+                self.naive.observed(&naive, &prompt, cached, origin);
             }
             _ => {}
         }
@@ -115,6 +133,10 @@ impl Both {
                 self.naive.held_blocks(name),
                 "{when}: worker {name}"
             );
+            let learned = self.index.learned_cache_tokens(worker);
+            let naive = self.naive.learned(name).map(|blocks| blocks as u64 * TOKENS);
+            assert_eq!(learned, naive, "{when}: worker {name}");
+            self.learned += usize::from(learned.is_some());
         }
         assert!(self.index.blocks() <= self.naive.blocks_max, "{when}");
     }
@@ -122,11 +144,19 @@ impl Both {
 
 #[test]
 fn the_index_always_says_what_the_naive_one_says() {
-    seeds::for_each_seed("prefix index", seeds::cases() / 20, |seed| {
+    let learned = AtomicUsize::new(0);
+    let cases = seeds::cases() / 20;
+    seeds::for_each_seed("prefix index", cases, |seed| {
         let mut both = Both::new(seed);
         for step in 0..STEPS {
             both.step();
             both.check(&format!("seed {seed}, step {step}"));
         }
+        learned.fetch_add(both.learned, Relaxed);
     });
+    let learned = learned.into_inner();
+    assert!(
+        cases < 20 || learned > 10 * cases as usize,
+        "sizes are hardly ever learned: {learned}"
+    );
 }

@@ -1,58 +1,59 @@
-//! An agent: it claims a task, makes the calls that the task asks for, completes it, and counts what the answers say that it
-//! used.
+//! An agent that claims tasks, sends the requests that each task needs, completes the task, and
+//! counts the tokens that the answers report.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
-use super::api::Api;
-use super::{Tally, failed};
+use super::api::GatewayApiClient;
+use super::{FleetProgress, failed};
 use crate::error::ProveError;
-use crate::scenario::Ask;
+use crate::scenario::RequestPattern;
 
-/// What kind of an agent it is.
+/// Behaviour of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
+pub(super) enum AgentBehaviour {
     Honest,
-    /// It says that it used a million tokens, or none.
+    /// Reports a wrong number of used tokens: a million, or 0.
     Lies,
-    /// Once so many tasks are completed it makes one call for a task, and is never heard of again.
+    /// After all agents together have completed `after` tasks, claims one more task, sends one
+    /// request for it, and stops without a report.
     Dies {
         after: u64,
     },
 }
 
-pub(super) struct Agent {
-    pub(super) api: Api,
+pub(super) struct ProveAgent {
+    pub(super) api: GatewayApiClient,
     pub(super) id: String,
     pub(super) token: String,
-    pub(super) manner: Manner,
-    pub(super) ask: Ask,
-    /// The projects, in the order of the report.
+    pub(super) manner: AgentBehaviour,
+    pub(super) ask: RequestPattern,
+    /// Names of the projects, in the order of the report.
     pub(super) projects: Vec<&'static str>,
-    pub(super) tally: Arc<Tally>,
+    pub(super) tally: Arc<FleetProgress>,
 }
 
-/// What an agent did.
+/// Results that one agent counted itself.
 #[derive(Debug, Default)]
-pub(super) struct Work {
-    /// Tokens that its calls used, by project.
+pub(super) struct AgentWork {
+    /// Tokens that the agent's requests used, by project.
     pub(super) tokens: [u64; 2],
     pub(super) calls: u64,
-    /// Tasks whose completion was acknowledged.
+    /// Ids of the tasks whose completion the fleet acknowledged.
     pub(super) completed: Vec<String>,
-    /// The task that it died with.
+    /// Id of the task that the agent held when it died, if it died.
     pub(super) died_with: Option<String>,
-    /// The key that it still had then.
+    /// Key of the task that the agent held when it died.
     pub(super) left_with: Option<String>,
-    /// What went wrong.
+    /// Refused requests and reports, one line each.
     pub(super) trouble: Vec<String>,
 }
 
-impl Agent {
-    pub(super) async fn run(self) -> Result<Work, ProveError> {
-        let mut work = Work::default();
+impl ProveAgent {
+    pub(super) async fn run(self) -> Result<AgentWork, ProveError> {
+        let mut work = AgentWork::default();
         while !self.tally.stop.load(Ordering::Relaxed) {
             let path = format!("/api/v1/agents/{}/claim", self.id);
             let (status, claim) = self.api.post(&path, &self.token, &json!({"wait_s": 1})).await?;
@@ -62,7 +63,7 @@ impl Agent {
                 _ => return Err(failed(&format!("{path}: {status} {claim}"))),
             }
             let completed = self.tally.completed.load(Ordering::Relaxed);
-            if let Manner::Dies { after } = self.manner
+            if let AgentBehaviour::Dies { after } = self.manner
                 && completed >= after
             {
                 self.call(&claim, 0, &mut work).await?;
@@ -75,7 +76,7 @@ impl Agent {
         Ok(work)
     }
 
-    async fn work_on(&self, claim: &Value, work: &mut Work) -> Result<(), ProveError> {
+    async fn work_on(&self, claim: &Value, work: &mut AgentWork) -> Result<(), ProveError> {
         let prompt = claim["prompt"].as_str().unwrap_or_default();
         let calls = prompt.split(' ').nth(1).and_then(|number| number.parse().ok()).unwrap_or(1);
         for number in 0..calls {
@@ -83,14 +84,14 @@ impl Agent {
         }
         let lie = |number: u64| json!(if number.is_multiple_of(2) { 1_000_000 } else { 0 });
         let mut said = json!({"epoch": claim["epoch"]});
-        if self.manner == Manner::Lies {
+        if self.manner == AgentBehaviour::Lies {
             said["tokens"] = lie(work.calls);
-            let (status, answer) = self.say("heartbeat", claim, &said).await?;
+            let (status, answer) = self.report("heartbeat", claim, &said).await?;
             if status != 200 {
                 work.trouble.push(format!("heartbeat: {status} {answer}"));
             }
         }
-        let (status, answer) = self.say("complete", claim, &said).await?;
+        let (status, answer) = self.report("complete", claim, &said).await?;
         if status == 200 {
             work.completed.push(claim["task"].as_str().unwrap_or_default().to_owned());
             self.tally.completed.fetch_add(1, Ordering::Relaxed);
@@ -100,7 +101,7 @@ impl Agent {
         Ok(())
     }
 
-    async fn say(
+    async fn report(
         &self,
         what: &str,
         claim: &Value,
@@ -111,7 +112,12 @@ impl Agent {
         self.api.post(&path, &self.token, said).await
     }
 
-    async fn call(&self, claim: &Value, number: u64, work: &mut Work) -> Result<(), ProveError> {
+    async fn call(
+        &self,
+        claim: &Value,
+        number: u64,
+        work: &mut AgentWork,
+    ) -> Result<(), ProveError> {
         let key = claim["key"].as_str().unwrap_or_default();
         let (least, most) = self.ask.output_tokens;
         let output = least + (work.calls * 7 + number * 3) % (most - least + 1);

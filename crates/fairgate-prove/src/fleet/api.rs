@@ -1,4 +1,4 @@
-//! The gateway over HTTP, as agents and people use it: one connection for each who asks.
+//! HTTP client of the gateway for agents and operators. Each call opens its own connection.
 
 use std::net::SocketAddr;
 
@@ -15,14 +15,14 @@ use super::failed;
 use crate::client::MODELS;
 use crate::error::ProveError;
 
-/// Where the gateway is, and the admin token.
+/// Address of the gateway, and its admin token.
 #[derive(Clone)]
-pub(super) struct Api {
+pub(super) struct GatewayApiClient {
     address: SocketAddr,
     admin: String,
 }
 
-impl Api {
+impl GatewayApiClient {
     pub(super) fn new(address: SocketAddr, admin: String) -> Self {
         Self { address, admin }
     }
@@ -37,7 +37,7 @@ impl Api {
         good(path, status, answer)
     }
 
-    /// Asks as an agent; the status says what it came to.
+    /// Sends a POST with an agent's token, and returns the response's status and body.
     pub(super) async fn post(
         &self,
         path: &str,
@@ -47,7 +47,7 @@ impl Api {
         self.ask(Method::POST, path, token, Some(body)).await
     }
 
-    /// A call with a task key.
+    /// Sends a chat completion with a task key, and returns the response's status and body.
     pub(super) async fn chat(
         &self,
         key: &str,

@@ -1,31 +1,34 @@
 //! Bars about the classes of a policy file.
 
-use super::{Case, fairness};
-use crate::replay::What;
-use crate::report::Bar;
+use super::{JudgedCase, fairness};
+use crate::replay::FlowChange;
+use crate::report::ProveBar;
 
-/// How far from what its quantum says a class may be in the end, in percent.
+/// Greatest difference between the tokens that a class got and the share that its quantum gives it,
+/// in percent of that share.
 const QUANTA_PERCENT: u32 = 2;
 
-/// Tokens are in the ratio of the quanta, whatever requests cost.
-pub(super) fn by_quanta(case: &Case<'_>) -> Bar {
+/// Checks that the classes' tokens are in the ratio of their quanta, whatever single requests cost.
+pub(super) fn by_quanta(case: &JudgedCase<'_>) -> ProveBar {
     let (passed, furthest) = fairness::near_ideal(case, QUANTA_PERCENT);
     let got = case.service.flows.iter().map(|flow| flow.got);
     let least = got.clone().min().unwrap_or(0).max(1) as f64;
     let ratios: Vec<String> = got.map(|got| format!("{:.3}", got as f64 / least)).collect();
     let says = format!("tokens are {}; {furthest}", ratios.join(" : "));
-    Bar::new("by the quanta", passed, says)
+    ProveBar::new("by the quanta", passed, says)
 }
 
-/// While all waited, each tenant's requests were in the class that their family and their uncached tokens give.
-pub(super) fn own_class(case: &Case<'_>) -> Bar {
+/// Checks the class of each request that was granted within the measured window. It must be the
+/// class that the scenario expects for the tenant, from the policy family and the uncached tokens
+/// of its requests.
+pub(super) fn own_class(case: &JudgedCase<'_>) -> ProveBar {
     let name = "in their classes";
     let Some((from, until)) = case.service.window else {
-        return Bar::new(name, false, "there was no moment at which all tenants waited");
+        return ProveBar::new(name, false, "there was no moment at which all tenants waited");
     };
     let steps = case.replay.steps.iter();
-    let granted =
-        steps.filter(|step| step.what == What::Granted && (from.0..=until.0).contains(&step.at.0));
+    let granted = steps
+        .filter(|step| step.what == FlowChange::Granted && (from.0..=until.0).contains(&step.at.0));
     let (mut all, mut strays) = (0_u64, Vec::new());
     for request in granted.map(|step| &case.replay.requests[step.request]) {
         let Some(tenant) = request.tenant.map(|i| &case.scenario.tenants[i]) else { continue };
@@ -36,9 +39,11 @@ pub(super) fn own_class(case: &Case<'_>) -> Bar {
         }
     }
     match strays.first() {
-        None => Bar::new(name, all > 0, format!("all {all} that were granted")),
-        Some(first) => {
-            Bar::new(name, false, format!("{} of {all} were not, the first: {first}", strays.len()))
-        }
+        None => ProveBar::new(name, all > 0, format!("all {all} that were granted")),
+        Some(first) => ProveBar::new(
+            name,
+            false,
+            format!("{} of {all} were not, the first: {first}", strays.len()),
+        ),
     }
 }

@@ -1,25 +1,27 @@
-//! Bars about who got how much, and how long the others had to watch.
+//! Bars about how tokens and slots were distributed, and about starvation.
 
-use super::{Case, SHARE_PERCENT, millis, percent};
-use crate::report::Bar;
-use crate::scenario::Gain;
-use crate::service::{FlowService, Worst};
-use crate::slots::Slots;
+use super::{JudgedCase, SHARE_PERCENT, millis, percent};
+use crate::report::ProveBar;
+use crate::scenario::GainAttempt;
+use crate::service::{ClosestToBound, FlowService};
+use crate::slots::SlotMeasurement;
 
-/// For how much of the time somebody may have had nothing waiting, in percent. The machine stands still at times.
+/// Greatest percentage of the measured window in which a tenant may have nothing queued. It is
+/// above 0, because the machine sometimes pauses.
 const LAPSES_PERCENT: u64 = 2;
 
-/// Everybody waited from the join on, for long enough to tell anything.
-pub(super) fn backlogged(case: &Case<'_>) -> Bar {
+/// Checks that all tenants had requests queued within the measured window, except for short lapses,
+/// and that each got enough grants in it.
+pub(super) fn backlogged(case: &JudgedCase<'_>) -> ProveBar {
     let name = "everybody waits";
     let needed = case.scenario.length.grants_min;
     let Some((from, until)) = case.service.window else {
-        return Bar::new(name, false, "there was no moment at which all tenants waited");
+        return ProveBar::new(name, false, "there was no moment at which all tenants waited");
     };
     let grants = |i: usize| case.service.flows[i].grants;
     let fewest = case.names().map(|(i, tenant)| (grants(i), tenant)).min();
     let Some((fewest, tenant)) = fewest else {
-        return Bar::new(name, false, "there are no tenants");
+        return ProveBar::new(name, false, "there are no tenants");
     };
     let overlap = until.0 - from.0;
     let (times, lost) = case.service.lapses;
@@ -29,11 +31,12 @@ pub(super) fn backlogged(case: &Case<'_>) -> Bar {
         millis(lost),
     );
     let enough = lost.0 * 100 <= overlap * LAPSES_PERCENT;
-    Bar::new(name, fewest >= needed && enough, says)
+    ProveBar::new(name, fewest >= needed && enough, says)
 }
 
-/// Tokens since the join are within the proven bound of the ideal, after every event.
-pub(super) fn within_bound(case: &Case<'_>) -> Bar {
+/// Checks, after every event of the measured window, that the difference between a tenant's tokens
+/// since the join and its ideal is within the proven bound.
+pub(super) fn within_bound(case: &JudgedCase<'_>) -> ProveBar {
     closest(
         case,
         "within the bound",
@@ -48,8 +51,9 @@ pub(super) fn within_bound(case: &Case<'_>) -> Bar {
     )
 }
 
-/// Between two grants of one who waits, others get no more than the proven bound.
-pub(super) fn no_long_gap(case: &Case<'_>) -> Bar {
+/// Checks that the tokens that other tenants get between two grants of a waiting tenant are within
+/// the proven bound.
+pub(super) fn no_long_gap(case: &JudgedCase<'_>) -> ProveBar {
     closest(
         case,
         "nobody starves",
@@ -64,19 +68,19 @@ pub(super) fn no_long_gap(case: &Case<'_>) -> Bar {
     )
 }
 
-/// A bar over the tenant that came closest to its bound, or went furthest over it.
+/// Builds a bar from the tenant that came closest to its bound, or exceeded it the most.
 fn closest(
-    case: &Case<'_>,
+    case: &JudgedCase<'_>,
     name: &'static str,
-    worst: impl Fn(&FlowService) -> Worst,
-    says: impl Fn(&str, &Worst) -> String,
-) -> Bar {
+    worst: impl Fn(&FlowService) -> ClosestToBound,
+    says: impl Fn(&str, &ClosestToBound) -> String,
+) -> ProveBar {
     if case.service.window.is_none() {
-        return Bar::new(name, false, "there was no moment at which all tenants waited");
+        return ProveBar::new(name, false, "there was no moment at which all tenants waited");
     }
-    let ratio = |worst: &Worst| percent(worst.measured as f64, worst.bound as f64);
+    let ratio = |worst: &ClosestToBound| percent(worst.measured as f64, worst.bound as f64);
     let all = case.names().map(|(i, tenant)| (tenant, worst(&case.service.flows[i])));
-    let all: Vec<(&str, Worst)> = all.collect();
+    let all: Vec<(&str, ClosestToBound)> = all.collect();
     let passed = all.iter().all(|(_, worst)| worst.holds());
     let closest = all.iter().max_by(|(_, a), (_, b)| ratio(a).total_cmp(&ratio(b)));
     let says = closest.map_or_else(String::new, |(tenant, worst)| {
@@ -84,17 +88,19 @@ fn closest(
         let by = ratio(worst);
         format!("{} ({by:.0} % of it, at {at:.2} s)", says(tenant, worst))
     });
-    Bar::new(name, passed, says)
+    ProveBar::new(name, passed, says)
 }
 
-/// In the end everybody is near its ideal.
-pub(super) fn within_share(case: &Case<'_>) -> Bar {
+/// Checks that the tokens of each tenant are within [`SHARE_PERCENT`] percent of its ideal at the
+/// end of the window.
+pub(super) fn within_share(case: &JudgedCase<'_>) -> ProveBar {
     let (passed, says) = near_ideal(case, SHARE_PERCENT);
-    Bar::new("within 3 % in the end", passed, says)
+    ProveBar::new("within 3 % in the end", passed, says)
 }
 
-/// Whether everybody is within so many percent of its ideal in the end, and who is furthest.
-pub(super) fn near_ideal(case: &Case<'_>, limit: u32) -> (bool, String) {
+/// Returns whether the tokens of all tenants are within `limit` percent of their ideals at the end
+/// of the window, and a text that names the tenant with the greatest difference.
+pub(super) fn near_ideal(case: &JudgedCase<'_>, limit: u32) -> (bool, String) {
     let weights = i128::from(case.scenario.weights());
     let off = |flow: &FlowService| {
         let difference = flow.got * weights - flow.ideal_times_weights;
@@ -116,8 +122,9 @@ pub(super) fn near_ideal(case: &Case<'_>, limit: u32) -> (bool, String) {
     (passed, format!("furthest: {tenant} at {worst:+.2} % of its ideal, ±{limit} % allowed"))
 }
 
-/// Who tries to gain has what the honest one has.
-pub(super) fn no_gain(case: &Case<'_>, gain: Gain) -> Bar {
+/// Checks that the tenant that tries to gain got as many tokens as the honest tenant, within
+/// [`SHARE_PERCENT`] percent.
+pub(super) fn no_gain(case: &JudgedCase<'_>, gain: GainAttempt) -> ProveBar {
     let got = |name| case.scenario.tenant(name).map_or(0, |i| case.service.flows[i].got);
     let (cheat, honest) = (got(gain.cheat), got(gain.honest));
     let limit = i128::from(SHARE_PERCENT);
@@ -127,26 +134,27 @@ pub(super) fn no_gain(case: &Case<'_>, gain: Gain) -> Bar {
         "{} got {cheat} tokens, {} got {honest}: {more:+.2} %, ±{limit} % allowed",
         gain.cheat, gain.honest
     );
-    Bar::new("no gain", passed, says)
+    ProveBar::new("no gain", passed, says)
 }
 
-/// Everybody has its slots, from the hand-over on.
-pub(super) fn slots_held(case: &Case<'_>, slots: &Slots) -> Bar {
+/// Checks that each tenant holds exactly the slots that it is due, from the moment at which all
+/// tenants first do.
+pub(super) fn slots_held(case: &JudgedCase<'_>, slots: &SlotMeasurement) -> ProveBar {
     let name = "slots are held";
     let due: Vec<String> =
         case.names().map(|(i, tenant)| format!("{tenant} {}", slots.due[i])).collect();
     let due = due.join(", ");
-    let Some(handed_over) = slots.handed_over else {
-        return Bar::new(name, false, format!("never all at once: {due}"));
+    let Some(handed_over) = slots.hand_over_time else {
+        return ProveBar::new(name, false, format!("never all at once: {due}"));
     };
     if let Some(breach) = slots.breaches.first() {
         let more = slots.breaches.len();
-        return Bar::new(name, false, format!("{more} times not: {breach}"));
+        return ProveBar::new(name, false, format!("{more} times not: {breach}"));
     }
     let says = format!(
         "{due}: handed over {:.1} ms after the join, then held at all {} moments",
         millis(handed_over),
         slots.moments
     );
-    Bar::new(name, slots.moments > 0, says)
+    ProveBar::new(name, slots.moments > 0, says)
 }

@@ -1,20 +1,21 @@
-//! Bars about whether everything went as it should.
+//! Bars about the replay, about errors, and about requests left over at the end.
 
 use std::collections::HashMap;
 
-use super::Case;
-use crate::evidence::{Seen, Sighting};
-use crate::replay::Granted;
-use crate::report::Bar;
+use super::JudgedCase;
+use crate::evidence::{AnswerEnd, ClientResult};
+use crate::replay::{ReplayedGrant, ReplayedRequest};
+use crate::report::ProveBar;
 
-/// The journal, replayed, gives production's decisions: the state at each cut and in the end, and for each request the
-/// grant that its row tells of.
-pub(super) fn replayed(case: &Case<'_>) -> Bar {
+/// Checks that the replayed journal gives the gateway's own decisions. The replayed state must
+/// equal the gateway's snapshots at the end of each journal file, and each replayed grant must
+/// equal the one in the request's row.
+pub(super) fn replayed(case: &JudgedCase<'_>) -> ProveBar {
     let name = "decisions replay";
     let differences = case.replay.differences.iter().cloned().chain(rows_differ(case));
     let differences: Vec<String> = differences.collect();
     if let Some(first) = differences.first() {
-        return Bar::new(
+        return ProveBar::new(
             name,
             false,
             format!("{} differences, the first: {first}", differences.len()),
@@ -26,13 +27,14 @@ pub(super) fn replayed(case: &Case<'_>) -> Bar {
         case.replay.events,
         case.evidence.journal.len()
     );
-    Bar::new(name, grants > 0, says)
+    ProveBar::new(name, grants > 0, says)
 }
 
-/// Where the grant of a request and its row say different things.
-fn rows_differ(case: &Case<'_>) -> Vec<String> {
-    // A request that was tried again was granted again: its final row tells of the last grant, and of all its waits.
-    let mut granted: HashMap<&str, (&Granted, u64, u64)> = HashMap::new();
+/// Lists the requests whose replayed grant disagrees with their final row.
+fn rows_differ(case: &JudgedCase<'_>) -> Vec<String> {
+    // A retried request was granted again: its final row has the worker of the last grant and the
+    // sum of all waits.
+    let mut granted: HashMap<&str, (&ReplayedGrant, u64, u64)> = HashMap::new();
     for request in &case.replay.requests {
         let Some(grant) = &request.grant else { continue };
         let (_, waited, used) = granted.get(&*request.id).copied().unwrap_or((grant, 0, 0));
@@ -62,38 +64,47 @@ fn rows_differ(case: &Case<'_>) -> Vec<String> {
     differences
 }
 
-/// No client saw an error that it did not ask for; where a worker dies, only answers that had begun may break off.
-pub(super) fn no_errors(case: &Case<'_>) -> Bar {
+/// Checks that no client saw an error that it did not provoke. In scenarios in which a worker dies,
+/// answers that had begun may break off.
+pub(super) fn no_errors(case: &JudgedCase<'_>) -> ProveBar {
     let name = "no errors";
     let may_break = case.scenario.outage.is_some();
-    let asked_for = |sighting: &Sighting| {
+    let asked_for = |sighting: &ClientResult| {
         let tenant = case.scenario.tenants.get(sighting.tenant);
         tenant.is_some_and(|tenant| tenant.ask.expects(&sighting.end))
     };
-    let bad = |sighting: &&Sighting| match sighting.end {
-        Seen::Completed { .. } | Seen::Left => false,
-        Seen::Broken { .. } => !may_break,
-        Seen::Failed { .. } => !asked_for(sighting),
+    let bad = |sighting: &&ClientResult| match sighting.end {
+        AnswerEnd::Completed { .. } | AnswerEnd::Left => false,
+        AnswerEnd::Broken { .. } => !may_break,
+        AnswerEnd::Failed { .. } => !asked_for(sighting),
     };
-    let sightings = &case.evidence.sightings;
-    let broken = sightings.iter().filter(|s| matches!(s.end, Seen::Broken { .. })).count();
-    let failed: Vec<&Sighting> = sightings.iter().filter(bad).collect();
+    let sightings = &case.evidence.results;
+    let broken = sightings.iter().filter(|s| matches!(s.end, AnswerEnd::Broken { .. })).count();
+    let failed: Vec<&ClientResult> = sightings.iter().filter(bad).collect();
     if let Some(first) = failed.first() {
         let tenant = case.scenario.tenants.get(first.tenant).map_or("?", |tenant| tenant.name);
         let what = match &first.end {
-            Seen::Failed { status: Some(status), how } => format!("{status}: {how}"),
-            Seen::Failed { status: None, how } | Seen::Broken { how } => how.clone(),
-            Seen::Completed { .. } | Seen::Left => String::new(),
+            AnswerEnd::Failed { status: Some(status), how } => format!("{status}: {how}"),
+            AnswerEnd::Failed { status: None, how } | AnswerEnd::Broken { how } => how.clone(),
+            AnswerEnd::Completed { .. } | AnswerEnd::Left => String::new(),
         };
-        return Bar::new(
+        return ProveBar::new(
             name,
             false,
             format!("{} errors, the first: {tenant}: {what}", failed.len()),
         );
     }
-    if let Some(first) = case.replay.turned_away.first() {
-        let n = case.replay.turned_away.len();
-        return Bar::new(name, false, format!("{n} were turned away, the first: {first}"));
+    let may_expire = |request: &&ReplayedRequest| {
+        let tenant = request.tenant.and_then(|tenant| case.scenario.tenants.get(tenant));
+        tenant.is_some_and(|tenant| tenant.ask.deadline_ms(0).is_some())
+    };
+    let expired = case.replay.requests.iter().filter(|request| request.expired);
+    let expired = expired.filter(|request| !may_expire(request));
+    let expired = expired.map(|request| format!("{} waited too long", request.id));
+    let turned_away: Vec<String> = case.replay.rejected.iter().cloned().chain(expired).collect();
+    if let Some(first) = turned_away.first() {
+        let n = turned_away.len();
+        return ProveBar::new(name, false, format!("{n} were turned away, the first: {first}"));
     }
     let asked_for = sightings.iter().filter(|sighting| asked_for(sighting)).count();
     let mut says = format!("0 of {}", sightings.len());
@@ -103,12 +114,12 @@ pub(super) fn no_errors(case: &Case<'_>) -> Bar {
     if asked_for > 0 {
         says += &format!(", but for {asked_for} that asked for it");
     }
-    Bar::new(name, !sightings.is_empty(), says)
+    ProveBar::new(name, !sightings.is_empty(), says)
 }
 
-/// Nothing is in flight, waits or is reserved when all is over.
-pub(super) fn nothing_left(case: &Case<'_>) -> Bar {
-    let aftermath = case.evidence.aftermath;
+/// Checks that nothing is in flight, queued or reserved at the end, and that no event was lost.
+pub(super) fn nothing_left(case: &JudgedCase<'_>) -> ProveBar {
+    let aftermath = case.evidence.final_counters;
     let in_replay = case.replay.requests.iter().filter(|r| r.grant.is_some() && r.ended.is_none());
     let reserved: u64 = (case.evidence.ledger.budgets.iter())
         .flat_map(|(_, budgets)| budgets)
@@ -129,5 +140,5 @@ pub(super) fn nothing_left(case: &Case<'_>) -> Bar {
         true => "0 in flight, 0 waiting, 0 reserved, 0 events lost".into(),
         false => left.join(", "),
     };
-    Bar::new("nothing is left", left.is_empty(), says)
+    ProveBar::new("nothing is left", left.is_empty(), says)
 }

@@ -1,37 +1,40 @@
-//! Bars about a provider's quota: it is used, and hardly anything is sent that it refuses.
+//! Bars about a provider's quota: enough of it is used, and the provider refuses few requests.
 
 use std::collections::HashMap;
 
 use fairgate_sim::AccountCounts;
 
-use super::{Case, percent};
-use crate::evidence::Provider;
-use crate::replay::{Request, What};
-use crate::report::Bar;
-use crate::scenario::{Quota, States};
+use super::{JudgedCase, percent};
+use crate::evidence::ProviderCounts;
+use crate::replay::{FlowChange, ReplayedRequest};
+use crate::report::ProveBar;
+use crate::scenario::{ScenarioQuota, StatedLimits};
 
-/// Of a hundred attempts so many may meet a refusal: where limits are stated, and where they must be learned.
+/// Greatest percentage of attempts that the provider may refuse. The first number is for a provider
+/// that states its limits, the second for one whose limits must be learned.
 const REFUSED_PERCENT: (f64, f64) = (1.0, 3.0);
-/// So much of the quota must be used, in percent.
+/// Least percentage of the quota that must be used. The first number is for a provider that states
+/// its limits, the second for one whose limits must be learned.
 const USED_PERCENT: (f64, f64) = (95.0, 85.0);
 
-fn of(quota: Quota, (stated, learned): (f64, f64)) -> f64 {
-    if quota.states == States::Nothing { learned } else { stated }
+fn of(quota: ScenarioQuota, (stated, learned): (f64, f64)) -> f64 {
+    if quota.states == StatedLimits::Nothing { learned } else { stated }
 }
 
-/// What was refused, and all attempts.
+/// Returns the number of attempts that the provider refused, and the number of all attempts.
 fn refused(counts: AccountCounts) -> (u64, u64) {
     let refused = counts.refused_by_requests + counts.refused_by_tokens + counts.too_large;
     (refused, refused + counts.accepted)
 }
 
-/// Limits that are stated are kept to from the first request on; those that must be learned, from the join on.
-pub(super) fn few_refused(quota: Quota, provider: Provider) -> Bar {
+/// Checks that the provider refused few attempts. If the provider states its limits, all attempts
+/// count; if they must be learned, only the attempts after the join.
+pub(super) fn few_refused(quota: ScenarioQuota, provider: ProviderCounts) -> ProveBar {
     let most = of(quota, REFUSED_PERCENT);
     let (refused_before, attempts_before) = refused(provider.at_join);
     let (mut refused, mut attempts) = refused(provider.in_all);
     let mut since = String::new();
-    if quota.states == States::Nothing {
+    if quota.states == StatedLimits::Nothing {
         refused -= refused_before;
         attempts -= attempts_before;
         since = format!(
@@ -42,16 +45,16 @@ pub(super) fn few_refused(quota: Quota, provider: Provider) -> Bar {
     let says = format!(
         "the provider refused {refused} of {attempts} attempts: {part:.2} %, {most:.0} % allowed{since}"
     );
-    Bar::new("few are refused", attempts > 0 && part <= most, says)
+    ProveBar::new("few are refused", attempts > 0 && part <= most, says)
 }
 
-/// The pools' parts of what a provider allows add up.
-pub(super) fn is_used(cases: &[&Case<'_>], quota: Quota) -> Bar {
+/// Checks that the pools together use enough of the provider's quota.
+pub(super) fn is_used(cases: &[&JudgedCase<'_>], quota: ScenarioQuota) -> ProveBar {
     let name = "the quota is used";
     let least = of(quota, USED_PERCENT);
     let rates: Option<Vec<f64>> = cases.iter().map(|case| per_second(case, quota)).collect();
     let Some(rates) = rates else {
-        return Bar::new(name, false, "there was no moment at which all tenants waited");
+        return ProveBar::new(name, false, "there was no moment at which all tenants waited");
     };
     let per_second: f64 = rates.iter().sum();
     let allowed = quota.tokens_per_minute as f64 / 60.0;
@@ -59,26 +62,28 @@ pub(super) fn is_used(cases: &[&Case<'_>], quota: Quota) -> Bar {
     let says = format!(
         "{per_second:.0} of {allowed:.0} tokens/s: {part:.1} %, {least:.0} % needed while both wait"
     );
-    Bar::new(name, part >= least, says)
+    ProveBar::new(name, part >= least, says)
 }
 
-/// What a pool used of it while both tenants waited, in tokens a second.
-fn per_second(case: &Case<'_>, quota: Quota) -> Option<f64> {
+/// Returns the tokens per second that a pool used of the provider's quota within the measured
+/// window; `None` if there was no such window.
+fn per_second(case: &JudgedCase<'_>, quota: ScenarioQuota) -> Option<f64> {
     let (from, until) = case.service.window?;
     let seconds = (until.0 - from.0) as f64 / 1e6;
-    let there = |request: &&Request| {
+    let there = |request: &&ReplayedRequest| {
         let worker = request.grant.as_ref().and_then(|grant| grant.worker.as_deref());
         worker.is_some_and(|worker| quota.concerns(worker))
     };
-    let in_time =
-        |request: &&Request| request.ended.is_some_and(|(at, _)| (from..=until).contains(&at));
+    let in_time = |request: &&ReplayedRequest| {
+        request.ended.is_some_and(|(at, _)| (from..=until).contains(&at))
+    };
     let ended = case.replay.requests.iter().filter(there).filter(in_time);
-    let tokens: u64 = ended.map(Request::used).sum();
+    let tokens: u64 = ended.map(ReplayedRequest::used).sum();
     Some(tokens as f64 / seconds)
 }
 
-/// Whenever the hosted worker was given a request, all others were full.
-pub(super) fn own_first(case: &Case<'_>, hosted: &str) -> Bar {
+/// Checks that the hosted worker was granted requests only while all other workers were full.
+pub(super) fn own_first(case: &JudgedCase<'_>, hosted: &str) -> ProveBar {
     let name = "own workers first";
     let own = case.scenario.backend.workers.iter().filter(|(worker, _)| *worker != hosted);
     let own: Vec<(&str, u64)> = own.copied().collect();
@@ -88,7 +93,7 @@ pub(super) fn own_first(case: &Case<'_>, hosted: &str) -> Bar {
         let grant = case.replay.requests[step.request].grant.as_ref();
         let Some(worker) = grant.and_then(|grant| grant.worker.as_deref()) else { continue };
         match step.what {
-            What::Granted => {
+            FlowChange::Granted => {
                 everywhere += 1;
                 let has_room = |(own, slots): &&(&str, u64)| {
                     in_flight.get(*own).copied().unwrap_or(0) < *slots
@@ -100,19 +105,19 @@ pub(super) fn own_first(case: &Case<'_>, hosted: &str) -> Bar {
                 }
                 *in_flight.entry(worker).or_default() += 1;
             }
-            What::Ended => {
+            FlowChange::Ended => {
                 let left = in_flight.entry(worker).or_default();
                 *left = left.saturating_sub(1);
             }
-            What::Waits | What::Gone => {}
+            FlowChange::Waits | FlowChange::Gone => {}
         }
     }
     match early {
         Some((event, own)) => {
             let says = format!("event {event} gave a request to {hosted} while {own} had room");
-            Bar::new(name, false, says)
+            ProveBar::new(name, false, says)
         }
-        None => Bar::new(
+        None => ProveBar::new(
             name,
             there > 0 && there < everywhere,
             format!(

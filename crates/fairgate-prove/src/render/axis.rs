@@ -1,6 +1,7 @@
-//! Round numbers along an axis.
+//! Round numbers for the ticks along an axis.
 
-/// About `count` round numbers from 0 to `most`, and a little beyond: steps of 1, 2 or 5 times a power of ten.
+/// Returns about `count` round numbers from 0 to `most`: multiples of 1, 2 or 5 times a power of
+/// ten.
 pub(super) fn ticks(most: f64, count: f64) -> Vec<f64> {
     let rough = (most / count).max(f64::MIN_POSITIVE);
     let power = 10_f64.powf(rough.log10().floor());
@@ -15,7 +16,7 @@ pub(super) fn ticks(most: f64, count: f64) -> Vec<f64> {
     ticks
 }
 
-/// A tick's text, with as many decimals as its step needs.
+/// Formats a tick with as many decimals as its step needs.
 pub(super) fn label(tick: f64, ticks: &[f64]) -> String {
     let step = ticks.get(1).copied().unwrap_or(1.0);
     match step {

@@ -1,13 +1,14 @@
-//! Dots in a terminal: each cell has two by four of them, as braille.
+//! A canvas of dots in a terminal. Each cell is one braille character, two dots wide and four dots
+//! high.
 
-/// A grid of cells, each with its dots and the series that drew them last.
-pub(super) struct Canvas {
+/// Grid of cells. Each cell has its dots, and the series that drew the last dot in it.
+pub(super) struct BrailleCanvas {
     columns: usize,
     rows: usize,
     cells: Vec<(u8, usize)>,
 }
 
-impl Canvas {
+impl BrailleCanvas {
     pub(super) fn new(columns: usize, rows: usize) -> Self {
         Self { columns, rows, cells: vec![(0, 0); columns * rows] }
     }
@@ -20,7 +21,8 @@ impl Canvas {
         self.rows * 4
     }
 
-    /// Sets one dot, counted from the upper left; outside nothing happens.
+    /// Sets the dot at column `x` and row `y`, counted from the upper left. Dots outside the canvas
+    /// are ignored.
     pub(super) fn dot(&mut self, x: usize, y: usize, series: usize) {
         // The bits of a braille character, by column and row of its dots.
         const BITS: [[u8; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
@@ -31,14 +33,15 @@ impl Canvas {
         }
     }
 
-    /// A line upwards or downwards between two columns of dots that follow each other.
+    /// Draws a vertical line in the column `x` of dots, between the rows `from` and `to`.
     pub(super) fn rise(&mut self, x: usize, from: usize, to: usize, series: usize) {
         for y in from.min(to)..=from.max(to) {
             self.dot(x, y, series);
         }
     }
 
-    /// A row of cells: each character, and the series it belongs to.
+    /// Iterates over a row of cells, with each cell's character and the series that drew in it
+    /// last.
     pub(super) fn row(&self, row: usize) -> impl Iterator<Item = (char, usize)> + '_ {
         let cells = &self.cells[row * self.columns..(row + 1) * self.columns];
         cells.iter().map(|(dots, series)| match dots {
@@ -54,7 +57,7 @@ mod tests {
 
     #[test]
     fn dots_become_braille() {
-        let mut canvas = Canvas::new(2, 1);
+        let mut canvas = BrailleCanvas::new(2, 1);
         canvas.dot(0, 0, 1);
         canvas.rise(3, 0, 3, 2);
         canvas.dot(99, 0, 3);

@@ -1,42 +1,42 @@
-//! Tokens over time, in a terminal.
+//! Plot of tokens over time, for a terminal.
 
 use super::axis::{label, ticks};
-use super::canvas::Canvas;
-use super::text::{Style, paint};
-use crate::report::{Point, Report};
+use super::canvas::BrailleCanvas;
+use super::text::{TextStyle, paint};
+use crate::report::{ProveReport, TokensPoint};
 
 const ROWS: usize = 12;
-/// Columns left of the plot, for the numbers.
+/// Columns left of the plot, for the numbers on the vertical axis.
 const MARGIN: usize = 8;
-/// The mark of the join belongs to nobody.
+/// Series of the mark at the join, which has no colour because it belongs to no tenant.
 const NOBODY: usize = usize::MAX;
 
-/// The plot's lines: tokens settled since the first request, one curve a tenant, with its name at its end. Nothing where
-/// there is nothing to draw, or no room.
-pub(super) fn plot(report: &Report, style: Style) -> Vec<String> {
+/// Draws the tokens settled since the first request, as one curve per tenant with the tenant's name
+/// at its end. Returns no lines if the report has no points or the width is less than 48 columns.
+pub(super) fn plot(report: &ProveReport, style: TextStyle) -> Vec<String> {
     let Some(last) = report.course.points.last().filter(|_| style.width >= 48) else {
         return Vec::new();
     };
     let names = report.tenants.iter().map(|tenant| tenant.name.chars().count()).max().unwrap_or(0);
     let columns = style.width.saturating_sub(MARGIN + 2 + names + 1).clamp(16, 100);
     let most = last.tokens.iter().copied().max().unwrap_or(0).max(1) as f64;
-    let canvas = Canvas::new(columns, ROWS);
-    let mut plot = Plot { report, style, canvas, columns, most, last_ms: last.at_ms.max(1.0) };
+    let canvas = BrailleCanvas::new(columns, ROWS);
+    let mut plot = TokenPlot { report, style, canvas, columns, most, last_ms: last.at_ms.max(1.0) };
     plot.draw_join();
     (0..report.tenants.len()).for_each(|series| plot.draw(series));
     plot.lines(last)
 }
 
-struct Plot<'a> {
-    report: &'a Report,
-    style: Style,
-    canvas: Canvas,
+struct TokenPlot<'a> {
+    report: &'a ProveReport,
+    style: TextStyle,
+    canvas: BrailleCanvas,
     columns: usize,
     most: f64,
     last_ms: f64,
 }
 
-impl Plot<'_> {
+impl TokenPlot<'_> {
     fn across(&self, at_ms: f64) -> usize {
         nearest(at_ms / self.last_ms * (self.canvas.dots_across() - 1) as f64)
     }
@@ -67,7 +67,7 @@ impl Plot<'_> {
         }
     }
 
-    fn lines(&self, last: &Point) -> Vec<String> {
+    fn lines(&self, last: &TokensPoint) -> Vec<String> {
         let marks = ticks(self.most, 4.0);
         let names = self.names_by_row(last);
         let mut lines = vec![format!("{:MARGIN$} tokens settled", "")];
@@ -87,7 +87,8 @@ impl Plot<'_> {
         lines
     }
 
-    /// A row of dots, painted in runs of one colour.
+    /// Appends a row of the canvas to `line`, with neighbouring cells of the same colour painted
+    /// together.
     fn write_row(&self, row: usize, line: &mut String) {
         let mut run = (String::new(), NOBODY);
         for (cell, series) in self.canvas.row(row) {
@@ -100,8 +101,9 @@ impl Plot<'_> {
         line.push_str(&paint(&run.0, run.1, self.style));
     }
 
-    /// Which tenant's name stands behind which row: where its curve ends, or the next row that is free.
-    fn names_by_row(&self, last: &Point) -> Vec<Option<usize>> {
+    /// Returns the tenant whose name is written in each row of the plot. A name is written in the
+    /// row in which the tenant's curve ends or, if that is taken, in the next free one.
+    fn names_by_row(&self, last: &TokensPoint) -> Vec<Option<usize>> {
         let mut rows: Vec<Option<usize>> = vec![None; ROWS];
         for series in 0..self.report.tenants.len() {
             let wished = self.down(last.tokens[series] as f64) / 4;
@@ -137,7 +139,7 @@ impl Plot<'_> {
     }
 }
 
-/// The whole number nearest to one that is not below 0 and fits a screen.
+/// Rounds to the nearest whole number, limited to the size of a screen.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a screen")]
 fn nearest(value: f64) -> usize {
     value.round().clamp(0.0, 1e6) as usize

@@ -1,28 +1,29 @@
-//! A report as a picture: tokens over time with each tenant's ideal, and below it how far each was from its ideal, with
-//! the proven bound; in a partitioned pool, how many slots each held.
+//! The report as an SVG picture. The upper panel shows each tenant's tokens over time and its
+//! ideal. The lower panel shows the difference between the two, with the proven bound; if slots are
+//! judged, it shows the slots held instead.
 
 use std::fmt::Write as _;
 
 use super::axis::{label, ticks};
-use crate::report::{Point, Report};
+use crate::report::{ProveReport, TokensPoint};
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 560.0;
 const LEFT: f64 = 76.0;
 const RIGHT: f64 = 640.0;
 
-/// A part of the picture with its own vertical axis.
+/// A panel of the picture, with its own vertical axis.
 #[derive(Clone, Copy)]
-struct Panel {
+struct SvgPanel {
     top: f64,
     bottom: f64,
-    /// The values at the bottom and at the top.
+    /// Value at the bottom of the panel; `most` is the value at the top.
     least: f64,
     most: f64,
     last_ms: f64,
 }
 
-impl Panel {
+impl SvgPanel {
     fn x(&self, at_ms: f64) -> f64 {
         LEFT + (RIGHT - LEFT) * (at_ms / self.last_ms).clamp(0.0, 1.0)
     }
@@ -42,13 +43,13 @@ impl Panel {
     }
 }
 
-/// The picture, to be written to a file.
-pub fn svg(report: &Report) -> String {
+/// Renders the picture as the text of an SVG file.
+pub fn svg(report: &ProveReport) -> String {
     let mut svg = String::new();
     head(&mut svg, report);
     if let Some(last) = report.course.points.last() {
         tokens(&mut svg, report, last);
-        match report.partition {
+        match report.by_slots {
             true => slots(&mut svg, report, last),
             false => deviation(&mut svg, report, last),
         }
@@ -57,7 +58,7 @@ pub fn svg(report: &Report) -> String {
     svg
 }
 
-fn head(svg: &mut String, report: &Report) {
+fn head(svg: &mut String, report: &ProveReport) {
     let (name, title) = (escape(report.scenario), escape(report.title));
     let verdict = if report.passed() { "every bar passed" } else { "a bar FAILED" };
     let _ = write!(
@@ -74,10 +75,11 @@ fn head(svg: &mut String, report: &Report) {
     );
 }
 
-fn tokens(svg: &mut String, report: &Report, last: &Point) {
+fn tokens(svg: &mut String, report: &ProveReport, last: &TokensPoint) {
     let most = last.tokens.iter().copied().max().unwrap_or(0).max(1) as f64;
-    let panel = Panel { top: 84.0, bottom: 316.0, least: 0.0, most, last_ms: last.at_ms.max(1.0) };
-    let dashed = if report.partition { "" } else { "; dashed: the ideal since the join" };
+    let panel =
+        SvgPanel { top: 84.0, bottom: 316.0, least: 0.0, most, last_ms: last.at_ms.max(1.0) };
+    let dashed = if report.by_slots { "" } else { "; dashed: the ideal since the join" };
     let _ = writeln!(
         svg,
         r#"  <text class="small" x="20" y="72">tokens settled since the first request{dashed}</text>"#
@@ -89,8 +91,8 @@ fn tokens(svg: &mut String, report: &Report, last: &Point) {
     for (i, tenant) in report.tenants.iter().enumerate() {
         let path = panel.path(points.iter().map(|point| (point.at_ms, point.tokens[i] as f64)));
         let _ = writeln!(svg, r#"  <path class="line s{}" d="{path}"/>"#, i % COLOURS);
-        let ideal = |point: &Point| Some((point.at_ms, point.ideal_tokens.as_ref()?[i]));
-        if !report.partition {
+        let ideal = |point: &TokensPoint| Some((point.at_ms, point.ideal_tokens.as_ref()?[i]));
+        if !report.by_slots {
             let path = panel.path(points.iter().filter_map(ideal));
             let _ = writeln!(svg, r#"  <path class="ideal" d="{path}"/>"#);
         }
@@ -100,13 +102,13 @@ fn tokens(svg: &mut String, report: &Report, last: &Point) {
     write_labels(svg, &panel, labels);
 }
 
-/// How far each is from its ideal, and how far it may be.
-fn deviation(svg: &mut String, report: &Report, last: &Point) {
+/// Draws the difference between each tenant's tokens and its ideal, and the proven bound.
+fn deviation(svg: &mut String, report: &ProveReport, last: &TokensPoint) {
     let points = &report.course.points;
     let bounds = points.iter().filter_map(|point| point.bound_tokens.as_ref());
     let most = bounds.flatten().fold(1.0, |most: f64, bound| most.max(*bound)) * 1.08;
     let panel =
-        Panel { top: 374.0, bottom: 514.0, least: -most, most, last_ms: last.at_ms.max(1.0) };
+        SvgPanel { top: 374.0, bottom: 514.0, least: -most, most, last_ms: last.at_ms.max(1.0) };
     let _ = writeln!(
         svg,
         r#"  <text class="small" x="20" y="360">tokens from the ideal; the bands: how far the proof allows</text>"#
@@ -115,7 +117,7 @@ fn deviation(svg: &mut String, report: &Report, last: &Point) {
     marks.extend(marks.clone().iter().skip(1).map(|mark| -mark));
     let mut labels = Vec::new();
     for (i, tenant) in report.tenants.iter().enumerate() {
-        let bound = |point: &Point| Some((point.at_ms, point.bound_tokens.as_ref()?[i]));
+        let bound = |point: &TokensPoint| Some((point.at_ms, point.bound_tokens.as_ref()?[i]));
         let over: Vec<(f64, f64)> = points.iter().filter_map(bound).collect();
         let under = over.iter().rev().map(|(at, bound)| (*at, -bound));
         let band = panel.path(over.iter().copied().chain(under));
@@ -126,7 +128,7 @@ fn deviation(svg: &mut String, report: &Report, last: &Point) {
     horizontal(svg, &panel, &marks);
     vertical(svg, &panel, report);
     for i in 0..report.tenants.len() {
-        let off = |point: &Point| {
+        let off = |point: &TokensPoint| {
             Some((point.at_ms, point.tokens[i] as f64 - point.ideal_tokens.as_ref()?[i]))
         };
         let path = panel.path(points.iter().filter_map(off));
@@ -135,10 +137,11 @@ fn deviation(svg: &mut String, report: &Report, last: &Point) {
     write_labels(svg, &panel, labels);
 }
 
-/// How many requests of each are in flight.
-fn slots(svg: &mut String, report: &Report, last: &Point) {
+/// Draws each tenant's requests in flight over time.
+fn slots(svg: &mut String, report: &ProveReport, last: &TokensPoint) {
     let most = report.capacity as f64;
-    let panel = Panel { top: 374.0, bottom: 514.0, least: 0.0, most, last_ms: last.at_ms.max(1.0) };
+    let panel =
+        SvgPanel { top: 374.0, bottom: 514.0, least: 0.0, most, last_ms: last.at_ms.max(1.0) };
     let _ = writeln!(svg, r#"  <text class="small" x="20" y="360">requests in flight</text>"#);
     horizontal(svg, &panel, &ticks(most, 4.0));
     vertical(svg, &panel, report);
@@ -159,7 +162,7 @@ fn slots(svg: &mut String, report: &Report, last: &Point) {
     write_labels(svg, &panel, labels);
 }
 
-fn horizontal(svg: &mut String, panel: &Panel, marks: &[f64]) {
+fn horizontal(svg: &mut String, panel: &SvgPanel, marks: &[f64]) {
     for mark in marks {
         let y = panel.y(*mark);
         let text = match *mark < 0.0 {
@@ -175,7 +178,7 @@ fn horizontal(svg: &mut String, panel: &Panel, marks: &[f64]) {
     }
 }
 
-fn vertical(svg: &mut String, panel: &Panel, report: &Report) {
+fn vertical(svg: &mut String, panel: &SvgPanel, report: &ProveReport) {
     let marks = ticks(panel.last_ms / 1000.0, 7.0);
     for mark in &marks {
         let text = label(*mark, &marks);
@@ -201,14 +204,14 @@ fn vertical(svg: &mut String, panel: &Panel, report: &Report) {
     }
 }
 
-/// Names right of the panel, moved apart where they would overlap.
-fn write_labels(svg: &mut String, panel: &Panel, mut labels: Vec<(f64, usize, String)>) {
+/// Writes tenants' names to the right of the panel, moved apart so that they do not overlap.
+fn write_labels(svg: &mut String, panel: &SvgPanel, mut labels: Vec<(f64, usize, String)>) {
     labels.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut free = panel.top;
     let after = |n: usize| n as f64 * 16.0;
     let count = labels.len();
     for (i, (y, series, says)) in labels.into_iter().enumerate() {
-        // What is below needs room too.
+        // Leave room for the labels below.
         let y = y.max(free).min(panel.bottom - after(count - 1 - i));
         free = y + 16.0;
         let (x, y, series) = (RIGHT + 8.0, y + 4.0, series % COLOURS);

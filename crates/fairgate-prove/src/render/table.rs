@@ -1,6 +1,7 @@
-//! Aligned columns: the first to the left, the others to the right.
+//! Text tables with aligned columns. The first column is aligned to the left, the others to the
+//! right.
 
-/// Lines of a table, headings first. Each heading may have a second line.
+/// Formats a table, headings first. Each heading has two lines; the second may be empty.
 pub(super) fn table(headings: &[(&str, &str)], rows: &[Vec<String>]) -> Vec<String> {
     let width = |text: &str| text.chars().count();
     let columns = 0..headings.len();

@@ -1,4 +1,4 @@
-//! A report as text.
+//! The report as plain text.
 
 use std::fmt::Write as _;
 
@@ -6,22 +6,23 @@ use console::Term;
 
 use super::plot::plot;
 use super::table::table;
-use crate::report::{Bar, Report, TenantReport};
+use crate::report::{ProveBar, ProveReport, TenantReport};
 
-/// How text is shown.
+/// Width and colours of the text output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Style {
-    /// How many columns there are.
+pub struct TextStyle {
+    /// Width of the output in columns.
     pub width: usize,
-    /// Whether to use colours.
+    /// True to use colours in the output.
     pub colour: bool,
 }
 
-/// The width of what is read by somebody else than a terminal, in columns.
+/// Width of output that is not a terminal, in columns.
 const WIDTH_ELSEWHERE: usize = 100;
 
-impl Style {
-    /// As standard output is: as wide as the terminal; colours where it has them and `NO_COLOR` is not set.
+impl TextStyle {
+    /// Returns the style for standard output: the terminal's width, and colours if standard output
+    /// is a terminal that has them and `NO_COLOR` is not set.
     pub fn for_stdout() -> Self {
         let size = Term::stdout().size_checked();
         let width = size.map_or(WIDTH_ELSEWHERE, |(_, columns)| usize::from(columns));
@@ -29,8 +30,8 @@ impl Style {
     }
 }
 
-/// The whole report: what was done, the table, the plot, and every bar with its numbers.
-pub fn text(report: &Report, style: Style) -> String {
+/// Renders the whole report: the scenario, the table, the plot, and every bar with its numbers.
+pub fn text(report: &ProveReport, style: TextStyle) -> String {
     let mut text = String::new();
     let mut line = |line: &str| {
         text.push_str(line);
@@ -54,8 +55,8 @@ pub fn text(report: &Report, style: Style) -> String {
     text
 }
 
-fn tenants(report: &Report) -> Vec<String> {
-    let shares = if report.partition { "slot time" } else { "tokens" };
+fn tenants(report: &ProveReport) -> Vec<String> {
+    let shares = if report.by_slots { "slot time" } else { "tokens" };
     let headings = [
         ("tenant", ""),
         ("weight", ""),
@@ -100,10 +101,10 @@ fn row(tenant: &TenantReport) -> Vec<String> {
     ]
 }
 
-fn bar_line(bar: &Bar, style: Style) -> String {
+fn bar_line(bar: &ProveBar, style: TextStyle) -> String {
     let (mark, colour) = if bar.passed { ("pass", GREEN) } else { ("FAIL", RED) };
     let mut line = coloured(mark, colour, style);
-    // Longest name: 22.
+    // The longest name has 22 characters.
     let _ = write!(line, "  {:22} {}", bar.name, bar.says);
     line
 }
@@ -112,16 +113,16 @@ const RED: u8 = 31;
 const GREEN: u8 = 32;
 const COLOURS: [u8; 6] = [34, 33, 32, 35, 36, 31];
 
-/// Text in the colour of a tenant; what is nobody's has none.
-pub(super) fn paint(text: &str, series: usize, style: Style) -> String {
+/// Colours a text as the tenant with the index `series`; `usize::MAX` stands for no colour.
+pub(super) fn paint(text: &str, series: usize, style: TextStyle) -> String {
     let blank = text.trim().is_empty() || series == usize::MAX;
     if blank { text.into() } else { coloured(text, COLOURS[series % COLOURS.len()], style) }
 }
 
-fn coloured(text: &str, colour: u8, style: Style) -> String {
+fn coloured(text: &str, colour: u8, style: TextStyle) -> String {
     if style.colour { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.into() }
 }
 
-fn bold(text: &str, style: Style) -> String {
+fn bold(text: &str, style: TextStyle) -> String {
     if style.colour { format!("\x1b[1m{text}\x1b[0m") } else { text.into() }
 }

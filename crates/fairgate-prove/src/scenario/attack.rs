@@ -1,17 +1,21 @@
-//! Tenants who try to live at the cost of another, and a worker that is hard to live with.
+//! Attacks: tenants that try to gain at the cost of another, and a worker that closes connections.
 //!
-//! Each attack is tried under four policies. Under the two that share tokens it is compared with a run in which an honest
-//! tenant of equal weight has the attacker's place; under the two that do not, nobody may be refused or forgotten.
+//! Each attack runs under four policies. Under the two policies that share tokens, the attack is
+//! compared with a run in which an honest tenant of equal weight replaces the attacker. Under the
+//! other two, no tenant may be refused or starve.
 
 use std::time::Duration;
 
-use fairgate_sim::Fault;
+use fairgate_sim::SimFault;
 
-use super::{Ask, Backend, Harm, Length, Level, Manner, Pace, Policy, Scale, Scenario};
+use super::{
+    AttackComparison, ClientBehaviour, ExperimentLength, ExperimentScale, PhaseDurations,
+    RequestPattern, Scenario, ScenarioBackend, ScenarioLevel, ScenarioPolicy,
+};
 
-/// What is tried.
+/// Kind of attack that a scenario tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trick {
+enum AttackKind {
     Poison,
     Fail,
     LeaveAtFinish,
@@ -19,28 +23,28 @@ enum Trick {
     CloseConnections,
 }
 
-const POLICIES: [Policy; 4] = [
-    Policy::Share { partition: false },
-    Policy::ShareClasses,
-    // Less than what waits, so that it does come to that.
-    Policy::Load { ticks_max: 24 },
-    Policy::Drr,
+const POLICIES: [ScenarioPolicy; 4] = [
+    ScenarioPolicy::Share { partition: false },
+    ScenarioPolicy::ShareClasses,
+    // Fewer ends than the wait of a queued request, so that the limit is reached.
+    ScenarioPolicy::Load { ticks_max: 24 },
+    ScenarioPolicy::Drr,
 ];
 
-/// Names under each of [`POLICIES`], and what happens.
-const TRICKS: [(Trick, [&str; 4], &str); 5] = [
+/// Attacks, each with the scenario's name under each of [`POLICIES`] and with its title.
+const TRICKS: [(AttackKind, [&str; 4], &str); 5] = [
     (
-        Trick::Poison,
+        AttackKind::Poison,
         ["poison", "poison-classes", "poison-load", "poison-drr"],
         "one tenant's requests make every worker answer 500",
     ),
     (
-        Trick::Fail,
+        AttackKind::Fail,
         ["failing", "failing-classes", "failing-load", "failing-drr"],
         "one tenant's requests fail with 400 after five times the time of others",
     ),
     (
-        Trick::LeaveAtFinish,
+        AttackKind::LeaveAtFinish,
         [
             "leave-at-finish",
             "leave-at-finish-classes",
@@ -50,28 +54,30 @@ const TRICKS: [(Trick, [&str; 4], &str); 5] = [
         "one tenant lets the model think unseen and leaves before it is told the usage",
     ),
     (
-        Trick::ReadNothing,
+        AttackKind::ReadNothing,
         ["slow-reader", "slow-reader-classes", "slow-reader-load", "slow-reader-drr"],
         "one tenant's clients do not read their answers",
     ),
     (
-        Trick::CloseConnections,
+        AttackKind::CloseConnections,
         ["worker-closes", "worker-closes-classes", "worker-closes-load", "worker-closes-drr"],
         "the worker closes connections that it promised to keep",
     ),
 ];
 
-/// What an ordinary request takes: 10 ms and 24 tokens of 2 ms.
+/// Time that an ordinary request takes: 10 ms, plus 24 tokens of 2 ms each.
 const SERVICE: Duration = Duration::from_millis(58);
-/// Few enough that a wait is some times as long as a request, and not so long that a change of it would not be seen.
+/// Number of clients per tenant. It is large enough for a wait to be a few times as long as a
+/// request, and small enough for a change of the wait to be visible.
 const CLIENTS: usize = 24;
-/// Clients who do not read are away for a while after each answer; so many always have enough others who wait.
+/// Number of clients of the tenant that does not read. These clients pause after each answer, so
+/// more of them are needed to keep requests queued.
 const CLIENTS_WHO_DO_NOT_READ: usize = 120;
 
-/// All attacks, under all policies.
-pub(super) fn attacks(pace: Pace) -> Vec<Scenario> {
+/// Returns the scenarios of all attacks under all policies.
+pub(super) fn attacks(pace: ExperimentLength) -> Vec<Scenario> {
     let scale = scale(pace);
-    let of = |(trick, names, title): (Trick, [&'static str; 4], &'static str)| {
+    let of = |(trick, names, title): (AttackKind, [&'static str; 4], &'static str)| {
         let scale = &scale;
         POLICIES
             .into_iter()
@@ -81,16 +87,17 @@ pub(super) fn attacks(pace: Pace) -> Vec<Scenario> {
     TRICKS.into_iter().flat_map(of).collect()
 }
 
-fn scale(pace: Pace) -> Scale {
+fn scale(pace: ExperimentLength) -> ExperimentScale {
     let (overlap, grants_min) = match pace {
-        Pace::Quick => (1500, 40),
-        Pace::Normal => (4000, 60),
-        Pace::Long => (30_000, 200),
+        ExperimentLength::Quick => (1500, 40),
+        ExperimentLength::Normal => (4000, 60),
+        ExperimentLength::Long => (30_000, 200),
     };
-    Scale {
+    ExperimentScale {
         clients: CLIENTS,
-        backend: Backend {
-            // Each has room for all, so that a retry does not wait for the one worker that is left to it.
+        backend: ScenarioBackend {
+            // Each worker has room for all requests, so that a retry does not wait for the one
+            // worker that is left to it.
             workers: vec![("east", super::CAPACITY), ("west", super::CAPACITY)],
             prefill_base: Duration::from_millis(10),
             prefill_per_token: Duration::ZERO,
@@ -98,16 +105,16 @@ fn scale(pace: Pace) -> Scale {
             fault: None,
             prefix_cache_blocks: 0,
         },
-        ask: Ask {
+        ask: RequestPattern {
             prompt_tokens: 24,
             prompt_times: &[1],
             topics: None,
             output_tokens: (20, 28),
             max_tokens: 32,
-            manner: Manner::Honest,
+            manner: ClientBehaviour::Honest,
         },
         huge: 1,
-        length: Length {
+        length: PhaseDurations {
             alone: Duration::from_millis(300),
             overlap: Duration::from_millis(overlap),
             grants_min,
@@ -117,16 +124,16 @@ fn scale(pace: Pace) -> Scale {
 }
 
 fn attack(
-    scale: &Scale,
-    trick: Trick,
-    policy: Policy,
+    scale: &ExperimentScale,
+    trick: AttackKind,
+    policy: ScenarioPolicy,
     name: &'static str,
     title: &'static str,
 ) -> Scenario {
-    // The victim is there first: what it waits for until it has its share at all is not the attacker's doing.
+    // The victim starts first, so that its ramp-up is not counted as the attacker's harm.
     let (victim, attacker) = scale.equals("victim", "attacker");
     let honest = Scenario {
-        level: Level::Tenants,
+        level: ScenarioLevel::Tenants,
         policy,
         budgets: true,
         ..scale.scenario(name, title, vec![victim, attacker])
@@ -134,25 +141,26 @@ fn attack(
     let mut attacked = honest.clone();
     let tenant = &mut attacked.tenants[1];
     match trick {
-        Trick::Poison => {
-            tenant.ask.manner = Manner::Fails { status: 500, after: Duration::ZERO };
+        AttackKind::Poison => {
+            tenant.ask.manner = ClientBehaviour::Fails { status: 500, after: Duration::ZERO };
         }
-        Trick::Fail => {
-            tenant.ask.manner = Manner::Fails { status: 400, after: 5 * SERVICE };
+        AttackKind::Fail => {
+            tenant.ask.manner = ClientBehaviour::Fails { status: 400, after: 5 * SERVICE };
         }
-        Trick::LeaveAtFinish => {
-            // As many tokens as others have, of which four are seen, and one for the time until the usage comes.
+        AttackKind::LeaveAtFinish => {
+            // About as many tokens as other answers: 4 visible and 21 hidden ones, one of which
+            // covers the time until the usage is sent.
             tenant.ask.output_tokens = (4, 4);
-            tenant.ask.manner = Manner::LeavesAtFinish { hidden: 21 };
+            tenant.ask.manner = ClientBehaviour::LeavesAtFinish { hidden: 21 };
         }
-        Trick::ReadNothing => {
+        AttackKind::ReadNothing => {
             tenant.clients = CLIENTS_WHO_DO_NOT_READ;
-            tenant.ask.manner = Manner::ReadsNothing { until: 10 * SERVICE };
+            tenant.ask.manner = ClientBehaviour::ReadsNothing { until: 10 * SERVICE };
         }
-        Trick::CloseConnections => attacked.backend.fault = Some(Fault::CloseAfter),
+        AttackKind::CloseConnections => attacked.backend.fault = Some(SimFault::CloseAfter),
     }
     if policy.shares_tokens() {
-        attacked.harm = Some(Harm { victim: "victim", honest: Box::new(honest) });
+        attacked.harm = Some(AttackComparison { victim: "victim", honest: Box::new(honest) });
     }
     attacked
 }

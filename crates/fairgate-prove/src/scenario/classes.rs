@@ -1,11 +1,14 @@
-//! Policy files: classes of a router share a worker by their quanta, whatever their requests cost and whether their prompts are
-//! cached.
+//! Scenarios with policy files. The classes of a file share a worker in the ratio of their quanta,
+//! whatever requests cost and however much of their prompts is cached.
 
 use std::time::Duration;
 
-use super::{Ask, Joins, Length, Level, Manner, Pace, Policy, Scale, Scenario, Tenant};
+use super::{
+    ClientBehaviour, ExperimentLength, ExperimentScale, JoinTime, PhaseDurations, RequestPattern,
+    Scenario, ScenarioLevel, ScenarioPolicy, ScenarioTenant,
+};
 
-/// Two families and one bucket: 4 to 1.
+/// Policy file with two families and one bucket; the quanta are in the ratio 4 to 1.
 const FAMILIES: &str = "\
 arbiter: share
 default_policy_family: interactive
@@ -15,7 +18,8 @@ policy_classes:
   - {name: batch_any, policy_family: batch, cache_bucket: any, quantum: 512}
 ";
 
-/// Two families and two buckets, with the quanta of Dynamo's sample. A prompt that is asked again is in the first bucket.
+/// Policy file with two families and two buckets, with the quanta of Dynamo's sample. Requests with
+/// a cached prompt are in the first bucket.
 const CACHE_BUCKETS: &str = "\
 arbiter: share
 default_policy_family: standard
@@ -27,55 +31,56 @@ policy_classes:
   - {name: latency_uncached, policy_family: latency, cache_bucket: uncached, quantum: 1024}
 ";
 
-/// Few: a waiting request may be 80 KB long.
+/// Number of clients per tenant. It is small, because a queued request may be 80 KB long.
 const CLIENTS: usize = 32;
 
-/// All scenarios with a policy file.
-pub(super) fn classes(pace: Pace) -> Vec<Scenario> {
+/// Returns all scenarios with a policy file.
+pub(super) fn classes(pace: ExperimentLength) -> Vec<Scenario> {
     vec![sizes(pace), cached(pace)]
 }
 
-/// 205, 2 050 and 20 500 tokens in turn: far below, at and far above the larger quantum.
-fn sizes(pace: Pace) -> Scenario {
+/// Builds the scenario in which requests of 205, 2 050 and 20 500 tokens alternate. These sizes are
+/// far below, about equal to and far above the larger quantum.
+fn sizes(pace: ExperimentLength) -> Scenario {
     let mut scale = scale(pace, 300);
     scale.backend.prefill_per_token = Duration::from_micros(1);
     scale.ask.prompt_tokens = 205;
     scale.ask.prompt_times = &[1, 10, 100];
-    let tenant = |name, family, weight, joins, class| Tenant {
+    let tenant = |name, family, weight, joins, class| ScenarioTenant {
         class: Some(class),
         ..scale.tenant(name, family, weight, joins)
     };
     Scenario {
-        policy: Policy::Classes { file: FAMILIES, index: false },
-        level: Level::Tenants,
+        policy: ScenarioPolicy::Classes { file: FAMILIES, index: false },
+        level: ScenarioLevel::Tenants,
         ..scale.scenario(
             "classes",
             "a policy file, quanta 2048 and 512: requests of 205, 2 050 and 20 500 tokens",
             vec![
-                tenant("chat", "interactive", 2048, Joins::AtSaturation, "interactive_any"),
-                tenant("reports", "batch", 512, Joins::First, "batch_any"),
+                tenant("chat", "interactive", 2048, JoinTime::AtSaturation, "interactive_any"),
+                tenant("reports", "batch", 512, JoinTime::First, "batch_any"),
             ],
         )
     }
 }
 
-fn cached(pace: Pace) -> Scenario {
+fn cached(pace: ExperimentLength) -> Scenario {
     let mut scale = scale(pace, 80);
     scale.backend.prefix_cache_blocks = 1 << 20;
     scale.ask.prompt_tokens = 200;
-    let tenant = |name, family, weight, class| Tenant {
+    let tenant = |name, family, weight, class| ScenarioTenant {
         class: Some(class),
-        ..scale.tenant(name, family, weight, Joins::AtSaturation)
+        ..scale.tenant(name, family, weight, JoinTime::AtSaturation)
     };
     let mut standard_chat = tenant("standard-chat", "standard", 2048, "standard_cached");
     let mut latency_chat = tenant("latency-chat", "latency", 4096, "latency_cached");
-    // Both ask about the same, so the first has warmed the cache for the other.
+    // Both send the same topics, so the first warms the cache for the other.
     standard_chat.ask.topics = Some(4);
     latency_chat.ask.topics = Some(4);
-    standard_chat.joins = Joins::First;
+    standard_chat.joins = JoinTime::First;
     Scenario {
-        policy: Policy::Classes { file: CACHE_BUCKETS, index: true },
-        level: Level::Tenants,
+        policy: ScenarioPolicy::Classes { file: CACHE_BUCKETS, index: true },
+        level: ScenarioLevel::Tenants,
         ..scale.scenario(
             "classes-cached",
             "a policy file, two families by cached and uncached prompts, with a prefix index",
@@ -89,17 +94,22 @@ fn cached(pace: Pace) -> Scenario {
     }
 }
 
-fn scale(pace: Pace, grants_min: u64) -> Scale {
-    let scale = Pace::Quick.scale();
+fn scale(pace: ExperimentLength, grants_min: u64) -> ExperimentScale {
+    let scale = ExperimentLength::Quick.scale();
     let times = match pace {
-        Pace::Quick => 1,
-        Pace::Normal => 2,
-        Pace::Long => 8,
+        ExperimentLength::Quick => 1,
+        ExperimentLength::Normal => 2,
+        ExperimentLength::Long => 8,
     };
-    Scale {
+    ExperimentScale {
         clients: CLIENTS,
-        ask: Ask { output_tokens: (4, 12), max_tokens: 16, manner: Manner::Honest, ..scale.ask },
-        length: Length { grants_min: times * grants_min, ..pace.scale().length },
+        ask: RequestPattern {
+            output_tokens: (4, 12),
+            max_tokens: 16,
+            manner: ClientBehaviour::Honest,
+            ..scale.ask
+        },
+        length: PhaseDurations { grants_min: times * grants_min, ..pace.scale().length },
         ..scale
     }
 }

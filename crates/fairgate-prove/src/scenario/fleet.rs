@@ -1,32 +1,33 @@
-//! A fleet: two projects of one tenant, and agents that work on their tasks through the gateway.
+//! The fleet scenario: two projects in one tenant group, and agents that work on the projects'
+//! tasks through the gateway.
 
 use std::time::Duration;
 
-use super::{Joins, Pace, Scenario};
+use super::{ExperimentLength, JoinTime, Scenario};
 
-/// Who works, and on how much.
+/// Numbers of agents and tasks in the fleet experiment, and its times.
 #[derive(Clone, Copy, Debug)]
-pub struct Fleet {
-    /// How many agents work all the time.
+pub struct FleetPlan {
+    /// Number of honest agents. One agent that lies and one that dies are added to them.
     pub agents: usize,
-    /// Tasks of each project; more than will be done.
+    /// Number of tasks of each project, more than the agents complete during the experiment.
     pub tasks: u64,
-    /// It ends when so many are completed.
+    /// Number of completed tasks at which the experiment ends.
     pub completed_min: u64,
-    /// How long an agent holds a task without a sign of life.
+    /// Time for which an agent holds a claim without a heartbeat.
     pub lease: Duration,
-    /// How long it may take.
+    /// Time after which the experiment is given up as failed.
     pub time_max: Duration,
 }
 
-pub(super) fn fleets(pace: Pace) -> Vec<Scenario> {
+pub(super) fn fleets(pace: ExperimentLength) -> Vec<Scenario> {
     let scale = pace.scale();
     let completed_min = match pace {
-        Pace::Quick => 400,
-        Pace::Normal => 1200,
-        Pace::Long => 300,
+        ExperimentLength::Quick => 400,
+        ExperimentLength::Normal => 1200,
+        ExperimentLength::Long => 300,
     };
-    let fleet = Fleet {
+    let fleet = FleetPlan {
         agents: 7,
         tasks: completed_min,
         completed_min,
@@ -39,8 +40,8 @@ pub(super) fn fleets(pace: Pace) -> Vec<Scenario> {
             "fleet",
             "projects of weight 3 and 1: nine agents, one of which dies and one lies about its tokens",
             vec![
-                scale.tenant("compiler", "acme", 3, Joins::First),
-                scale.tenant("website", "acme", 1, Joins::First),
+                scale.tenant("compiler", "acme", 3, JoinTime::First),
+                scale.tenant("website", "acme", 1, JoinTime::First),
             ],
         )
     }]

@@ -1,23 +1,27 @@
-//! A hosted provider's quota, shared by two tenants.
+//! Scenarios with a hosted provider's quota, shared by two tenants.
 //!
-//! The provider's limits are 1 200 requests and 400 000 tokens a minute, saved up for a minute. Where a minute is too long,
-//! time is ten times as fast: limits are ten times as high, and saved up for a tenth as long.
+//! The provider allows 1 200 requests and 400 000 tokens per minute, and lets unused quota
+//! accumulate for a minute. At all lengths except [`ExperimentLength::Long`], the limits are ten
+//! times as high, and unused quota accumulates for a tenth of that time.
 
 use std::time::Duration;
 
-use super::{Ask, Backend, Joins, Length, Manner, Pace, Quota, Scale, Scenario, States};
+use super::{
+    ClientBehaviour, ExperimentLength, ExperimentScale, JoinTime, PhaseDurations, RequestPattern,
+    Scenario, ScenarioBackend, ScenarioQuota, StatedLimits,
+};
 
-/// How many may be in flight: more than the quota ever lets through at once.
+/// Slots of the provider's worker, more than the quota ever needs at once.
 const CAPACITY: u64 = 16;
 
-pub(super) fn quotas(pace: Pace) -> Vec<Scenario> {
-    let faster = if pace == Pace::Long { 1 } else { 10 };
+pub(super) fn quotas(pace: ExperimentLength) -> Vec<Scenario> {
+    let faster = if pace == ExperimentLength::Long { 1 } else { 10 };
     let scale = scale(pace);
-    let quota = Quota {
+    let quota = ScenarioQuota {
         requests_per_minute: 1200 * faster,
         tokens_per_minute: 400_000 * faster,
         burst: Duration::from_secs(60 / faster),
-        states: States::OpenAi,
+        states: StatedLimits::OpenAi,
         burst_seconds: 10 / faster,
         only: None,
     };
@@ -28,15 +32,15 @@ pub(super) fn quotas(pace: Pace) -> Vec<Scenario> {
             "quota",
             "weights 300 and 100: a provider states its limits in headers",
             vec![
-                scale.tenant("chatbot", "chatbot", 300, Joins::AtSaturation),
-                scale.tenant("api-batch", "api", 100, Joins::First),
+                scale.tenant("chatbot", "chatbot", 300, JoinTime::AtSaturation),
+                scale.tenant("api-batch", "api", 100, JoinTime::First),
             ],
         )
     };
     let mut tiers = Scenario {
         name: "quota-tiers",
         title: "weights 300 and 100: two own workers, and a provider for when they are full",
-        quota: Some(Quota { only: Some("hosted"), ..quota }),
+        quota: Some(ScenarioQuota { only: Some("hosted"), ..quota }),
         ..scenario.clone()
     };
     tiers.backend.workers = vec![("east", 4), ("west", 4), ("hosted", CAPACITY)];
@@ -49,15 +53,15 @@ pub(super) fn quotas(pace: Pace) -> Vec<Scenario> {
         ..scenario.clone()
     };
     two_pools.backend.workers.push(("second", CAPACITY));
-    // Each pool has half of the grants.
+    // Each pool gets half of the grants.
     two_pools.length.overlap *= 2;
     let mut all = vec![scenario.clone(), tiers, two_pools];
-    // What nobody states is learned, which takes a minute however fast the provider is.
-    if pace != Pace::Quick {
+    // Unstated limits are learned, which takes a minute at any speed of the provider.
+    if pace != ExperimentLength::Quick {
         all.push(Scenario {
             name: "quota-unstated",
             title: "weights 300 and 100: a provider says nothing about its limits",
-            quota: Some(Quota { states: States::Nothing, ..quota }),
+            quota: Some(ScenarioQuota { states: StatedLimits::Nothing, ..quota }),
             length: unstated_length(pace),
             ..scenario
         });
@@ -65,26 +69,27 @@ pub(super) fn quotas(pace: Pace) -> Vec<Scenario> {
     all
 }
 
-/// A minute to learn the rate in, and as long as it takes to see how well it is kept to.
-fn unstated_length(pace: Pace) -> Length {
-    let overlap = if pace == Pace::Long { 120 } else { 20 };
-    Length {
+/// Returns the durations of the scenario in which the provider does not state its limits: a minute
+/// to learn them, then the time to measure.
+fn unstated_length(pace: ExperimentLength) -> PhaseDurations {
+    let overlap = if pace == ExperimentLength::Long { 120 } else { 20 };
+    PhaseDurations {
         alone: Duration::from_secs(60),
         overlap: Duration::from_secs(overlap),
         ..scale(pace).length
     }
 }
 
-fn scale(pace: Pace) -> Scale {
+fn scale(pace: ExperimentLength) -> ExperimentScale {
     let (alone, overlap, grants_min) = match pace {
-        Pace::Quick => (500, 4000, 60),
-        Pace::Normal => (1000, 6000, 80),
-        // A minute until what is saved up is used, and a minute of it.
-        Pace::Long => (60_000, 60_000, 80),
+        ExperimentLength::Quick => (500, 4000, 60),
+        ExperimentLength::Normal => (1000, 6000, 80),
+        // One minute until the saved-up quota is used, then one minute of measurement.
+        ExperimentLength::Long => (60_000, 60_000, 80),
     };
-    Scale {
+    ExperimentScale {
         clients: 96,
-        backend: Backend {
+        backend: ScenarioBackend {
             workers: vec![("hosted", CAPACITY)],
             prefill_base: Duration::from_millis(5),
             prefill_per_token: Duration::ZERO,
@@ -92,16 +97,16 @@ fn scale(pace: Pace) -> Scale {
             fault: None,
             prefix_cache_blocks: 0,
         },
-        ask: Ask {
+        ask: RequestPattern {
             prompt_tokens: 900,
             prompt_times: &[1],
             topics: None,
             output_tokens: (80, 100),
             max_tokens: 100,
-            manner: Manner::Honest,
+            manner: ClientBehaviour::Honest,
         },
         huge: 1,
-        length: Length {
+        length: PhaseDurations {
             alone: Duration::from_millis(alone),
             overlap: Duration::from_millis(overlap),
             grants_min,

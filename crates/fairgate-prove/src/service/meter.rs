@@ -1,64 +1,66 @@
-//! The books of all flows, step by step.
+//! Accounts of all flows, updated with each step of the replay.
 
 use std::collections::HashSet;
 use std::mem;
 
 use fairgate_core::units::Micros;
 
-use super::{FlowService, Moment, Service, Worst};
-use crate::replay::{Index, Request, Step, What};
+use super::{ClosestToBound, FlowService, MeasuredService, ServiceMoment};
+use crate::replay::{FlowChange, FlowStep, ReplayedRequest, RequestIndex};
 use crate::scenario::Scenario;
 
-/// The books of one flow; the letters are those of the module above.
+/// Account of one flow. The letters are those in the documentation of the module `service`.
 #[derive(Clone, Debug, Default)]
-struct Books {
+struct FlowAccount {
     weight: i128,
     waiting: u64,
-    /// How many of these are tried again.
-    again: u64,
-    in_flight: HashSet<Index>,
-    /// U, since the start.
+    /// Number of retries among the flow's queued requests.
+    retries: u64,
+    in_flight: HashSet<RequestIndex>,
+    /// Tokens that the flow's ended requests have used since the start, U.
     used: i128,
-    /// P, R and O, and the largest they have been.
+    /// Current value of P; `uses` has R, and `over` has O. The fields with the suffix `_max` have
+    /// the largest values of the three so far.
     costs: i128,
     uses: i128,
     over: i128,
     costs_max: i128,
     uses_max: i128,
     over_max: i128,
-    /// ĉ.
+    /// Largest cost of any request of the flow so far, ĉ.
     largest: i128,
-    /// What was in flight when it last began to wait, and still is.
-    old: HashSet<Index>,
-    /// The hindrance that is under way.
-    hindrance: Option<Hindrance>,
-    /// H, of all that are over.
+    /// Requests that were in flight when the flow last began to wait, and still are.
+    old: HashSet<RequestIndex>,
+    /// The hindrance that the flow is in, if any.
+    hindrance: Option<FlowHindrance>,
+    /// Sum of H over all past hindrances.
     hindered: i128,
-    /// Whether it has had no grant since it last began to wait.
+    /// True if the flow has had no grant since it last began to wait.
     fresh: bool,
-    /// F, since it last began to wait, and the largest it has been.
+    /// F since the flow last began to wait; `passed_max` has the largest F so far.
     passed: i128,
     passed_max: i128,
 }
 
-/// A time in which a flow cannot go, or has nothing to go with.
+/// A time in which a flow has a queued retry, which may keep it from being granted, or has nothing
+/// queued.
 #[derive(Clone, Debug)]
-struct Hindrance {
-    /// U and E of all when it began.
+struct FlowHindrance {
+    /// U of all flows at the beginning of the hindrance; `charged` has their E.
     used: Vec<i128>,
     charged: Vec<i128>,
 }
 
-impl Books {
+impl FlowAccount {
     fn charged(&self) -> i128 {
         self.used + self.costs
     }
 
     fn is_hindered(&self) -> bool {
-        self.again > 0 || self.waiting == 0
+        self.retries > 0 || self.waiting == 0
     }
 
-    fn granted(&mut self, index: Index, cost: i128, used: i128) {
+    fn granted(&mut self, index: RequestIndex, cost: i128, used: i128) {
         self.in_flight.insert(index);
         self.costs += cost;
         self.uses += used;
@@ -69,7 +71,7 @@ impl Books {
         self.largest = self.largest.max(cost);
     }
 
-    fn ended(&mut self, index: Index, cost: i128, used: i128) {
+    fn ended(&mut self, index: RequestIndex, cost: i128, used: i128) {
         self.in_flight.remove(&index);
         self.old.remove(&index);
         self.costs -= cost;
@@ -79,64 +81,65 @@ impl Books {
     }
 }
 
-/// What is known since the join.
-struct Joined {
-    /// U of each at the join.
+/// Values at the join, and the current gap of each flow.
+struct JoinState {
+    /// U of each flow at the join.
     used: Vec<i128>,
-    /// L of each.
+    /// L of each flow at the join.
     old: Vec<i128>,
-    gaps: Vec<Gap>,
+    gaps: Vec<GrantGap>,
 }
 
-/// The time since a flow's last grant, or since the join.
+/// Time since a flow's last grant or, before its first one, since the join.
 #[derive(Clone, Debug)]
-struct Gap {
-    /// E of each when it began.
+struct GrantGap {
+    /// E of each flow at the beginning of the gap.
     charged: Vec<i128>,
-    /// M.
+    /// Credit of the flow to which the gap belongs, M.
     own: i128,
-    /// Whether scores at its beginning are known against virtual time only.
+    /// True if the scores at the beginning of the gap are known only relative to virtual time.
     loose: bool,
-    /// H when it began, and whether a hindrance was under way.
+    /// H of the flow at the beginning of the gap; `while_hindered` is true if the flow was hindered
+    /// then.
     hindered: i128,
     while_hindered: bool,
 }
 
-pub(super) struct Meter<'a> {
-    requests: &'a [Request],
-    books: Vec<Books>,
+pub(super) struct ServiceMeter<'a> {
+    requests: &'a [ReplayedRequest],
+    books: Vec<FlowAccount>,
     weights: i128,
-    joined: Option<Joined>,
-    /// The window has ended.
+    joined: Option<JoinState>,
+    /// True after the end of the measured window.
     over: bool,
-    pub(super) service: Service,
+    pub(super) service: MeasuredService,
 }
 
-impl<'a> Meter<'a> {
-    pub(super) fn new(scenario: &Scenario, requests: &'a [Request]) -> Self {
+impl<'a> ServiceMeter<'a> {
+    pub(super) fn new(scenario: &Scenario, requests: &'a [ReplayedRequest]) -> Self {
         let weights = scenario.tenants.iter().map(|tenant| i128::from(tenant.weight));
-        let books = weights.map(|weight| Books { weight, ..Books::default() });
-        let books: Vec<Books> = books.collect();
+        let books = weights.map(|weight| FlowAccount { weight, ..FlowAccount::default() });
+        let books: Vec<FlowAccount> = books.collect();
         let flows = vec![FlowService::default(); books.len()];
         let weights = scenario.weights().into();
         let lapses = (0, Micros(0));
-        let service = Service { window: None, lapses, flows, weights, course: Vec::new() };
+        let service = MeasuredService { window: None, lapses, flows, weights, course: Vec::new() };
         Self { requests, books, weights, joined: None, over: false, service }
     }
 
-    pub(super) fn step(&mut self, step: &Step, flow: usize, request: &Request) {
+    pub(super) fn step(&mut self, step: &FlowStep, flow: usize, request: &ReplayedRequest) {
         let (cost, used) = (i128::from(request.cost()), i128::from(request.counted()));
         match step.what {
-            What::Waits => self.waits(flow, request.again),
-            What::Gone => self.waits_no_more(flow, request.again),
-            What::Granted => {
+            FlowChange::Waits => self.waits(flow, request.is_retry),
+            FlowChange::Gone => self.waits_no_more(flow, request.is_retry),
+            FlowChange::Granted => {
                 self.pass_the_fresh(flow);
-                self.waits_no_more(flow, request.again);
+                self.waits_no_more(flow, request.is_retry);
                 self.next_gap(flow, cost, used);
                 self.count_grant(flow, request);
                 self.books[flow].granted(step.request, cost, used);
             }
-            What::Ended => self.books[flow].ended(step.request, cost, used),
+            FlowChange::Ended => self.books[flow].ended(step.request, cost, used),
         }
     }
 
@@ -149,23 +152,24 @@ impl<'a> Meter<'a> {
             books.fresh = true;
             if let Some(joined) = &mut self.joined {
                 joined.old[flow] += old;
-                // As far as virtual time was ahead of it, it is raised without tokens.
+                // The flow is raised without tokens by the distance that virtual time was ahead of
+                // it.
                 books.hindered += passed;
             }
         }
         self.books[flow].waiting += 1;
-        self.books[flow].again += u64::from(again);
+        self.books[flow].retries += u64::from(again);
         self.look_for_hindrance(flow);
     }
 
     fn waits_no_more(&mut self, flow: usize, again: bool) {
         self.books[flow].waiting -= 1;
-        self.books[flow].again -= u64::from(again);
+        self.books[flow].retries -= u64::from(again);
         self.look_for_hindrance(flow);
     }
 
-    /// A fresh flow is granted before others that are fresh too: virtual time may pass those, up to the settled height of
-    /// some flow.
+    /// Accounts for a grant to a fresh flow while other flows are fresh too. Virtual time may then
+    /// rise above the scores of those others, up to the settled tokens per weight of some flow.
     fn pass_the_fresh(&mut self, granted: usize) {
         if !mem::take(&mut self.books[granted].fresh) {
             return;
@@ -180,24 +184,25 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// L: the smaller of cost and usage of what was in flight when the flow last began to wait, and still is.
+    /// Returns L of a flow: the smaller of cost and usage, summed over the requests that were in
+    /// flight when the flow last began to wait and still are.
     fn old(&self, flow: usize) -> i128 {
         let old = self.books[flow].old.iter().map(|index| &self.requests[*index]);
         old.map(|request| i128::from(request.cost().min(request.counted()))).sum()
     }
 
-    /// Begins or ends a hindrance.
+    /// Begins a hindrance if the flow is now hindered, or ends the current one if it no longer is.
     fn look_for_hindrance(&mut self, flow: usize) {
         let Some(joined) = &mut self.joined else { return };
         let is_hindered = self.books[flow].is_hindered();
         if is_hindered && self.books[flow].hindrance.is_none() {
             let used = self.books.iter().map(|books| books.used).collect();
-            let charged = self.books.iter().map(Books::charged).collect();
-            self.books[flow].hindrance = Some(Hindrance { used, charged });
+            let charged = self.books.iter().map(FlowAccount::charged).collect();
+            self.books[flow].hindrance = Some(FlowHindrance { used, charged });
         } else if !is_hindered && let Some(hindrance) = self.books[flow].hindrance.take() {
             self.books[flow].hindered += raised(&self.books, flow, &hindrance);
             let gap = &mut joined.gaps[flow];
-            // What others were charged meanwhile does not count.
+            // Charges of others during the hindrance do not count.
             let then = hindrance.charged.into_iter().zip(&self.books);
             for (charged, (then, books)) in gap.charged.iter_mut().zip(then) {
                 *charged += books.charged() - if gap.while_hindered { *charged } else { then };
@@ -206,22 +211,23 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// H of a flow, the time that is not over included.
+    /// Returns H of a flow, including that of a hindrance that has not ended.
     fn hindered(&self, flow: usize) -> i128 {
         let own = &self.books[flow];
         let under_way = own.hindrance.as_ref();
         own.hindered + under_way.map_or(0, |hindrance| raised(&self.books, flow, hindrance))
     }
 
-    /// A grant ends a gap and begins the next. It is told before the books know of it.
+    /// Ends the flow's current gap at a grant, and begins the next one. Must be called before the
+    /// grant is added to the account.
     fn next_gap(&mut self, flow: usize, cost: i128, used: i128) {
         let Some(joined) = self.joined.as_mut() else { return };
         let own = &self.books[flow];
         let mut others = self.books.iter().enumerate().filter(|(j, _)| *j != flow);
         let loose = others.any(|(_, books)| books.hindrance.is_some());
         let latest = cost.max(used);
-        joined.gaps[flow] = Gap {
-            charged: self.books.iter().map(Books::charged).collect(),
+        joined.gaps[flow] = GrantGap {
+            charged: self.books.iter().map(FlowAccount::charged).collect(),
             own: own.over
                 + latest
                 + if loose { own.uses_max.max(own.uses + used) + own.costs } else { 0 },
@@ -231,7 +237,7 @@ impl<'a> Meter<'a> {
         };
     }
 
-    fn count_grant(&mut self, flow: usize, request: &Request) {
+    fn count_grant(&mut self, flow: usize, request: &ReplayedRequest) {
         if self.joined.is_some() && !self.over {
             let waited = request.grant.as_ref().map(|grant| grant.waited);
             self.service.flows[flow].grants += 1;
@@ -239,7 +245,8 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// How each stands, in the window.
+    /// Compares all flows with their bounds if `in_window` is true, which means that the step is
+    /// within the measured window.
     pub(super) fn look(&mut self, at: Micros, in_window: bool) {
         if !in_window {
             self.over = self.joined.is_some();
@@ -256,15 +263,15 @@ impl<'a> Meter<'a> {
     }
 
     fn join(&mut self, at: Micros) {
-        let charged: Vec<i128> = self.books.iter().map(Books::charged).collect();
-        let gap = |books: &Books| Gap {
+        let charged: Vec<i128> = self.books.iter().map(FlowAccount::charged).collect();
+        let gap = |books: &FlowAccount| GrantGap {
             charged: charged.clone(),
             own: books.uses_max + books.costs + books.over,
             loose: true,
             hindered: 0,
             while_hindered: false,
         };
-        self.joined = Some(Joined {
+        self.joined = Some(JoinState {
             used: self.books.iter().map(|books| books.used).collect(),
             old: (0..self.books.len()).map(|flow| self.old(flow)).collect(),
             gaps: self.books.iter().map(gap).collect(),
@@ -279,7 +286,12 @@ impl<'a> Meter<'a> {
             flow.got = got[i];
             flow.ideal_times_weights = ideal[i];
             let measured = (got[i] * self.weights - ideal[i]).abs();
-            flow.off.meet(Worst { measured, bound: bound[i], scale: self.weights, at });
+            flow.off.keep_closer(ClosestToBound {
+                measured,
+                bound: bound[i],
+                scale: self.weights,
+                at,
+            });
         }
     }
 
@@ -298,12 +310,18 @@ impl<'a> Meter<'a> {
             }
             let credit = gap.own + own.hindered - gap.hindered;
             let bound = credit * (self.weights - own.weight) + last * own.weight;
-            flow.gap.meet(Worst { measured: seen * own.weight, bound, scale: own.weight, at });
+            flow.gap.keep_closer(ClosestToBound {
+                measured: seen * own.weight,
+                bound,
+                scale: own.weight,
+                at,
+            });
             flow.gap_max = flow.gap_max.max(seen);
         }
     }
 
-    /// By flow: ΔU; and W times I and W times the bound on their difference.
+    /// Returns three values for each flow: ΔU, W times I, and W times the bound on the difference
+    /// between ΔU and I. `None` before the join.
     fn standing(&self) -> Option<(Vec<i128>, Vec<i128>, Vec<i128>)> {
         let joined = self.joined.as_ref()?;
         let now_and_then = self.books.iter().zip(&joined.used);
@@ -323,19 +341,19 @@ impl<'a> Meter<'a> {
         Some((got, ideal, bound))
     }
 
-    /// Notes the moment, where it differs from the one before.
-    pub(super) fn note(&mut self, step: &Step) {
-        let Step { at, event, what, .. } = *step;
-        if matches!(what, What::Waits | What::Gone) {
+    /// Adds the current counters to the course if the step was a grant or an end.
+    pub(super) fn note(&mut self, step: &FlowStep) {
+        let FlowStep { at, event, what, .. } = *step;
+        if matches!(what, FlowChange::Waits | FlowChange::Gone) {
             return;
         }
         let standing = self.standing().filter(|_| !self.over);
         let (ideal, bound) = standing.map(|(_, ideal, bound)| (ideal, bound)).unzip();
-        // What an event ends and what it grants are one moment.
+        // The end and the grants of one event are one moment.
         if self.service.course.last().is_some_and(|moment| moment.event == event) {
             self.service.course.pop();
         }
-        self.service.course.push(Moment {
+        self.service.course.push(ServiceMoment {
             at,
             event,
             used: self.books.iter().map(|books| books.used).collect(),
@@ -347,13 +365,19 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// How far virtual time may have risen during a hindrance, times the flow's weight, rounded up.
-fn raised(books: &[Books], flow: usize, hindrance: &Hindrance) -> i128 {
+/// Returns the greatest possible rise of virtual time during a hindrance, times the weight of the
+/// hindered flow, rounded up.
+fn raised(books: &[FlowAccount], flow: usize, hindrance: &FlowHindrance) -> i128 {
     highest(books, flow, |k, books| books.uses_max + books.used - hindrance.used[k])
 }
 
-/// The largest tokens per weight of the other flows, times the flow's weight, rounded up.
-fn highest(books: &[Books], flow: usize, tokens: impl Fn(usize, &Books) -> i128) -> i128 {
+/// Returns the largest `tokens` per weight of all flows except `flow`, times the weight of `flow`,
+/// rounded up.
+fn highest(
+    books: &[FlowAccount],
+    flow: usize,
+    tokens: impl Fn(usize, &FlowAccount) -> i128,
+) -> i128 {
     let weight = books[flow].weight;
     let others = books.iter().enumerate().filter(|(k, _)| *k != flow);
     let heights =

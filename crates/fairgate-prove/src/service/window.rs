@@ -1,31 +1,33 @@
-//! The time that is measured: from the join on, while all wait.
+//! The measured window, which begins at the join and lasts while all tenants have requests queued.
 
 use std::ops::Range;
 
 use fairgate_core::units::Micros;
 
-use crate::replay::{Replay, What};
+use crate::replay::{FlowChange, ReplayedJournal};
 
-/// The longest that somebody may not wait without the measured time being over.
+/// Longest time for which a tenant may have nothing queued without ending the window.
 const LAPSE_MAX: Micros = Micros(50_000);
 
-/// The steps that are measured.
-pub(super) struct Window {
+/// Range of the replay's steps that is measured.
+pub(super) struct ServiceWindow {
     pub(super) steps: Range<usize>,
-    /// How often somebody did not wait in between, and for how long in all.
+    /// Number and total length of the lapses within the window, which are times in which a tenant
+    /// had nothing queued.
     pub(super) lapses: (usize, Micros),
 }
 
-impl Window {
-    /// The longest run of steps after each of which all flows wait, and the runs around it that lapses alone part from it.
-    /// At the join and in the end requests may come and go for a moment: only runs that last are measured.
-    pub(super) fn find(replay: &Replay, flows: usize) -> Self {
+impl ServiceWindow {
+    /// Finds the longest run of steps after each of which all flows have requests queued, and
+    /// extends it by neighbouring runs from which only lapses separate it. At the join and at the
+    /// end, queues may fill and empty for a moment, so only runs that last are included.
+    pub(super) fn find(replay: &ReplayedJournal, flows: usize) -> Self {
         let runs = runs(replay, flows);
         let Some(longest) = (0..runs.len()).max_by_key(|run| runs[*run].len()) else {
             return Self { steps: 0..0, lapses: (0, Micros(0)) };
         };
         let at = |step: usize| replay.steps[step].at.0;
-        // From the last step after which all wait to the first after which they do again.
+        // Time from the last step after which all wait to the first after which they wait again.
         let lapse = |run: usize| at(runs[run + 1].start) - at(runs[run].end - 1);
         let close = |run: &usize| lapse(*run) <= LAPSE_MAX.0;
         let lasts = |run: &usize| at(runs[*run].end - 1) - at(runs[*run].start) >= LAPSE_MAX.0;
@@ -38,16 +40,16 @@ impl Window {
     }
 }
 
-/// Runs of steps after each of which all flows wait.
-fn runs(replay: &Replay, flows: usize) -> Vec<Range<usize>> {
+/// Returns the runs of steps after each of which all flows have requests queued.
+fn runs(replay: &ReplayedJournal, flows: usize) -> Vec<Range<usize>> {
     let mut waiting = vec![0_u64; flows];
     let mut runs: Vec<Range<usize>> = Vec::new();
     for (number, step) in replay.steps.iter().enumerate() {
         let Some(flow) = replay.requests[step.request].tenant else { continue };
         match step.what {
-            What::Waits => waiting[flow] += 1,
-            What::Gone | What::Granted => waiting[flow] -= 1,
-            What::Ended => {}
+            FlowChange::Waits => waiting[flow] += 1,
+            FlowChange::Gone | FlowChange::Granted => waiting[flow] -= 1,
+            FlowChange::Ended => {}
         }
         match runs.last_mut() {
             _ if waiting.contains(&0) => {}

@@ -1,30 +1,32 @@
 //! Every bar can fail: evidence of a good run passes, and each way of doctoring it fails the bar that is about it.
 
-use fairgate_prove::evidence::{Evidence, Provider, Seen};
+use fairgate_prove::evidence::{AnswerEnd, ExperimentEvidence, ProviderCounts};
 use fairgate_prove::judge::judge;
-use fairgate_prove::report::Report;
-use fairgate_prove::scenario::{Pace, Quota, Scenario, States, published, scenarios};
+use fairgate_prove::report::ProveReport;
+use fairgate_prove::scenario::{
+    ClientBehaviour, ExperimentLength, Scenario, ScenarioQuota, StatedLimits, published, scenarios,
+};
 use fairgate_sim::AccountCounts;
-use fairgate_store::Outcome;
+use fairgate_store::AttemptOutcome;
 
 use crate::stage::{Flaws, play};
 
 fn scenario(name: &str) -> Scenario {
-    published(Pace::Quick).into_iter().find(|scenario| scenario.name == name).unwrap()
+    published(ExperimentLength::Quick).into_iter().find(|scenario| scenario.name == name).unwrap()
 }
 
-fn failed(report: &Report) -> Vec<&'static str> {
+fn failed(report: &ProveReport) -> Vec<&'static str> {
     report.bars.iter().filter(|bar| !bar.passed).map(|bar| bar.name).collect()
 }
 
 /// The bars that fail when a scenario is played by a flawed gateway.
-fn flawed(name: &str, flaws: Flaws) -> Report {
+fn flawed(name: &str, flaws: Flaws) -> ProveReport {
     let scenario = scenario(name);
     judge(&scenario, &play(&scenario, &flaws))
 }
 
 /// The report on a good run of two tenants that was doctored afterwards.
-fn doctored(doctor: impl FnOnce(&mut Evidence)) -> Report {
+fn doctored(doctor: impl FnOnce(&mut ExperimentEvidence)) -> ProveReport {
     let scenario = scenario("two-tenants");
     let mut evidence = play(&scenario, &Flaws::default());
     doctor(&mut evidence);
@@ -33,7 +35,7 @@ fn doctored(doctor: impl FnOnce(&mut Evidence)) -> Report {
 
 /// Exactly these bars fail; the first says this.
 #[track_caller]
-fn fails(report: &Report, bars: &[&str], says: &str) {
+fn fails(report: &ProveReport, bars: &[&str], says: &str) {
     assert_eq!(failed(report), bars, "{:#?}", report.bars);
     assert!(!report.passed());
     let bar = report.bars.iter().find(|bar| bar.name == bars[0]).unwrap();
@@ -42,7 +44,7 @@ fn fails(report: &Report, bars: &[&str], says: &str) {
 
 #[test]
 fn the_core_alone_passes_every_bar_of_every_scenario() {
-    for scenario in published(Pace::Quick) {
+    for scenario in published(ExperimentLength::Quick) {
         let report = judge(&scenario, &play(&scenario, &Flaws::default()));
         assert!(report.passed(), "{}: {:#?}", scenario.name, report.bars);
         assert!(report.journal_files > 1, "the journal was cut");
@@ -83,6 +85,32 @@ fn one_queue_is_no_partition() {
 fn another_capacity_is_no_partition_either() {
     let report = flawed("three-tiers-partitioned", Flaws { capacity: Some(9), ..Flaws::default() });
     fails(&report, &["slots are held"], "[6, 1, 1] are due");
+}
+
+/// The report on bands that a flawed gateway served.
+fn flawed_bands(flaws: Flaws) -> ProveReport {
+    let is_it = |scenario: &Scenario| scenario.name == "bands";
+    let scenario = scenarios(ExperimentLength::Quick).into_iter().find(is_it).unwrap();
+    judge(&scenario, &play(&scenario, &flaws))
+}
+
+#[test]
+fn a_strict_order_passes_and_another_order_does_not() {
+    let good = flawed_bands(Flaws::default());
+    assert!(good.passed(), "{:#?}", good.bars);
+    assert!(good.by_slots && good.tenants.iter().all(|tenant| tenant.bound_tokens.is_none()));
+    let slots: Vec<_> = good.tenants.iter().map(|tenant| tenant.slots).collect();
+    assert_eq!(slots, [Some(4), Some(2), Some(2)]);
+    let both = ["the order is strict", "slots are held"];
+    fails(
+        &flawed_bands(Flaws { one_queue: true, ..Flaws::default() }),
+        &both,
+        "while class 0 waited",
+    );
+    let swapped = flawed_bands(Flaws { swapped: true, ..Flaws::default() });
+    fails(&swapped, &["the order is strict"], "granted class 1 while class 0 waited");
+    let smaller = flawed_bands(Flaws { capacity: Some(7), ..Flaws::default() });
+    fails(&smaller, &["slots are held"], "never all at once");
 }
 
 #[test]
@@ -136,7 +164,7 @@ fn a_lost_line_does_not_replay() {
 
 #[test]
 fn another_end_does_not_replay() {
-    let report = doctored(|evidence| evidence.last.as_mut().unwrap().grants += 1);
+    let report = doctored(|evidence| evidence.last_snapshot.as_mut().unwrap().grants += 1);
     fails(&report, &["decisions replay"], "grants");
     let report = doctored(|evidence| evidence.journal.clear());
     assert!(failed(&report).contains(&"decisions replay"), "{:#?}", report.bars);
@@ -159,7 +187,7 @@ fn a_lost_row_and_a_row_too_many_are_found() {
         evidence.ledger.rows.push(row);
     });
     assert!(failed(&report).contains(&"ledger = clients"), "{:#?}", report.bars);
-    let report = doctored(|evidence| drop(evidence.sightings.pop()));
+    let report = doctored(|evidence| drop(evidence.results.pop()));
     assert!(failed(&report).contains(&"ledger = clients"), "{:#?}", report.bars);
     let report = doctored(|evidence| evidence.ledger.sums[0].1[0].requests += 1);
     fails(&report, &["ledger = clients"], "by the ledger's sums");
@@ -167,7 +195,7 @@ fn a_lost_row_and_a_row_too_many_are_found() {
 
 #[test]
 fn a_row_that_ended_otherwise_is_found() {
-    let report = doctored(|evidence| evidence.ledger.rows[9].outcome = Outcome::ClientLeft);
+    let report = doctored(|evidence| evidence.ledger.rows[9].outcome = AttemptOutcome::ClientLeft);
     assert!(failed(&report).contains(&"ledger = clients"), "{:#?}", report.bars);
     // The counts agree, the requests do not.
     let report = doctored(|evidence| {
@@ -182,7 +210,7 @@ fn a_row_that_ended_otherwise_is_found() {
 #[test]
 fn tokens_that_differ_are_found() {
     let report = doctored(|evidence| {
-        let Seen::Completed { output, .. } = &mut evidence.sightings[5].end else { panic!() };
+        let AnswerEnd::Completed { output, .. } = &mut evidence.results[5].end else { panic!() };
         *output += 1;
     });
     fails(&report, &["tokens = clients"], "by its clients");
@@ -195,11 +223,12 @@ fn tokens_that_differ_are_found() {
 #[test]
 fn errors_are_found() {
     let report = doctored(|evidence| {
-        evidence.sightings[5].end = Seen::Broken { how: "the stream broke off".into() };
+        evidence.results[5].end = AnswerEnd::Broken { how: "the stream broke off".into() };
     });
     assert!(failed(&report).contains(&"no errors"), "{:#?}", report.bars);
     let report = doctored(|evidence| {
-        evidence.sightings[5].end = Seen::Failed { status: Some(502), how: "bad_gateway".into() };
+        evidence.results[5].end =
+            AnswerEnd::Failed { status: Some(502), how: "bad_gateway".into() };
     });
     assert!(failed(&report).contains(&"no errors"), "{:#?}", report.bars);
 }
@@ -207,25 +236,25 @@ fn errors_are_found() {
 #[test]
 fn where_a_worker_dies_only_answers_that_had_begun_may_break() {
     let scenario = scenario("worker-dies");
-    let play = |end: Seen| {
+    let play = |end: AnswerEnd| {
         let mut evidence = play(&scenario, &Flaws::default());
-        evidence.sightings[5].end = end;
+        evidence.results[5].end = end;
         failed(&judge(&scenario, &evidence))
     };
-    let broken = play(Seen::Broken { how: "cut".into() });
+    let broken = play(AnswerEnd::Broken { how: "cut".into() });
     assert!(!broken.contains(&"no errors"), "{broken:?}");
     assert!(broken.contains(&"ledger = clients"), "its row says completed: {broken:?}");
-    let failed = play(Seen::Failed { status: None, how: "refused".into() });
+    let failed = play(AnswerEnd::Failed { status: None, how: "refused".into() });
     assert!(failed.contains(&"no errors"), "{failed:?}");
 }
 
 #[test]
 fn what_is_left_is_found() {
-    let leave: [fn(&mut Evidence); 6] = [
-        |evidence| evidence.aftermath.in_flight = 1,
-        |evidence| evidence.aftermath.waiting = 1,
-        |evidence| evidence.aftermath.still_in_flight = 1,
-        |evidence| evidence.aftermath.events_lost = 1,
+    let leave: [fn(&mut ExperimentEvidence); 6] = [
+        |evidence| evidence.final_counters.in_flight = 1,
+        |evidence| evidence.final_counters.waiting = 1,
+        |evidence| evidence.final_counters.still_in_flight = 1,
+        |evidence| evidence.final_counters.events_lost = 1,
         |evidence| evidence.ledger.reservations_left = 1,
         |evidence| evidence.ledger.budgets[1].1[0].reserved = 1,
     ];
@@ -236,17 +265,21 @@ fn what_is_left_is_found() {
 
 /// A good run of the scenario `quota` by the core alone, whose provider counted this at the join and in all: accepted and
 /// refused.
-fn with_provider(states: States, at_join: (u64, u64), in_all: (u64, u64)) -> (Scenario, Evidence) {
+fn with_provider(
+    states: StatedLimits,
+    at_join: (u64, u64),
+    in_all: (u64, u64),
+) -> (Scenario, ExperimentEvidence) {
     let counts = |(accepted, refused_by_tokens)| AccountCounts {
         accepted,
         refused_by_tokens,
         ..AccountCounts::default()
     };
     let is_it = |scenario: &Scenario| scenario.name == "quota";
-    let mut scenario = scenarios(Pace::Quick).into_iter().find(is_it).unwrap();
-    scenario.quota = scenario.quota.map(|quota| Quota { states, ..quota });
+    let mut scenario = scenarios(ExperimentLength::Quick).into_iter().find(is_it).unwrap();
+    scenario.quota = scenario.quota.map(|quota| ScenarioQuota { states, ..quota });
     let mut evidence = play(&scenario, &Flaws::default());
-    evidence.provider = Some(Provider { at_join: counts(at_join), in_all: counts(in_all) });
+    evidence.provider = Some(ProviderCounts { at_join: counts(at_join), in_all: counts(in_all) });
     (scenario, evidence)
 }
 
@@ -257,27 +290,36 @@ fn refusals_of_a_provider_count_and_those_while_its_rate_is_learned_do_not() {
         judge(&scenario, &evidence)
     };
     let few = "few are refused";
-    fails(&judged(States::OpenAi, (1000, 110)), &[few], "refused 110 of 1110 attempts: 9.91 %");
-    let learned = judged(States::Nothing, (1000, 110));
+    fails(
+        &judged(StatedLimits::OpenAi, (1000, 110)),
+        &[few],
+        "refused 110 of 1110 attempts: 9.91 %",
+    );
+    let learned = judged(StatedLimits::Nothing, (1000, 110));
     assert!(learned.passed(), "{:#?}", learned.bars);
-    fails(&judged(States::Nothing, (1000, 130)), &[few], "refused 40 of 940 attempts: 4.26 %");
+    fails(
+        &judged(StatedLimits::Nothing, (1000, 130)),
+        &[few],
+        "refused 40 of 940 attempts: 4.26 %",
+    );
 }
 
 #[test]
 fn a_quota_that_lies_idle_is_noticed() {
-    let (mut scenario, evidence) = with_provider(States::OpenAi, (100, 0), (1000, 0));
+    let (mut scenario, evidence) = with_provider(StatedLimits::OpenAi, (100, 0), (1000, 0));
     let judged = judge(&scenario, &evidence);
     assert!(judged.passed(), "{:#?}", judged.bars);
-    scenario.quota = scenario.quota.map(|quota| Quota { tokens_per_minute: 1 << 40, ..quota });
+    scenario.quota =
+        scenario.quota.map(|quota| ScenarioQuota { tokens_per_minute: 1 << 40, ..quota });
     fails(&judge(&scenario, &evidence), &["the quota is used"], "95 % needed");
 }
 
 #[test]
 fn the_second_pool_is_judged_too() {
-    let (scenario, mut evidence) = with_provider(States::OpenAi, (100, 0), (1000, 0));
+    let (scenario, mut evidence) = with_provider(StatedLimits::OpenAi, (100, 0), (1000, 0));
     let mut second = evidence.clone();
-    second.last.as_mut().unwrap().grants += 1;
-    second.sightings.pop();
+    second.last_snapshot.as_mut().unwrap().grants += 1;
+    second.results.pop();
     evidence.second = Some(Box::new(second));
     let report = judge(&scenario, &evidence);
     fails(
@@ -289,7 +331,10 @@ fn the_second_pool_is_judged_too() {
 
 /// The scenario of classes and a good run of it. Its requests are all of one size here.
 fn classes() -> Scenario {
-    scenarios(Pace::Quick).into_iter().find(|scenario| scenario.name == "classes").unwrap()
+    scenarios(ExperimentLength::Quick)
+        .into_iter()
+        .find(|scenario| scenario.name == "classes")
+        .unwrap()
 }
 
 #[test]
@@ -309,4 +354,55 @@ fn requests_in_the_class_of_others_are_found() {
     let evidence = play(&scenario, &Flaws::default());
     scenario.tenants[0].class = Some("batch_any");
     fails(&judge(&scenario, &evidence), &["in their classes"], "of chat was in interactive_any");
+}
+
+/// A good run with deadlines, doctored afterwards.
+fn doctored_deadlines(flaws: &Flaws, doctor: impl FnOnce(&mut ExperimentEvidence)) -> ProveReport {
+    let scenario =
+        scenarios(ExperimentLength::Quick).into_iter().find(|one| one.name == "deadlines").unwrap();
+    let mut evidence = play(&scenario, flaws);
+    doctor(&mut evidence);
+    judge(&scenario, &evidence)
+}
+
+#[test]
+fn deadlines_are_kept_and_the_earliest_goes_first() {
+    let good = doctored_deadlines(&Flaws::default(), |_| {});
+    assert!(good.passed(), "{:#?}", good.bars);
+    let by_arrival = Flaws { ignores_deadlines: true, ..Flaws::default() };
+    let report = doctored_deadlines(&by_arrival, |_| {});
+    fails(&report, &["the earliest goes first"], "earlier");
+}
+
+#[test]
+fn what_expired_must_be_told_as_its_deadline() {
+    let passed = |code: &Option<String>| code.as_deref() == Some("deadline_passed");
+    let report = doctored_deadlines(&Flaws::default(), |evidence| {
+        let row = evidence.ledger.rows.iter_mut().find(|row| passed(&row.code)).unwrap();
+        (row.status, row.code) = (503, Some("queue_timeout".into()));
+    });
+    fails(&report, &["deadlines are kept"], "expired, and its row says");
+    let report = doctored_deadlines(&Flaws::default(), |evidence| {
+        let row = evidence.ledger.rows.iter_mut().find(|row| row.worker.is_some()).unwrap();
+        row.code = Some("deadline_passed".into());
+    });
+    fails(&report, &["deadlines are kept"], "was granted, and its row says");
+    let report = doctored_deadlines(&Flaws::default(), |evidence| {
+        let failed = |seen: &AnswerEnd| matches!(seen, AnswerEnd::Failed { status: Some(504), .. });
+        let seen = evidence.results.iter_mut().find(|seen| failed(&seen.end)).unwrap();
+        seen.end = AnswerEnd::Failed { status: Some(503), how: "queue_timeout".into() };
+    });
+    fails(&report, &["deadlines are kept", "no errors"], "by the clients' count");
+}
+
+#[test]
+fn whoever_states_no_deadline_may_not_wait_too_long() {
+    let mut scenario =
+        scenarios(ExperimentLength::Quick).into_iter().find(|one| one.name == "deadlines").unwrap();
+    let evidence = play(&scenario, &Flaws::default());
+    for tenant in &mut scenario.tenants {
+        tenant.ask.manner = ClientBehaviour::Honest;
+    }
+    let report = judge(&scenario, &evidence);
+    fails(&report, &["no errors"], "deadline_passed");
 }

@@ -1,14 +1,14 @@
 //! What is shown: text with and without colour, in narrow and wide terminals; pictures that are well-formed.
 
 use fairgate_prove::judge::judge;
-use fairgate_prove::render::{Style, svg, text};
-use fairgate_prove::report::Report;
-use fairgate_prove::scenario::{Pace, published};
+use fairgate_prove::render::{TextStyle, svg, text};
+use fairgate_prove::report::ProveReport;
+use fairgate_prove::scenario::{ExperimentLength, published};
 
 use crate::stage::{Flaws, play};
 
-fn reports() -> Vec<Report> {
-    let published = published(Pace::Quick).into_iter();
+fn reports() -> Vec<ProveReport> {
+    let published = published(ExperimentLength::Quick).into_iter();
     published.map(|scenario| judge(&scenario, &play(&scenario, &Flaws::default()))).collect()
 }
 
@@ -16,7 +16,7 @@ fn reports() -> Vec<Report> {
 fn text_has_every_tenant_and_every_bar_and_keeps_to_its_width() {
     for report in reports() {
         for width in [20, 60, 80, 200] {
-            let plain = text(&report, Style { width, colour: false });
+            let plain = text(&report, TextStyle { width, colour: false });
             assert!(!plain.contains('\x1b'), "no colour means none");
             for tenant in &report.tenants {
                 assert!(plain.contains(tenant.name), "{plain}");
@@ -30,7 +30,7 @@ fn text_has_every_tenant_and_every_bar_and_keeps_to_its_width() {
             }
             assert_eq!(plain.contains("tokens settled"), width >= 48);
         }
-        let colour = text(&report, Style { width: 80, colour: true });
+        let colour = text(&report, TextStyle { width: 80, colour: true });
         assert!(colour.contains("\x1b[32mpass\x1b[0m"), "{colour}");
     }
 }
@@ -40,7 +40,7 @@ fn a_failed_bar_is_told_apart() {
     let mut report = reports().remove(0);
     report.bars[2].passed = false;
     assert!(!report.passed());
-    let plain = text(&report, Style { width: 100, colour: false });
+    let plain = text(&report, TextStyle { width: 100, colour: false });
     assert!(plain.contains("FAIL  within the bound"), "{plain}");
     assert!(svg(&report).contains("a bar FAILED"));
 }
@@ -66,7 +66,7 @@ fn pictures_are_well_formed() {
         assert!(paths >= 2 * report.tenants.len(), "a curve and an ideal or slots each");
         assert_eq!(
             picture.matches("class=\"band").count(),
-            match report.partition {
+            match report.by_slots {
                 true => 0,
                 false => report.tenants.len(),
             }

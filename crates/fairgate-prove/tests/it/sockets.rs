@@ -1,8 +1,8 @@
 //! Every scenario, over real sockets.
 
-use fairgate_prove::observe::Lines;
-use fairgate_prove::render::{Style, text};
-use fairgate_prove::scenario::{Pace, Scenario, scenarios};
+use fairgate_prove::observe::LineObserver;
+use fairgate_prove::render::{TextStyle, text};
+use fairgate_prove::scenario::{ExperimentLength, Scenario, scenarios};
 use fairgate_prove::{RunOptions, run};
 
 /// How often two runs are compared anew that differ by more than they should: whatever else the machine has to do slows
@@ -12,10 +12,10 @@ const COMPARISONS: usize = 3;
 fn prove(scenario: &Scenario) {
     let attempts = if scenario.harm.is_some() { COMPARISONS } else { 1 };
     for attempt in 1..=attempts {
-        let mut lines = Lines(Vec::new());
+        let mut lines = LineObserver(Vec::new());
         let report = run(scenario, &RunOptions::default(), &mut lines).unwrap();
         let told = String::from_utf8(lines.0).unwrap();
-        let shown = text(&report, Style { width: 120, colour: false });
+        let shown = text(&report, TextStyle { width: 120, colour: false });
         let mut failed = report.bars.iter().filter(|bar| !bar.passed);
         let is_harm =
             failed.clone().next().is_some() && failed.all(|b| b.name.starts_with("no harm"));
@@ -50,7 +50,8 @@ fn is_told(scenario: &Scenario, told: &str) {
 fn every_scenario_passes() {
     let only = std::env::var("FAIRGATE_SCENARIO").ok();
     let wanted = |scenario: &Scenario| only.as_ref().is_none_or(|only| only == scenario.name);
-    let wanted: Vec<Scenario> = scenarios(Pace::Quick).into_iter().filter(wanted).collect();
+    let wanted: Vec<Scenario> =
+        scenarios(ExperimentLength::Quick).into_iter().filter(wanted).collect();
     assert!(!wanted.is_empty(), "there is no scenario {only:?}");
     wanted.iter().for_each(prove);
 }

@@ -10,12 +10,14 @@ use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::decision::Decision;
 use fairgate_core::event::{Event, PoolConfig, Submit, WorkerChange};
 use fairgate_core::units::{Micros, Tokens};
-use fairgate_journal::{Writer, parse_policy};
-use fairgate_prove::evidence::{Aftermath, Evidence, JournalFile, Ledger, Seen, Sighting};
-use fairgate_prove::scenario::{Joins, Level, Policy, Scenario};
+use fairgate_journal::{JournalWriter, parse_policy};
+use fairgate_prove::evidence::{
+    AnswerEnd, ClientResult, ExperimentEvidence, FinalCounters, JournalFile, LedgerEvidence,
+};
+use fairgate_prove::scenario::{JoinTime, Scenario, ScenarioLevel, ScenarioPolicy};
 use fairgate_store::{
-    Attempt, BudgetLeft, BudgetTier, MicroUnits, Outcome, Period, Scope, Unit, UnixMicros,
-    UsageRow, UsageSource,
+    AttemptOutcome, AttemptRow, BudgetBalance, BudgetPeriod, BudgetScope, BudgetTier, BudgetUnit,
+    MicroUnits, UnixMicros, UsageRow, UsageSource,
 };
 
 /// What the virtual gateway does wrong.
@@ -23,8 +25,10 @@ use fairgate_store::{
 pub(crate) struct Flaws {
     /// It gives tenants these weights instead of their own.
     pub weights: BTreeMap<&'static str, u64>,
-    /// It does not partition, where it should.
+    /// It does not partition, where it should, and knows no strict order.
     pub one_queue: bool,
+    /// Its second class goes before the first.
+    pub swapped: bool,
     /// It holds a tenant from one moment to another, in virtual microseconds after the join.
     pub hold: Option<(&'static str, u64, u64)>,
     /// It has so many slots.
@@ -33,10 +37,12 @@ pub(crate) struct Flaws {
     pub clients: Option<usize>,
     /// Every so many requests one fails at once, and is tried again on the other worker.
     pub fails_every: Option<usize>,
+    /// Its queues are in order of arrival, where they should be in order of deadlines.
+    pub ignores_deadlines: bool,
 }
 
 /// Plays a scenario through and returns what it left behind.
-pub(crate) fn play(scenario: &Scenario, flaws: &Flaws) -> Evidence {
+pub(crate) fn play(scenario: &Scenario, flaws: &Flaws) -> ExperimentEvidence {
     let mut stage = Stage::new(scenario, flaws);
     stage.run();
     stage.evidence()
@@ -71,32 +77,47 @@ struct Stage<'a> {
     scenario: &'a Scenario,
     flaws: &'a Flaws,
     pool: Pool,
-    journal: Writer<Vec<u8>>,
+    journal: JournalWriter<Vec<u8>>,
     files: Vec<JournalFile>,
     agenda: BinaryHeap<Reverse<(u64, u64, Next)>>,
     events: u64,
     requests: HashMap<String, Sent>,
-    sightings: Vec<Sighting>,
-    rows: Vec<Attempt>,
+    sightings: Vec<ClientResult>,
+    rows: Vec<AttemptRow>,
     ended: Vec<u64>,
     joined: Option<u64>,
 }
 
 const EVENTS_PER_FILE: u64 = 250;
 
+/// Each class has one tenant, so bands by tenant are in the same order.
+fn bands(scenario: &Scenario, caps: &[u64], swapped: bool) -> String {
+    let class = |(i, name): (usize, &str)| match caps.get(i) {
+        Some(cap) => format!(r#"{{"name":"{name}","cap":{cap}}}"#),
+        None => format!(r#"{{"name":"{name}"}}"#),
+    };
+    let names = scenario.tenants.iter().map(|tenant| tenant.name);
+    let mut classes: Vec<String> = names.enumerate().map(class).collect();
+    if swapped {
+        classes.swap(0, 1);
+    }
+    format!(r#"{{"bands":{{"by":"tenant","classes":[{}]}}}}"#, classes.join(","))
+}
+
 impl<'a> Stage<'a> {
     fn new(scenario: &'a Scenario, flaws: &'a Flaws) -> Self {
         let weight = |name: &'static str, own: u64| flaws.weights.get(name).copied().unwrap_or(own);
         let mut listed = String::new();
         for tenant in &scenario.tenants {
-            let name = if scenario.level == Level::Groups { tenant.group } else { tenant.name };
+            let name =
+                if scenario.level == ScenarioLevel::Groups { tenant.group } else { tenant.name };
             let comma = if listed.is_empty() { "" } else { "," };
             let weight = weight(tenant.name, tenant.weight);
             write!(listed, r#"{comma}"{name}":{weight}"#).unwrap();
         }
         let (groups, tenants) = match scenario.level {
-            Level::Groups => (listed.as_str(), ""),
-            Level::Tenants => ("", listed.as_str()),
+            ScenarioLevel::Groups => (listed.as_str(), ""),
+            ScenarioLevel::Tenants => ("", listed.as_str()),
         };
         let partition = scenario.policy.is_partition() && !flaws.one_queue;
         let by_tenant = format!(r#"{{"share":{{"by":"tenant","weights":{{{tenants}}}}}}}"#);
@@ -105,8 +126,18 @@ impl<'a> Stage<'a> {
                {{"share":{{"by":"tenant","weights":{{{tenants}}},"inside":{{"share":{{"by":"key"}}}}}}}}}}}}"#
         );
         // Each class has one tenant, so the classes of a policy file share as these do.
-        let is_file = matches!(scenario.policy, Policy::Classes { .. });
-        let policy = if is_file { by_tenant } else { policy };
+        let is_file = matches!(scenario.policy, ScenarioPolicy::Classes { .. });
+        let edf = |order: &str| format!(r#"{{"share":{{"by":"group","queue":"{order}"}}}}"#);
+        let policy = match scenario.policy {
+            ScenarioPolicy::Bands { caps } if !flaws.one_queue => {
+                bands(scenario, caps, flaws.swapped)
+            }
+            ScenarioPolicy::Bands { .. } => by_tenant,
+            ScenarioPolicy::Edf if flaws.ignores_deadlines => edf("fcfs"),
+            ScenarioPolicy::Edf => edf("edf"),
+            _ if is_file => by_tenant,
+            _ => policy,
+        };
         let capacity = flaws.capacity.unwrap_or(scenario.capacity);
         let mut config = PoolConfig::new(capacity, parse_policy(&policy).unwrap());
         config.workers = (scenario.backend.workers.iter())
@@ -116,7 +147,7 @@ impl<'a> Stage<'a> {
                 ..WorkerChange::default()
             })
             .collect();
-        let mut journal = Writer::new(Vec::new());
+        let mut journal = JournalWriter::new(Vec::new());
         journal.write_header(&config).unwrap();
         let mut stage = Self {
             scenario,
@@ -132,11 +163,11 @@ impl<'a> Stage<'a> {
             ended: vec![0; scenario.tenants.len()],
             joined: None,
         };
-        stage.come(Joins::First, 0);
+        stage.come(JoinTime::First, 0);
         stage
     }
 
-    fn come(&mut self, joins: Joins, at: u64) {
+    fn come(&mut self, joins: JoinTime, at: u64) {
         for (tenant, plan) in self.scenario.tenants.iter().enumerate() {
             if plan.joins == joins {
                 for number in 0..self.flaws.clients.unwrap_or(plan.clients) {
@@ -156,7 +187,7 @@ impl<'a> Stage<'a> {
         while let Some(Reverse((at, _, next))) = self.agenda.pop() {
             if self.joined.is_none() && at >= alone {
                 self.joined = Some(at);
-                self.come(Joins::AtSaturation, at);
+                self.come(JoinTime::AtSaturation, at);
                 if let Some((name, from, until)) = self.flaws.hold {
                     self.at(at + from, Next::Hold(name));
                     self.at(at + until, Next::Resume(name));
@@ -199,6 +230,8 @@ impl<'a> Stage<'a> {
             .with(Attribute::Group, plan.group)
             .with(Attribute::Tenant, plan.name)
             .with(Attribute::Key, &format!("key-{}-{}", plan.name, client.number % plan.keys));
+        let deadline_ms = plan.ask.deadline_ms(client.number);
+        submit.timeout = deadline_ms.map(|millis| Micros(millis * 1000));
         if let Some(class) = plan.class {
             submit.attributes = submit.attributes.with(Attribute::Class, class);
         }
@@ -207,12 +240,12 @@ impl<'a> Stage<'a> {
 
     /// Nothing was used, and the other worker is tried.
     fn fail(&mut self, at: u64, id: &str) {
-        let row = Attempt {
+        let row = AttemptRow {
             last: false,
             charged: 0,
             input_tokens: 0,
             output_tokens: 0,
-            outcome: Outcome::Retried,
+            outcome: AttemptOutcome::Retried,
             usage: UsageSource::None,
             ..self.row(id)
         };
@@ -233,25 +266,47 @@ impl<'a> Stage<'a> {
         let Sent { client, used, .. } = self.requests[id];
         let row = self.row(id);
         let end = match row.outcome {
-            Outcome::ClientLeft => Seen::Left,
-            _ => Seen::Completed { input: row.input_tokens, output: row.output_tokens },
+            AttemptOutcome::ClientLeft => AnswerEnd::Left,
+            _ => AnswerEnd::Completed { input: row.input_tokens, output: row.output_tokens },
         };
-        self.sightings.push(Sighting { tenant: client.tenant, request: Some(id.into()), end });
+        self.sightings.push(ClientResult { tenant: client.tenant, request: Some(id.into()), end });
         self.rows.push(row);
         self.ended[client.tenant] += u64::from(self.joined.is_some());
         self.tell(at, Event::Release { id: id.into(), tokens: Some(Tokens(used)), quota: None });
         self.at(at + 300, Next::Ask(client));
     }
 
+    /// It has waited until its deadline.
+    fn expire(&mut self, at: u64, id: &str) {
+        let client = self.requests[id].client;
+        let code = "deadline_passed".to_owned();
+        let end = AnswerEnd::Failed { status: Some(504), how: code.clone() };
+        self.sightings.push(ClientResult { tenant: client.tenant, request: Some(id.into()), end });
+        let row = AttemptRow {
+            charged: 0,
+            input_tokens: 0,
+            output_tokens: 0,
+            provider_tokens: 0,
+            outcome: AttemptOutcome::Refused,
+            usage: UsageSource::None,
+            status: 504,
+            code: Some(code),
+            worker: None,
+            ..self.row(id)
+        };
+        self.rows.push(row);
+        self.at(at + 300, Next::Ask(client));
+    }
+
     /// The row of a request that ends now.
-    fn row(&self, id: &str) -> Attempt {
+    fn row(&self, id: &str) -> AttemptRow {
         let Sent { client, cost, used, waited, ref worker, attempt } = self.requests[id];
         let plan = &self.scenario.tenants[client.tenant];
         let (outcome, status, usage) = match plan.ask.leaves_after() {
-            Some(_) => (Outcome::ClientLeft, 499, UsageSource::Counted),
-            None => (Outcome::Completed, 200, UsageSource::Reported),
+            Some(_) => (AttemptOutcome::ClientLeft, 499, UsageSource::Counted),
+            None => (AttemptOutcome::Completed, 200, UsageSource::Reported),
         };
-        Attempt {
+        AttemptRow {
             request: id.into(),
             attempt,
             last: true,
@@ -298,7 +353,14 @@ impl<'a> Stage<'a> {
         let mut decisions = Vec::new();
         self.pool.apply(Micros(at), event, &mut decisions).unwrap();
         for decision in decisions {
-            let Decision::Grant(grant) = decision else { panic!("{decision:?}") };
+            let grant = match decision {
+                Decision::Grant(grant) => grant,
+                Decision::Expire { id, .. } => {
+                    self.expire(at, &id);
+                    continue;
+                }
+                Decision::Reject(_) => panic!("{decision:?}"),
+            };
             let sent = self.requests.get_mut(grant.id.as_ref()).unwrap();
             sent.waited += grant.waited.0;
             sent.worker = grant.place.map(|place| place.worker.to_string());
@@ -314,24 +376,24 @@ impl<'a> Stage<'a> {
     }
 
     fn cut(&mut self) {
-        let mut next = Writer::new(Vec::new());
+        let mut next = JournalWriter::new(Vec::new());
         next.write_snapshot(&self.pool.snapshot()).unwrap();
         let bytes = std::mem::replace(&mut self.journal, next).into_inner();
         self.files.push(JournalFile { name: format!("{:08}", self.files.len()), bytes });
     }
 
-    fn evidence(mut self) -> Evidence {
+    fn evidence(mut self) -> ExperimentEvidence {
         self.cut();
         let names = || self.scenario.tenants.iter().map(|tenant| tenant.name);
         let sums = names().map(|name| (name.to_owned(), sums(&self.rows, name))).collect();
         let budgets =
             names().map(|name| (name.to_owned(), vec![budget(&self.rows, name)])).collect();
-        Evidence {
+        ExperimentEvidence {
             journal: self.files,
-            last: Some(self.pool.snapshot()),
-            ledger: Ledger { rows: self.rows, sums, budgets, reservations_left: 0 },
-            sightings: self.sightings,
-            aftermath: Aftermath::default(),
+            last_snapshot: Some(self.pool.snapshot()),
+            ledger: LedgerEvidence { rows: self.rows, sums, budgets, reservations_left: 0 },
+            results: self.sightings,
+            final_counters: FinalCounters::default(),
             provider: None,
             second: None,
         }
@@ -343,7 +405,7 @@ fn hold(name: &str, held: bool) -> Event {
     if held { Event::Hold { by, flow } } else { Event::Resume { by, flow } }
 }
 
-fn sums(rows: &[Attempt], tenant: &str) -> Vec<UsageRow> {
+fn sums(rows: &[AttemptRow], tenant: &str) -> Vec<UsageRow> {
     let of = |outcome, name: &str| {
         let rows: Vec<_> =
             rows.iter().filter(|row| row.tenant == tenant && row.outcome == outcome).collect();
@@ -362,16 +424,20 @@ fn sums(rows: &[Attempt], tenant: &str) -> Vec<UsageRow> {
             first_token_us_mean: None,
         }
     };
-    let all = [of(Outcome::Completed, "completed"), of(Outcome::ClientLeft, "client_left")];
+    let all = [
+        of(AttemptOutcome::Completed, "completed"),
+        of(AttemptOutcome::ClientLeft, "client_left"),
+        of(AttemptOutcome::Refused, "refused"),
+    ];
     all.into_iter().filter(|row| row.requests > 0).collect()
 }
 
-fn budget(rows: &[Attempt], tenant: &str) -> BudgetLeft {
-    BudgetLeft {
-        scope: Scope::Tenant,
+fn budget(rows: &[AttemptRow], tenant: &str) -> BudgetBalance {
+    BudgetBalance {
+        scope: BudgetScope::Tenant,
         owner: tenant.to_owned(),
-        period: Period::Day,
-        unit: Unit::Tokens,
+        period: BudgetPeriod::Day,
+        unit: BudgetUnit::Tokens,
         tier: BudgetTier::Any,
         limit: u64::MAX,
         used: rows.iter().filter(|row| row.tenant == tenant).map(|row| row.provider_tokens).sum(),

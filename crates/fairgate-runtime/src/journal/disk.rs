@@ -1,54 +1,54 @@
-//! Where a journal's files are.
+//! The folder and files of a journal, behind traits so that tests can make them fail.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 /// A folder for one journal's files.
-pub(crate) trait Disk: Send {
-    /// The names in it.
+pub(crate) trait JournalDisk: Send {
+    /// Returns the names of the files in the folder.
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Makes a file, or empties the one of that name.
-    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
-    /// Gives a file its name, for good.
+    /// Creates a file, or empties an existing one.
+    fn create(&self, name: &str) -> io::Result<Box<dyn JournalDiskFile>>;
+    /// Renames a file and syncs the folder, so that the name survives a loss of power.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Deletes a file.
+    /// Deletes the file of this name.
     fn remove(&self, name: &str) -> io::Result<()>;
 }
 
-/// A file that is written.
-pub(crate) trait DiskFile: Write + Send {
-    /// Waits until what was written survives a loss of power.
+/// A file that is being written.
+pub(crate) trait JournalDiskFile: Write + Send {
+    /// Waits until the written bytes survive a loss of power.
     fn sync(&mut self) -> io::Result<()>;
-    /// Cuts the file off, to go on writing there.
+    /// Cuts the file to this length and continues writing there.
     fn truncate(&mut self, length: u64) -> io::Result<()>;
 }
 
-/// A real folder.
+/// A folder of the file system.
 #[derive(Clone, Debug)]
-pub(crate) struct Folder {
+pub(crate) struct JournalFolder {
     path: PathBuf,
 }
 
-impl Folder {
-    /// Opens the folder, making it where it is not there.
+impl JournalFolder {
+    /// Opens the folder; creates it if missing.
     pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
         fs::create_dir_all(&path)?;
         Ok(Self { path })
     }
 }
 
-impl Disk for Folder {
+impl JournalDisk for JournalFolder {
     fn list(&self) -> io::Result<Vec<String>> {
         let names = fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name()));
         let names = names.collect::<io::Result<Vec<_>>>()?;
         Ok(names.into_iter().filter_map(|name| name.into_string().ok()).collect())
     }
 
-    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+    fn create(&self, name: &str) -> io::Result<Box<dyn JournalDiskFile>> {
         let mut options = File::options();
         options.write(true).create(true).truncate(true);
-        // It tells who asked for how much, and when.
+        // Readable by the owner only: a journal shows who asked for how much, and when.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         Ok(Box::new(options.open(self.path.join(name))?))
@@ -64,7 +64,7 @@ impl Disk for Folder {
     }
 }
 
-impl DiskFile for File {
+impl JournalDiskFile for File {
     fn sync(&mut self) -> io::Result<()> {
         self.sync_data()
     }

@@ -9,9 +9,9 @@ use fairgate_core::Pool;
 use fairgate_core::event::{Event, PoolConfig};
 use fairgate_journal::parse_policy;
 
-use super::disk::DiskFile;
+use super::disk::JournalDiskFile;
 use super::*;
-use crate::live::JournalHealth;
+use crate::gate_status::JournalHealth;
 
 /// A disk in memory that can be broken.
 #[derive(Clone, Default)]
@@ -36,12 +36,12 @@ struct FakeFile {
     turnstile: Option<Arc<Mutex<Receiver<()>>>>,
 }
 
-impl Disk for FakeDisk {
+impl JournalDisk for FakeDisk {
     fn list(&self) -> io::Result<Vec<String>> {
         Ok(self.files.lock().unwrap().keys().cloned().collect())
     }
 
-    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+    fn create(&self, name: &str) -> io::Result<Box<dyn JournalDiskFile>> {
         if self.faults.lock().unwrap().no_new_files {
             return Err(io::Error::other("read-only"));
         }
@@ -83,7 +83,7 @@ impl Write for FakeFile {
     }
 }
 
-impl DiskFile for FakeFile {
+impl JournalDiskFile for FakeFile {
     fn sync(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -100,12 +100,12 @@ struct SlowDisk {
     turnstile: Arc<Mutex<Receiver<()>>>,
 }
 
-impl Disk for SlowDisk {
+impl JournalDisk for SlowDisk {
     fn list(&self) -> io::Result<Vec<String>> {
         self.disk.list()
     }
 
-    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+    fn create(&self, name: &str) -> io::Result<Box<dyn JournalDiskFile>> {
         self.disk.create(name)?;
         let data = self.disk.files.lock().unwrap()[name].clone();
         let first = self.disk.files.lock().unwrap().len() == 1;
@@ -123,27 +123,27 @@ impl Disk for SlowDisk {
     }
 }
 
-fn desk() -> Desk {
+fn pool_task() -> PoolTask {
     let policy = parse_policy(r#"{"share":{"by":"tenant"}}"#).unwrap();
     let pool = Pool::new(PoolConfig { max_queue: Some(10), ..PoolConfig::new(1, policy) });
-    Desk::new(pool, Duration::ZERO, Duration::from_secs(60))
+    PoolTask::new(pool, None, Duration::from_secs(60))
 }
 
 fn options() -> JournalOptions {
     JournalOptions { buffer_bytes_max: 4000, ..JournalOptions::new("nowhere") }
 }
 
-/// Lets `count` things happen at the desk, each passed on by itself.
-async fn happen(journal: &mut Journal, desk: &mut Desk, count: u64) {
+/// Applies `count` events to the pool task, and passes each on by itself.
+async fn happen(journal: &mut GateJournal, pool_task: &mut PoolTask, count: u64) {
     for _ in 0..count {
-        let slots = desk.pool().capacity() + 1;
-        desk.apply(Micros(slots), Event::Capacity { slots });
-        journal.pass_on(desk).await;
+        let slots = pool_task.pool().capacity() + 1;
+        pool_task.apply(Micros(slots), Event::Capacity { slots });
+        journal.pass_on(pool_task).await;
     }
 }
 
 /// Waits for the writer, on the machine's clock.
-fn settle(journal: &Journal) {
+fn settle(journal: &GateJournal) {
     while !journal.buffer.is_idle() {
         thread::yield_now();
     }
@@ -154,7 +154,7 @@ fn spans(disk: &FakeDisk) -> Vec<(String, u64, u64)> {
     let files = disk.files.lock().unwrap();
     let span = |(name, data): (&String, &Data)| {
         let text = data.lock().unwrap().clone();
-        let (start, mut reader) = Reader::open(&text[..]).unwrap();
+        let (start, mut reader) = JournalReader::open(&text[..]).unwrap();
         let mut pool = start.into_pool().unwrap();
         let first = pool.capacity();
         while let Some((at, event)) = reader.next_event().unwrap() {
@@ -171,31 +171,31 @@ fn is_stopped(health: &JournalHealth) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_disk_ends_the_file_with_a_whole_line_and_the_gap_shows() {
-    let (disk, mut desk) = (FakeDisk::default(), desk());
+    let (disk, mut pool_task) = (FakeDisk::default(), pool_task());
     let mut journal =
-        Journal::on_disk(Box::new(disk.clone()), options(), &mut desk, Micros(0)).unwrap();
-    happen(&mut journal, &mut desk, 3).await;
+        GateJournal::on_disk(Box::new(disk.clone()), options(), &mut pool_task, Micros(0)).unwrap();
+    happen(&mut journal, &mut pool_task, 3).await;
     settle(&journal);
     // Room for half a line more.
     disk.faults.lock().unwrap().room = Some(20);
-    happen(&mut journal, &mut desk, 1).await;
+    happen(&mut journal, &mut pool_task, 1).await;
     settle(&journal);
-    happen(&mut journal, &mut desk, 2).await;
-    assert!(is_stopped(&desk.journal_health), "{:?}", desk.journal_health);
-    assert_eq!((desk.journal_health.gaps, desk.journal_health.events_lost), (1, 3));
+    happen(&mut journal, &mut pool_task, 2).await;
+    assert!(is_stopped(&pool_task.journal_health), "{:?}", pool_task.journal_health);
+    assert_eq!((pool_task.journal_health.gaps, pool_task.journal_health.events_lost), (1, 3));
     // Tried again while it is still full: the same gap goes on.
     tokio::time::advance(options().retry).await;
-    journal.pass_on(&mut desk).await;
+    journal.pass_on(&mut pool_task).await;
     settle(&journal);
-    happen(&mut journal, &mut desk, 1).await;
-    assert!(is_stopped(&desk.journal_health));
+    happen(&mut journal, &mut pool_task, 1).await;
+    assert!(is_stopped(&pool_task.journal_health));
     disk.faults.lock().unwrap().room = None;
     tokio::time::advance(options().retry).await;
-    journal.pass_on(&mut desk).await;
-    happen(&mut journal, &mut desk, 2).await;
-    assert_eq!(desk.journal_health.status, JournalStatus::Writing);
-    assert_eq!(desk.journal_health.events_lost, 4);
-    journal.finish(&mut desk).await;
+    journal.pass_on(&mut pool_task).await;
+    happen(&mut journal, &mut pool_task, 2).await;
+    assert_eq!(pool_task.journal_health.status, JournalStatus::Writing);
+    assert_eq!(pool_task.journal_health.events_lost, 4);
+    journal.finish(&mut pool_task).await;
     let expected = [("00000000-start.jsonl", 1, 4), ("00000001-gap.jsonl", 8, 10)];
     assert_eq!(spans(&disk), expected.map(|(name, first, last)| (name.into(), first, last)));
 }
@@ -205,35 +205,35 @@ async fn a_disk_that_hangs_holds_the_gate_up_only_so_long() {
     let (go, turnstile) = channel();
     let fake = FakeDisk::default();
     let slow = SlowDisk { disk: fake.clone(), turnstile: Arc::new(Mutex::new(turnstile)) };
-    let mut desk = desk();
+    let mut pool_task = pool_task();
     // Every page ends its file; from the second file on the disk hangs.
     let options = JournalOptions { file_bytes_max: 1, ..options() };
     let mut journal =
-        Journal::on_disk(Box::new(slow), options.clone(), &mut desk, Micros(0)).unwrap();
+        GateJournal::on_disk(Box::new(slow), options.clone(), &mut pool_task, Micros(0)).unwrap();
     let before = Instant::now();
     let mut happened = 0;
-    while !is_stopped(&desk.journal_health) {
-        happen(&mut journal, &mut desk, 1).await;
+    while !is_stopped(&pool_task.journal_health) {
+        happen(&mut journal, &mut pool_task, 1).await;
         happened += 1;
         assert!(happened < 1000, "the buffer is bounded");
     }
     assert!((1..=2).contains(&before.elapsed().as_secs()), "stood still for stall_max");
-    happen(&mut journal, &mut desk, 5).await;
-    assert_eq!((desk.journal_health.gaps, desk.journal_health.events_lost), (1, 6));
+    happen(&mut journal, &mut pool_task, 5).await;
+    assert_eq!((pool_task.journal_health.gaps, pool_task.journal_health.events_lost), (1, 6));
     // While it hangs no new file is tried.
     tokio::time::advance(options.retry).await;
-    journal.pass_on(&mut desk).await;
-    assert!(is_stopped(&desk.journal_health));
+    journal.pass_on(&mut pool_task).await;
+    assert!(is_stopped(&pool_task.journal_health));
     // It comes back: what was in the buffer is written, then a new file begins.
     drop(go);
     settle(&journal);
     tokio::time::advance(options.retry).await;
-    journal.pass_on(&mut desk).await;
-    assert_eq!(desk.journal_health.status, JournalStatus::Writing);
-    happen(&mut journal, &mut desk, 1).await;
-    journal.finish(&mut desk).await;
+    journal.pass_on(&mut pool_task).await;
+    assert_eq!(pool_task.journal_health.status, JournalStatus::Writing);
+    happen(&mut journal, &mut pool_task, 1).await;
+    journal.finish(&mut pool_task).await;
     let spans = spans(&fake);
-    let last = desk.pool().capacity();
+    let last = pool_task.pool().capacity();
     let gap = spans.iter().position(|(name, ..)| name.ends_with("-gap.jsonl")).unwrap();
     assert_eq!(spans[gap - 1].2 + 6, spans[gap].1, "as many as are said to be lost");
     assert_eq!(spans.last().unwrap().2, last);
@@ -244,23 +244,23 @@ async fn a_disk_that_hangs_holds_the_gate_up_only_so_long() {
 
 #[tokio::test(start_paused = true)]
 async fn a_file_that_cannot_be_made_is_an_error_at_the_start() {
-    let (disk, mut desk) = (FakeDisk::default(), desk());
+    let (disk, mut pool_task) = (FakeDisk::default(), pool_task());
     disk.faults.lock().unwrap().no_new_files = true;
-    assert!(Journal::on_disk(Box::new(disk), options(), &mut desk, Micros(0)).is_err());
+    assert!(GateJournal::on_disk(Box::new(disk), options(), &mut pool_task, Micros(0)).is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_file_that_cannot_be_made_later_is_a_gap() {
-    let (disk, mut desk) = (FakeDisk::default(), desk());
+    let (disk, mut pool_task) = (FakeDisk::default(), pool_task());
     let options = JournalOptions { file_bytes_max: 1, ..options() };
     let mut journal =
-        Journal::on_disk(Box::new(disk.clone()), options, &mut desk, Micros(0)).unwrap();
+        GateJournal::on_disk(Box::new(disk.clone()), options, &mut pool_task, Micros(0)).unwrap();
     disk.faults.lock().unwrap().no_new_files = true;
-    happen(&mut journal, &mut desk, 1).await;
+    happen(&mut journal, &mut pool_task, 1).await;
     settle(&journal);
-    journal.look(&mut desk);
-    assert!(is_stopped(&desk.journal_health));
-    assert_eq!(desk.journal_health.events_lost, 0, "the page before was written");
-    journal.finish(&mut desk).await;
+    journal.check_failure(&mut pool_task);
+    assert!(is_stopped(&pool_task.journal_health));
+    assert_eq!(pool_task.journal_health.events_lost, 0, "the page before was written");
+    journal.finish(&mut pool_task).await;
     assert_eq!(spans(&disk).len(), 1);
 }

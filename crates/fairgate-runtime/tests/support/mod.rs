@@ -10,8 +10,8 @@ use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::decision::Decision;
 use fairgate_core::event::{PoolConfig, Submit};
 use fairgate_core::units::{Micros, Tokens};
-use fairgate_journal::{Reader, parse_policy};
-use fairgate_runtime::{Gate, Live, Options, start};
+use fairgate_journal::{JournalReader, parse_policy};
+use fairgate_runtime::{Gate, GateOptions, GateStatus, start};
 use fairgate_testkit::workload::Rng;
 
 pub(crate) type Decisions = Vec<(Micros, Decision)>;
@@ -23,7 +23,7 @@ pub(crate) fn config(capacity: u64) -> PoolConfig {
 }
 
 pub(crate) fn gate(capacity: u64) -> Gate {
-    start(config(capacity), Options::default()).unwrap()
+    start(config(capacity), GateOptions::default()).unwrap()
 }
 
 pub(crate) fn submit(id: &str, tenant: &str, cost: u64) -> Submit {
@@ -31,8 +31,8 @@ pub(crate) fn submit(id: &str, tenant: &str, cost: u64) -> Submit {
     Submit { attributes, cost: Some(Tokens(cost)), ..Submit::new(id) }
 }
 
-pub(crate) async fn live(gate: &Gate) -> Live {
-    gate.live().await.unwrap()
+pub(crate) async fn live(gate: &Gate) -> GateStatus {
+    gate.status().await.unwrap()
 }
 
 /// How many are in flight and how many wait.
@@ -52,7 +52,7 @@ pub(crate) async fn served(gate: &Gate, tenant: &str) -> u128 {
 pub(crate) async fn waiting(
     gate: &Gate,
     submit: Submit,
-) -> tokio::task::JoinHandle<Result<fairgate_runtime::Permit, fairgate_runtime::Refused>> {
+) -> tokio::task::JoinHandle<Result<fairgate_runtime::Permit, fairgate_runtime::AdmitError>> {
     let before = live(gate).await.waiting;
     let asking = gate.clone();
     let admission = tokio::spawn(async move { asking.admit(submit).await });
@@ -83,17 +83,17 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Options that note the decisions.
-pub(crate) fn noting(options: Options) -> (Options, Arc<Mutex<Decisions>>) {
+pub(crate) fn noting(options: GateOptions) -> (GateOptions, Arc<Mutex<Decisions>>) {
     let noted = Arc::new(Mutex::new(Vec::new()));
     let notes = noted.clone();
     let watch = move |at, decision: &Decision| notes.lock().unwrap().push((at, decision.clone()));
-    (options.watched_by(watch), noted)
+    (options.with_observer(watch), noted)
 }
 
 /// Replays a file by itself: its decisions, and the pool in the end.
 pub(crate) fn replay(file: &Path) -> (Decisions, Pool) {
     let text = fs::read(file).unwrap();
-    let (start, mut reader) = Reader::open(&text[..]).unwrap();
+    let (start, mut reader) = JournalReader::open(&text[..]).unwrap();
     let mut pool = start.into_pool().unwrap();
     let mut decisions = Vec::new();
     while let Some((at, event)) = reader.next_event().unwrap() {

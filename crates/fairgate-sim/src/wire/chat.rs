@@ -1,19 +1,19 @@
-//! OpenAI's chat completions.
+//! Format of OpenAI's chat completions.
 
 use serde_json::{Value, json};
 
-use super::{Voice, with_usage, write, write_json_string};
-use crate::answer::{Answer, Choice, Content};
-use crate::ask::Ask;
+use super::{AnswerFormat, with_usage, write, write_json_string};
+use crate::answer::{AnswerChoice, ChoiceContent, SimAnswer};
+use crate::request::SimRequest;
 
-pub(super) struct Chat {
-    /// Every chunk begins with it.
+pub(super) struct ChatFormat {
+    /// JSON text with which every chunk of the stream begins.
     head: String,
     include_usage: bool,
 }
 
-impl Chat {
-    pub(super) fn new(ask: &Ask, answer: &Answer) -> Self {
+impl ChatFormat {
+    pub(super) fn new(ask: &SimRequest, answer: &SimAnswer) -> Self {
         let (id, created, model) = (&answer.id, answer.created, Value::from(&*answer.model));
         let head = format!(
             r#"data: {{"id":"{id}","object":"chat.completion.chunk","created":{created},"model":{model},"system_fingerprint":"fp_sim","choices":["#
@@ -34,8 +34,8 @@ impl Chat {
     }
 }
 
-impl Voice for Chat {
-    fn whole(&self, answer: &Answer) -> Value {
+impl AnswerFormat for ChatFormat {
+    fn whole(&self, answer: &SimAnswer) -> Value {
         let choices: Vec<_> = answer
             .choices
             .iter()
@@ -54,13 +54,13 @@ impl Voice for Chat {
         with_usage(whole, answer.usage.openai(true))
     }
 
-    fn opening(&mut self, answer: &Answer, out: &mut String) {
+    fn opening(&mut self, answer: &SimAnswer, out: &mut String) {
         for (index, choice) in answer.choices.iter().enumerate() {
             let delta = match &choice.content {
-                Content::Text { .. } => {
+                ChoiceContent::Text { .. } => {
                     json!({"role": "assistant", "content": "", "refusal": null})
                 }
-                Content::Tool { call, call_id } => {
+                ChoiceContent::Tool { call, call_id } => {
                     let function = json!({"name": call.name, "arguments": ""});
                     let call = json!({"index": 0, "id": call_id, "type": "function", "function": function});
                     json!({"role": "assistant", "content": null, "tool_calls": [call]})
@@ -70,10 +70,10 @@ impl Voice for Chat {
         }
     }
 
-    fn piece(&mut self, answer: &Answer, choice: usize, index: u64, out: &mut String) {
+    fn piece(&mut self, answer: &SimAnswer, choice: usize, index: u64, out: &mut String) {
         let (before, after) = match &answer.choices[choice].content {
-            Content::Text { .. } => ("\"content\":", ""),
-            Content::Tool { .. } => {
+            ChoiceContent::Text { .. } => ("\"content\":", ""),
+            ChoiceContent::Tool { .. } => {
                 ("\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":", "}}]")
             }
         };
@@ -84,7 +84,7 @@ impl Voice for Chat {
         });
     }
 
-    fn closing(&mut self, answer: &Answer, out: &mut String) {
+    fn closing(&mut self, answer: &SimAnswer, out: &mut String) {
         for (index, choice) in answer.choices.iter().enumerate() {
             self.delta(out, index, &json!({}), Some(finish_reason(choice)));
         }
@@ -97,11 +97,13 @@ impl Voice for Chat {
     }
 }
 
-fn message(answer: &Answer, choice: usize) -> Value {
-    let said = answer.said(choice);
+fn message(answer: &SimAnswer, choice: usize) -> Value {
+    let said = answer.text(choice);
     match &answer.choices[choice].content {
-        Content::Text { .. } => json!({"role": "assistant", "content": said, "refusal": null}),
-        Content::Tool { call, call_id } => {
+        ChoiceContent::Text { .. } => {
+            json!({"role": "assistant", "content": said, "refusal": null})
+        }
+        ChoiceContent::Tool { call, call_id } => {
             let function = json!({"name": call.name, "arguments": said});
             let call = json!({"id": call_id, "type": "function", "function": function});
             json!({"role": "assistant", "content": null, "refusal": null, "tool_calls": [call]})
@@ -109,10 +111,10 @@ fn message(answer: &Answer, choice: usize) -> Value {
     }
 }
 
-fn finish_reason(choice: &Choice) -> &'static str {
+fn finish_reason(choice: &AnswerChoice) -> &'static str {
     match &choice.content {
         _ if choice.cut_short => "length",
-        Content::Text { .. } => "stop",
-        Content::Tool { .. } => "tool_calls",
+        ChoiceContent::Text { .. } => "stop",
+        ChoiceContent::Tool { .. } => "tool_calls",
     }
 }

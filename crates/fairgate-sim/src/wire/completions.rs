@@ -1,18 +1,18 @@
-//! OpenAI's older text completions.
+//! Format of OpenAI's older text completions.
 
 use serde_json::{Value, json};
 
-use super::{Voice, with_usage, write, write_json_string};
-use crate::answer::{Answer, Choice};
-use crate::ask::Ask;
+use super::{AnswerFormat, with_usage, write, write_json_string};
+use crate::answer::{AnswerChoice, SimAnswer};
+use crate::request::SimRequest;
 
-pub(super) struct Completions {
+pub(super) struct CompletionsFormat {
     head: String,
     include_usage: bool,
 }
 
-impl Completions {
-    pub(super) fn new(ask: &Ask, answer: &Answer) -> Self {
+impl CompletionsFormat {
+    pub(super) fn new(ask: &SimRequest, answer: &SimAnswer) -> Self {
         let (id, created, model) = (&answer.id, answer.created, Value::from(&*answer.model));
         let head = format!(
             r#"data: {{"id":"{id}","object":"text_completion","created":{created},"model":{model},"choices":["#
@@ -28,15 +28,15 @@ impl Completions {
     }
 }
 
-impl Voice for Completions {
-    fn whole(&self, answer: &Answer) -> Value {
+impl AnswerFormat for CompletionsFormat {
+    fn whole(&self, answer: &SimAnswer) -> Value {
         let choices: Vec<_> = answer
             .choices
             .iter()
             .enumerate()
             .map(|(index, choice)| {
                 json!({
-                    "index": index, "text": answer.said(index), "logprobs": null,
+                    "index": index, "text": answer.text(index), "logprobs": null,
                     "finish_reason": finish_reason(choice),
                 })
             })
@@ -48,13 +48,13 @@ impl Voice for Completions {
         with_usage(whole, answer.usage.openai(true))
     }
 
-    fn opening(&mut self, _answer: &Answer, _out: &mut String) {}
+    fn opening(&mut self, _answer: &SimAnswer, _out: &mut String) {}
 
-    fn piece(&mut self, answer: &Answer, choice: usize, index: u64, out: &mut String) {
+    fn piece(&mut self, answer: &SimAnswer, choice: usize, index: u64, out: &mut String) {
         self.chunk(out, choice, &answer.piece(choice, index), "null");
     }
 
-    fn closing(&mut self, answer: &Answer, out: &mut String) {
+    fn closing(&mut self, answer: &SimAnswer, out: &mut String) {
         for (index, choice) in answer.choices.iter().enumerate() {
             self.chunk(out, index, "", &format!("\"{}\"", finish_reason(choice)));
         }
@@ -67,6 +67,6 @@ impl Voice for Completions {
     }
 }
 
-fn finish_reason(choice: &Choice) -> &'static str {
+fn finish_reason(choice: &AnswerChoice) -> &'static str {
     if choice.cut_short { "length" } else { "stop" }
 }

@@ -1,13 +1,14 @@
-//! OpenAI's embeddings: numbers from the input's hash, as floats or packed in base64.
+//! Format of OpenAI's embeddings. The numbers are derived from the input's hash, and are sent as floats or packed in
+//! base64.
 
 use serde_json::{Value, json};
 
-use crate::answer::Usage;
-use crate::ask::{Ask, EmbeddingForm};
+use crate::answer::SimUsage;
+use crate::request::{EmbeddingFormat, SimRequest};
 use crate::text::scatter;
 
-/// The whole answer for all inputs of a request.
-pub(crate) fn embeddings(ask: &Ask, usage: &Usage) -> Value {
+/// Builds the whole answer for all inputs of a request.
+pub(crate) fn embeddings(ask: &SimRequest, usage: &SimUsage) -> Value {
     let data: Vec<_> = ask
         .prompts
         .iter()
@@ -21,7 +22,7 @@ pub(crate) fn embeddings(ask: &Ask, usage: &Usage) -> Value {
     super::with_usage(whole, usage.openai(false))
 }
 
-fn embedding(seed: u64, form: EmbeddingForm) -> Value {
+fn embedding(seed: u64, form: EmbeddingFormat) -> Value {
     let numbers = (0..form.dimensions).map(|index| coordinate(scatter(seed, index)));
     if form.base64 {
         let packed: Vec<u8> = numbers.flat_map(f32::to_le_bytes).collect();
@@ -31,7 +32,7 @@ fn embedding(seed: u64, form: EmbeddingForm) -> Value {
     }
 }
 
-/// From -1 up to, not including, 1.
+/// Maps a pseudo-random number to a coordinate of at least -1 and less than 1.
 fn coordinate(random: u64) -> f32 {
     let [low, high, ..] = random.to_le_bytes();
     f32::from(i16::from_le_bytes([low, high])) / 32768.0
@@ -66,7 +67,7 @@ mod tests {
 
     #[test]
     fn both_forms_hold_the_same_numbers() {
-        let form = |base64| EmbeddingForm { dimensions: 3, base64 };
+        let form = |base64| EmbeddingFormat { dimensions: 3, base64 };
         let floats = embedding(9, form(false));
         let mut packed = Vec::new();
         for number in floats.as_array().unwrap() {

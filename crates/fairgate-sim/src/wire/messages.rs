@@ -1,19 +1,19 @@
-//! Anthropic's Messages API.
+//! Format of Anthropic's Messages API.
 
 use serde_json::{Value, json};
 
-use super::{Voice, with_usage, write_event, write_json_string};
-use crate::answer::{Answer, Content};
+use super::{AnswerFormat, with_usage, write_event, write_json_string};
+use crate::answer::{ChoiceContent, SimAnswer};
 
-pub(super) struct Messages;
+pub(super) struct MessagesFormat;
 
-impl Voice for Messages {
-    fn whole(&self, answer: &Answer) -> Value {
-        let said = answer.said(0);
+impl AnswerFormat for MessagesFormat {
+    fn whole(&self, answer: &SimAnswer) -> Value {
+        let said = answer.text(0);
         let block = match &answer.choices[0].content {
-            Content::Text { .. } => json!({"type": "text", "text": said}),
-            Content::Tool { call, call_id } => {
-                // A call that was cut short has no whole arguments to show.
+            ChoiceContent::Text { .. } => json!({"type": "text", "text": said}),
+            ChoiceContent::Tool { call, call_id } => {
+                // A call that was cut short has incomplete arguments, which do not parse.
                 let input = serde_json::from_str(&said).unwrap_or_else(|_| json!({}));
                 json!({"type": "tool_use", "id": call_id, "name": call.name, "input": input})
             }
@@ -22,12 +22,12 @@ impl Voice for Messages {
         with_usage(message, answer.usage.messages(answer.usage.output))
     }
 
-    fn opening(&mut self, answer: &Answer, out: &mut String) {
+    fn opening(&mut self, answer: &SimAnswer, out: &mut String) {
         let message = with_usage(message(answer, &[], None), answer.usage.messages(1));
         write_event(out, "message_start", &json!({"type": "message_start", "message": message}));
         let block = match &answer.choices[0].content {
-            Content::Text { .. } => json!({"type": "text", "text": ""}),
-            Content::Tool { call, call_id } => {
+            ChoiceContent::Text { .. } => json!({"type": "text", "text": ""}),
+            ChoiceContent::Tool { call, call_id } => {
                 json!({"type": "tool_use", "id": call_id, "name": call.name, "input": {}})
             }
         };
@@ -36,10 +36,10 @@ impl Voice for Messages {
         write_event(out, "ping", &json!({"type": "ping"}));
     }
 
-    fn piece(&mut self, answer: &Answer, choice: usize, index: u64, out: &mut String) {
+    fn piece(&mut self, answer: &SimAnswer, choice: usize, index: u64, out: &mut String) {
         let delta = match &answer.choices[choice].content {
-            Content::Text { .. } => "\"type\":\"text_delta\",\"text\":",
-            Content::Tool { .. } => "\"type\":\"input_json_delta\",\"partial_json\":",
+            ChoiceContent::Text { .. } => "\"type\":\"text_delta\",\"text\":",
+            ChoiceContent::Tool { .. } => "\"type\":\"input_json_delta\",\"partial_json\":",
         };
         out.push_str("event: content_block_delta\ndata: ");
         out.push_str("{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{");
@@ -48,7 +48,7 @@ impl Voice for Messages {
         out.push_str("}}\n\n");
     }
 
-    fn closing(&mut self, answer: &Answer, out: &mut String) {
+    fn closing(&mut self, answer: &SimAnswer, out: &mut String) {
         write_event(out, "content_block_stop", &json!({"type": "content_block_stop", "index": 0}));
         let delta = json!({"stop_reason": stop_reason(answer), "stop_sequence": null});
         let end = json!({"type": "message_delta", "delta": delta});
@@ -57,18 +57,18 @@ impl Voice for Messages {
     }
 }
 
-fn message(answer: &Answer, content: &[Value], stop_reason: Option<&str>) -> Value {
+fn message(answer: &SimAnswer, content: &[Value], stop_reason: Option<&str>) -> Value {
     json!({
         "id": answer.id, "type": "message", "role": "assistant", "model": answer.model, "content": content,
         "stop_reason": stop_reason, "stop_sequence": null,
     })
 }
 
-fn stop_reason(answer: &Answer) -> &'static str {
+fn stop_reason(answer: &SimAnswer) -> &'static str {
     let choice = &answer.choices[0];
     match &choice.content {
         _ if choice.cut_short => "max_tokens",
-        Content::Text { .. } => "end_turn",
-        Content::Tool { .. } => "tool_use",
+        ChoiceContent::Text { .. } => "end_turn",
+        ChoiceContent::Tool { .. } => "tool_use",
     }
 }

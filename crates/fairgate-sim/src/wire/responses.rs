@@ -1,22 +1,23 @@
-//! OpenAI's Responses API: one output item, a message or a function call, told by numbered events.
+//! Format of OpenAI's Responses API. An answer has one output item, a message or a function call. A stream sends it as
+//! numbered events.
 
 use serde_json::{Value, json};
 
-use super::{Voice, with_usage, write, write_event, write_json_string};
-use crate::answer::{Answer, Content};
-use crate::ask::Ask;
+use super::{AnswerFormat, with_usage, write, write_event, write_json_string};
+use crate::answer::{ChoiceContent, SimAnswer};
+use crate::request::SimRequest;
 
-pub(super) struct Responses {
+pub(super) struct ResponsesFormat {
     output_tokens_max: Option<u64>,
     events: u64,
 }
 
-impl Responses {
-    pub(super) fn new(ask: &Ask) -> Self {
+impl ResponsesFormat {
+    pub(super) fn new(ask: &SimRequest) -> Self {
         Self { output_tokens_max: ask.output_tokens_max, events: 0 }
     }
 
-    fn response(&self, answer: &Answer, status: &str, output: &[Value]) -> Value {
+    fn response(&self, answer: &SimAnswer, status: &str, output: &[Value]) -> Value {
         let incomplete = (status == "incomplete").then(|| json!({"reason": "max_output_tokens"}));
         json!({
             "id": answer.id, "object": "response", "created_at": answer.created, "status": status,
@@ -29,9 +30,9 @@ impl Responses {
         })
     }
 
-    fn ended(&self, answer: &Answer) -> Value {
+    fn ended(&self, answer: &SimAnswer) -> Value {
         let status = status(answer);
-        let ended = self.response(answer, status, &[item(answer, status, Some(&answer.said(0)))]);
+        let ended = self.response(answer, status, &[item(answer, status, Some(&answer.text(0)))]);
         with_usage(ended, answer.usage.responses())
     }
 
@@ -43,30 +44,30 @@ impl Responses {
     }
 }
 
-impl Voice for Responses {
-    fn whole(&self, answer: &Answer) -> Value {
+impl AnswerFormat for ResponsesFormat {
+    fn whole(&self, answer: &SimAnswer) -> Value {
         self.ended(answer)
     }
 
-    fn opening(&mut self, answer: &Answer, out: &mut String) {
+    fn opening(&mut self, answer: &SimAnswer, out: &mut String) {
         let begun = json!({"response": self.response(answer, "in_progress", &[])});
         self.event(out, "response.created", begun.clone());
         self.event(out, "response.in_progress", begun);
         let added = json!({"output_index": 0, "item": item(answer, "in_progress", None)});
         self.event(out, "response.output_item.added", added);
-        if let Content::Text { .. } = answer.choices[0].content {
+        if let ChoiceContent::Text { .. } = answer.choices[0].content {
             let mut added = place(answer);
             added["part"] = part("");
             self.event(out, "response.content_part.added", added);
         }
     }
 
-    fn piece(&mut self, answer: &Answer, choice: usize, index: u64, out: &mut String) {
+    fn piece(&mut self, answer: &SimAnswer, choice: usize, index: u64, out: &mut String) {
         let (name, place) = match &answer.choices[choice].content {
-            Content::Text { .. } => {
+            ChoiceContent::Text { .. } => {
                 ("response.output_text.delta", ",\"content_index\":0,\"logprobs\":[]")
             }
-            Content::Tool { .. } => ("response.function_call_arguments.delta", ""),
+            ChoiceContent::Tool { .. } => ("response.function_call_arguments.delta", ""),
         };
         let (item_id, number) = (item_id(answer), self.events);
         self.events += 1;
@@ -81,10 +82,10 @@ impl Voice for Responses {
         out.push_str("}\n\n");
     }
 
-    fn closing(&mut self, answer: &Answer, out: &mut String) {
-        let said = answer.said(0);
+    fn closing(&mut self, answer: &SimAnswer, out: &mut String) {
+        let said = answer.text(0);
         match &answer.choices[0].content {
-            Content::Text { .. } => {
+            ChoiceContent::Text { .. } => {
                 let mut done = place(answer);
                 done["text"] = json!(said);
                 done["logprobs"] = json!([]);
@@ -93,7 +94,7 @@ impl Voice for Responses {
                 done["part"] = part(&said);
                 self.event(out, "response.content_part.done", done);
             }
-            Content::Tool { call, .. } => {
+            ChoiceContent::Tool { call, .. } => {
                 let done = json!({
                     "item_id": item_id(answer), "output_index": 0, "name": call.name, "arguments": said,
                 });
@@ -108,28 +109,28 @@ impl Voice for Responses {
     }
 }
 
-fn status(answer: &Answer) -> &'static str {
+fn status(answer: &SimAnswer) -> &'static str {
     if answer.choices[0].cut_short { "incomplete" } else { "completed" }
 }
 
-fn item_id(answer: &Answer) -> String {
+fn item_id(answer: &SimAnswer) -> String {
     match &answer.choices[0].content {
-        Content::Text { .. } => format!("msg_{}", answer.id),
-        Content::Tool { .. } => format!("fc_{}", answer.id),
+        ChoiceContent::Text { .. } => format!("msg_{}", answer.id),
+        ChoiceContent::Tool { .. } => format!("fc_{}", answer.id),
     }
 }
 
-/// The output item, empty until something was said.
-fn item(answer: &Answer, status: &str, said: Option<&str>) -> Value {
+/// Builds the output item with the text `said`; `None` builds the empty item that a stream begins with.
+fn item(answer: &SimAnswer, status: &str, said: Option<&str>) -> Value {
     let id = item_id(answer);
     match &answer.choices[0].content {
-        Content::Text { .. } => {
+        ChoiceContent::Text { .. } => {
             let content: Vec<_> = said.map(part).into_iter().collect();
             json!({
                 "id": id, "type": "message", "status": status, "role": "assistant", "content": content,
             })
         }
-        Content::Tool { call, call_id } => json!({
+        ChoiceContent::Tool { call, call_id } => json!({
             "id": id, "type": "function_call", "status": status, "call_id": call_id,
             "name": call.name, "arguments": said.unwrap_or(""),
         }),
@@ -140,6 +141,6 @@ fn part(text: &str) -> Value {
     json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
 }
 
-fn place(answer: &Answer) -> Value {
+fn place(answer: &SimAnswer) -> Value {
     json!({"item_id": item_id(answer), "output_index": 0, "content_index": 0})
 }

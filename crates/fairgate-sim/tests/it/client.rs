@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fairgate_sim::{OutputLength, Sim, SimOptions, Stats};
+use fairgate_sim::{OutputLength, Sim, SimOptions, SimStats};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -108,7 +108,7 @@ pub(crate) fn events(stream: &str) -> Vec<Value> {
 }
 
 /// Looks at the books until they are as expected; fails where they never are.
-pub(crate) async fn until(sim: &Sim, expected: impl Fn(&Stats) -> bool) -> Stats {
+pub(crate) async fn until(sim: &Sim, expected: impl Fn(&SimStats) -> bool) -> SimStats {
     // Real seconds: with paused time a virtual limit would be over at once.
     let limit = std::time::Instant::now() + Duration::from_secs(20);
     loop {

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use fairgate_sim::{Fault, Outcome, Sim, UsageFault};
+use fairgate_sim::{Sim, SimFault, SimOutcome, UsageFault};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -21,7 +21,7 @@ fn streamed() -> Value {
     with(ask, "stream_options", json!({"include_usage": true}))
 }
 
-fn with_fault(fault: Fault) -> Sim {
+fn with_fault(fault: SimFault) -> Sim {
     let sim = start(quick());
     sim.set_fault(fault);
     sim
@@ -44,12 +44,12 @@ fn tokens(stream: &str) -> usize {
 
 #[tokio::test]
 async fn resets_are_resets() {
-    let sim = with_fault(Fault::ResetBefore);
+    let sim = with_fault(SimFault::ResetBefore);
     for ask in [whole(), streamed()] {
         let error = try_post(&sim, PATH, &ask).await.err().unwrap();
         assert!(is_reset(&error), "{error:?}");
     }
-    sim.set_fault(Fault::ResetMid);
+    sim.set_fault(SimFault::ResetMid);
     let (text, end) = post(&sim, PATH, &streamed()).await.read().await;
     assert_eq!(tokens(&text), 5);
     assert!(is_reset(&end.unwrap_err()));
@@ -63,7 +63,7 @@ async fn resets_are_resets() {
 
 #[tokio::test]
 async fn closes_are_no_resets_and_no_ends() {
-    let sim = with_fault(Fault::CloseMid);
+    let sim = with_fault(SimFault::CloseMid);
     let (text, end) = post(&sim, PATH, &streamed()).await.read().await;
     assert_eq!(tokens(&text), 5);
     let end = end.unwrap_err();
@@ -71,7 +71,7 @@ async fn closes_are_no_resets_and_no_ends() {
     let (text, end) = post(&sim, PATH, &whole()).await.read().await;
     assert!(end.is_err() && serde_json::from_str::<Value>(&text).is_err());
 
-    sim.set_fault(Fault::CloseAtEnd);
+    sim.set_fault(SimFault::CloseAtEnd);
     let (text, end) = post(&sim, PATH, &streamed()).await.read().await;
     assert!(text.ends_with("data: [DONE]\n\n") && end.is_err());
     let (text, end) = post(&sim, PATH, &whole()).await.read().await;
@@ -82,13 +82,13 @@ async fn closes_are_no_resets_and_no_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn what_hangs_holds_its_slot_until_its_client_leaves() {
-    let sim = with_fault(Fault::HangBefore);
+    let sim = with_fault(SimFault::HangBefore);
     for ask in [whole(), streamed()] {
         let hour = Duration::from_secs(3600);
         assert!(tokio::time::timeout(hour, try_post(&sim, PATH, &ask)).await.is_err());
         until(&sim, |stats| stats.in_flight == 0).await;
     }
-    sim.set_fault(Fault::HangMid);
+    sim.set_fault(SimFault::HangMid);
     for (ask, expected) in [(whole(), "{"), (streamed(), "data: {")] {
         let mut reply = post(&sim, PATH, &ask).await;
         let begun = Instant::now();
@@ -109,14 +109,14 @@ async fn what_hangs_holds_its_slot_until_its_client_leaves() {
 
 #[tokio::test]
 async fn garbage_is_garbage() {
-    let sim = with_fault(Fault::Garbage);
+    let sim = with_fault(SimFault::Garbage);
     for ask in [whole(), streamed()] {
         let mut reply = post(&sim, PATH, &ask).await;
         assert_eq!(reply.status, 200);
         let (bytes, end) = reply.read_bytes().await;
         assert!(end.is_ok() && String::from_utf8(bytes).is_err());
     }
-    sim.set_fault(Fault::InvalidJson);
+    sim.set_fault(SimFault::InvalidJson);
     let text = post(&sim, PATH, &whole()).await.text().await;
     assert!(serde_json::from_str::<Value>(&text).is_err());
     let text = post(&sim, PATH, &streamed()).await.text().await;
@@ -124,7 +124,7 @@ async fn garbage_is_garbage() {
     assert!(data.len() > 10);
     assert!(data.iter().all(|data| serde_json::from_str::<Value>(&format!("{{{data}")).is_err()));
 
-    sim.set_fault(Fault::SseGarbage);
+    sim.set_fault(SimFault::SseGarbage);
     let (bytes, end) = post(&sim, PATH, &streamed()).await.read_bytes().await;
     assert!(end.is_ok());
     let text = String::from_utf8_lossy(&bytes);
@@ -158,10 +158,10 @@ async fn usage_is_missing_or_absurd_in_every_api() {
     };
     for path in paths {
         for stream in [false, true] {
-            sim.set_fault(Fault::Usage(UsageFault::Missing));
+            sim.set_fault(SimFault::Usage(UsageFault::Missing));
             assert!(found(stream, path).await.is_empty(), "{path}");
             for (fault, is_absurd) in absurd {
-                sim.set_fault(Fault::Usage(fault));
+                sim.set_fault(SimFault::Usage(fault));
                 let usages = found(stream, path).await;
                 assert!(!usages.is_empty(), "{path}");
                 for usage in usages {
@@ -172,13 +172,13 @@ async fn usage_is_missing_or_absurd_in_every_api() {
             }
         }
     }
-    assert!(sim.stats().recent.iter().all(|record| record.outcome == Outcome::Finished));
+    assert!(sim.stats().recent.iter().all(|record| record.outcome == SimOutcome::Finished));
     sim.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_endless_answer_never_ends() {
-    let sim = with_fault(Fault::Endless);
+    let sim = with_fault(SimFault::Endless);
     for ask in [whole(), streamed()] {
         let mut reply = post(&sim, PATH, &with(ask, "max_tokens", 1)).await;
         let begun = Instant::now();
@@ -196,14 +196,14 @@ async fn an_endless_answer_never_ends() {
 
 #[tokio::test]
 async fn a_status_refuses_in_the_callers_dialect() {
-    let sim = with_fault(Fault::Status { code: 429, retry_after_seconds: Some(7) });
+    let sim = with_fault(SimFault::Status { code: 429, retry_after_seconds: Some(7) });
     let reply = post(&sim, PATH, &whole()).await;
     assert_eq!(
         (reply.status.as_u16(), &reply.headers["retry-after"]),
         (429, &"7".parse().unwrap())
     );
     assert_eq!(reply.json().await["error"]["code"], "simulated_fault");
-    sim.set_fault(Fault::Status { code: 503, retry_after_seconds: None });
+    sim.set_fault(SimFault::Status { code: 503, retry_after_seconds: None });
     let reply = post(&sim, "/v1/messages", &with(streamed(), "max_tokens", 5)).await;
     assert_eq!((reply.status.as_u16(), reply.headers.contains_key("retry-after")), (503, false));
     assert_eq!(reply.json().await["error"]["type"], "overloaded_error");
@@ -212,7 +212,7 @@ async fn a_status_refuses_in_the_callers_dialect() {
 
 #[tokio::test(start_paused = true)]
 async fn slow_bytes_come_one_by_one() {
-    let sim = with_fault(Fault::SlowBytes { pause: Duration::from_millis(100) });
+    let sim = with_fault(SimFault::SlowBytes { pause: Duration::from_millis(100) });
     for ask in [whole(), streamed()] {
         let begun = Instant::now();
         let text = post(&sim, PATH, &ask).await.text().await;
@@ -225,7 +225,7 @@ async fn slow_bytes_come_one_by_one() {
 
 #[tokio::test]
 async fn an_oversized_event_is_one_event() {
-    let sim = with_fault(Fault::OversizedEvent { bytes: 3 << 20 });
+    let sim = with_fault(SimFault::OversizedEvent { bytes: 3 << 20 });
     let text = post(&sim, PATH, &streamed()).await.text().await;
     assert_eq!(text.lines().filter(|line| line.len() > 3 << 20).count(), 1);
     assert_eq!(events(&text).last().unwrap()["usage"]["completion_tokens"], 10);
@@ -235,7 +235,7 @@ async fn an_oversized_event_is_one_event() {
 
 #[tokio::test]
 async fn a_wrong_content_type_is_all_that_is_wrong() {
-    let sim = with_fault(Fault::WrongContentType);
+    let sim = with_fault(SimFault::WrongContentType);
     for ask in [whole(), streamed()] {
         let reply = post(&sim, PATH, &ask).await;
         assert_eq!(reply.headers["content-type"], "text/html; charset=utf-8");
@@ -248,7 +248,7 @@ async fn a_wrong_content_type_is_all_that_is_wrong() {
 #[tokio::test]
 async fn a_counted_fault_is_over_after_its_count() {
     let sim = start(quick());
-    sim.fault_next(Fault::Status { code: 500, retry_after_seconds: None }, 2);
+    sim.fault_next(SimFault::Status { code: 500, retry_after_seconds: None }, 2);
     let mut statuses = Vec::new();
     for _ in 0..3 {
         statuses.push(post(&sim, PATH, &whole()).await.status.as_u16());
@@ -260,7 +260,7 @@ async fn a_counted_fault_is_over_after_its_count() {
 #[tokio::test]
 async fn a_slow_refusal_keeps_its_slot() {
     let after = Duration::from_millis(60);
-    let sim = with_fault(Fault::SlowStatus { code: 400, after });
+    let sim = with_fault(SimFault::SlowStatus { code: 400, after });
     for ask in [whole(), streamed()] {
         let since = Instant::now();
         let answer = post(&sim, PATH, &ask);
@@ -275,7 +275,7 @@ async fn a_slow_refusal_keeps_its_slot() {
 
 #[tokio::test]
 async fn hidden_tokens_are_used_and_not_seen() {
-    let sim = with_fault(Fault::HiddenTokens { tokens: 500 });
+    let sim = with_fault(SimFault::HiddenTokens { tokens: 500 });
     let (text, end) = post(&sim, PATH, &streamed()).await.read().await;
     end.unwrap();
     assert_eq!(tokens(&text), 10);
@@ -289,7 +289,7 @@ async fn hidden_tokens_are_used_and_not_seen() {
 #[tokio::test]
 async fn a_connection_that_was_to_be_kept_is_closed_after_the_answer() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let sim = with_fault(Fault::CloseAfter);
+    let sim = with_fault(SimFault::CloseAfter);
     for ask in [whole(), streamed()] {
         let body = ask.to_string();
         let mut stream = tokio::net::TcpStream::connect(sim.addr()).await.unwrap();

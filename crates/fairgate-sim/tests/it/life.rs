@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairgate_sim::{Fault, OutputLength, Sim, SimOptions};
+use fairgate_sim::{OutputLength, Sim, SimFault, SimOptions};
 use tokio::net::TcpStream;
 
 use crate::client::{chat, get, post, quick, request, send, start, until, with};
@@ -65,7 +65,7 @@ async fn a_stop_cuts_what_takes_longer_than_its_grace() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_does_not_wait_for_what_hangs() {
-    for fault in [Fault::HangBefore, Fault::HangMid, Fault::Endless] {
+    for fault in [SimFault::HangBefore, SimFault::HangMid, SimFault::Endless] {
         let sim = start(quick());
         sim.set_fault(fault);
         let asked = request("POST", PATH, with(chat("Hi"), "stream", true).to_string());

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairgate_sim::{
-    Account, AccountCounts, AccountOptions, Lie, Outcome, Scope, Sim, SimOptions, Statement,
+    AccountCounts, AccountOptions, LimitHeaderFault, LimitHeaders, LimitScope, Sim, SimAccount,
+    SimOptions, SimOutcome,
 };
 use serde_json::{Value, json};
 
@@ -13,17 +14,17 @@ use crate::client::{Reply, chat, get, post, quick, request, send, start, with};
 const CHAT: &str = "/v1/chat/completions";
 const MESSAGES: &str = "/v1/messages";
 
-fn account(change: impl FnOnce(&mut AccountOptions)) -> Arc<Account> {
+fn account(change: impl FnOnce(&mut AccountOptions)) -> Arc<SimAccount> {
     let mut options = AccountOptions {
         requests_per_minute: Some(3),
         tokens_per_minute: Some(10_000),
         ..AccountOptions::default()
     };
     change(&mut options);
-    Account::new(options)
+    SimAccount::new(options)
 }
 
-fn limited(account: &Arc<Account>) -> Sim {
+fn limited(account: &Arc<SimAccount>) -> Sim {
     start(SimOptions { account: Some(Arc::clone(account)), ..quick() })
 }
 
@@ -65,7 +66,7 @@ async fn requests_within_the_bucket_pass_and_the_next_does_not() {
         message.contains("(RPM): Limit 3, Used 3, Requested 1. Please try again in 20s."),
         "{message}"
     );
-    assert_eq!(sim.stats().recent.last().unwrap().outcome, Outcome::Refused(429));
+    assert_eq!(sim.stats().recent.last().unwrap().outcome, SimOutcome::Refused(429));
     tokio::time::advance(Duration::from_secs(20)).await;
     assert_eq!(post(&sim, CHAT, &hello(100)).await.status, 200);
     let counts = account.counts();
@@ -115,7 +116,7 @@ async fn a_client_that_leaves_is_charged_for_what_was_made() {
     let options =
         SimOptions { account: Some(Arc::clone(&account)), slots: 1, waiting_max: 0, ..quick() };
     let sim = start(options);
-    sim.fault_next(fairgate_sim::Fault::HangBefore, 1);
+    sim.fault_next(fairgate_sim::SimFault::HangBefore, 1);
     let hanging = tokio::spawn(send(sim.addr(), request("POST", CHAT, hello(1000).to_string())));
     crate::client::until(&sim, |stats| stats.in_flight == 1).await;
     assert_eq!(post(&sim, CHAT, &hello(500)).await.status, 503, "no slot");
@@ -149,7 +150,7 @@ async fn anthropics_headers_and_errors() {
 
 #[tokio::test]
 async fn one_that_states_nothing() {
-    let account = account(|options| options.statement = Statement::Nothing);
+    let account = account(|options| options.statement = LimitHeaders::Nothing);
     let sim = limited(&account);
     for expected in [200, 200, 200, 429] {
         let reply = post(&sim, CHAT, &hello(10)).await;
@@ -186,7 +187,7 @@ async fn backends_share_an_account_and_keys_need_not() {
     other.stop().await;
 
     let by_key = account(|options| {
-        options.scope = Scope::Key;
+        options.scope = LimitScope::Key;
         options.requests_per_minute = Some(1);
     });
     let sim = limited(&by_key);
@@ -201,10 +202,10 @@ async fn backends_share_an_account_and_keys_need_not() {
 #[tokio::test]
 async fn liars_lie_in_their_headers_only() {
     let lies = [
-        (Lie::RemainingZero, "0", None),
-        (Lie::ResetInAYear, "2", Some("31536000")),
-        (Lie::Negative, "-1", Some("-1")),
-        (Lie::Absurd, "1000000000000000002", Some("9999999999999999999")),
+        (LimitHeaderFault::RemainingZero, "0", None),
+        (LimitHeaderFault::ResetInAYear, "2", Some("31536000")),
+        (LimitHeaderFault::Negative, "-1", Some("-1")),
+        (LimitHeaderFault::Absurd, "1000000000000000002", Some("9999999999999999999")),
     ];
     for (lie, remaining, retry_after) in lies {
         let account = account(|options| options.lie = Some(lie));

@@ -34,7 +34,7 @@ async fn a_thousand_streams_at_once_all_end_well() {
 #[tokio::test]
 async fn thousands_wait_and_leave_nothing_behind() {
     let sim = start(SimOptions { slots: 4, ..quick() });
-    sim.set_fault(fairgate_sim::Fault::HangBefore);
+    sim.set_fault(fairgate_sim::SimFault::HangBefore);
     let mut waiting = JoinSet::new();
     for number in 0..2000 {
         let ask = chat(&number.to_string()).to_string();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairgate_sim::{Outcome, OutputLength, SimOptions};
+use fairgate_sim::{OutputLength, SimOptions, SimOutcome};
 use tokio::time::{Instant, sleep};
 
 use crate::client::{chat, post, request, send, start, until, with};
@@ -105,7 +105,7 @@ async fn a_client_that_leaves_frees_its_slot_and_its_tokens_are_counted() {
     whole.abort();
     let stats = until(&sim, |stats| stats.abandoned == 2).await;
     assert_eq!((stats.in_flight, stats.input_tokens, stats.output_tokens), (0, 2, 3));
-    assert_eq!(stats.recent[1].outcome, Outcome::Abandoned);
+    assert_eq!(stats.recent[1].outcome, SimOutcome::Abandoned);
 
     let mut reply = post(&sim, PATH, &with(chat("Hello"), "stream", true)).await;
     assert!(reply.next().await.is_some());

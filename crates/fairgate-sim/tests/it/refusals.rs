@@ -1,6 +1,6 @@
 //! What is refused, and in which words.
 
-use fairgate_sim::{ApiKey, Outcome, Sim, SimOptions};
+use fairgate_sim::{ApiKey, Sim, SimOptions, SimOutcome};
 use serde_json::{Value, json};
 
 use crate::client::{chat, get, loopback, post, quick, request, send, start, until, with};
@@ -18,7 +18,7 @@ async fn each_api_hears_its_own_error() {
     let reply = post(&sim, "/v1/messages", &chat("Hello")).await;
     assert_eq!((reply.status.as_u16(), reply.headers.contains_key("request-id")), (400, true));
     let outcomes: Vec<_> = sim.stats().recent.iter().map(|record| record.outcome).collect();
-    assert_eq!(outcomes, [404, 404, 400].map(Outcome::Refused));
+    assert_eq!(outcomes, [404, 404, 400].map(SimOutcome::Refused));
     sim.stop().await;
 }
 
@@ -65,7 +65,7 @@ async fn a_key_is_asked_for_in_both_ways() {
 #[tokio::test]
 async fn a_full_queue_refuses() {
     let sim = start(SimOptions { slots: 1, waiting_max: 1, ..quick() });
-    sim.fault_next(fairgate_sim::Fault::HangBefore, 2);
+    sim.fault_next(fairgate_sim::SimFault::HangBefore, 2);
     let addr = sim.addr();
     let ask = || send(addr, request("POST", "/v1/chat/completions", chat("Hi").to_string()));
     let hanging = [tokio::spawn(ask()), tokio::spawn(ask())];

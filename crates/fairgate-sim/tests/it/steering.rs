@@ -1,6 +1,6 @@
 //! Requests that choose their own fault and length.
 
-use fairgate_sim::{Fault, SimOptions};
+use fairgate_sim::{SimFault, SimOptions};
 use hyper::header::HeaderName;
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ async fn headers_and_markers_choose_length_and_fault() {
 #[tokio::test]
 async fn a_requests_own_fault_goes_before_the_one_for_all() {
     let sim = start(quick());
-    sim.set_fault(Fault::Status { code: 500, retry_after_seconds: None });
+    sim.set_fault(SimFault::Status { code: 500, retry_after_seconds: None });
     assert_eq!(ask(&sim, "Hi [sim:fault=wrong-content-type]", &[]).await.0, 200);
     assert_eq!(ask(&sim, "Hi", &[]).await.0, 500);
     sim.stop().await;

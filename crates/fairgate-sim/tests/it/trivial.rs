@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fairgate_sim::{Mode, SimOptions, TrivialOptions};
+use fairgate_sim::{SimMode, SimOptions, TrivialOptions};
 use serde_json::json;
 
 use crate::client::{chat, events, post, start, with};
@@ -11,7 +11,7 @@ const PATH: &str = "/v1/chat/completions";
 
 fn trivial() -> SimOptions {
     let options = TrivialOptions { stream_chunks: 4, chunk_interval: Duration::from_millis(2) };
-    SimOptions { mode: Mode::Trivial(options), ..SimOptions::default() }
+    SimOptions { mode: SimMode::Trivial(options), ..SimOptions::default() }
 }
 
 fn now_us() -> u128 {

@@ -1,21 +1,23 @@
-//! Where the server is, and how it is spoken to: the URL, of which `sslmode` and `sslrootcert` are ours to read.
+//! Address of the server and its TLS mode, parsed from the URL. The parameters `sslmode` and `sslrootcert` are handled
+//! here.
 //!
-//! `sslmode=disable` is the default. With `require` or `verify-full` (the same here) the server's certificate and name are
-//! verified, against the public roots or those in the PEM file `sslrootcert`. There is no TLS without verification.
+//! `sslmode=disable` is the default. With `require` or `verify-full`, which mean the same here, the server's
+//! certificate and name are verified, against the public roots or those in the PEM file `sslrootcert`. There is no TLS
+//! without verification.
 
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, NoTls};
 
-use super::tls::Tls;
+use super::tls::PostgresTls;
 
-/// A server.
-pub(super) struct Address {
+/// Connection settings of a server.
+pub(super) struct PostgresAddress {
     config: Config,
-    tls: Option<Tls>,
+    tls: Option<PostgresTls>,
 }
 
-impl Address {
-    /// Reads a URL; what is wrong with it, where something is.
+impl PostgresAddress {
+    /// Parses a URL. The error is a description of the problem.
     pub(super) fn parse(url: &str) -> Result<Self, String> {
         let (place, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut mode, mut roots, mut rest) = (None, None, Vec::new());
@@ -34,7 +36,7 @@ impl Address {
         })?;
         let tls = match mode {
             None | Some("disable") => None,
-            Some("require" | "verify-full") => Some(Tls::new(roots.as_deref())?),
+            Some("require" | "verify-full") => Some(PostgresTls::new(roots.as_deref())?),
             Some(other) => {
                 return Err(format!(
                     "sslmode={other} is not supported: use verify-full (with sslrootcert=FILE for a private \
@@ -53,17 +55,17 @@ impl Address {
         }
         config.ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
         config.application_name("fairgate");
-        config.connect_timeout(super::link::CONNECT_TIMEOUT);
-        config.tcp_user_timeout(super::link::ANSWER_TIMEOUT);
+        config.connect_timeout(super::connection::CONNECT_TIMEOUT);
+        config.tcp_user_timeout(super::connection::ANSWER_TIMEOUT);
         Ok(Self { config, tls })
     }
 
-    /// A new connection, whose other half runs as a task until the client is dropped.
+    /// Opens a connection. The I/O of the connection runs as an async task until the returned client is dropped.
     pub(super) async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
         match &self.tls {
             Some(tls) => {
                 let (client, connection) = self.config.connect(tls.clone()).await?;
-                // How it ended is told to whoever uses the client.
+                // The user of the client sees the error too.
                 tokio::spawn(async { drop(connection.await) });
                 Ok(client)
             }
@@ -87,7 +89,7 @@ fn is_here(host: &Host) -> bool {
     }
 }
 
-/// A value of a URL without its percent signs.
+/// Decodes the percent-encoding of a URL value.
 fn decoded(value: &str) -> Result<String, String> {
     let wrong = || format!("{value:?} is not percent-encoded UTF-8");
     let mut bytes = Vec::with_capacity(value.len());
@@ -111,7 +113,7 @@ mod tests {
     use super::*;
 
     fn problem(url: &str) -> String {
-        Address::parse(url).err().unwrap_or_default()
+        PostgresAddress::parse(url).err().unwrap_or_default()
     }
 
     #[test]

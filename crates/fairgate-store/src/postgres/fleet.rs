@@ -1,21 +1,21 @@
-//! The fleet's part in transactions of the ledger and of budgets. Whoever takes part in it waits for its row first, before
-//! anything else, so that nobody waits in a circle.
+//! Reads and writes the fleet's tables in transactions of the ledger and of budgets. Each such transaction locks the
+//! row of the table `fleet` before anything else, which prevents deadlocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::jobs::LOCK_FLEET;
-use super::link::{Session, execute, query};
+use super::connection::{PostgresSession, execute, query};
+use super::error::PostgresError;
+use super::fleet_transactions::LOCK_FLEET;
 use super::sql;
-use super::trouble::Trouble;
-use crate::claims::{self, Books, Charges, Use};
+use crate::claims::{self, ClaimCharges, ClaimUsage, FleetBalances};
 use crate::fleet;
 use crate::ledger::Reservation;
 use crate::sums::signed;
 
-type Result<T> = std::result::Result<T, Trouble>;
+type Result<T> = std::result::Result<T, PostgresError>;
 
 /// Begins a transaction that changes the fleet.
-pub(super) async fn begin(session: &mut Session) -> Result<()> {
+pub(super) async fn begin(session: &mut PostgresSession) -> Result<()> {
     let [lock] = session.prepare([LOCK_FLEET]).await?;
     let client = &session.client;
     let (begun, locked) = tokio::join!(client.batch_execute("BEGIN"), query(client, &lock, []));
@@ -23,11 +23,12 @@ pub(super) async fn begin(session: &mut Session) -> Result<()> {
     locked.map(drop)
 }
 
-/// Begins a transaction that reserves for tasks, and says how the fleet stands, as far as it concerns them.
+/// Begins a transaction with reservations for tasks, and returns the balances of these tasks, their projects and the
+/// fleet.
 pub(super) async fn begin_reserving(
-    session: &mut Session,
+    session: &mut PostgresSession,
     wanted: &[Box<Reservation>],
-) -> Result<Books> {
+) -> Result<FleetBalances> {
     begin(session).await?;
     let books = read(session, wanted).await?;
     let of_tasks = wanted.iter().filter(|it| it.claim.is_some());
@@ -35,7 +36,7 @@ pub(super) async fn begin_reserving(
     else {
         return Ok(books);
     };
-    if books.are_current(window, at) {
+    if books.is_current(window, at) {
         return Ok(books);
     }
     let [roll, forget] = session.prepare([fleet::ROLL, fleet::FORGET]).await?;
@@ -50,7 +51,7 @@ pub(super) async fn begin_reserving(
     read(session, wanted).await
 }
 
-async fn read(session: &mut Session, wanted: &[Box<Reservation>]) -> Result<Books> {
+async fn read(session: &mut PostgresSession, wanted: &[Box<Reservation>]) -> Result<FleetBalances> {
     let [tasks, projects, fleet] =
         session.prepare([sql::TASKS, sql::PROJECTS, claims::FLEET]).await?;
     let client = &session.client;
@@ -70,7 +71,7 @@ async fn read(session: &mut Session, wanted: &[Box<Reservation>]) -> Result<Book
         query(client, &projects, [&of_projects]),
         whole,
     );
-    let mut books = Books::default();
+    let mut books = FleetBalances::default();
     tasks?.iter().try_for_each(|row| books.put_task(row))?;
     projects?.iter().try_for_each(|row| books.put_project(row))?;
     if let Some(it) = terms {
@@ -79,8 +80,8 @@ async fn read(session: &mut Session, wanted: &[Box<Reservation>]) -> Result<Book
     Ok(books)
 }
 
-/// Writes what tasks used.
-pub(super) async fn charge(session: &mut Session, charges: &Charges) -> Result<()> {
+/// Adds the usage of claims to their tasks and projects.
+pub(super) async fn charge(session: &mut PostgresSession, charges: &ClaimCharges) -> Result<()> {
     if charges.is_empty() {
         return Ok(());
     }
@@ -94,7 +95,7 @@ pub(super) async fn charge(session: &mut Session, charges: &Charges) -> Result<(
         .await?;
     let mut by_project: BTreeMap<&str, i64> = BTreeMap::new();
     let mut by_task = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for (claim, Use { tokens, calls }) in charges.iter() {
+    for (claim, ClaimUsage { tokens, calls }) in charges.iter() {
         *by_project.entry(&claim.project).or_default() += tokens;
         by_task.0.push(claim.task.as_str());
         by_task.1.push(signed(claim.epoch));

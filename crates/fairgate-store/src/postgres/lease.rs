@@ -1,8 +1,9 @@
-//! Signs of life, and what becomes of those who give none.
+//! Heartbeats, and recovery from processes that stopped sending them.
 //!
-//! Every process renews its lease three times before it runs out, by the database's clock. Whoever finds reservations of an
-//! instance without a lease turns them into rows of outcome `lost`. A process that had only been paused and comes back
-//! settles as if nothing had happened: its real row replaces the guessed one.
+//! Every process is an instance with a lease, which the process renews three times before the lease would run out by
+//! the database's clock. Any process that finds reservations of an instance without a lease turns them into rows with
+//! the outcome `lost`. If the process of that instance was only paused and comes back, it settles its requests
+//! normally, and its real rows replace the guessed rows.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,35 +11,35 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::arrays::{Attempts, Sums};
+use super::column_arrays::{AttemptArrays, SumArrays};
+use super::connection::{PostgresConnection, PostgresSession, execute, query, with_answer_timeout};
+use super::error::PostgresError;
 use super::fleet;
 use super::ledger::reservations;
-use super::link::{Link, Session, execute, in_time, query};
 use super::sql;
-use super::trouble::Trouble;
 use super::writer::Reply;
-use crate::claims::Charges;
+use crate::claims::ClaimCharges;
 use crate::error::StoreError;
-use crate::ledger::{Attempt, Resolved};
-use crate::rows::{self, Columns, Guess};
-use crate::sums::Deltas;
-use crate::throttle::Throttle;
+use crate::ledger::{AttemptRow, ResolvedReservations};
+use crate::log_throttle::LogThrottle;
+use crate::rows::{self, GuessedRow, RowColumns};
+use crate::sums::SumDeltas;
 
-type Result<T> = std::result::Result<T, Trouble>;
+type Result<T> = std::result::Result<T, PostgresError>;
 
-/// How many reservations one transaction resolves.
+/// Largest number of reservations that one transaction resolves.
 const BATCH_MAX: i64 = 500;
 
-/// The task, and the instance that it speaks for.
-pub(super) struct Lease {
-    pub(super) link: Link,
+/// Async task that sends the heartbeats of one instance.
+pub(super) struct InstanceLease {
+    pub(super) link: PostgresConnection,
     pub(super) instance: i64,
     pub(super) length: Duration,
-    pub(super) complaints: Throttle<()>,
+    pub(super) log_throttle: LogThrottle<()>,
 }
 
-impl Lease {
-    /// Renews the lease until it is told to end it, or until nobody is left who could tell.
+impl InstanceLease {
+    /// Renews the lease until a command to end the lease arrives, or until all senders of `end` are gone.
     pub(super) async fn run(mut self, mut end: mpsc::Receiver<Reply<()>>) {
         let every = (self.length / 3).max(Duration::from_millis(10));
         let mut ticks = interval_at(Instant::now() + every, every);
@@ -53,15 +54,15 @@ impl Lease {
                     }
                     return;
                 }
-                _ = ticks.tick() => self.renew_and_look().await,
+                _ = ticks.tick() => self.renew_and_log().await,
             }
         }
     }
 
-    async fn renew_and_look(&mut self) {
-        match self.begin().await {
-            Ok(Resolved { reservations: 0, .. }) => {}
-            Ok(Resolved { reservations, tokens }) => {
+    async fn renew_and_log(&mut self) {
+        match self.renew_and_resolve().await {
+            Ok(ResolvedReservations { reservations: 0, .. }) => {}
+            Ok(ResolvedReservations { reservations, tokens }) => {
                 tracing::warn!(
                     reservations,
                     tokens,
@@ -69,7 +70,7 @@ impl Lease {
                 );
             }
             Err(trouble) => {
-                if let Some(left_out) = self.complaints.admit((), Instant::now()) {
+                if let Some(left_out) = self.log_throttle.admit((), Instant::now()) {
                     let error = StoreError::from(trouble);
                     tracing::warn!(%error, left_out, "the store's lease could not be renewed");
                 }
@@ -77,13 +78,13 @@ impl Lease {
         }
     }
 
-    /// A sign of life, and a look for those who gave none.
-    pub(super) async fn begin(&mut self) -> Result<Resolved> {
-        let mut session = self.link.take().await?;
-        let mut resolved = Resolved::default();
+    /// Sends a heartbeat, and resolves the reservations of instances whose lease ran out.
+    pub(super) async fn renew_and_resolve(&mut self) -> Result<ResolvedReservations> {
+        let mut session = self.link.take_session().await?;
+        let mut resolved = ResolvedReservations::default();
         let outcome = loop {
             let length = i64::try_from(self.length.as_micros()).unwrap_or(i64::MAX);
-            let some = in_time(async {
+            let some = with_answer_timeout(async {
                 let [renew, forget] =
                     session.prepare([sql::HEARTBEAT, sql::FORGET_INSTANCES]).await?;
                 session.client.execute(&renew, &[&self.instance, &length]).await?;
@@ -101,27 +102,28 @@ impl Lease {
                 Err(trouble) => break Err(trouble),
             }
         };
-        self.link.give_back(session, &outcome).await;
+        self.link.return_session(session, &outcome).await;
         outcome
     }
 
-    /// Ends the lease: what is still reserved belongs to nobody.
+    /// Ends the lease of this instance. Other processes then resolve its remaining reservations.
     async fn end(&mut self) -> Result<()> {
-        let mut session = self.link.take().await?;
-        let outcome = in_time(async {
+        let mut session = self.link.take_session().await?;
+        let outcome = with_answer_timeout(async {
             let [end] = session.prepare([sql::END_INSTANCE]).await?;
             session.client.execute(&end, &[&self.instance]).await?;
             Ok(())
         });
         let outcome = outcome.await;
-        self.link.give_back(session, &outcome).await;
+        self.link.return_session(session, &outcome).await;
         outcome
     }
 }
 
-/// Resolves some reservations; how many it found, and what it charged for. Where a request has its last row, its client had
-/// left before the reservation was made, and the process died before it released it: nothing was lost.
-async fn resolve_some(session: &mut Session) -> Result<(u64, Resolved)> {
+/// Resolves at most [`BATCH_MAX`] reservations. Returns the number of reservations found, and what was charged for
+/// them. If a request already has its last row, its client had left before the reservation was made, and the process
+/// died before it released the reservation. Such a reservation is released without a charge.
+async fn resolve_some(session: &mut PostgresSession) -> Result<(u64, ResolvedReservations)> {
     let [take, drop_lost, made, put, add] = session
         .prepare([
             sql::TAKE_ABANDONED,
@@ -131,23 +133,23 @@ async fn resolve_some(session: &mut Session) -> Result<(u64, Resolved)> {
             sql::ADD_SUMS,
         ])
         .await?;
-    // Some of them may be for tasks.
+    // Some of the reservations may be for tasks.
     fleet::begin(session).await?;
     let client = &session.client;
     let taken = reservations(&query(client, &take, [&BATCH_MAX]).await?)?;
     if taken.is_empty() {
         session.run("ROLLBACK").await?;
-        return Ok((0, Resolved::default()));
+        return Ok((0, ResolvedReservations::default()));
     }
     let requests: Vec<_> = taken.iter().map(|it| it.request.as_str()).collect();
-    // A request has one guess at most.
+    // Each request has one guessed row at most.
     let (guesses, made_rows) =
         tokio::join!(query(client, &drop_lost, [&requests]), query(client, &made, [&requests]));
-    let (mut deltas, mut charges) = (Deltas::default(), Charges::default());
+    let (mut deltas, mut charges) = (SumDeltas::default(), ClaimCharges::default());
     for row in &guesses? {
         let guess = rows::guess(row)?;
-        charges.take_back(&guess);
-        let Guess { payers, at, uses, .. } = guess;
+        charges.subtract_guess(&guess);
+        let GuessedRow { payers, at, uses, .. } = guess;
         deltas.add(payers, at, uses.negative());
     }
     let mut made = HashMap::with_capacity(requests.len());
@@ -155,15 +157,15 @@ async fn resolve_some(session: &mut Session) -> Result<(u64, Resolved)> {
         let number = u32::try_from(row.int(1)?).unwrap_or(u32::MAX);
         made.insert(row.text(0)?, (number, row.flag(2)?));
     }
-    let mut lost: Vec<Attempt> = Vec::with_capacity(taken.len());
-    let mut resolved = Resolved::default();
+    let mut lost: Vec<AttemptRow> = Vec::with_capacity(taken.len());
+    let mut resolved = ResolvedReservations::default();
     for it in &taken {
         let (made, has_ended) = made.get(&it.request).copied().unwrap_or_default();
-        deltas.add(it, it.at, it.holds(true).negative());
+        deltas.add(it, it.at, it.held_amounts(true).negative());
         if !has_ended {
-            let row = it.lost(made);
-            // What was reserved is used.
-            deltas.add(it, it.at, row.uses());
+            let row = it.to_lost_row(made);
+            // The reserved amounts become used.
+            deltas.add(it, it.at, row.usage_sum());
             charges.add(row.charge());
             lost.push(row);
             resolved.reservations += 1;
@@ -172,7 +174,8 @@ async fn resolve_some(session: &mut Session) -> Result<(u64, Resolved)> {
     }
     fleet::charge(session, &charges).await?;
     let client = &session.client;
-    let (rows, sums): (Attempts<'_>, Sums<'_>) = (lost.iter().collect(), deltas.iter().collect());
+    let (rows, sums): (AttemptArrays<'_>, SumArrays<'_>) =
+        (lost.iter().collect(), deltas.iter().collect());
     let (put, added, committed) = tokio::join!(
         query(client, &put, rows.values()),
         execute(client, &add, sums.values()),

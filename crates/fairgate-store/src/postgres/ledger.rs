@@ -1,25 +1,28 @@
-//! What a batch of rows does to the database: rows, the ends of their reservations, sums, all in one transaction.
+//! Writes a batch of rows, ends their reservations and updates the sums, all in one transaction.
 
 use std::collections::HashMap;
 
 use fairgate_money::UnixMicros;
 use tokio_postgres::Row;
 
-use super::arrays::{Attempts, Sums};
+use super::column_arrays::{AttemptArrays, SumArrays};
+use super::connection::{PostgresSession, execute, query};
+use super::error::PostgresError;
 use super::fleet;
-use super::link::{Session, execute, query};
 use super::sql;
-use super::trouble::Trouble;
-use crate::claims::Charges;
-use crate::ledger::{Attempt, Reservation};
-use crate::rows::{self, Columns, Guess};
-use crate::sums::Deltas;
+use crate::claims::ClaimCharges;
+use crate::ledger::{AttemptRow, Reservation};
+use crate::rows::{self, GuessedRow, RowColumns};
+use crate::sums::SumDeltas;
 
-type Result<T> = std::result::Result<T, Trouble>;
+type Result<T> = std::result::Result<T, PostgresError>;
 
-/// One transaction in two round trips: the rows and the ends of their reservations, then the sums. Two for the fleet come with
-/// rows of tasks.
-pub(super) async fn transact(session: &mut Session, attempts: &[&Attempt]) -> Result<()> {
+/// Runs one transaction in two round trips. The first writes the rows and ends their reservations, the second updates
+/// the sums. If there are rows of tasks, two more round trips update the fleet.
+pub(super) async fn transact(
+    session: &mut PostgresSession,
+    attempts: &[&AttemptRow],
+) -> Result<()> {
     let for_tasks = attempts.iter().any(|attempt| attempt.claim.is_some());
     if for_tasks {
         fleet::begin(session).await?;
@@ -32,7 +35,7 @@ pub(super) async fn transact(session: &mut Session, attempts: &[&Attempt]) -> Re
         some.map(|attempt| attempt.request.as_str()).collect()
     };
     let (ending, going_on) = (requests(true), requests(false));
-    let arrays: Attempts<'_> = attempts.iter().copied().collect();
+    let arrays: AttemptArrays<'_> = attempts.iter().copied().collect();
     let client = &session.client;
     let (begun, kept, ended, new) = tokio::join!(
         async { if for_tasks { Ok(()) } else { client.batch_execute("BEGIN").await } },
@@ -42,18 +45,18 @@ pub(super) async fn transact(session: &mut Session, attempts: &[&Attempt]) -> Re
     );
     begun?;
     let ended = reservations(&ended?)?;
-    let mut settlement = Settlement::default();
+    let mut settlement = BatchSettlement::default();
     let kept = reservations(&kept?)?;
     settlement.periods.extend(kept.iter().chain(&ended).map(|it| (it.request.as_str(), it.at)));
     for it in &ended {
-        settlement.deltas.add(it, it.at, it.holds(true).negative());
+        settlement.deltas.add(it, it.at, it.held_amounts(true).negative());
     }
     let known = settlement.charge(attempts.iter().copied(), &new?)?;
     if !known.is_empty() {
         replace_lost(session, &mut settlement, &known).await?;
     }
     fleet::charge(session, &settlement.charges).await?;
-    let sums: Sums<'_> = settlement.deltas.iter().collect();
+    let sums: SumArrays<'_> = settlement.deltas.iter().collect();
     let client = &session.client;
     let (added, committed) =
         tokio::join!(execute(client, &add, sums.values()), client.batch_execute("COMMIT"));
@@ -61,22 +64,23 @@ pub(super) async fn transact(session: &mut Session, attempts: &[&Attempt]) -> Re
     Ok(committed?)
 }
 
-/// What the rows of a batch come to.
+/// Combined effect of the rows of a batch on the sums, projects and tasks.
 #[derive(Default)]
-struct Settlement<'a> {
-    /// To which moment a request's amounts belong, where that is not when it started.
+struct BatchSettlement<'a> {
+    /// Times of the reservations, by request id. The amounts of a request belong to the periods that contain this time;
+    /// requests without an entry belong to the periods in which they started.
     periods: HashMap<&'a str, UnixMicros>,
-    deltas: Deltas<'a>,
-    charges: Charges,
+    deltas: SumDeltas<'a>,
+    charges: ClaimCharges,
 }
 
-impl<'a> Settlement<'a> {
-    /// Charges the rows that were new; gives those that were there already.
+impl<'a> BatchSettlement<'a> {
+    /// Charges the rows that were inserted. Returns the rows that existed already and were not inserted.
     fn charge(
         &mut self,
-        attempts: impl Iterator<Item = &'a Attempt>,
+        attempts: impl Iterator<Item = &'a AttemptRow>,
         new: &[Row],
-    ) -> Result<Vec<&'a Attempt>> {
+    ) -> Result<Vec<&'a AttemptRow>> {
         let mut is_new = HashMap::with_capacity(new.len());
         for row in new {
             let request: &str = row.try_get(0)?;
@@ -85,24 +89,25 @@ impl<'a> Settlement<'a> {
         let mut known = Vec::new();
         for attempt in attempts {
             let row = (attempt.request.as_str(), i64::from(attempt.attempt));
-            // Taken out, so that a row that is in the batch twice is charged once.
+            // Removed from the map, so that a row that is in the batch twice is charged once.
             if is_new.remove(&row).is_none() {
                 known.push(attempt);
                 continue;
             }
             let at = self.periods.get(row.0).copied().unwrap_or(attempt.started_at);
-            self.deltas.add(attempt, at, attempt.uses());
+            self.deltas.add(attempt, at, attempt.usage_sum());
             self.charges.add(attempt.charge());
         }
         Ok(known)
     }
 }
 
-/// Rows that were there already may be guesses about requests that were taken for lost: then the real ones replace them.
+/// Replaces guessed rows. A row that could not be inserted may collide with a guessed row of a request that was taken
+/// for lost. The guessed row is then deleted, and the real row takes its place.
 async fn replace_lost<'a>(
-    session: &mut Session,
-    settlement: &mut Settlement<'a>,
-    known: &[&'a Attempt],
+    session: &mut PostgresSession,
+    settlement: &mut BatchSettlement<'a>,
+    known: &[&'a AttemptRow],
 ) -> Result<()> {
     let [drop_lost, put] = session.prepare([sql::DROP_LOST_ATTEMPTS, sql::PUT_ATTEMPTS]).await?;
     let requests: Vec<_> = known.iter().map(|attempt| attempt.request.as_str()).collect();
@@ -114,21 +119,21 @@ async fn replace_lost<'a>(
     let mut replaced = Vec::with_capacity(lost.len());
     for row in &lost {
         let guess = rows::guess(row)?;
-        settlement.charges.take_back(&guess);
-        let Guess { request, payers, at, uses, .. } = guess;
+        settlement.charges.subtract_guess(&guess);
+        let GuessedRow { request, payers, at, uses, .. } = guess;
         settlement.deltas.add(payers, at, uses.negative());
         for attempt in known.iter().filter(|attempt| attempt.request == request) {
             settlement.periods.insert(&attempt.request, at);
             replaced.push(*attempt);
         }
     }
-    let arrays: Attempts<'_> = replaced.iter().copied().collect();
+    let arrays: AttemptArrays<'_> = replaced.iter().copied().collect();
     let new = query(&session.client, &put, arrays.values()).await?;
     settlement.charge(replaced.into_iter(), &new)?;
     Ok(())
 }
 
-/// Reservations as they were read.
+/// Converts database rows to reservations.
 pub(super) fn reservations(rows: &[Row]) -> Result<Vec<Reservation>> {
     Ok(rows.iter().map(rows::reservation).collect::<std::result::Result<_, _>>()?)
 }

@@ -1,11 +1,12 @@
-//! What only PostgreSQL is asked: many rows at once, from one array for each column, and row locks.
+//! SQL statements for PostgreSQL only. They write many rows at once, from one array per column, or lock rows.
 //!
-//! A statement on its own sees what was committed before it began, so each of these sees what those before it waited for.
+//! Each statement sees all rows that were committed before it began. So it sees the changes that earlier statements of
+//! its transaction waited for.
 
 use crate::claims::{project_standing, task_standing};
 use crate::sql::{add_to_sum, attempt_columns, guess_columns, reservation_columns, sum_columns};
 
-/// Many rows at once, from one array for each column; says which were new.
+/// Inserts many rows into the ledger, from one array per column. Returns those that did not exist yet.
 pub(super) const PUT_ATTEMPTS: &str = concat!(
     "INSERT INTO attempts (",
     attempt_columns!(),
@@ -17,24 +18,26 @@ pub(super) const PUT_ATTEMPTS: &str = concat!(
      ON CONFLICT (request, attempt) DO NOTHING RETURNING request, attempt"
 );
 
-/// Takes guessed rows back; see [`crate::sql::DROP_LOST`].
+/// Deletes the guessed rows of these requests, and returns them; see [`crate::sql::DROP_LOST`].
 pub(super) const DROP_LOST: &str = concat!(
     "DELETE FROM attempts WHERE request = ANY($1) AND outcome = 'lost' RETURNING ",
     guess_columns!()
 );
 
-/// The same, where the guesses are about these very attempts; see [`crate::sql::DROP_LOST_ATTEMPT`].
+/// Deletes the guessed rows that have the numbers of these attempts, and returns them; see
+/// [`crate::sql::DROP_LOST_ATTEMPT`].
 pub(super) const DROP_LOST_ATTEMPTS: &str = concat!(
     "DELETE FROM attempts WHERE outcome = 'lost' \
      AND (request, attempt) IN (SELECT * FROM unnest($1::TEXT[], $2::BIGINT[])) RETURNING ",
     guess_columns!()
 );
 
-/// How far requests had got, and whether they have ended; see [`crate::sql::ATTEMPTS_MADE`].
+/// Selects the number of each request's last attempt, and true if the request has ended; see
+/// [`crate::sql::ATTEMPTS_MADE`].
 pub(super) const ATTEMPTS_MADE: &str = "SELECT request, MAX(attempt), BOOL_OR(last_attempt) FROM attempts \
      WHERE request = ANY($1) GROUP BY request";
 
-/// Adds to sums, which are locked in the order in which they are given.
+/// Adds amounts to sums. The sums are locked in the order in which they are given.
 pub(super) const ADD_SUMS: &str = concat!(
     "INSERT INTO sums (scope, owner, period, first_day, ",
     sum_columns!(),
@@ -43,7 +46,7 @@ pub(super) const ADD_SUMS: &str = concat!(
     add_to_sum!()
 );
 
-/// Makes sure that sums are there to be locked.
+/// Inserts sums of 0 where none exist yet, so that they can be locked.
 pub(super) const ENSURE_SUMS: &str = "INSERT INTO sums (scope, owner, period, first_day, tokens_used, tokens_reserved) \
      SELECT *, 0, 0 FROM UNNEST($1::text[], $2::text[], $3::text[], $4::bigint[]) ON CONFLICT DO NOTHING";
 
@@ -57,20 +60,20 @@ pub(super) const LOCK_SUMS: &str = concat!(
      ORDER BY s.scope DESC, s.owner, s.period, s.first_day FOR UPDATE OF s"
 );
 
-/// The budgets of tenants `$1`, keys `$2`, groups `$3` and the hosted tier.
+/// Selects the budgets of tenants `$1`, keys `$2`, groups `$3` and the hosted tier.
 pub(super) const BUDGETS_OF: &str = "SELECT scope, owner, period, unit, tier, amount FROM budgets \
      WHERE (scope = 'tenant' AND owner = ANY($1)) OR (scope = 'key' AND owner = ANY($2)) \
      OR (scope = 'group' AND owner = ANY($3)) OR scope = 'hosted'";
 
-/// The reservations of requests.
+/// Selects the reservations of requests.
 pub(super) const SEE_RESERVATIONS: &str =
     concat!("SELECT ", reservation_columns!(), " FROM reservations WHERE request = ANY($1)");
 
-/// Ends the reservations of requests, and says what they were.
+/// Deletes the reservations of requests and returns them.
 pub(super) const END_RESERVATIONS: &str =
     concat!("DELETE FROM reservations WHERE request = ANY($1) RETURNING ", reservation_columns!());
 
-/// New reservations of instance `$15`.
+/// Inserts reservations of instance `$15`.
 pub(super) const PUT_RESERVATIONS: &str = concat!(
     "INSERT INTO reservations (",
     reservation_columns!(),
@@ -79,7 +82,8 @@ pub(super) const PUT_RESERVATIONS: &str = concat!(
      $14::bigint[])"
 );
 
-/// Takes at most `$1` reservations of instances whose lease has run out. Who finds one locked leaves it to the other.
+/// Deletes and returns at most `$1` reservations of instances whose lease has run out. Skips those that another process
+/// has locked.
 pub(super) const TAKE_ABANDONED: &str = concat!(
     "DELETE FROM reservations WHERE request IN (SELECT r.request FROM reservations r \
      LEFT JOIN instances i ON i.id = r.instance AND i.lease_until > clock_timestamp() \
@@ -87,28 +91,28 @@ pub(super) const TAKE_ABANDONED: &str = concat!(
     reservation_columns!()
 );
 
-/// Instance `$1` lives for `$2` microseconds more, by the database's clock.
+/// Extends the lease of instance `$1` to `$2` microseconds from now, by the database's clock.
 pub(super) const HEARTBEAT: &str = "INSERT INTO instances (id, lease_until) \
      VALUES ($1, clock_timestamp() + $2::bigint * interval '1 microsecond') \
      ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until";
 
-/// An instance that ends in good order.
+/// Deletes the row of an instance that ends normally.
 pub(super) const END_INSTANCE: &str = "DELETE FROM instances WHERE id = $1";
 
-/// Instances that ended otherwise, long ago.
+/// Deletes the rows of instances whose lease ran out over a day ago.
 pub(super) const FORGET_INSTANCES: &str =
     "DELETE FROM instances WHERE lease_until < clock_timestamp() - interval '1 day'";
 
-/// The directory's version; nobody else changes the directory until this transaction ends.
+/// Selects the directory's version, and locks the directory until the transaction ends.
 pub(super) const LOCK_DIRECTORY: &str = "SELECT version FROM directory FOR UPDATE";
 
-/// How tasks stand; see [`crate::claims::TASK`].
+/// Selects the states and tokens of tasks; see [`crate::claims::TASK`].
 pub(super) const TASKS: &str = concat!(task_standing!(), "ANY($1)");
 
-/// How projects stand; see [`crate::claims::PROJECT`].
+/// Selects the balances of projects; see [`crate::claims::PROJECT`].
 pub(super) const PROJECTS: &str = concat!(project_standing!(), "ANY($1)");
 
-/// Adds `$2` tokens to the buckets that projects `$1` stand at; see [`crate::fleet::ADD_TO_BUCKET`].
+/// Adds `$2` tokens to the current buckets of projects `$1`; see [`crate::fleet::ADD_TO_BUCKET`].
 pub(super) const ADD_TO_BUCKETS: &str = "INSERT INTO fleet_usage (project, bucket, tokens, completed) \
      SELECT p.id, p.window_bucket, v.tokens, 0 FROM UNNEST($1::text[], $2::bigint[]) AS v (project, tokens) \
      JOIN fleet_projects p ON p.id = v.project \
@@ -118,8 +122,8 @@ pub(super) const ADD_TO_BUCKETS: &str = "INSERT INTO fleet_usage (project, bucke
 pub(super) const ADD_TO_PROJECTS: &str = "UPDATE fleet_projects p SET window_tokens = p.window_tokens + v.tokens \
      FROM UNNEST($1::text[], $2::bigint[]) AS v (project, tokens) WHERE p.id = v.project";
 
-/// Adds to tasks `$1` what their claims `$2` used: `$3` tokens in `$4` calls; see [`crate::fleet::ADD_TO_TASK`]. Several
-/// claims of one task may be among them.
+/// Adds to tasks `$1` the `$3` tokens and `$4` requests of their claims `$2`; see [`crate::fleet::ADD_TO_TASK`]. The
+/// arrays may contain several claims of one task.
 pub(super) const ADD_TO_TASKS: &str = "UPDATE fleet_tasks t SET used = t.used + d.used, \
      used_before = t.used_before + d.before, calls = t.calls + d.calls \
      FROM (SELECT v.task, CAST(SUM(CASE WHEN v.epoch = c.epoch THEN v.tokens ELSE 0 END) AS BIGINT) AS used, \

@@ -12,12 +12,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
 
-/// Makes TLS sessions.
+/// Opens TLS sessions with verified certificates.
 #[derive(Clone)]
-pub(super) struct Tls(TlsConnector);
+pub(super) struct PostgresTls(TlsConnector);
 
-impl Tls {
-    /// Trusts the certificates in a PEM file, or the public roots where none is given.
+impl PostgresTls {
+    /// Trusts the certificates in a PEM file, or the public roots if none is given.
     pub(super) fn new(roots_file: Option<&str>) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         match roots_file {
@@ -44,46 +44,46 @@ impl Tls {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for Tls {
-    type Stream = Stream<S>;
-    type TlsConnect = Handshake;
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for PostgresTls {
+    type Stream = PostgresTlsStream<S>;
+    type TlsConnect = TlsHandshake;
     type Error = io::Error;
 
-    fn make_tls_connect(&mut self, host: &str) -> io::Result<Handshake> {
+    fn make_tls_connect(&mut self, host: &str) -> io::Result<TlsHandshake> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-        Ok(Handshake { connector: self.0.clone(), name })
+        Ok(TlsHandshake { connector: self.0.clone(), name })
     }
 }
 
-/// A session that is about to begin.
-pub(super) struct Handshake {
+/// A TLS handshake that has not started yet.
+pub(super) struct TlsHandshake {
     connector: TlsConnector,
     name: ServerName<'static>,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Handshake {
-    type Stream = Stream<S>;
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for TlsHandshake {
+    type Stream = PostgresTlsStream<S>;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Stream<S>>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<PostgresTlsStream<S>>> + Send>>;
 
     fn connect(self, stream: S) -> Self::Future {
         Box::pin(async move {
             let stream = self.connector.connect(self.name, stream).await?;
-            Ok(Stream(stream))
+            Ok(PostgresTlsStream(stream))
         })
     }
 }
 
-/// A session.
-pub(super) struct Stream<S>(tokio_rustls::client::TlsStream<S>);
+/// An established TLS session.
+pub(super) struct PostgresTlsStream<S>(tokio_rustls::client::TlsStream<S>);
 
-impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Stream<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for PostgresTlsStream<S> {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for PostgresTlsStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -93,7 +93,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stream<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for PostgresTlsStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

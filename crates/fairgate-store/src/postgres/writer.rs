@@ -1,8 +1,8 @@
-//! The task that brings rows from the [`Spool`] into the database, in order and by the hundred.
+//! Async task that moves rows from the [`Spool`] into the database, in order and hundreds at a time.
 //!
-//! Rows are acknowledged by the spool before they come here. While the server is away they stay there, and are tried again
-//! until it is back; nobody waits for that. A row is written once however often it is tried, so a batch whose fate is unknown
-//! is simply tried again.
+//! The spool acknowledges rows before they come here. While the server is away, the rows stay in the spool and are
+//! retried until the server is back, and no request waits for that. To write a row again has no effect, so a batch is
+//! simply retried if nobody knows whether it was committed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,78 +11,82 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::connection::{PostgresConnection, with_answer_timeout};
+use super::error::PostgresError;
 use super::ledger;
-use super::link::{Link, in_time};
-use super::trouble::Trouble;
 use crate::error::StoreError;
-use crate::ledger::Attempt;
-use crate::spool::{MANY, Row, Spool};
-use crate::throttle::Throttle;
+use crate::ledger::AttemptRow;
+use crate::log_throttle::LogThrottle;
+use crate::spool::{Spool, SpooledRow, WAKE_ROWS};
 
-type Result<T> = std::result::Result<T, Trouble>;
+type Result<T> = std::result::Result<T, PostgresError>;
 
-/// Where an answer goes. That nobody waits for it any more does not undo what was asked.
+/// Channel for the result of a command. The command is carried out even if the receiver is gone.
 pub(super) type Reply<T> = oneshot::Sender<std::result::Result<T, StoreError>>;
 
-/// How many rows one transaction takes.
+/// Largest number of rows from the spool in one transaction.
 const BATCH_MAX: usize = 1_024;
-/// How long rows are collected before they are written.
+/// Time for which rows are collected before a transaction writes them.
 const COLLECT: Duration = Duration::from_millis(10);
-/// How often a batch is tried at once that others were in the way of.
+/// Largest number of immediate retries of a batch after conflicts with other transactions.
 const CONFLICTS_MAX: u32 = 5;
-/// How long after a failure the rows are tried again, at the latest.
-const AGAIN: Duration = Duration::from_secs(1);
-/// How long the last rows may take when the store closes; those that it takes longer for are left to the next process.
-const LAST_ROWS: Duration = Duration::from_secs(3);
+/// Longest pause after a failure, before rows are retried.
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Longest time to write the last rows when the store closes. Remaining rows are left to the next process.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What the task is asked.
-pub(super) enum Command {
-    /// There are rows in the spool, or many of them.
+/// Commands to the [`PostgresWriter`].
+pub(super) enum PostgresWriterCommand {
+    /// Wakes the writer, because the spool has its first waiting row or has many.
     Rows,
-    /// Answered once all rows of the spool are in the database, or at the next failure.
+    /// Asks for an answer once all rows that are now in the spool are in the database, or at the next failure.
     Flush(Reply<()>),
-    /// A row that is not in the spool, and its place among those that may be pending.
-    Record(Box<Attempt>, OwnedSemaphorePermit, Reply<()>),
+    /// A row that is not in the spool, and its permit.
+    Record(Box<AttemptRow>, OwnedSemaphorePermit, Reply<()>),
     Close(Reply<()>),
 }
 
-/// The task.
-pub(super) struct Writer {
-    link: Link,
+/// State of the async task that writes rows.
+pub(super) struct PostgresWriter {
+    link: PostgresConnection,
     spool: Arc<Spool>,
-    /// Rows that were taken from the spool: more than none only after a failure.
-    rows: Vec<Row>,
-    /// Rows that are not in the spool, with whoever waits for them.
-    loose: Vec<Loose>,
-    /// Those who wait until so many rows of the spool are in the database.
+    /// Rows taken from the spool and not written yet; empty between transactions, except after a failure.
+    rows: Vec<SpooledRow>,
+    /// Rows that could not be written to the spool, with the channels to their callers.
+    unspooled: Vec<UnspooledRow>,
+    /// Callers of a flush. Each waits until this number of rows from the spool is in the database.
     flushers: Vec<(u64, Reply<()>)>,
-    /// Whether the last transaction failed.
+    /// True if the last transaction failed.
     failing: Arc<AtomicBool>,
-    complaints: Throttle<&'static str>,
+    log_throttle: LogThrottle<&'static str>,
 }
 
-struct Loose {
-    attempt: Box<Attempt>,
-    /// None once it was told that the row is not safe yet.
+struct UnspooledRow {
+    attempt: Box<AttemptRow>,
+    /// Channel to the caller; `None` once the caller has been answered that the row is not safe yet.
     reply: Option<Reply<()>>,
     _turn: OwnedSemaphorePermit,
 }
 
-impl Writer {
-    pub(super) fn new(link: Link, spool: Arc<Spool>, failing: Arc<AtomicBool>) -> Self {
+impl PostgresWriter {
+    pub(super) fn new(
+        link: PostgresConnection,
+        spool: Arc<Spool>,
+        failing: Arc<AtomicBool>,
+    ) -> Self {
         Self {
             link,
             spool,
             rows: Vec::new(),
-            loose: Vec::new(),
+            unspooled: Vec::new(),
             flushers: Vec::new(),
             failing,
-            complaints: Throttle::default(),
+            log_throttle: LogThrottle::default(),
         }
     }
 
-    /// Brings in what an earlier process left; an error where that does not work at once.
-    pub(super) async fn bring_in(&mut self) -> std::result::Result<(), StoreError> {
+    /// Writes the rows that an earlier process left in the spool. Fails at the first error, without retries.
+    pub(super) async fn write_leftover_rows(&mut self) -> std::result::Result<(), StoreError> {
         while self.spool.waiting() > 0 {
             self.take_rows()?;
             self.write().await?;
@@ -90,11 +94,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes until it is told to close, or until nobody is left who could ask.
-    pub(super) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Command>) {
+    /// Writes rows until a close command arrives, or until all senders of `inbox` are gone.
+    pub(super) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<PostgresWriterCommand>) {
         let mut closer = None;
-        while self.next(&mut inbox, &mut closer).await && closer.is_none() {
-            self.round().await;
+        while self.wait_for_work(&mut inbox, &mut closer).await && closer.is_none() {
+            self.write_round().await;
         }
         self.end(&mut inbox).await;
         drop(inbox);
@@ -104,17 +108,17 @@ impl Writer {
         }
     }
 
-    /// Waits for something to do; false where there will never be anything.
-    async fn next(
+    /// Waits for rows or commands. Returns false if no more commands can arrive.
+    async fn wait_for_work(
         &mut self,
-        inbox: &mut mpsc::UnboundedReceiver<Command>,
+        inbox: &mut mpsc::UnboundedReceiver<PostgresWriterCommand>,
         closer: &mut Option<Reply<()>>,
     ) -> bool {
         let is_failing = self.failing.load(Ordering::Relaxed);
         if is_failing {
-            let until = self.link.next_attempt().max(Instant::now() + AGAIN / 4);
-            let until = until.min(Instant::now() + AGAIN);
-            // Whoever asks in the meantime waits for the next attempt.
+            let until = self.link.next_attempt().max(Instant::now() + RETRY_PAUSE_MAX / 4);
+            let until = until.min(Instant::now() + RETRY_PAUSE_MAX);
+            // Commands that arrive in the meantime wait for the next attempt.
             while let Ok(command) = timeout_at(until, inbox.recv()).await {
                 let Some(command) = command else { return false };
                 self.accept(command, closer);
@@ -124,7 +128,7 @@ impl Writer {
             }
             return true;
         }
-        if self.spool.waiting() == 0 && self.loose.is_empty() {
+        if self.spool.waiting() == 0 && self.unspooled.is_empty() {
             let Some(command) = inbox.recv().await else { return false };
             self.accept(command, closer);
         }
@@ -141,24 +145,26 @@ impl Writer {
         true
     }
 
-    /// Whether nobody waits, and a fuller batch is worth a moment.
+    /// Returns true if no caller waits for an answer, so that there is time to collect more rows.
     fn may_collect(&self) -> bool {
-        self.flushers.is_empty() && self.loose.is_empty() && self.spool.waiting() < MANY
+        self.flushers.is_empty() && self.unspooled.is_empty() && self.spool.waiting() < WAKE_ROWS
     }
 
-    fn accept(&mut self, command: Command, closer: &mut Option<Reply<()>>) {
+    fn accept(&mut self, command: PostgresWriterCommand, closer: &mut Option<Reply<()>>) {
         match command {
-            Command::Rows => {}
-            Command::Flush(reply) => self.flushers.push((self.spool.put_so_far(), reply)),
-            Command::Record(attempt, turn, reply) => {
-                self.loose.push(Loose { attempt, reply: Some(reply), _turn: turn });
+            PostgresWriterCommand::Rows => {}
+            PostgresWriterCommand::Flush(reply) => {
+                self.flushers.push((self.spool.rows_accepted(), reply))
             }
-            Command::Close(reply) => *closer = Some(reply),
+            PostgresWriterCommand::Record(attempt, turn, reply) => {
+                self.unspooled.push(UnspooledRow { attempt, reply: Some(reply), _turn: turn });
+            }
+            PostgresWriterCommand::Close(reply) => *closer = Some(reply),
         }
     }
 
-    /// One transaction, and everybody who waits for it is told.
-    async fn round(&mut self) {
+    /// Runs one transaction, and answers all callers that wait for its rows.
+    async fn write_round(&mut self) {
         let outcome = match self.take_rows() {
             Ok(()) => self.write().await.map_err(StoreError::from),
             Err(error) => Err(error),
@@ -171,9 +177,9 @@ impl Writer {
             }
             return;
         };
-        self.complain(&error);
+        self.log_failure(&error);
         let problem = error.to_string();
-        let waiting = self.loose.iter_mut().filter_map(|loose| loose.reply.take());
+        let waiting = self.unspooled.iter_mut().filter_map(|loose| loose.reply.take());
         for reply in waiting.chain(self.flushers.drain(..).map(|(_, reply)| reply)) {
             let _ = reply.send(Err(StoreError::Database(problem.clone())));
         }
@@ -188,15 +194,15 @@ impl Writer {
         self.spool.take(&mut self.rows, BATCH_MAX).map_err(unreadable)
     }
 
-    /// Says that rows wait, and brings them to the disk: they may be the only copy for long.
-    fn complain(&self, error: &StoreError) {
+    /// Logs that rows wait, and syncs them to disk, because they may be the only copy for a long time.
+    fn log_failure(&self, error: &StoreError) {
         let unsynced = self.spool.sync().err();
-        let Some(left_out) = self.complaints.admit("write", Instant::now()) else { return };
-        let rows_waiting = self.spool.ahead();
+        let Some(left_out) = self.log_throttle.admit("write", Instant::now()) else { return };
+        let rows_waiting = self.spool.pending_rows();
         tracing::error!(
             %error,
             rows_waiting,
-            rows_in_memory = self.loose.len(),
+            rows_in_memory = self.unspooled.len(),
             left_out,
             "rows cannot be brought to PostgreSQL; they are kept and tried again"
         );
@@ -205,37 +211,39 @@ impl Writer {
         }
     }
 
-    /// Writes what was taken. What PostgreSQL refuses for what is in it is kept aside, so that it holds up nothing else.
+    /// Writes the rows that were taken from the spool. A row that PostgreSQL rejects because of its content is set
+    /// aside, so that it does not block the other rows.
     async fn write(&mut self) -> Result<()> {
         let spooled = self.rows.iter().map(|row| &*row.attempt);
         let attempts: Vec<_> =
-            spooled.chain(self.loose.iter().map(|loose| &*loose.attempt)).collect();
+            spooled.chain(self.unspooled.iter().map(|loose| &*loose.attempt)).collect();
         let outcome = write(&mut self.link, &attempts).await;
-        if attempts.len() > 1 && matches!(outcome, Err(Trouble::Refused(_))) {
+        if attempts.len() > 1 && matches!(outcome, Err(PostgresError::Refused(_))) {
             return self.write_one_by_one().await;
         }
         outcome?;
-        self.spool.written(std::mem::take(&mut self.rows));
-        for loose in self.loose.drain(..) {
+        self.spool.mark_written(std::mem::take(&mut self.rows));
+        for loose in self.unspooled.drain(..) {
             loose.confirm();
         }
         Ok(())
     }
 
-    /// One of several rows is to blame, or the database refuses all of them: then all are kept.
+    /// Writes each row in a transaction of its own, after a batch was rejected. Sets the rejected rows aside if other
+    /// rows were accepted. Keeps all rows if the database rejects every one.
     async fn write_one_by_one(&mut self) -> Result<()> {
         let (mut refused, mut is_any_written) = (Vec::new(), false);
         for row in std::mem::take(&mut self.rows) {
             match write(&mut self.link, &[&row.attempt]).await {
                 Ok(()) => {
                     is_any_written = true;
-                    self.spool.written(vec![row]);
+                    self.spool.mark_written(vec![row]);
                 }
                 Err(trouble) => refused.push((row, trouble)),
             }
         }
         let mut kept = Vec::new();
-        for loose in std::mem::take(&mut self.loose) {
+        for loose in std::mem::take(&mut self.unspooled) {
             match write(&mut self.link, &[&loose.attempt]).await {
                 Ok(()) => {
                     is_any_written = true;
@@ -244,11 +252,11 @@ impl Writer {
                 Err(_) => kept.push(loose),
             }
         }
-        self.loose = kept;
+        self.unspooled = kept;
         let mut last = Ok(());
         for (row, trouble) in refused {
-            let is_to_blame = is_any_written && matches!(trouble, Trouble::Refused(_));
-            match is_to_blame.then(|| self.spool.refuse(&row.attempt)) {
+            let is_to_blame = is_any_written && matches!(trouble, PostgresError::Refused(_));
+            match is_to_blame.then(|| self.spool.set_aside(&row.attempt)) {
                 Some(Ok(file)) => {
                     let (request, error) = (&row.attempt.request, StoreError::from(trouble));
                     tracing::error!(
@@ -257,7 +265,7 @@ impl Writer {
                         file = %file.display(),
                         "PostgreSQL refuses a row; it was kept aside and is not in the ledger"
                     );
-                    self.spool.written(vec![row]);
+                    self.spool.mark_written(vec![row]);
                 }
                 _ => {
                     self.rows.push(row);
@@ -268,17 +276,18 @@ impl Writer {
         last
     }
 
-    /// Writes what it can in a bounded time. What is left in the files is for the next process.
-    async fn end(&mut self, inbox: &mut mpsc::UnboundedReceiver<Command>) {
+    /// Writes as many of the remaining rows as it can within [`CLOSE_TIMEOUT`]. Rows that are left in the files are for
+    /// the next process.
+    async fn end(&mut self, inbox: &mut mpsc::UnboundedReceiver<PostgresWriterCommand>) {
         inbox.close();
         self.spool.stop();
         while let Ok(command) = inbox.try_recv() {
             self.accept(command, &mut None);
         }
-        let last_rows = timeout(LAST_ROWS, async {
+        let last_rows = timeout(CLOSE_TIMEOUT, async {
             loop {
-                self.round().await;
-                let is_done = self.spool.ahead() == 0 && self.loose.is_empty();
+                self.write_round().await;
+                let is_done = self.spool.pending_rows() == 0 && self.unspooled.is_empty();
                 if is_done || self.failing.load(Ordering::Relaxed) {
                     return;
                 }
@@ -286,18 +295,18 @@ impl Writer {
         });
         let _ = last_rows.await;
         let kept = self.spool.close();
-        if kept > 0 || !self.loose.is_empty() {
+        if kept > 0 || !self.unspooled.is_empty() {
             tracing::error!(
                 rows_kept = kept,
-                rows_lost = self.loose.len(),
+                rows_lost = self.unspooled.len(),
                 "PostgreSQL took no more rows; those in the folder `store.spool` are for the next start"
             );
         }
     }
 }
 
-impl Loose {
-    /// It is in the database.
+impl UnspooledRow {
+    /// Tells the caller that the row is in the database.
     fn confirm(mut self) {
         if let Some(reply) = self.reply.take() {
             let _ = reply.send(Ok(()));
@@ -305,16 +314,18 @@ impl Loose {
     }
 }
 
-async fn write(link: &mut Link, attempts: &[&Attempt]) -> Result<()> {
+async fn write(link: &mut PostgresConnection, attempts: &[&AttemptRow]) -> Result<()> {
     if attempts.is_empty() {
         return Ok(());
     }
     let mut conflicts = 0;
     loop {
         match once(link, attempts).await {
-            Err(Trouble::Conflict(_)) if conflicts < CONFLICTS_MAX => conflicts += 1,
-            // A connection that broke, as in a restart, may be had anew at once.
-            Err(Trouble::Link(_)) if conflicts == 0 && link.next_attempt() <= Instant::now() => {
+            Err(PostgresError::Conflict(_)) if conflicts < CONFLICTS_MAX => conflicts += 1,
+            // A broken connection, as in a restart of the server, may be replaced at once.
+            Err(PostgresError::Connection(_))
+                if conflicts == 0 && link.next_attempt() <= Instant::now() =>
+            {
                 conflicts += 1;
             }
             outcome => return outcome,
@@ -322,9 +333,9 @@ async fn write(link: &mut Link, attempts: &[&Attempt]) -> Result<()> {
     }
 }
 
-async fn once(link: &mut Link, attempts: &[&Attempt]) -> Result<()> {
-    let mut session = link.take().await?;
-    let outcome = in_time(ledger::transact(&mut session, attempts)).await;
-    link.give_back(session, &outcome).await;
+async fn once(link: &mut PostgresConnection, attempts: &[&AttemptRow]) -> Result<()> {
+    let mut session = link.take_session().await?;
+    let outcome = with_answer_timeout(ledger::transact(&mut session, attempts)).await;
+    link.return_session(session, &outcome).await;
     outcome
 }

@@ -1,37 +1,37 @@
-//! Where the files of a spool are, and what they are called.
+//! Paths and names of the spool files.
 
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::private::private;
+use crate::private_files::private;
 
-/// A folder, and what the names of the spool's files in it begin with.
+/// A folder, and the common prefix of the spool files in it.
 #[derive(Clone, Debug)]
-pub(crate) struct Files {
+pub(crate) struct SpoolFiles {
     folder: PathBuf,
     prefix: String,
 }
 
-impl Files {
-    /// Beside a database's file: `fairgate.db-rows-0`, and so on.
+impl SpoolFiles {
+    /// Creates the names of spool files next to a database file: `fairgate.db-rows-0` and so on.
     pub(crate) fn beside(database: &Path) -> Self {
         let name = database.file_name().unwrap_or_default().to_string_lossy();
         let folder = database.parent().unwrap_or(Path::new("")).to_path_buf();
         Self { folder, prefix: format!("{name}-rows-") }
     }
 
-    /// In a folder of their own: `rows-0`, and so on.
+    /// Creates the names of spool files in a folder of their own: `rows-0` and so on.
     pub(crate) fn inside(folder: &Path) -> Self {
         Self { folder: folder.to_path_buf(), prefix: "rows-".to_owned() }
     }
 
-    /// The path of the file with this number.
+    /// Returns the path of the file with this number.
     pub(super) fn path(&self, number: u64) -> PathBuf {
         self.named(&number.to_string())
     }
 
-    /// Where rows go that a database refuses for what is in them.
+    /// Returns the path of the file for rows that the database rejects because of their content.
     pub(super) fn refused(&self) -> PathBuf {
         self.named("refused")
     }
@@ -40,12 +40,12 @@ impl Files {
         self.folder.join(format!("{}{end}", self.prefix))
     }
 
-    /// Brings the files' names to the disk: without its name a file that is there cannot be found after a power cut.
+    /// Syncs the folder to disk. Otherwise a new file could be missing from the folder after a power loss.
     pub(super) fn sync_names(&self) -> io::Result<()> {
         File::open(&self.folder)?.sync_all()
     }
 
-    /// The numbers of the files that are there, oldest first.
+    /// Lists the numbers of the existing files, oldest first.
     pub(super) fn numbers(&self) -> io::Result<Vec<u64>> {
         let mut numbers = Vec::new();
         for entry in std::fs::read_dir(&self.folder)? {
@@ -53,7 +53,7 @@ impl Files {
             let Some(text) = name.to_str().and_then(|name| name.strip_prefix(&self.prefix)) else {
                 continue;
             };
-            // Only as this program writes them: neither `+1` nor `01`.
+            // Only names that this program writes: neither `+1` nor `01`.
             let is_ours = |number: &u64| number.to_string() == text && *number < u64::MAX / 2;
             numbers.extend(text.parse().ok().filter(is_ours));
         }
@@ -62,12 +62,12 @@ impl Files {
     }
 }
 
-/// Copies a damaged file to a name that no file has yet, and says which. Another damaged file may lie there from an earlier
-/// start, and nobody has looked at it.
-pub(super) fn keep_aside(path: &Path) -> io::Result<PathBuf> {
+/// Copies a damaged file to an unused path, and returns that path. A copy of an earlier start may exist already and
+/// must not be overwritten.
+pub(super) fn copy_damaged(path: &Path) -> io::Result<PathBuf> {
     let (aside, mut copy) = new_beside(path)?;
     if let Err(problem) = io::copy(&mut File::open(path)?, &mut copy) {
-        // Half a copy would only mislead.
+        // An incomplete copy would be misleading.
         let _ = std::fs::remove_file(&aside);
         return Err(problem);
     }

@@ -1,27 +1,28 @@
-//! A row as one line of text: the format's version, a hash of the row, and the row as JSON.
+//! Format of a row as one line of text, which consists of the format version, a hash of the row, and the row as JSON.
 //!
-//! A line whose hash is wrong was not written whole, and so not acknowledged, or the machine lost power. One whose hash is
-//! right and that cannot be read is of another version of the program, which must take it back.
+//! A line with a wrong hash was not written completely, so its row was not acknowledged, or the machine lost power. A
+//! line with a correct hash that cannot be parsed was written by another version of the program, and only that version
+//! can read it.
 
-use crate::ledger::Attempt;
+use crate::ledger::AttemptRow;
 
-/// What a line begins with: the format's version.
+/// Format version with which every line begins.
 const VERSION: &[u8] = b"1 ";
-/// How many digits of a line's hash are kept.
+/// Number of hexadecimal digits of the hash in a line.
 const HASH: usize = 8;
-/// Where the row begins in a line.
+/// Number of bytes before the row's JSON in a line.
 const ROW: usize = VERSION.len() + HASH + 1;
 
-/// What a line is.
-pub(super) enum Line {
-    Row(Box<Attempt>),
+/// Content of a line.
+pub(super) enum SpoolLine {
+    Row(Box<AttemptRow>),
     NotWhole,
-    /// Whole, and of another version.
+    /// The line is complete, but was written by another version of the program.
     Foreign,
 }
 
-/// Writes a row's line, with its newline, in place of what `line` holds.
-pub(super) fn write(attempt: &Attempt, line: &mut Vec<u8>) -> serde_json::Result<()> {
+/// Replaces the content of `line` with a row's line, including the newline.
+pub(super) fn write(attempt: &AttemptRow, line: &mut Vec<u8>) -> serde_json::Result<()> {
     line.clear();
     line.extend_from_slice(VERSION);
     line.resize(ROW, b' ');
@@ -32,15 +33,15 @@ pub(super) fn write(attempt: &Attempt, line: &mut Vec<u8>) -> serde_json::Result
     Ok(())
 }
 
-/// Reads a line without its newline.
-pub(super) fn read(line: &[u8]) -> Line {
-    let Some((head, json)) = line.split_at_checked(ROW) else { return Line::NotWhole };
+/// Parses a line without its newline.
+pub(super) fn read(line: &[u8]) -> SpoolLine {
+    let Some((head, json)) = line.split_at_checked(ROW) else { return SpoolLine::NotWhole };
     if head[VERSION.len()..ROW - 1] != *hash(json).as_bytes() {
-        return Line::NotWhole;
+        return SpoolLine::NotWhole;
     }
     match serde_json::from_slice(json) {
-        Ok(row) if head.starts_with(VERSION) => Line::Row(Box::new(Attempt::of_any_version(row))),
-        _ => Line::Foreign,
+        Ok(row) if head.starts_with(VERSION) => SpoolLine::Row(Box::new(AttemptRow::upgrade(row))),
+        _ => SpoolLine::Foreign,
     }
 }
 
@@ -63,14 +64,14 @@ mod tests {
         r#""brownout":false}"#
     );
 
-    fn read_hashed(line: &str) -> Line {
+    fn read_hashed(line: &str) -> SpoolLine {
         let json = &line.as_bytes()[ROW..];
         read(line.replace("HASHHASH", &hash(json)).as_bytes())
     }
 
     #[test]
     fn lines_of_other_versions_are_told_from_damaged_ones() {
-        let Line::Row(row) = read_hashed(KNOWN) else { panic!("not read") };
+        let SpoolLine::Row(row) = read_hashed(KNOWN) else { panic!("not read") };
         assert_eq!(row.request, "r");
         // Before provider tokens were counted, budgets counted what was charged.
         assert_eq!((row.provider_tokens, row.charged), (7, 7));
@@ -78,12 +79,12 @@ mod tests {
         assert_eq!((&row.class, &row.claim), (&None, &None));
         let mut line = b"what was there".to_vec();
         write(&row, &mut line).unwrap();
-        assert!(matches!(read(&line[..line.len() - 1]), Line::Row(again) if again == row));
+        assert!(matches!(read(&line[..line.len() - 1]), SpoolLine::Row(again) if again == row));
         for foreign in [KNOWN.replacen('1', "2", 1), KNOWN.replace("lost", "vanished")] {
-            assert!(matches!(read_hashed(&foreign), Line::Foreign));
+            assert!(matches!(read_hashed(&foreign), SpoolLine::Foreign));
         }
         for damaged in [KNOWN, "", "1 "] {
-            assert!(matches!(read(damaged.as_bytes()), Line::NotWhole));
+            assert!(matches!(read(damaged.as_bytes()), SpoolLine::NotWhole));
         }
     }
 }

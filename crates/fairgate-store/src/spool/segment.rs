@@ -1,25 +1,25 @@
-//! One file of lines.
+//! One spool file of lines.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::line::{self, Line};
-use crate::ledger::Attempt;
-use crate::private::private;
+use super::line::{self, SpoolLine};
+use crate::ledger::AttemptRow;
+use crate::private_files::private;
 
-/// How many bytes a file must take to be taken for writable again: more than a row's line mostly has.
+/// Bytes that a file must accept to count as writable again after a failure. They are more than most lines have.
 pub(super) const PROBE: [u8; 4096] = [b' '; 4096];
 
-/// A file that is written at its end.
-pub(super) trait Tail: Send + Sync + std::fmt::Debug {
+/// File to which bytes are only appended.
+pub(super) trait AppendOnlyFile: Send + Sync + std::fmt::Debug {
     fn append(&self, bytes: &[u8]) -> io::Result<()>;
     fn cut(&self, length: u64) -> io::Result<()>;
     fn sync(&self) -> io::Result<()>;
 }
 
-impl Tail for File {
+impl AppendOnlyFile for File {
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
         (&*self).write_all(bytes)
     }
@@ -33,41 +33,41 @@ impl Tail for File {
     }
 }
 
-/// A file of lines, and how many of them are not in the database.
+/// Spool file of lines, and the number of its rows that are not in the database.
 #[derive(Debug)]
-pub(super) struct Segment {
+pub(super) struct SpoolSegment {
     pub(super) path: PathBuf,
-    pub(super) file: Arc<dyn Tail>,
-    /// All whole lines together, in bytes.
+    pub(super) file: Arc<dyn AppendOnlyFile>,
+    /// Total size of the complete lines, in bytes.
     pub(super) bytes: u64,
-    /// How many of its rows are not in the database.
+    /// Number of rows of this file that are not in the database.
     pub(super) rows: usize,
-    /// Something may stand behind its last whole line.
-    torn: bool,
+    /// True if there may be an incomplete line after the last complete one.
+    may_have_incomplete_line: bool,
 }
 
-impl Segment {
-    /// A new, empty file.
+impl SpoolSegment {
+    /// Creates a new, empty file.
     pub(super) fn create(path: PathBuf) -> io::Result<Self> {
         let file = private().create_new(true).append(true).open(&path)?;
         Ok(Self::of(path, Arc::new(file)))
     }
 
-    pub(super) fn of(path: PathBuf, file: Arc<dyn Tail>) -> Self {
-        Self { path, file, bytes: 0, rows: 0, torn: false }
+    pub(super) fn of(path: PathBuf, file: Arc<dyn AppendOnlyFile>) -> Self {
+        Self { path, file, bytes: 0, rows: 0, may_have_incomplete_line: false }
     }
 
-    /// A file that an earlier process left. Also says how many of its lines are not whole.
-    pub(super) fn left(path: PathBuf) -> io::Result<(Self, usize)> {
+    /// Opens a file that an earlier process left. Also returns the number of incomplete lines in the file.
+    pub(super) fn open_existing(path: PathBuf) -> io::Result<(Self, usize)> {
         let file = private().create(false).append(true).open(&path)?;
         let (mut bytes, mut rows, mut damaged) = (0, 0, 0);
         for line in BufReader::new(&file).split(b'\n') {
             let line = line?;
             bytes += line.len() as u64 + 1;
             match line::read(&line) {
-                Line::Row(_) => rows += 1,
-                Line::NotWhole => damaged += 1,
-                Line::Foreign => {
+                SpoolLine::Row(_) => rows += 1,
+                SpoolLine::NotWhole => damaged += 1,
+                SpoolLine::Foreign => {
                     let problem = format!(
                         "{} has rows of another version of fairgate; start that one once and stop it",
                         path.display()
@@ -76,45 +76,48 @@ impl Segment {
                 }
             }
         }
-        Ok((Self { path, file: Arc::new(file), bytes, rows, torn: true }, damaged))
+        Ok((
+            Self { path, file: Arc::new(file), bytes, rows, may_have_incomplete_line: true },
+            damaged,
+        ))
     }
 
-    /// Appends a line: all of it, or none that would be read.
+    /// Appends a line. If that fails, the part of the line that was written is never read.
     pub(super) fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        self.mend()?;
-        self.torn = true;
+        self.cut_incomplete_line()?;
+        self.may_have_incomplete_line = true;
         self.file.append(line)?;
-        self.torn = false;
+        self.may_have_incomplete_line = false;
         self.bytes += line.len() as u64;
         self.rows += 1;
         Ok(())
     }
 
-    /// Tries whether it takes a line, and leaves it as it was.
+    /// Tests if the file accepts [`PROBE`], and leaves the file unchanged.
     pub(super) fn probe(&mut self) -> io::Result<()> {
-        self.mend()?;
-        self.torn = true;
+        self.cut_incomplete_line()?;
+        self.may_have_incomplete_line = true;
         self.file.append(&PROBE)?;
-        self.mend()
+        self.cut_incomplete_line()
     }
 
-    /// What was written of an earlier line would spoil the next one.
-    fn mend(&mut self) -> io::Result<()> {
-        if self.torn {
+    /// Cuts off an incomplete line at the end of the file, because it would corrupt the next line.
+    fn cut_incomplete_line(&mut self) -> io::Result<()> {
+        if self.may_have_incomplete_line {
             self.file.cut(self.bytes)?;
-            self.torn = false;
+            self.may_have_incomplete_line = false;
         }
         Ok(())
     }
 }
 
-/// Reads at most `max` rows from `offset` to `end`; says where the next one begins.
+/// Reads at most `max` rows between the offsets `offset` and `end`. Also returns the offset of the next row.
 pub(super) fn read_back(
     path: &Path,
     offset: u64,
     end: u64,
     max: usize,
-) -> io::Result<(Vec<Attempt>, u64)> {
+) -> io::Result<(Vec<AttemptRow>, u64)> {
     let mut file = File::open(path)?;
     file.seek(SeekFrom::Start(offset))?;
     let mut lines = BufReader::new(file.take(end - offset));
@@ -123,11 +126,11 @@ pub(super) fn read_back(
         line.clear();
         let bytes = lines.read_until(b'\n', &mut line)?;
         if bytes == 0 {
-            // Its last line may lack its newline.
+            // The last line may lack its newline.
             return Ok((rows, end));
         }
         at += bytes as u64;
-        if let Line::Row(row) = line::read(line.strip_suffix(b"\n").unwrap_or(&line)) {
+        if let SpoolLine::Row(row) = line::read(line.strip_suffix(b"\n").unwrap_or(&line)) {
             rows.push(*row);
         }
     }
@@ -141,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk that takes so many bytes more, and can be told not to cut.
+    /// A disk that takes so many bytes more, and can be set to refuse a truncation.
     #[derive(Debug, Default)]
     struct Narrow {
         bytes: Mutex<Vec<u8>>,
@@ -149,7 +152,7 @@ mod tests {
         stuck: AtomicBool,
     }
 
-    impl Tail for Narrow {
+    impl AppendOnlyFile for Narrow {
         fn append(&self, bytes: &[u8]) -> io::Result<()> {
             let room = self.room.load(Relaxed);
             let fits = bytes.len().min(room);
@@ -174,7 +177,7 @@ mod tests {
     #[test]
     fn a_full_disk_spoils_no_acknowledged_line() {
         let disk = Arc::new(Narrow::default());
-        let mut segment = Segment::of(PathBuf::new(), disk.clone());
+        let mut segment = SpoolSegment::of(PathBuf::new(), disk.clone());
         let line = |text: &str| format!("{text}\n").into_bytes();
         disk.room.store(8, Relaxed);
         segment.append(&line("first")).unwrap();

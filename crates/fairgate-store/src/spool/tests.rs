@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::ledger::Reservation;
 
-fn row(request: &str) -> Box<Attempt> {
+fn row(request: &str) -> Box<AttemptRow> {
     let held = Reservation {
         request: request.into(),
         group: "g".into(),
@@ -19,27 +19,27 @@ fn row(request: &str) -> Box<Attempt> {
         fleet: Default::default(),
         at: fairgate_money::UnixMicros(5),
     };
-    Box::new(held.lost(0))
+    Box::new(held.to_lost_row(0))
 }
 
 /// A spool in a folder of its own.
 struct Place {
     folder: tempfile::TempDir,
-    bounds: Bounds,
+    bounds: SpoolBounds,
 }
 
 impl Place {
     fn new() -> Self {
-        let bounds = Bounds { memory_rows: 100_000, bytes_max: 1 << 30 };
+        let bounds = SpoolBounds { memory_rows: 100_000, bytes_max: 1 << 30 };
         Self { folder: tempfile::tempdir().unwrap(), bounds }
     }
 
     fn bounded(memory_rows: usize, bytes_max: u64) -> Self {
-        Self { bounds: Bounds { memory_rows, bytes_max }, ..Self::new() }
+        Self { bounds: SpoolBounds { memory_rows, bytes_max }, ..Self::new() }
     }
 
     fn try_open(&self) -> io::Result<Spool> {
-        Spool::open(Files::beside(&self.folder.path().join("db")), self.bounds, None)
+        Spool::open(SpoolFiles::beside(&self.folder.path().join("db")), self.bounds, None)
     }
 
     fn open(&self) -> Spool {
@@ -71,13 +71,13 @@ fn put(spool: &Spool, request: &str) -> bool {
     spool.put(row(request)).unwrap()
 }
 
-fn taken(spool: &Spool, max: usize) -> Vec<Row> {
+fn taken(spool: &Spool, max: usize) -> Vec<SpooledRow> {
     let mut rows = Vec::new();
     spool.take(&mut rows, max).unwrap();
     rows
 }
 
-fn requests(rows: &[Row]) -> Vec<String> {
+fn requests(rows: &[SpooledRow]) -> Vec<String> {
     rows.iter().map(|row| row.attempt.request.clone()).collect()
 }
 
@@ -88,15 +88,15 @@ fn what_was_put_is_there_for_the_next_process() {
     // The writer is woken for the first row, not for the next.
     assert!(put(&spool, "a"));
     assert!(!put(&spool, "b"));
-    assert_eq!((spool.ahead(), spool.waiting()), (2, 2));
+    assert_eq!((spool.pending_rows(), spool.waiting()), (2, 2));
     drop(spool);
     let spool = place.open();
-    assert_eq!((spool.ahead(), spool.waiting()), (2, 2));
+    assert_eq!((spool.pending_rows(), spool.waiting()), (2, 2));
     // Those that come now come after those that were left.
     put(&spool, "c");
     let rows = taken(&spool, 10);
     assert_eq!(requests(&rows), ["a", "b", "c"]);
-    spool.written(rows);
+    spool.mark_written(rows);
     drop(spool);
     assert!(place.left().is_empty());
 }
@@ -118,7 +118,7 @@ fn a_line_that_is_not_whole_spoils_no_other_and_is_kept_each_time() {
         let spool = place.open();
         let rows = taken(&spool, 10);
         assert_eq!(requests(&rows), [format!("a{round}")]);
-        spool.written(rows);
+        spool.mark_written(rows);
         assert_eq!(spool.close(), 0);
         assert_eq!(std::fs::read(place.path(aside)).unwrap(), bytes, "{aside}");
         assert_eq!(place.files().len(), round + 1);
@@ -134,15 +134,15 @@ fn written_rows_leave_the_files() {
         put(&spool, "b");
         let rows = taken(&spool, 10);
         assert_eq!(rows.len(), 2);
-        spool.written(rows);
-        assert_eq!((place.bytes(), spool.ahead()), (0, 0));
+        spool.mark_written(rows);
+        assert_eq!((place.bytes(), spool.pending_rows()), (0, 0));
     }
     // While a row is on its way, others may come.
     put(&spool, "c");
     let rows = taken(&spool, 10);
     put(&spool, "d");
-    spool.written(rows);
-    assert_eq!(spool.ahead(), 1);
+    spool.mark_written(rows);
+    assert_eq!(spool.pending_rows(), 1);
     assert!(spool.has_written(7) && !spool.has_written(8));
     drop(spool);
     assert_eq!(place.left().last().unwrap(), "d");
@@ -167,14 +167,14 @@ fn what_memory_does_not_hold_is_read_back_in_order() {
                 next_out += 1;
             }
             // Those that were left are taken last.
-            spool.written(rows);
+            spool.mark_written(rows);
         }
         while next_out < next_in {
             let rows = taken(&spool, 4);
             next_out += u32::try_from(rows.len()).unwrap();
-            spool.written(rows);
+            spool.mark_written(rows);
         }
-        assert_eq!((spool.ahead(), spool.waiting(), place.bytes()), (0, 0, 0));
+        assert_eq!((spool.pending_rows(), spool.waiting(), place.bytes()), (0, 0, 0));
         // With nothing left in the files, rows wait in memory again.
         put(&spool, "x");
         assert_eq!(spool.state().waiting.len(), memory.min(1));
@@ -190,7 +190,7 @@ fn files_are_small_and_go_one_by_one() {
         put(&spool, &format!("request-{n}"));
         if n % 100 == 99 {
             // The writer is always one row behind.
-            spool.written(taken(&spool, 99));
+            spool.mark_written(taken(&spool, 99));
             most = most.max(place.bytes());
         }
     }
@@ -216,8 +216,8 @@ fn the_files_are_bounded() {
     // A kill at this moment loses nothing, and what was brought in makes room.
     drop(spool);
     let spool = place.open();
-    assert_eq!(spool.ahead(), count);
-    spool.written(taken(&spool, 1_000));
+    assert_eq!(spool.pending_rows(), count);
+    spool.mark_written(taken(&spool, 1_000));
     assert!(spool.is_writable());
     put(&spool, "again");
 }
@@ -231,7 +231,7 @@ fn files_that_are_done_are_removed() {
     assert_eq!(place.files().len(), 1);
     // Nobody else's file is written to.
     assert!(spool.put(row("b")).unwrap_err().problem.is_none());
-    spool.written(taken(&spool, 10));
+    spool.mark_written(taken(&spool, 10));
     assert_eq!(spool.close(), 0);
     assert!(place.files().is_empty(), "{:?}", place.files());
 }
@@ -254,7 +254,7 @@ fn a_refused_row_is_kept_apart() {
     let place = Place::new();
     let spool = place.open();
     for request in ["a", "b"] {
-        spool.refuse(&row(request)).unwrap();
+        spool.set_aside(&row(request)).unwrap();
     }
     drop(spool);
     let kept = std::fs::read(place.path("refused")).unwrap();

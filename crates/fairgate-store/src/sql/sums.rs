@@ -1,6 +1,6 @@
-//! Reservations, sums and budgets.
+//! SQL statements for reservations, sums and budgets.
 
-/// The columns of a guessed row that must be taken back, in the order of [`crate::rows::guess`].
+/// SQL columns of a guessed row that is deleted, in the order in which [`crate::rows::guess`] reads them.
 macro_rules! guess_columns {
     () => {
         "request, group_name, tenant, key_id, started_at, provider_tokens, money, tier, model, \
@@ -8,7 +8,7 @@ macro_rules! guess_columns {
     };
 }
 
-/// The amounts of a sum, in the order of [`crate::sums::Sum::columns`].
+/// SQL columns of the amounts of a sum, in the order of [`crate::sums::UsageSum::columns`].
 macro_rules! sum_columns {
     () => {
         "tokens_used, tokens_reserved, money_used, money_reserved, hosted_tokens_used, hosted_tokens_reserved, \
@@ -16,7 +16,7 @@ macro_rules! sum_columns {
     };
 }
 
-/// What is done to a sum that is there already.
+/// Conflict clause of an `INSERT` that adds the amounts to an existing sum.
 macro_rules! add_to_sum {
     () => {
         " ON CONFLICT (scope, owner, period, first_day) DO UPDATE SET \
@@ -31,7 +31,7 @@ macro_rules! add_to_sum {
     };
 }
 
-/// The columns of a reservation, in the order of [`crate::rows::reservation`].
+/// SQL columns of a reservation, in the order in which [`crate::rows::reservation`] reads them.
 macro_rules! reservation_columns {
     () => {
         "request, group_name, tenant, key_id, model, tokens, at, provider_tokens, money, hosted_tokens, hosted_money, \
@@ -41,23 +41,23 @@ macro_rules! reservation_columns {
 
 pub(crate) use {add_to_sum, guess_columns, reservation_columns, sum_columns};
 
-/// The guess that a request's process had died, taken back.
+/// Deletes the guessed row of a request whose process was taken for dead, and returns it.
 pub(crate) const DROP_LOST: &str = concat!(
     "DELETE FROM attempts WHERE request = $1 AND outcome = 'lost' RETURNING ",
     guess_columns!()
 );
 
-/// The same, where the guess is about this very attempt.
+/// Deletes the guessed row of a request if it has the number of this attempt, and returns it.
 pub(crate) const DROP_LOST_ATTEMPT: &str = concat!(
     "DELETE FROM attempts WHERE request = $1 AND attempt = $2 AND outcome = 'lost' RETURNING ",
     guess_columns!()
 );
 
-/// How far a request had got, and whether it has ended.
+/// Selects the number of a request's last attempt, and true if the request has ended.
 pub(crate) const ATTEMPTS_MADE: &str = "SELECT COALESCE(MAX(attempt), 0), COALESCE(MAX(last_attempt), 0) FROM attempts WHERE request = $1";
 
-/// How budgets stand in the day that begins on `$1` and the month that begins on `$2`: those of tenant `$3`, key `$4`, group
-/// `$5` and, as `$6`, the hosted tier.
+/// Selects the balances of the budgets of tenant `$3`, key `$4`, group `$5` and, under the owner name `$6`, the hosted
+/// tier. Daily budgets are those of the day `$1`, and monthly budgets those of the month that begins on `$2`.
 pub(crate) const BUDGETS_LEFT: &str = concat!(
     "SELECT b.scope, b.owner, b.period, b.unit, b.tier, b.amount, ",
     sum_columns!(),
@@ -68,7 +68,8 @@ pub(crate) const BUDGETS_LEFT: &str = concat!(
      ORDER BY b.scope DESC, b.tier, b.unit DESC, b.period"
 );
 
-/// What model `$1` used and holds on the hosted tier in the day that begins on `$2` and the month that begins on `$3`.
+/// Selects the amounts that model `$1` used and reserved on the hosted tier in the day that begins on `$2` and the
+/// month that begins on `$3`.
 pub(crate) const MODEL_SUMS: &str = concat!(
     "SELECT period, ",
     sum_columns!(),
@@ -76,7 +77,7 @@ pub(crate) const MODEL_SUMS: &str = concat!(
      AND first_day = CASE period WHEN 'day' THEN CAST($2 AS BIGINT) ELSE CAST($3 AS BIGINT) END"
 );
 
-/// Adds to one sum.
+/// Adds amounts to one sum, which is created if missing.
 pub(crate) const ADD_SUM: &str = concat!(
     "INSERT INTO sums (scope, owner, period, first_day, ",
     sum_columns!(),

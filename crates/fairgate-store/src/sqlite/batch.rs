@@ -1,44 +1,53 @@
-//! One transaction: everything that was pending when it began.
+//! One transaction that contains all rows and commands that were pending when the transaction began.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
 use rusqlite::{Connection, Row, params};
 
-use super::columns::{OnConnection, first, run};
+use super::columns::{ConnectionTransaction, first, run};
 use super::queries;
 use fairgate_money::UnixMicros;
 
-use crate::budget::{Granted, Owners, Refused};
-use crate::claims::{self, Books, Charges, FleetTerms, Use};
-use crate::decide::{concerns, decide};
-use crate::directory::{Change, Changed};
+use crate::budget::{BudgetOwners, ReservationGrant, ReservationRefused};
+use crate::claims::{self, ClaimCharges, ClaimUsage, FleetBalances, FleetTerms};
+use crate::directory::{DirectoryChange, DirectoryChangeResult};
 use crate::error::StoreError;
 use crate::fleet::{self, TaskClaim};
-use crate::ledger::{Attempt, Reservation, Resolved};
-use crate::rows::{self, Columns, Guess};
+use crate::ledger::{AttemptRow, Reservation, ResolvedReservations};
+use crate::reservation::{decide, has_counting_budget};
+use crate::rows::{self, GuessedRow, RowColumns};
 use crate::sql;
-use crate::sums::{Deltas, Payers, signed};
-use crate::transaction::Job;
-use crate::words::Word;
+use crate::stored_words::StoredWord;
+use crate::sums::{SumDeltas, SumOwners, signed};
+use crate::transaction::TransactionJob;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// The reservations that there are, by request, as they were granted: the same as in the database, so that the many rows without one cost no look.
-pub(super) type Held = HashMap<String, Reservation>;
+/// Current reservations by request id, in the form in which they were granted. The map mirrors the database, so that
+/// the many rows of requests without a reservation need no lookup.
+pub(super) type HeldReservations = HashMap<String, Reservation>;
 
-/// A transaction that is being written. Sums are added up and written when somebody must see them, and at the end.
-pub(super) struct Batch<'a> {
+/// Open transaction. Changes of sums are collected, and are written at the end or before a statement that reads sums.
+pub(super) struct SqliteBatch<'a> {
     connection: &'a Connection,
-    held: &'a mut Held,
-    deltas: Deltas<'a>,
-    charges: Charges,
+    held: &'a mut HeldReservations,
+    deltas: SumDeltas<'a>,
+    charges: ClaimCharges,
 }
 
-impl<'a> Batch<'a> {
-    pub(super) fn begin(connection: &'a Connection, held: &'a mut Held) -> Result<Self> {
+impl<'a> SqliteBatch<'a> {
+    pub(super) fn begin(
+        connection: &'a Connection,
+        held: &'a mut HeldReservations,
+    ) -> Result<Self> {
         run(connection, "BEGIN IMMEDIATE", [])?;
-        Ok(Self { connection, held, deltas: Deltas::default(), charges: Charges::default() })
+        Ok(Self {
+            connection,
+            held,
+            deltas: SumDeltas::default(),
+            charges: ClaimCharges::default(),
+        })
     }
 
     pub(super) fn commit(mut self) -> Result<()> {
@@ -48,8 +57,9 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// SQLite may end a whole transaction where one statement fails, which is where its disk is full. What came after that would
-    /// be written at once, and again when the transaction is tried again.
+    /// Fails if the transaction is no longer open. SQLite may roll back a whole transaction when one statement fails,
+    /// for instance on a full disk. Later statements would then be committed one by one, and a second time when the
+    /// transaction is retried.
     fn check_open(&self) -> Result<()> {
         if self.connection.is_autocommit() {
             return Err(StoreError::Full("the transaction was rolled back".into()));
@@ -73,14 +83,14 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Writes what tasks used, as part of the fleet.
+    /// Adds the collected usage of claims to their tasks and projects in the fleet's tables.
     fn write_charges(&mut self) -> Result<()> {
         if self.charges.is_empty() {
             self.charges.clear();
             return Ok(());
         }
-        let on = &mut OnConnection(self.connection);
-        for (claim, Use { tokens, calls }) in self.charges.iter() {
+        let on = &mut ConnectionTransaction(self.connection);
+        for (claim, ClaimUsage { tokens, calls }) in self.charges.iter() {
             fleet::add_to_task(on, claim, tokens, calls)?;
         }
         run(self.connection, fleet::COUNT_CHANGE, [])?;
@@ -88,24 +98,24 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Writes a row, settles what it used, and ends its reservation where it is the request's last.
-    pub(super) fn record(&mut self, attempt: &'a Attempt) -> Result<()> {
+    /// Writes a row, adds its usage to the sums, and ends the request's reservation if this is the request's last row.
+    pub(super) fn record(&mut self, attempt: &'a AttemptRow) -> Result<()> {
         let mut period = self.held.get(&attempt.request).map(|held| held.at);
         let mut is_new = self.put(attempt)?;
         if !is_new
-            && let Some(lost_at) = self.take_back_lost(&attempt.request, Some(attempt.attempt))?
+            && let Some(lost_at) = self.delete_lost_row(&attempt.request, Some(attempt.attempt))?
         {
             period = Some(lost_at);
             is_new = self.put(attempt)?;
         }
         if is_new {
-            self.deltas.add(attempt, period.unwrap_or(attempt.started_at), attempt.uses());
+            self.deltas.add(attempt, period.unwrap_or(attempt.started_at), attempt.usage_sum());
             self.charges.add(attempt.charge());
         }
         if attempt.last { self.release(&attempt.request) } else { Ok(()) }
     }
 
-    fn put(&self, attempt: &Attempt) -> Result<bool> {
+    fn put(&self, attempt: &AttemptRow) -> Result<bool> {
         let rows = run(
             self.connection,
             sql::PUT_ATTEMPT,
@@ -151,9 +161,9 @@ impl<'a> Batch<'a> {
         Ok(rows > 0)
     }
 
-    /// A request, or one attempt of it, that was taken for lost, and was not: its guessed row goes, and so does what that
-    /// used. Says in which periods that was.
-    fn take_back_lost(
+    /// Deletes the guessed row of a request, or of one attempt, that was wrongly taken for lost, and subtracts its
+    /// usage. Returns the time of the guessed row, whose usage was counted in the periods that contain this time.
+    fn delete_lost_row(
         &mut self,
         request: &str,
         attempt: Option<u32>,
@@ -167,34 +177,34 @@ impl<'a> Batch<'a> {
             None => first(self.connection, sql::DROP_LOST, [request], read)?,
         };
         Ok(lost.map(|guess| {
-            self.charges.take_back(&guess);
-            let Guess { payers, at, uses, .. } = guess;
+            self.charges.subtract_guess(&guess);
+            let GuessedRow { payers, at, uses, .. } = guess;
             self.deltas.add(payers, at, uses.negative());
             at
         }))
     }
 
-    /// Ends a request's reservation, where it has one.
+    /// Ends the reservation of a request, if it has one.
     pub(super) fn release(&mut self, request: &str) -> Result<()> {
         let Some(held) = self.held.remove(request) else { return Ok(()) };
         run(self.connection, sql::DROP_RESERVATION, [request])?;
-        let delta = held.holds(true).negative();
-        self.deltas.add(owned(&held), held.at, delta);
+        let delta = held.held_amounts(true).negative();
+        self.deltas.add(owners_of(&held), held.at, delta);
         Ok(())
     }
 
-    /// Holds what was asked for where all budgets have room. A request that holds something already holds this instead.
+    /// Makes a reservation if all budgets have room. Replaces an existing reservation of the same request.
     pub(super) fn reserve(
         &mut self,
         reservation: &'a Reservation,
-    ) -> Result<std::result::Result<Granted, Refused>> {
+    ) -> Result<std::result::Result<ReservationGrant, ReservationRefused>> {
         let earlier = self.held.get(&reservation.request).cloned();
         self.release(&reservation.request)?;
         self.write_sums()?;
-        let books = self.books(reservation)?;
+        let books = self.fleet_balances(reservation)?;
         let Reservation { group, tenant, key, model, model_budgets, at, .. } = reservation;
         let is_hosted = reservation.hosted.is_some();
-        let owners = Owners {
+        let owners = BudgetOwners {
             group: Some(group),
             tenant: Some(tenant),
             key: Some(key),
@@ -205,30 +215,32 @@ impl<'a> Batch<'a> {
         let decided = decide(&budgets, &books, reservation);
         match &decided {
             Err(_) => earlier.map_or(Ok(()), |earlier| self.hold(earlier))?,
-            Ok(granted) if concerns(&budgets, granted.hosted) || reservation.claim.is_some() => {
-                self.hold(reservation.granted(granted.hosted))?;
+            Ok(granted)
+                if has_counting_budget(&budgets, granted.hosted) || reservation.claim.is_some() =>
+            {
+                self.hold(reservation.as_granted(granted.hosted))?;
             }
             Ok(_) => {}
         }
         Ok(decided)
     }
 
-    /// How the fleet stands, as far as it concerns a reservation.
-    fn books(&self, reservation: &Reservation) -> Result<Books> {
+    /// Reads the balances of the task, the project and the fleet on which a reservation depends.
+    fn fleet_balances(&self, reservation: &Reservation) -> Result<FleetBalances> {
         let (Some(claim), terms, at) = (&reservation.claim, reservation.fleet, reservation.at)
         else {
-            return Ok(Books::default());
+            return Ok(FleetBalances::default());
         };
-        let books = self.read_books(claim, terms)?;
-        if books.are_current(terms.window, at) {
+        let books = self.read_fleet_balances(claim, terms)?;
+        if books.is_current(terms.window, at) {
             return Ok(books);
         }
-        fleet::roll(&mut OnConnection(self.connection), terms.window, at)?;
-        self.read_books(claim, terms)
+        fleet::roll(&mut ConnectionTransaction(self.connection), terms.window, at)?;
+        self.read_fleet_balances(claim, terms)
     }
 
-    fn read_books(&self, claim: &TaskClaim, terms: FleetTerms) -> Result<Books> {
-        let books = RefCell::new(Books::default());
+    fn read_fleet_balances(&self, claim: &TaskClaim, terms: FleetTerms) -> Result<FleetBalances> {
+        let books = RefCell::new(FleetBalances::default());
         let put = |row: &Row<'_>| books.borrow_mut().put_task(row);
         first(self.connection, claims::TASK, [&claim.task], put)?;
         let put = |row: &Row<'_>| books.borrow_mut().put_project(row);
@@ -259,20 +271,21 @@ impl<'a> Batch<'a> {
             claim.as_ref().map(|claim| signed(claim.epoch)),
         ];
         run(self.connection, sql::PUT_RESERVATION, values)?;
-        self.deltas.add(owned(&reservation), reservation.at, reservation.holds(true));
+        self.deltas.add(owners_of(&reservation), reservation.at, reservation.held_amounts(true));
         self.held.insert(request.clone(), reservation);
         Ok(())
     }
 
-    /// Turns every reservation into a row of outcome `lost`: nobody is left who could end it. Where the request has its last
-    /// row, its client had left before the reservation was made: it is released, and nothing was lost.
-    pub(super) fn resolve(&mut self) -> Result<Resolved> {
-        let mut resolved = Resolved::default();
+    /// Turns every reservation into a row with the outcome `lost`, because no process is left that could end the
+    /// reservation. If a request already has its last row, its client had left before the reservation was made, and the
+    /// reservation is only released.
+    pub(super) fn resolve(&mut self) -> Result<ResolvedReservations> {
+        let mut resolved = ResolvedReservations::default();
         let mut left: Vec<_> = self.held.values().cloned().collect();
         left.sort_by(|one, other| one.request.cmp(&other.request));
         for reservation in left {
-            // A request has one guess at most.
-            self.take_back_lost(&reservation.request, None)?;
+            // Each request has one guessed row at most.
+            self.delete_lost_row(&reservation.request, None)?;
             let made = first(self.connection, sql::ATTEMPTS_MADE, [&reservation.request], |row| {
                 Ok((row.count(0)?, row.flag(1)?))
             })?;
@@ -281,9 +294,9 @@ impl<'a> Batch<'a> {
                 self.release(&reservation.request)?;
                 continue;
             }
-            let row = reservation.lost(u32::try_from(made).unwrap_or(u32::MAX));
+            let row = reservation.to_lost_row(u32::try_from(made).unwrap_or(u32::MAX));
             if self.put(&row)? {
-                self.deltas.add(owned(&reservation), row.started_at, row.uses());
+                self.deltas.add(owners_of(&reservation), row.started_at, row.usage_sum());
                 self.charges.add(row.charge());
             }
             self.release(&reservation.request)?;
@@ -293,12 +306,13 @@ impl<'a> Batch<'a> {
         Ok(resolved)
     }
 
-    /// Runs a transaction of the fleet inside this one; what it does is undone where it says so.
-    pub(super) fn transact(&mut self, job: &mut dyn Job) -> Result<()> {
-        // It may look at sums and rows.
+    /// Runs a transaction of the fleet inside this transaction. The changes of the fleet's transaction are rolled back
+    /// if the job returns false.
+    pub(super) fn transact(&mut self, job: &mut dyn TransactionJob) -> Result<()> {
+        // The job may read sums and rows.
         self.write_sums()?;
         run(self.connection, "SAVEPOINT a_job", [])?;
-        let keep = job.work(&mut OnConnection(self.connection));
+        let keep = job.work(&mut ConnectionTransaction(self.connection));
         self.check_open()?;
         if !keep {
             run(self.connection, "ROLLBACK TO a_job", [])?;
@@ -307,13 +321,13 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Changes the directory; a change that fails leaves the rest of the transaction alone.
+    /// Applies a change to the directory. A failed change does not affect the rest of the transaction.
     pub(super) fn change(
         &self,
         actor: &str,
         at: UnixMicros,
-        change: &Change,
-    ) -> Result<Result<Changed>> {
+        change: &DirectoryChange,
+    ) -> Result<Result<DirectoryChangeResult>> {
         run(self.connection, "SAVEPOINT a_change", [])?;
         let changed = self.make_change(actor, at, change);
         self.check_open()?;
@@ -324,8 +338,13 @@ impl<'a> Batch<'a> {
         Ok(changed)
     }
 
-    fn make_change(&self, actor: &str, at: UnixMicros, change: &Change) -> Result<Changed> {
-        let found = queries::found(self.connection, change.concern())?;
+    fn make_change(
+        &self,
+        actor: &str,
+        at: UnixMicros,
+        change: &DirectoryChange,
+    ) -> Result<DirectoryChangeResult> {
+        let found = queries::found(self.connection, change.subject())?;
         let edit = change.edit(actor, at, found)?;
         let version = if edit.statements.is_empty() {
             queries::directory_version(self.connection)?
@@ -335,19 +354,20 @@ impl<'a> Batch<'a> {
         for statement in &edit.statements {
             run(self.connection, &statement.sql, rusqlite::params_from_iter(&statement.values))?;
         }
-        Ok(Changed { version, ..edit.changed })
+        Ok(DirectoryChangeResult { version, ..edit.changed })
     }
 
-    /// Removes some rows that started before a moment; says how many.
+    /// Removes at most [`PRUNE_ROWS`](crate::sql::PRUNE_ROWS) rows of requests that arrived before a moment. Returns
+    /// the number of removed rows.
     pub(super) fn prune(&self, before: UnixMicros) -> Result<u64> {
         let rows = run(self.connection, sql::PRUNE, [before.0, sql::PRUNE_ROWS])?;
         Ok(u64::try_from(rows).unwrap_or(u64::MAX))
     }
 }
 
-/// Whose a reservation is, for longer than it is kept.
-fn owned(reservation: &Reservation) -> Payers<'static> {
+/// Copies the owners of a reservation, so that the copy can outlive the reservation.
+fn owners_of(reservation: &Reservation) -> SumOwners<'static> {
     let text = |name: &String| name.clone().into();
     let Reservation { group, tenant, key, model, .. } = reservation;
-    Payers { group: text(group), tenant: text(tenant), key: text(key), model: text(model) }
+    SumOwners { group: text(group), tenant: text(tenant), key: text(key), model: text(model) }
 }

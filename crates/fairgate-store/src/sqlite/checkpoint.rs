@@ -1,24 +1,26 @@
-//! The thread that brings the log into the database while the writer goes on.
+//! Thread that moves the write-ahead log into the database file while the writer continues.
 //!
-//! Only a checkpoint waits for the disk. Were it the writer's, everybody who waits for a commit (a reservation, a change)
-//! would wait with it, some milliseconds a few times a second. A passive checkpoint never stops a writer; what is left over for the writer's own,
-//! which alone can start the log anew, is what came in since.
+//! Only a checkpoint waits for the disk. If the writer made the checkpoints, all callers that wait for a commit (of a
+//! reservation or a change) would also wait for the disk, some milliseconds a few times a second. A passive checkpoint
+//! on another thread never stops the writer. Only the writer's own checkpoint can restart the log, and that one has
+//! just the most recent part of the log left to move.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use rusqlite::Connection;
 
-/// How often: so much a loss of power may take. Commits wait for the disk while it takes a checkpoint, the longer the more
-/// there is in it: with a commit for every few rows, every 500 ms gave a p99 of 2 to 3 ms where every 5 s gave 30 to 40 ms.
+/// Interval between checkpoints, and so the longest time whose commits a power loss may undo. Commits wait for the disk
+/// during a checkpoint, and the wait is longer the more the checkpoint has to write. With a commit for every few rows,
+/// an interval of 500 ms gave a p99 of 2 to 3 ms, and an interval of 5 s gave 30 to 40 ms.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// Runs until the other end of `stop` is gone.
+/// Makes checkpoints until the sender of `stop` is dropped.
 pub(super) fn run(connection: &Connection, stop: &Receiver<()>) {
     while stop.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
         let done = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
         if let Err(problem) = done {
-            // The writer's own checkpoint bounds the log all the same.
+            // The log stays bounded by the writer's own checkpoint.
             tracing::debug!(%problem, "no checkpoint this time");
         }
     }

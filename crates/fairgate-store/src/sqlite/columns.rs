@@ -1,18 +1,18 @@
-//! Values to SQLite and back.
+//! Converts values to and from SQLite's types, and runs statements.
 
 use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, ErrorCode, Row, ToSql, ffi};
 
 use crate::error::StoreError;
-use crate::rows::Columns;
-use crate::sql::{Statement, Value};
-use crate::transaction::{Database, Transaction};
+use crate::rows::RowColumns;
+use crate::sql::{SqlStatement, SqlValue};
+use crate::transaction::{DatabaseKind, Transaction};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
-        // A disk without room, and a file that may not grow.
+        // The disk is full, or the file may not grow.
         let is_full = error.sqlite_error().is_some_and(|told| {
             told.code == ErrorCode::DiskFull || told.extended_code == ffi::SQLITE_IOERR_WRITE
         });
@@ -23,7 +23,7 @@ impl From<rusqlite::Error> for StoreError {
     }
 }
 
-impl ToSql for Value {
+impl ToSql for SqlValue {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         match self {
             Self::Int(int) => int.to_sql(),
@@ -37,7 +37,7 @@ impl ToSql for Value {
     }
 }
 
-impl Columns for Row<'_> {
+impl RowColumns for Row<'_> {
     fn int_or_null(&self, column: usize) -> Result<Option<i64>> {
         Ok(self.get(column)?)
     }
@@ -55,7 +55,7 @@ impl Columns for Row<'_> {
     }
 }
 
-/// All rows of a query.
+/// Returns all rows of a query.
 pub(super) fn list<T>(
     connection: &Connection,
     sql: &str,
@@ -71,7 +71,7 @@ pub(super) fn list<T>(
     Ok(list)
 }
 
-/// The first row of a query, where there is one.
+/// Returns the first row of a query, or `None` if the query has no rows.
 pub(super) fn first<T>(
     connection: &Connection,
     sql: &str,
@@ -83,7 +83,7 @@ pub(super) fn first<T>(
     rows.next()?.map(read).transpose()
 }
 
-/// Runs a statement that asks for nothing; says how many rows it changed.
+/// Runs a statement without results. Returns the number of changed rows.
 pub(super) fn run(
     connection: &Connection,
     sql: &str,
@@ -92,24 +92,24 @@ pub(super) fn run(
     Ok(connection.prepare_cached(sql)?.execute(values)?)
 }
 
-/// All rows of a statement that was put together.
+/// Returns all rows of a [`SqlStatement`].
 pub(super) fn ask<T>(
     connection: &Connection,
-    statement: &Statement,
+    statement: &SqlStatement,
     read: impl Fn(&Row<'_>) -> Result<T>,
 ) -> Result<Vec<T>> {
     list(connection, &statement.sql, rusqlite::params_from_iter(&statement.values), read)
 }
 
-/// A transaction of the fleet, inside one of this connection's.
-pub(super) struct OnConnection<'a>(pub(super) &'a Connection);
+/// Transaction of the fleet, which runs inside an open transaction of this connection.
+pub(super) struct ConnectionTransaction<'a>(pub(super) &'a Connection);
 
-impl Transaction for OnConnection<'_> {
+impl Transaction for ConnectionTransaction<'_> {
     fn each(
         &mut self,
         sql: &str,
-        values: &[Value],
-        show: &mut dyn FnMut(&dyn Columns) -> Result<()>,
+        values: &[SqlValue],
+        show: &mut dyn FnMut(&dyn RowColumns) -> Result<()>,
     ) -> Result<()> {
         let mut statement = self.0.prepare_cached(sql)?;
         let mut rows = statement.query(rusqlite::params_from_iter(values))?;
@@ -119,12 +119,12 @@ impl Transaction for OnConnection<'_> {
         Ok(())
     }
 
-    fn run(&mut self, sql: &str, values: &[Value]) -> Result<u64> {
+    fn run(&mut self, sql: &str, values: &[SqlValue]) -> Result<u64> {
         let changed = run(self.0, sql, rusqlite::params_from_iter(values))?;
         Ok(u64::try_from(changed).unwrap_or(u64::MAX))
     }
 
-    fn database(&self) -> Database {
-        Database::Sqlite
+    fn database(&self) -> DatabaseKind {
+        DatabaseKind::Sqlite
     }
 }

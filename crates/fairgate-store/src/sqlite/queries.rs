@@ -1,19 +1,20 @@
-//! What is only read.
+//! Read-only queries on a SQLite connection.
 
 use fairgate_money::{Currency, UnixMicros};
 use rusqlite::Connection;
 
 use super::columns::{ask, first, list};
-use crate::budget::{Budget, BudgetLeft, HOSTED_OWNER, Owners, Period, Scope};
-use crate::change::{Concern, Found};
+use crate::budget::{Budget, BudgetBalance, BudgetOwners, BudgetPeriod, BudgetScope, HOSTED_OWNER};
+use crate::change::{ChangeLookup, ChangeSubject};
 use crate::directory::Directory;
 use crate::error::StoreError;
 use crate::ledger::{
-    Attempt, AuditEntry, AuditQuery, LedgerQuery, PriceVersion, Reservation, UsageQuery, UsageRow,
+    AttemptRow, AuditEntry, AuditQuery, LedgerQuery, PriceVersion, Reservation, UsageQuery,
+    UsageRow,
 };
-use crate::rows::{self, Columns};
+use crate::rows::{self, RowColumns};
 use crate::sql;
-use crate::words::Word;
+use crate::stored_words::StoredWord;
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -22,7 +23,7 @@ pub(super) fn directory_version(connection: &Connection) -> Result<i64> {
     version.ok_or_else(|| StoreError::Database("the table \"directory\" is empty".to_owned()))
 }
 
-/// The whole directory, as it was at one moment.
+/// Reads the whole directory in one snapshot.
 pub(super) fn directory(connection: &Connection) -> Result<Directory> {
     let moment = connection.unchecked_transaction()?;
     Ok(rows::directory(
@@ -34,10 +35,10 @@ pub(super) fn directory(connection: &Connection) -> Result<Directory> {
     ))
 }
 
-/// What a change is about.
-pub(super) fn found(connection: &Connection, concern: Concern<'_>) -> Result<Found> {
-    let mut found = Found::default();
-    let budgets = |scope: Scope, owner: &str| {
+/// Looks up the objects that a change refers to.
+pub(super) fn found(connection: &Connection, concern: ChangeSubject<'_>) -> Result<ChangeLookup> {
+    let mut found = ChangeLookup::default();
+    let budgets = |scope: BudgetScope, owner: &str| {
         let query = [sql::BUDGETS, sql::WHERE_OWNER].concat();
         let read = |row: &rusqlite::Row<'_>| Ok(rows::budget(row)?.budget);
         let mut budgets = list(connection, &query, [scope.word(), owner], read)?;
@@ -50,11 +51,11 @@ pub(super) fn found(connection: &Connection, concern: Concern<'_>) -> Result<Fou
         let tenants = first(connection, sql::TENANTS_OF_GROUP, [name], |row| row.count(0))?;
         found.tenants_of_group = tenants.unwrap_or(0);
         if let Some(group) = &mut found.group {
-            group.budgets = budgets(Scope::Group, name)?;
+            group.budgets = budgets(BudgetScope::Group, name)?;
         }
     }
     if concern.hosted {
-        found.hosted = budgets(Scope::Hosted, HOSTED_OWNER)?;
+        found.hosted = budgets(BudgetScope::Hosted, HOSTED_OWNER)?;
     }
     if concern.prices {
         found.prices = prices(connection)?;
@@ -66,14 +67,14 @@ pub(super) fn found(connection: &Connection, concern: Concern<'_>) -> Result<Fou
             list(connection, sql::PROJECTS_OF_TENANT, [name], |row| row.text(0))?;
         found.keys_of_tenant = list(connection, sql::KEYS_OF_TENANT, [name], |row| row.text(0))?;
         if let Some(tenant) = &mut found.tenant {
-            tenant.limits.budgets = budgets(Scope::Tenant, name)?;
+            tenant.limits.budgets = budgets(BudgetScope::Tenant, name)?;
         }
     }
     if let Some(id) = concern.key {
         let query = [sql::KEYS, sql::WHERE_ID].concat();
         found.key = first(connection, &query, [id], |row| rows::key(row))?;
         if let Some(key) = &mut found.key {
-            key.limits.budgets = budgets(Scope::Key, id)?;
+            key.limits.budgets = budgets(BudgetScope::Key, id)?;
         }
     }
     Ok(found)
@@ -81,17 +82,18 @@ pub(super) fn found(connection: &Connection, concern: Concern<'_>) -> Result<Fou
 
 pub(super) fn budgets(
     connection: &Connection,
-    owners: Owners<'_>,
+    owners: BudgetOwners<'_>,
     at: UnixMicros,
-) -> Result<Vec<BudgetLeft>> {
-    let [day, month] = Period::ALL.map(|period| period.first_day(at).0);
-    let Owners { group, tenant, key, model, .. } = owners;
+) -> Result<Vec<BudgetBalance>> {
+    let [day, month] = BudgetPeriod::ALL.map(|period| period.first_day(at).0);
+    let BudgetOwners { group, tenant, key, model, .. } = owners;
     let values = rusqlite::params![day, month, tenant, key, group, owners.hosted_owner()];
-    let mut left = list(connection, sql::BUDGETS_LEFT, values, |row| rows::budget_left(row, at))?;
+    let mut left =
+        list(connection, sql::BUDGETS_LEFT, values, |row| rows::budget_balance(row, at))?;
     if let Some(model) = model.filter(|(_, budgets)| !budgets.is_empty()) {
         let values = rusqlite::params![model.0, day, month];
         let sums = list(connection, sql::MODEL_SUMS, values, |row| rows::model_sum(row))?;
-        left.extend(rows::model_budgets_left(model, &sums, at));
+        left.extend(rows::model_budget_balances(model, &sums, at));
         left.sort_by_key(|left| left.scope);
     }
     Ok(left)
@@ -113,7 +115,7 @@ pub(super) fn usage(connection: &Connection, query: &UsageQuery) -> Result<Vec<U
     ask(connection, &sql::usage(query), |row| rows::usage(row, query.by))
 }
 
-pub(super) fn attempts(connection: &Connection, query: &LedgerQuery) -> Result<Vec<Attempt>> {
+pub(super) fn attempts(connection: &Connection, query: &LedgerQuery) -> Result<Vec<AttemptRow>> {
     ask(connection, &sql::attempts(query), |row| rows::attempt(row))
 }
 

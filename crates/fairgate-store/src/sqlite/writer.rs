@@ -1,8 +1,8 @@
-//! The one thread that writes. What is pending when it is free goes into one transaction (group commit), and whoever waits
-//! is answered after the commit.
+//! Single thread that writes. All rows and commands that are pending when the thread is free are written in one
+//! transaction (group commit), and callers are answered after the commit.
 //!
-//! Rows are acknowledged by the [`Spool`] before they come here, so the writer may wait a little for more of them; whoever
-//! waits for an answer does not wait for that.
+//! The [`Spool`] acknowledges rows before they come here, so the writer may wait a little for more rows. The writer
+//! does not wait for rows while a caller waits for an answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,120 +13,122 @@ use fairgate_money::UnixMicros;
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::Beside;
-use super::batch::{Batch, Held};
-use super::file::Durability;
+use super::CheckpointThread;
+use super::batch::{HeldReservations, SqliteBatch};
+use super::durability::SqliteDurability;
 use super::queries;
-use crate::budget::{Granted, Refused};
-use crate::directory::{Change, Changed};
+use crate::budget::{ReservationGrant, ReservationRefused};
+use crate::directory::{DirectoryChange, DirectoryChangeResult};
 use crate::error::StoreError;
-use crate::ledger::{Attempt, Reservation, Resolved};
-use crate::private::FileLock;
-use crate::spool::{MANY, Row, Spool};
-use crate::throttle::Throttle;
-use crate::transaction::{Job, Keep};
-use crate::turns::Turns;
+use crate::ledger::{AttemptRow, Reservation, ResolvedReservations};
+use crate::log_throttle::LogThrottle;
+use crate::pending_permits::PendingPermits;
+use crate::private_files::FileLock;
+use crate::spool::{Spool, SpooledRow, WAKE_ROWS};
+use crate::transaction::{TransactionDurability, TransactionJob};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// Where an answer goes. That nobody waits for it any more does not undo what was asked.
+/// Channel for the result of a command. The command is carried out even if the receiver is gone.
 pub(super) type Reply<T> = oneshot::Sender<Result<T>>;
 
-/// How many commands one transaction takes.
+/// Largest number of commands in one transaction.
 const BATCH_MAX: usize = 1_024;
-/// How many rows one transaction takes.
+/// Largest number of rows in one transaction.
 const ROWS_MAX: usize = 4_096;
-/// How long rows are collected before they are written.
+/// Time for which rows are collected before a transaction writes them.
 const COLLECT: Duration = Duration::from_millis(20);
-/// How many rows are written before whoever waits for this core is let go first: nobody waits for these rows, and requests do
-/// wait. A tenth off the gateway's p99 at a fifth of its maximum, on two cores.
-const AT_A_STRETCH: usize = 4;
-/// How long after a failure the rows that are left are tried again, at the latest.
-const AGAIN: Duration = Duration::from_secs(1);
-/// How long those who have a turn get to say what for, when the store closes. They need microseconds.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Number of rows after which the thread yields its core to other threads, because requests wait for the core and
+/// nobody waits for these rows. This lowers the gateway's p99 by a tenth, at a fifth of its maximum load on two cores.
+const ROWS_PER_YIELD: usize = 4;
+/// Longest pause after a failure, before the remaining rows are retried.
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Longest wait, when the store closes, for commands of callers that hold a permit. Such commands arrive within
+/// microseconds.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A command, and its place among those that may be pending.
-pub(super) struct Asked {
-    pub(super) command: Command,
+/// Command to the writer, and its permit.
+pub(super) struct QueuedCommand {
+    pub(super) command: SqliteCommand,
     pub(super) turn: Option<OwnedSemaphorePermit>,
 }
 
-/// What the writer is asked.
-pub(super) enum Command {
-    /// There are rows in the spool, or many of them.
+/// Commands to the [`SqliteWriter`].
+pub(super) enum SqliteCommand {
+    /// Wakes the writer, because the spool has its first waiting row or has many.
     Rows,
-    /// Answered once all rows of the spool are in the database.
+    /// Asks for an answer once all rows that are now in the spool are in the database.
     Flush(Reply<()>),
-    /// A row that is not in the spool.
-    Record(Box<Attempt>, Reply<()>),
-    Reserve(Box<Reservation>, Reply<std::result::Result<Granted, Refused>>),
-    Change(Box<(String, UnixMicros, Change)>, Reply<Changed>),
+    /// Writes a row that could not be written to the spool.
+    Record(Box<AttemptRow>, Reply<()>),
+    Reserve(Box<Reservation>, Reply<std::result::Result<ReservationGrant, ReservationRefused>>),
+    Change(Box<(String, UnixMicros, DirectoryChange)>, Reply<DirectoryChangeResult>),
     Prune(UnixMicros, Reply<u64>),
-    /// A transaction that somebody else writes.
-    Transact(Box<dyn Job>),
-    /// Reads on the writer's connection, between transactions: the way to a database in memory.
+    /// Runs a transaction of another crate, such as the fleet.
+    Transact(Box<dyn TransactionJob>),
+    /// Reads on the writer's connection, between transactions. This is the only way to read a database in memory.
     Read(Box<dyn FnOnce(&Connection) + Send>),
     Close(Reply<()>),
 }
 
-/// What a command came to, until the commit makes it true.
-enum Answer {
+/// Result of a command, which is sent to the caller after the commit.
+enum SqliteAnswer {
     Done,
-    Reserved(std::result::Result<Granted, Refused>),
-    Changed(Box<Result<Changed>>),
+    Reserved(std::result::Result<ReservationGrant, ReservationRefused>),
+    Changed(Box<Result<DirectoryChangeResult>>),
     Pruned(u64),
 }
 
-pub(super) struct Writer {
+pub(super) struct SqliteWriter {
     connection: Connection,
-    held: Held,
-    /// Whether `held` must be read anew, because a transaction failed.
+    held: HeldReservations,
+    /// True if `held` must be read from the database again, because a transaction failed.
     stale: bool,
-    /// Requests whose reservation was made for someone who had left in the meantime.
+    /// Ids of requests whose reservation was made after the caller had left. These reservations must be released.
     orphans: Vec<String>,
-    /// What the connection is set to.
-    durability: Durability,
-    /// None in memory.
+    /// Durability to which the connection is set now.
+    durability: SqliteDurability,
+    /// Spool from which rows are taken; `None` for a database in memory.
     spool: Option<Arc<Spool>>,
-    /// Rows that are acknowledged and not written yet: more than none only after a failure.
-    rows: Vec<Row>,
-    /// Rows that have no line in the spool, each with its place among those that may be pending.
-    loose: Vec<(Box<Attempt>, Option<OwnedSemaphorePermit>)>,
-    /// Whether the spool had more rows than one transaction takes.
+    /// Acknowledged rows that are not written yet; empty between transactions, except after a failure.
+    rows: Vec<SpooledRow>,
+    /// Rows that could not be written to the spool, each with its permit.
+    unspooled: Vec<(Box<AttemptRow>, Option<OwnedSemaphorePermit>)>,
+    /// True if the spool had more rows than fit into one transaction.
     more: bool,
-    complaints: Throttle<&'static str>,
-    turns: Turns,
-    /// Whether the last transaction failed, for whoever asks how the database is.
+    log_throttle: LogThrottle<&'static str>,
+    permits: PendingPermits,
+    /// True if the last transaction failed. This flag is shared with the store's handle.
     failing: Arc<AtomicBool>,
     _lock: Option<FileLock>,
 }
 
-/// However the writer ends, nobody's row goes to files that are no longer its own.
-impl Drop for Writer {
+/// Closes the spool in whatever way the writer ends, so that no row is written to files that another process may own by
+/// then.
+impl Drop for SqliteWriter {
     fn drop(&mut self) {
-        self.turns.close();
+        self.permits.close();
         if let Some(spool) = &self.spool {
             spool.close();
         }
     }
 }
 
-impl Writer {
-    /// Takes over a database: brings in the rows that an earlier process had acknowledged, and resolves what it left
-    /// reserved.
+impl SqliteWriter {
+    /// Takes over a database. Writes the rows that an earlier process had acknowledged, and resolves the reservations
+    /// of that process.
     pub(super) fn new(
         connection: Connection,
         spool: Option<Arc<Spool>>,
-        turns: Turns,
+        turns: PendingPermits,
         failing: Arc<AtomicBool>,
         lock: Option<FileLock>,
-    ) -> Result<(Self, Resolved)> {
-        let mut held = held(&connection)?;
+    ) -> Result<(Self, ResolvedReservations)> {
+        let mut held = read_reservations(&connection)?;
         if let Some(spool) = &spool {
-            bring_in(&connection, &mut held, spool)?;
+            write_leftover_rows(&connection, &mut held, spool)?;
         }
-        let mut batch = Batch::begin(&connection, &mut held)?;
+        let mut batch = SqliteBatch::begin(&connection, &mut held)?;
         let resolved = batch.resolve()?;
         batch.commit()?;
         let writer = Self {
@@ -134,47 +136,52 @@ impl Writer {
             held,
             stale: false,
             orphans: Vec::new(),
-            durability: Durability::Kill,
+            durability: SqliteDurability::Kill,
             spool,
             rows: Vec::new(),
-            loose: Vec::new(),
+            unspooled: Vec::new(),
             more: false,
-            complaints: Throttle::default(),
-            turns,
+            log_throttle: LogThrottle::default(),
+            permits: turns,
             failing,
             _lock: lock,
         };
         Ok((writer, resolved))
     }
 
-    /// Writes until it is told to close, or until nobody is left who could ask. Then the checkpointer ends too.
-    pub(super) fn run(mut self, inbox: &Receiver<Asked>, checkpointer: Option<Beside>) {
+    /// Writes until a close command arrives, or until all senders of `inbox` are gone. Then stops the thread that makes
+    /// checkpoints.
+    pub(super) fn run(
+        mut self,
+        inbox: &Receiver<QueuedCommand>,
+        checkpointer: Option<CheckpointThread>,
+    ) {
         let mut closers = Vec::new();
         while closers.is_empty() {
             let Some(asked) = self.next(inbox) else { break };
             self.serve(asked, &mut closers);
         }
-        // Those who have a turn are still served, nobody else gets one.
-        self.turns.close();
+        // Callers that hold a permit are still served; nobody else gets one.
+        self.permits.close();
         if let Some(spool) = &self.spool {
             spool.stop();
         }
-        let deadline = Instant::now() + LAST_WORDS;
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
         loop {
             let asked = inbox.recv_timeout(Duration::from_millis(1)).ok();
             self.serve(asked.into_iter().collect(), &mut closers);
             let is_idle = self.orphans.is_empty() && !self.more;
-            let is_done = self.turns.taken() <= self.loose.len() && (is_idle || self.stale);
+            let is_done = self.permits.taken() <= self.unspooled.len() && (is_idle || self.stale);
             if is_done || Instant::now() > deadline {
                 break;
             }
         }
-        // The files are free before anyone hears that they are closed.
+        // The files must be free before the close is answered.
         if let Some(checkpointer) = checkpointer {
             checkpointer.end();
         }
         let kept = self.spool.as_ref().map_or(0, |spool| spool.close());
-        let lost = self.loose.len();
+        let lost = self.unspooled.len();
         if kept > 0 || lost > 0 {
             tracing::error!(
                 rows_beside = kept,
@@ -188,16 +195,16 @@ impl Writer {
         }
     }
 
-    /// What to do next, once there is something; none when nobody is left who could ask.
-    fn next(&self, inbox: &Receiver<Asked>) -> Option<Vec<Asked>> {
-        let is_idle = self.rows.is_empty() && self.loose.is_empty() && self.orphans.is_empty();
+    /// Waits for the next commands. Returns `None` when all senders of `inbox` are gone.
+    fn next(&self, inbox: &Receiver<QueuedCommand>) -> Option<Vec<QueuedCommand>> {
+        let is_idle = self.rows.is_empty() && self.unspooled.is_empty() && self.orphans.is_empty();
         let first = if is_idle && !self.more {
             Some(inbox.recv().ok()?)
         } else {
-            // Orphans are released at once, and rows that are left are written; after a failure, everything is tried again
-            // with what is asked next.
-            let patience = if self.stale { AGAIN } else { Duration::ZERO };
-            match self.news(inbox, Instant::now() + patience) {
+            // Orphans are released at once, and remaining rows are written. After a failure, everything is retried with
+            // the next command.
+            let patience = if self.stale { RETRY_PAUSE_MAX } else { Duration::ZERO };
+            match self.recv_until(inbox, Instant::now() + patience) {
                 Ok(asked) => Some(asked),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return None,
@@ -205,7 +212,7 @@ impl Writer {
         };
         let mut asked = Vec::new();
         if let Some(first) = first {
-            let only_rows = matches!(first.command, Command::Rows);
+            let only_rows = matches!(first.command, SqliteCommand::Rows);
             asked.push(first);
             if only_rows {
                 asked.extend(self.collect(inbox));
@@ -215,54 +222,56 @@ impl Writer {
         Some(asked)
     }
 
-    /// What is asked until then. More rows alone do not hurry a database that has just failed.
-    fn news(
+    /// Waits for a command until `until`. Commands that only announce new rows are ignored, so that they do not trigger
+    /// a retry on a database that has just failed.
+    fn recv_until(
         &self,
-        inbox: &Receiver<Asked>,
+        inbox: &Receiver<QueuedCommand>,
         until: Instant,
-    ) -> std::result::Result<Asked, RecvTimeoutError> {
+    ) -> std::result::Result<QueuedCommand, RecvTimeoutError> {
         loop {
             let asked = inbox.recv_timeout(until.saturating_duration_since(Instant::now()))?;
-            if !self.stale || !matches!(asked.command, Command::Rows) {
+            if !self.stale || !matches!(asked.command, SqliteCommand::Rows) {
                 return Ok(asked);
             }
         }
     }
 
-    /// Lets rows come together, until there are many of them or somebody asks for something that cannot wait.
-    fn collect(&self, inbox: &Receiver<Asked>) -> Option<Asked> {
+    /// Waits while rows collect in the spool, until there are many or a command arrives that cannot wait. Returns that
+    /// command.
+    fn collect(&self, inbox: &Receiver<QueuedCommand>) -> Option<QueuedCommand> {
         let until = Instant::now() + COLLECT;
         loop {
             let asked = inbox.recv_timeout(until.saturating_duration_since(Instant::now())).ok()?;
             let waiting = self.spool.as_ref().map_or(0, |spool| spool.waiting());
-            if !matches!(asked.command, Command::Rows) || waiting >= MANY {
+            if !matches!(asked.command, SqliteCommand::Rows) || waiting >= WAKE_ROWS {
                 return Some(asked);
             }
         }
     }
 
-    fn serve(&mut self, asked: Vec<Asked>, closers: &mut Vec<Reply<()>>) {
+    fn serve(&mut self, asked: Vec<QueuedCommand>, closers: &mut Vec<Reply<()>>) {
         let mut turns = Vec::with_capacity(asked.len());
         let mut reads = Vec::new();
         let mut recorders = Vec::new();
         let mut writes = Vec::with_capacity(asked.len());
-        for Asked { command, turn } in asked {
+        for QueuedCommand { command, turn } in asked {
             match command {
-                // From here on it is kept until the database takes it, whatever its recorder is told.
-                Command::Record(attempt, reply) => {
-                    self.loose.push((attempt, turn));
+                // From here on the row is kept until the database accepts it, even if its caller gets an error.
+                SqliteCommand::Record(attempt, reply) => {
+                    self.unspooled.push((attempt, turn));
                     recorders.push(reply);
                     continue;
                 }
-                Command::Rows => {}
-                Command::Read(read) => reads.push(read),
-                Command::Close(reply) => closers.push(reply),
+                SqliteCommand::Rows => {}
+                SqliteCommand::Read(read) => reads.push(read),
+                SqliteCommand::Close(reply) => closers.push(reply),
                 write => writes.push(write),
             }
             turns.push(turn);
         }
         self.take_rows();
-        let must_all_be_in = writes.iter().any(|write| matches!(write, Command::Flush(_)));
+        let must_all_be_in = writes.iter().any(|write| matches!(write, SqliteCommand::Flush(_)));
         while must_all_be_in && self.more && self.write(Vec::new()).is_ok() {
             self.take_rows();
         }
@@ -273,23 +282,23 @@ impl Writer {
         reads.into_iter().for_each(|read| read(&self.connection));
     }
 
-    /// Takes rows from the spool, as many as one transaction is for.
+    /// Takes rows from the spool, up to the limit of one transaction.
     fn take_rows(&mut self) {
         let Some(spool) = &self.spool else { return };
         if let Err(problem) = spool.take(&mut self.rows, ROWS_MAX) {
-            // Tried again later, like all that fails.
+            // Retried later, like everything that fails.
             self.stale = true;
-            if let Some(left_out) = self.complaints.admit("read", tokio::time::Instant::now()) {
+            if let Some(left_out) = self.log_throttle.admit("read", tokio::time::Instant::now()) {
                 tracing::error!(%problem, left_out, "rows beside the database cannot be read");
             }
         }
         self.more = spool.waiting() > 0;
     }
 
-    /// Writes the rows that wait and does what is asked; says what went wrong.
-    fn write(&mut self, mut commands: Vec<Command>) -> std::result::Result<(), String> {
+    /// Writes the waiting rows and runs the commands in one transaction. Returns the text of the error on failure.
+    fn write(&mut self, mut commands: Vec<SqliteCommand>) -> std::result::Result<(), String> {
         let orphans = std::mem::take(&mut self.orphans);
-        let has_rows = !self.rows.is_empty() || !self.loose.is_empty();
+        let has_rows = !self.rows.is_empty() || !self.unspooled.is_empty();
         if commands.is_empty() && orphans.is_empty() && !has_rows {
             return Ok(());
         }
@@ -297,10 +306,10 @@ impl Writer {
         self.failing.store(answers.is_err(), Ordering::Relaxed);
         match answers {
             Ok(answers) => {
-                self.loose.clear();
+                self.unspooled.clear();
                 let rows = std::mem::take(&mut self.rows);
                 if let Some(spool) = &self.spool {
-                    spool.written(rows);
+                    spool.mark_written(rows);
                 }
                 for (command, answer) in commands.into_iter().zip(answers) {
                     self.answer(command, answer);
@@ -311,21 +320,22 @@ impl Writer {
                 self.stale = true;
                 self.orphans = orphans;
                 self.roll_back();
-                self.complain(&problem, commands.len());
+                self.log_failure(&problem, commands.len());
                 commands.into_iter().for_each(|command| refuse(command, problem.repeated()));
                 Err(problem.to_string())
             }
         }
     }
 
-    /// Says that the database takes nothing, and brings the rows beside it to the disk: they may be the only copy for long.
-    fn complain(&self, problem: &StoreError, commands_failed: usize) {
+    /// Logs that the database accepts nothing, and syncs the spool to disk, because the spool may have the only copy of
+    /// the rows for a long time.
+    fn log_failure(&self, problem: &StoreError, commands_failed: usize) {
         let unsynced = self.spool.as_ref().and_then(|spool| spool.sync().err());
-        let Some(left_out) = self.complaints.admit("write", tokio::time::Instant::now()) else {
+        let Some(left_out) = self.log_throttle.admit("write", tokio::time::Instant::now()) else {
             return;
         };
-        let rows_beside = self.spool.as_ref().map_or(0, |spool| spool.ahead());
-        let rows_in_memory = self.loose.len();
+        let rows_beside = self.spool.as_ref().map_or(0, |spool| spool.pending_rows());
+        let rows_in_memory = self.unspooled.len();
         tracing::error!(
             %problem,
             commands_failed,
@@ -339,7 +349,7 @@ impl Writer {
         }
     }
 
-    /// Ends a transaction that failed, unless SQLite has done so already.
+    /// Rolls back a failed transaction, unless SQLite has done so already.
     fn roll_back(&self) {
         if !self.connection.is_autocommit()
             && let Err(problem) = self.connection.execute_batch("ROLLBACK")
@@ -348,20 +358,24 @@ impl Writer {
         }
     }
 
-    fn transact(&mut self, commands: &mut [Command], orphans: &[String]) -> Result<Vec<Answer>> {
+    fn transact(
+        &mut self,
+        commands: &mut [SqliteCommand],
+        orphans: &[String],
+    ) -> Result<Vec<SqliteAnswer>> {
         if self.stale {
             self.roll_back();
-            self.held = held(&self.connection)?;
+            self.held = read_reservations(&self.connection)?;
             self.stale = false;
         }
         self.make_durable(commands)?;
-        let mut batch = Batch::begin(&self.connection, &mut self.held)?;
+        let mut batch = SqliteBatch::begin(&self.connection, &mut self.held)?;
         orphans.iter().try_for_each(|request| batch.release(request))?;
-        for some in self.rows.chunks(AT_A_STRETCH) {
+        for some in self.rows.chunks(ROWS_PER_YIELD) {
             some.iter().try_for_each(|row| batch.record(&row.attempt))?;
             std::thread::yield_now();
         }
-        self.loose.iter().try_for_each(|(attempt, _)| batch.record(attempt))?;
+        self.unspooled.iter().try_for_each(|(attempt, _)| batch.record(attempt))?;
         let answers = commands.iter_mut().map(|command| apply(&mut batch, command)).collect();
         let answers: Result<Vec<_>> = answers;
         let answers = answers?;
@@ -369,16 +383,16 @@ impl Writer {
         Ok(answers)
     }
 
-    /// Has the next transaction outlive what these commands must outlive.
-    fn make_durable(&mut self, commands: &[Command]) -> Result<()> {
-        let must_sync = |command: &Command| match command {
-            Command::Change(..) => true,
-            Command::Transact(job) => job.keep() == Keep::ThroughPowerLoss,
+    /// Sets the durability of the next transaction to the one that these commands need.
+    fn make_durable(&mut self, commands: &[SqliteCommand]) -> Result<()> {
+        let must_sync = |command: &SqliteCommand| match command {
+            SqliteCommand::Change(..) => true,
+            SqliteCommand::Transact(job) => job.keep() == TransactionDurability::ThroughPowerLoss,
             _ => false,
         };
         let durability = match commands.iter().any(must_sync) {
-            true => Durability::PowerLoss,
-            false => Durability::Kill,
+            true => SqliteDurability::PowerLoss,
+            false => SqliteDurability::Kill,
         };
         if durability != self.durability {
             durability.set(&self.connection)?;
@@ -387,20 +401,24 @@ impl Writer {
         Ok(())
     }
 
-    fn answer(&mut self, command: Command, answer: Answer) {
+    fn answer(&mut self, command: SqliteCommand, answer: SqliteAnswer) {
         match (command, answer) {
-            (Command::Record(_, reply) | Command::Flush(reply), Answer::Done) => {
+            (SqliteCommand::Record(_, reply) | SqliteCommand::Flush(reply), SqliteAnswer::Done) => {
                 drop(reply.send(Ok(())))
             }
-            (Command::Reserve(reservation, reply), Answer::Reserved(reserved)) => {
+            (SqliteCommand::Reserve(reservation, reply), SqliteAnswer::Reserved(reserved)) => {
                 let held = reserved.is_ok();
                 if reply.send(Ok(reserved)).is_err() && held {
                     self.orphans.push(reservation.request);
                 }
             }
-            (Command::Change(_, reply), Answer::Changed(changed)) => drop(reply.send(*changed)),
-            (Command::Prune(_, reply), Answer::Pruned(rows)) => drop(reply.send(Ok(rows))),
-            (Command::Transact(job), Answer::Done) => job.answer(Ok(())),
+            (SqliteCommand::Change(_, reply), SqliteAnswer::Changed(changed)) => {
+                drop(reply.send(*changed))
+            }
+            (SqliteCommand::Prune(_, reply), SqliteAnswer::Pruned(rows)) => {
+                drop(reply.send(Ok(rows)))
+            }
+            (SqliteCommand::Transact(job), SqliteAnswer::Done) => job.answer(Ok(())),
             // `apply` gives each command its own kind of answer.
             (command, _) => {
                 let problem = "internal: an answer to another question".to_owned();
@@ -410,8 +428,12 @@ impl Writer {
     }
 }
 
-/// Brings in the rows that an earlier process left, some at a time.
-fn bring_in(connection: &Connection, held: &mut Held, spool: &Spool) -> Result<()> {
+/// Writes the rows that an earlier process left in the spool, in batches.
+fn write_leftover_rows(
+    connection: &Connection,
+    held: &mut HeldReservations,
+    spool: &Spool,
+) -> Result<()> {
     let unreadable =
         |problem| StoreError::Database(format!("the rows beside it cannot be read: {problem}"));
     loop {
@@ -420,50 +442,54 @@ fn bring_in(connection: &Connection, held: &mut Held, spool: &Spool) -> Result<(
         if rows.is_empty() {
             return Ok(());
         }
-        let mut batch = Batch::begin(connection, held)?;
+        let mut batch = SqliteBatch::begin(connection, held)?;
         rows.iter().try_for_each(|row| batch.record(&row.attempt))?;
         batch.commit()?;
-        spool.written(rows);
+        spool.mark_written(rows);
     }
 }
 
-fn held(connection: &Connection) -> Result<Held> {
+fn read_reservations(connection: &Connection) -> Result<HeldReservations> {
     let reservations = queries::reservations(connection)?;
     Ok(reservations.into_iter().map(|held| (held.request.clone(), held)).collect())
 }
 
-fn apply<'a>(batch: &mut Batch<'a>, command: &'a mut Command) -> Result<Answer> {
+fn apply<'a>(batch: &mut SqliteBatch<'a>, command: &'a mut SqliteCommand) -> Result<SqliteAnswer> {
     Ok(match command {
-        // Whoever asked has left. Its last row may be in this transaction, before this, and nothing would end what is held.
-        Command::Reserve(_, reply) if reply.is_closed() => Answer::Done,
-        Command::Reserve(reservation, _) => Answer::Reserved(batch.reserve(reservation)?),
-        Command::Change(asked, _) => {
+        // The caller has left. Its last row may be earlier in this transaction, so nothing would end the reservation.
+        SqliteCommand::Reserve(_, reply) if reply.is_closed() => SqliteAnswer::Done,
+        SqliteCommand::Reserve(reservation, _) => {
+            SqliteAnswer::Reserved(batch.reserve(reservation)?)
+        }
+        SqliteCommand::Change(asked, _) => {
             let (actor, at, change) = &**asked;
-            Answer::Changed(Box::new(batch.change(actor, *at, change)?))
+            SqliteAnswer::Changed(Box::new(batch.change(actor, *at, change)?))
         }
-        Command::Prune(before, _) => Answer::Pruned(batch.prune(*before)?),
-        Command::Transact(job) => {
+        SqliteCommand::Prune(before, _) => SqliteAnswer::Pruned(batch.prune(*before)?),
+        SqliteCommand::Transact(job) => {
             batch.transact(&mut **job)?;
-            Answer::Done
+            SqliteAnswer::Done
         }
-        Command::Rows
-        | Command::Flush(_)
-        | Command::Record(..)
-        | Command::Read(_)
-        | Command::Close(_) => Answer::Done,
+        SqliteCommand::Rows
+        | SqliteCommand::Flush(_)
+        | SqliteCommand::Record(..)
+        | SqliteCommand::Read(_)
+        | SqliteCommand::Close(_) => SqliteAnswer::Done,
     })
 }
 
-/// Tells whoever asked that nothing came of it.
-fn refuse(command: Command, problem: StoreError) {
+/// Answers a command with an error.
+fn refuse(command: SqliteCommand, problem: StoreError) {
     match command {
-        Command::Record(_, reply) | Command::Flush(reply) | Command::Close(reply) => {
+        SqliteCommand::Record(_, reply)
+        | SqliteCommand::Flush(reply)
+        | SqliteCommand::Close(reply) => {
             drop(reply.send(Err(problem)));
         }
-        Command::Reserve(_, reply) => drop(reply.send(Err(problem))),
-        Command::Change(_, reply) => drop(reply.send(Err(problem))),
-        Command::Prune(_, reply) => drop(reply.send(Err(problem))),
-        Command::Transact(job) => job.answer(Err(problem)),
-        Command::Rows | Command::Read(_) => {}
+        SqliteCommand::Reserve(_, reply) => drop(reply.send(Err(problem))),
+        SqliteCommand::Change(_, reply) => drop(reply.send(Err(problem))),
+        SqliteCommand::Prune(_, reply) => drop(reply.send(Err(problem))),
+        SqliteCommand::Transact(job) => job.answer(Err(problem)),
+        SqliteCommand::Rows | SqliteCommand::Read(_) => {}
     }
 }

@@ -1,7 +1,8 @@
 //! Budgets: nobody gets over, nothing is held for ever.
 
 use fairgate_store::{
-    Change, Limits, Outcome, Period, Scope, TenantPatch, UnixMicros, UsageSource,
+    AttemptOutcome, BudgetPeriod, BudgetScope, DirectoryChange, DirectoryLimits, TenantPatch,
+    UnixMicros, UsageSource,
 };
 
 use crate::database::{Database, on_every_database};
@@ -30,7 +31,7 @@ on_every_database!(
 
 async fn without_a_budget_nothing_is_held(database: Database) {
     let store = database.open().await;
-    tenant(&store, "chat", Limits::default()).await;
+    tenant(&store, "chat", DirectoryLimits::default()).await;
     store.reserve(reservation("r", "chat", "k", u64::MAX)).await.unwrap().unwrap();
     store.reserve(reservation("r2", "nobody", "k", 5)).await.unwrap().unwrap();
     assert!(store.budgets(of_key("chat", "k"), NOW).await.unwrap().is_empty());
@@ -61,7 +62,7 @@ async fn an_exhausted_budget_refuses_and_changes_nothing(database: Database) {
     store.record(attempt("used", "chat", "k", 30)).await.unwrap();
     store.reserve(reservation("r", "chat", "k", 60)).await.unwrap().unwrap();
     let refused = exhausted(&store, reservation("r2", "chat", "k", 11)).await;
-    assert_eq!((refused.scope, refused.period), (Scope::Tenant, Period::Day));
+    assert_eq!((refused.scope, refused.period), (BudgetScope::Tenant, BudgetPeriod::Day));
     assert_eq!((refused.limit, refused.used + refused.reserved), (100, 90));
     assert_eq!(refused.resets_at, UnixMicros(1_794_787_200_000_000));
     assert_eq!(day(&store, "chat").await, (30, 60));
@@ -75,9 +76,12 @@ async fn every_budget_must_have_room(database: Database) {
     let store = database.open().await;
     tenant(&store, "chat", budgets(Some(100), Some(150))).await;
     let small = key(&store, "chat", budgets(None, Some(20))).await;
-    let large = key(&store, "chat", Limits::default()).await;
+    let large = key(&store, "chat", DirectoryLimits::default()).await;
     let refused = exhausted(&store, reservation("r", "chat", &small, 21)).await;
-    assert_eq!((refused.scope, refused.period, refused.limit), (Scope::Key, Period::Month, 20));
+    assert_eq!(
+        (refused.scope, refused.period, refused.limit),
+        (BudgetScope::Key, BudgetPeriod::Month, 20)
+    );
     assert_eq!(day(&store, "chat").await, (0, 0));
     store.reserve(reservation("r1", "chat", &small, 20)).await.unwrap().unwrap();
     store.reserve(reservation("r2", "chat", &large, 80)).await.unwrap().unwrap();
@@ -85,14 +89,14 @@ async fn every_budget_must_have_room(database: Database) {
     let told: Vec<_> =
         left.iter().map(|it| (it.scope, it.period, it.limit, it.used, it.reserved)).collect();
     let expected = [
-        (Scope::Tenant, Period::Day, 100, 0, 100),
-        (Scope::Tenant, Period::Month, 150, 0, 100),
-        (Scope::Key, Period::Month, 20, 0, 20),
+        (BudgetScope::Tenant, BudgetPeriod::Day, 100, 0, 100),
+        (BudgetScope::Tenant, BudgetPeriod::Month, 150, 0, 100),
+        (BudgetScope::Key, BudgetPeriod::Month, 20, 0, 20),
     ];
     assert_eq!(told, expected);
     // Of two that are exhausted, the one that stays so for longer is told.
     let refused = exhausted(&store, reservation("r3", "chat", &small, 1)).await;
-    assert_eq!((refused.scope, refused.period), (Scope::Key, Period::Month));
+    assert_eq!((refused.scope, refused.period), (BudgetScope::Key, BudgetPeriod::Month));
 }
 
 async fn a_retry_keeps_the_reservation(database: Database) {
@@ -101,17 +105,17 @@ async fn a_retry_keeps_the_reservation(database: Database) {
     store.reserve(reservation("r", "chat", "k", 60)).await.unwrap().unwrap();
     store.record(retried("r", "chat", "k", 3)).await.unwrap();
     assert_eq!(day(&store, "chat").await, (3, 60));
-    let last = fairgate_store::Attempt { attempt: 2, ..attempt("r", "chat", "k", 40) };
+    let last = fairgate_store::AttemptRow { attempt: 2, ..attempt("r", "chat", "k", 40) };
     store.record(last).await.unwrap();
     assert_eq!(day(&store, "chat").await, (43, 0));
 }
 
 async fn a_budget_counts_what_was_used_before_it(database: Database) {
     let store = database.open().await;
-    tenant(&store, "chat", Limits::default()).await;
+    tenant(&store, "chat", DirectoryLimits::default()).await;
     store.record(attempt("r", "chat", "k", 70)).await.unwrap();
     let patch = TenantPatch { limits: Some(budgets(Some(100), None)), ..TenantPatch::default() };
-    let patch = Change::PatchTenant { name: "chat".to_owned(), patch };
+    let patch = DirectoryChange::PatchTenant { name: "chat".to_owned(), patch };
     store.change("test", NOW, patch).await.unwrap();
     assert_eq!(day(&store, "chat").await, (70, 0));
     let refused = exhausted(&store, reservation("r2", "chat", "k", 31)).await;
@@ -121,7 +125,7 @@ async fn a_budget_counts_what_was_used_before_it(database: Database) {
 async fn midnight_settles_where_it_was_reserved(database: Database) {
     let store = database.open().await;
     tenant(&store, "chat", budgets(Some(100), None)).await;
-    let day_of = |at| standing(&store, "chat", Scope::Tenant, Period::Day, at);
+    let day_of = |at| standing(&store, "chat", BudgetScope::Tenant, BudgetPeriod::Day, at);
     let tomorrow = after(DAY);
     // It arrived today, waited past midnight, and tomorrow's budget let it in.
     let late =
@@ -130,7 +134,7 @@ async fn midnight_settles_where_it_was_reserved(database: Database) {
     assert_eq!((day_of(NOW).await, day_of(tomorrow).await), ((0, 0), (0, 100)));
     store.reserve(reservation("r", "chat", "k", 50)).await.unwrap().unwrap();
     store.record(retried("late", "chat", "k", 1)).await.unwrap();
-    let last = fairgate_store::Attempt { attempt: 2, ..attempt("late", "chat", "k", 40) };
+    let last = fairgate_store::AttemptRow { attempt: 2, ..attempt("late", "chat", "k", 40) };
     store.record(last).await.unwrap();
     assert_eq!((day_of(NOW).await, day_of(tomorrow).await), ((0, 50), (41, 0)));
     // Without a reservation, it is the day of its arrival.
@@ -152,7 +156,7 @@ async fn months_end(database: Database) {
     assert_eq!(refused.resets_at, first);
     store.reserve(at("r", 40, last)).await.unwrap().unwrap();
     store.reserve(at("next", 100, first)).await.unwrap().unwrap();
-    let december = standing(&store, "chat", Scope::Tenant, Period::Month, first).await;
+    let december = standing(&store, "chat", BudgetScope::Tenant, BudgetPeriod::Month, first).await;
     assert_eq!(december, (0, 100));
 }
 
@@ -199,7 +203,7 @@ async fn many_at_once_never_get_over(database: Database) {
     tenant(&store, "chat", budgets(Some(1_000), None)).await;
     let keys = [
         key(&store, "chat", budgets(Some(600), None)).await,
-        key(&store, "chat", Limits::default()).await,
+        key(&store, "chat", DirectoryLimits::default()).await,
     ];
     let mut asked = Vec::new();
     for number in 0..400_usize {
@@ -237,7 +241,7 @@ async fn what_a_dead_process_held_is_charged(database: Database) {
     assert_eq!(day(&store, "chat").await, (55, 0));
     let rows = crate::ledger::of_request(&store, "second").await;
     let told: Vec<_> = rows.iter().map(|row| (row.attempt, row.last, row.outcome)).collect();
-    assert_eq!(told, [(2, true, Outcome::Lost), (1, false, Outcome::Retried)]);
+    assert_eq!(told, [(2, true, AttemptOutcome::Lost), (1, false, AttemptOutcome::Retried)]);
     let lost = &rows[0];
     assert_eq!((lost.charged, lost.estimate, lost.usage), (30, 30, UsageSource::Assumed));
     assert_eq!(
@@ -255,9 +259,9 @@ async fn what_a_dead_process_held_is_charged(database: Database) {
 async fn what_was_reserved_after_the_last_row_is_not_lost(database: Database) {
     let store = database.open().await;
     tenant(&store, "chat", budgets(Some(100), None)).await;
-    let left = fairgate_store::Attempt {
+    let left = fairgate_store::AttemptRow {
         status: 499,
-        outcome: Outcome::ClientLeft,
+        outcome: AttemptOutcome::ClientLeft,
         ..attempt("left", "chat", "k", 5)
     };
     store.record(left.clone()).await.unwrap();
@@ -281,7 +285,7 @@ async fn a_lost_row_gives_way_to_the_real_one(database: Database) {
     assert_eq!((resolved.reservations, day(&store, "chat").await), (1, (40, 0)));
     // The process had only been paused: it settles what was really used, and once.
     let real =
-        fairgate_store::Attempt { started_at: after(-HOUR), ..attempt("r", "chat", "k", 15) };
+        fairgate_store::AttemptRow { started_at: after(-HOUR), ..attempt("r", "chat", "k", 15) };
     store.record(real.clone()).await.unwrap();
     store.record(real.clone()).await.unwrap();
     assert_eq!(day(&store, "chat").await, (15, 0));
@@ -292,7 +296,7 @@ async fn a_removed_tenant_can_still_settle(database: Database) {
     let store = database.open().await;
     tenant(&store, "chat", budgets(Some(100), None)).await;
     store.reserve(reservation("r", "chat", "k", 40)).await.unwrap().unwrap();
-    let remove = Change::RemoveTenant { name: "chat".to_owned() };
+    let remove = DirectoryChange::RemoveTenant { name: "chat".to_owned() };
     store.change("test", NOW, remove).await.unwrap();
     store.record(attempt("r", "chat", "k", 15)).await.unwrap();
     tenant(&store, "chat", budgets(Some(100), None)).await;

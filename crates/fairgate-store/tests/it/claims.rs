@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use fairgate_store::{
-    Attempt, By, Change, Columns, FleetExhausted, FleetTerms, Keep, LeaseLost, LedgerQuery, Limits,
-    Outcome, Refused, Reservation, Store, StoreError, TaskClaim, UnixMicros, UsageQuery, Value,
-    Window, fleet,
+    AttemptOutcome, AttemptRow, DirectoryChange, DirectoryLimits, FleetExhausted, FleetTerms,
+    LeaseLost, LedgerQuery, Reservation, ReservationRefused, RowColumns, SqlValue, Store,
+    StoreError, TaskClaim, TransactionDurability, UnixMicros, UsageGrouping, UsageQuery,
+    UsageWindow, fleet,
 };
 
 use crate::database::{Database, Kind, on_every_database, run};
@@ -44,27 +45,27 @@ fn call(request: &str, claim: &TaskClaim, tokens: u64) -> Reservation {
     Reservation { claim: Some(claim.clone()), ..reservation(request, "chat", &key, tokens) }
 }
 
-fn used(request: &str, claim: &TaskClaim, tokens: u64) -> Attempt {
+fn used(request: &str, claim: &TaskClaim, tokens: u64) -> AttemptRow {
     let key = format!("project:{}", claim.project);
-    Attempt { claim: Some(claim.clone()), ..attempt(request, "chat", &key, tokens) }
+    AttemptRow { claim: Some(claim.clone()), ..attempt(request, "chat", &key, tokens) }
 }
 
-async fn change(store: &Store, statements: Vec<(String, Vec<Value>)>) {
+async fn change(store: &Store, statements: Vec<(String, Vec<SqlValue>)>) {
     let work = move |transaction: &mut dyn fairgate_store::Transaction| {
         for (sql, values) in &statements {
             assert_eq!(transaction.run(sql, values)?, 1, "{sql}");
         }
         Ok::<_, StoreError>(())
     };
-    store.transact(Keep::ThroughKill, work).await.unwrap();
+    store.transact(TransactionDurability::ThroughKill, work).await.unwrap();
 }
 
 async fn project(store: &Store, id: &str, budget: Option<u64>) {
-    let bucket = Window::new(WINDOW).bucket(NOW);
+    let bucket = UsageWindow::new(WINDOW).bucket(NOW);
     let sql = "INSERT INTO fleet_projects (id, tenant, made, status, weight, concurrency, exclusive, agent_max, budget, busy, \
          baseline, baseline_at, window_bucket, window_tokens, window_oldest, window_completed, created_at) \
          VALUES ($1, 'chat', 1, 'ACTIVE', 1000, 9, FALSE, '{}', $2, TRUE, 0, 0, $3, 0, 0, 0, 0)";
-    let budget = Value::MaybeInt(budget.map(|budget| i64::try_from(budget).unwrap()));
+    let budget = SqlValue::MaybeInt(budget.map(|budget| i64::try_from(budget).unwrap()));
     change(store, vec![(sql.to_owned(), vec![id.into(), budget, bucket.into()])]).await;
 }
 
@@ -86,7 +87,7 @@ async fn set(store: &Store, task: &str, what: &str) {
 
 /// A tenant with a project and a task in it.
 async fn one_task(store: &Store, budget: Option<u64>, reserved: i64) -> TaskClaim {
-    tenant(store, "chat", Limits::default()).await;
+    tenant(store, "chat", DirectoryLimits::default()).await;
     project(store, "web", budget).await;
     task(store, "web-1", "web", reserved).await
 }
@@ -94,8 +95,8 @@ async fn one_task(store: &Store, budget: Option<u64>, reserved: i64) -> TaskClai
 async fn numbers<const N: usize>(store: &Store, sql: &'static str, of: &str) -> [i64; N] {
     let of = of.to_owned();
     let work = move |transaction: &mut dyn fairgate_store::Transaction| {
-        let values: &[Value] = if sql.contains("$1") { &[of.into()] } else { &[] };
-        let read = |row: &dyn Columns| {
+        let values: &[SqlValue] = if sql.contains("$1") { &[of.into()] } else { &[] };
+        let read = |row: &dyn RowColumns| {
             let mut numbers = [0; N];
             for (column, number) in numbers.iter_mut().enumerate() {
                 *number = row.int(column)?;
@@ -129,14 +130,14 @@ async fn held(store: &Store) -> i64 {
 
 async fn lost(store: &Store, reservation: Reservation) -> LeaseLost {
     match store.reserve(reservation).await.unwrap() {
-        Err(Refused::LeaseLost(lost)) => lost,
+        Err(ReservationRefused::LeaseLost(lost)) => lost,
         other => panic!("its lease was not lost: {other:?}"),
     }
 }
 
 async fn no_room(store: &Store, reservation: Reservation) -> FleetExhausted {
     match store.reserve(reservation).await.unwrap() {
-        Err(Refused::Fleet(exhausted)) => exhausted,
+        Err(ReservationRefused::Fleet(exhausted)) => exhausted,
         other => panic!("no budget of the fleet refused it: {other:?}"),
     }
 }
@@ -216,7 +217,7 @@ async fn the_fleet_has_a_budget_of_its_own(database: Database) {
     let mine = one_task(&store, Some(100), 0).await;
     project(&store, "app", None).await;
     let other = task(&store, "app-1", "app", 70).await;
-    let terms = FleetTerms { window: Window::new(WINDOW), budget: Some(120) };
+    let terms = FleetTerms { window: UsageWindow::new(WINDOW), budget: Some(120) };
     let call =
         |request, claim, tokens| Reservation { fleet: terms, ..call(request, claim, tokens) };
     store.reserve(call("r1", &mine, 50)).await.unwrap().unwrap();
@@ -280,7 +281,7 @@ async fn reserving_again_replaces(database: Database) {
 /// Calls of several tasks in two projects at once, some of which end and use less than they held.
 async fn race(stores: &[Store]) {
     let store = &stores[0];
-    tenant(store, "chat", Limits::default()).await;
+    tenant(store, "chat", DirectoryLimits::default()).await;
     project(store, "web", Some(500)).await;
     project(store, "app", None).await;
     let mut claims = Vec::new();
@@ -288,7 +289,7 @@ async fn race(stores: &[Store]) {
         let of = if number % 2 == 0 { "web" } else { "app" };
         claims.push(task(store, &format!("{of}-{number}"), of, 40).await);
     }
-    let terms = FleetTerms { window: Window::new(WINDOW), budget: Some(800) };
+    let terms = FleetTerms { window: UsageWindow::new(WINDOW), budget: Some(800) };
     let mut asked = Vec::new();
     for number in 0..360_usize {
         let store = stores[number % stores.len()].clone();
@@ -355,8 +356,8 @@ async fn rows_are_charged_once(database: Database) {
     let version = "SELECT version FROM fleet";
     let [before] = numbers(&store, version, "").await;
     store.reserve(call("r", &mine, 30)).await.unwrap().unwrap();
-    let first = Attempt { claim: Some(mine.clone()), ..retried("r", "chat", "project:web", 3) };
-    let last = Attempt { attempt: 2, ..used("r", &mine, 20) };
+    let first = AttemptRow { claim: Some(mine.clone()), ..retried("r", "chat", "project:web", 3) };
+    let last = AttemptRow { attempt: 2, ..used("r", &mine, 20) };
     for _ in 0..3 {
         store.record(first.clone()).await.unwrap();
         store.record(last.clone()).await.unwrap();
@@ -395,7 +396,8 @@ async fn refused_calls_change_nothing(database: Database) {
     let mine = one_task(&store, None, 50).await;
     let version = "SELECT version FROM fleet";
     let before: [i64; 1] = numbers(&store, version, "").await;
-    let refused = Attempt { outcome: Outcome::Refused, status: 429, ..used("r", &mine, 0) };
+    let refused =
+        AttemptRow { outcome: AttemptOutcome::Refused, status: 429, ..used("r", &mine, 0) };
     store.record(refused).await.unwrap();
     assert_eq!(task_use(&store, "web-1").await, [0, 0, 0]);
     assert_eq!(numbers(&store, version, "").await, before);
@@ -407,7 +409,7 @@ async fn what_a_dead_process_held_is_charged(database: Database) {
     let mine = one_task(&store, Some(100), 50).await;
     store.reserve(call("first", &mine, 20)).await.unwrap().unwrap();
     store.reserve(call("second", &mine, 30)).await.unwrap().unwrap();
-    let tried = Attempt { claim: Some(mine.clone()), ..retried("second", "chat", "k", 4) };
+    let tried = AttemptRow { claim: Some(mine.clone()), ..retried("second", "chat", "k", 4) };
     store.record(tried).await.unwrap();
     store.close().await.unwrap();
 
@@ -416,7 +418,7 @@ async fn what_a_dead_process_held_is_charged(database: Database) {
     assert_eq!(task_use(&store, "web-1").await, [54, 0, 2]);
     assert_eq!((project_use(&store, "web").await, held(&store).await), (54, 0));
     let lost = of_request(&store, "first").await;
-    assert_eq!((lost[0].outcome, &lost[0].claim), (Outcome::Lost, &Some(mine.clone())));
+    assert_eq!((lost[0].outcome, &lost[0].claim), (AttemptOutcome::Lost, &Some(mine.clone())));
     let refused = no_room(&store, call("third", &mine, 47)).await;
     assert_eq!((refused.used, refused.reserved), (54, 0));
 }
@@ -442,7 +444,7 @@ async fn room_comes_as_use_fades(database: Database) {
     store.reserve(call("r", &mine, 90)).await.unwrap().unwrap();
     store.record(used("r", &mine, 90)).await.unwrap();
     let at = |at: i64, tokens| Reservation { at: UnixMicros(at), ..call("r2", &mine, tokens) };
-    let bucket = Window::new(WINDOW).bucket(NOW);
+    let bucket = UsageWindow::new(WINDOW).bucket(NOW);
     // A day later the bucket of that use begins to fade: 20 of 90 are gone after 20/90 of an hour.
     let refused = no_room(&store, at(bucket + DAY, 30)).await;
     assert_eq!((refused.used, refused.wanted), (90, 30));
@@ -459,9 +461,10 @@ async fn room_comes_as_use_fades(database: Database) {
     // What never fits is not promised.
     assert_eq!(no_room(&store, at(bucket + DAY + HOUR, 101)).await.room_at, None);
     let roll = |transaction: &mut dyn fairgate_store::Transaction| {
-        fleet::roll(transaction, Window::new(WINDOW), after(0))
+        fleet::roll(transaction, UsageWindow::new(WINDOW), after(0))
     };
-    let rolled: Result<u64, StoreError> = store.transact(Keep::ThroughKill, roll).await;
+    let rolled: Result<u64, StoreError> =
+        store.transact(TransactionDurability::ThroughKill, roll).await;
     assert_eq!(rolled.unwrap(), 1, "a clock that was set back");
 }
 
@@ -480,7 +483,13 @@ async fn the_ledger_is_asked_by_project(database: Database) {
     assert_eq!(requests(project).await, ["b", "a"]);
     let task = LedgerQuery { task: Some("web-2".to_owned()), ..LedgerQuery::default() };
     assert_eq!(requests(task).await, ["b"]);
-    let query = UsageQuery { by: By::Project, since: NOW, until: None, tenant: None, model: None };
+    let query = UsageQuery {
+        by: UsageGrouping::Project,
+        since: NOW,
+        until: None,
+        tenant: None,
+        model: None,
+    };
     let rows = store.usage(query).await.unwrap();
     let sums: Vec<_> = rows.iter().map(|row| (row.name.as_str(), row.provider_tokens)).collect();
     assert_eq!(sums, [("web", 15), ("-", 7)]);
@@ -489,7 +498,7 @@ async fn the_ledger_is_asked_by_project(database: Database) {
 async fn a_tenant_with_projects_stays(database: Database) {
     let store = database.open().await;
     one_task(&store, None, 0).await;
-    let remove = Change::RemoveTenant { name: "chat".to_owned() };
+    let remove = DirectoryChange::RemoveTenant { name: "chat".to_owned() };
     let refused = store.change("test", NOW, remove).await.unwrap_err();
     let by = "it has 1 projects, such as \"web\"; archive them, and disable it instead";
     assert_eq!(refused.to_string(), format!("tenant \"chat\" is in use: {by}"));

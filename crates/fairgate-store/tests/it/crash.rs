@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use fairgate_store::{
-    Attempt, BudgetTier, HostedMost, LedgerQuery, MicroUnits, Outcome, Reservation, Store,
-    StoreOptions,
+    AttemptOutcome, AttemptRow, BudgetTier, HostedMaximum, LedgerQuery, MicroUnits, Reservation,
+    Store, StoreOptions,
 };
 
 use crate::database::{Database, on_every_database, open_next, options};
@@ -54,7 +54,7 @@ async fn work(store: Store, key: String, name: String) {
     for number in 0_u32.. {
         let at = after(number.into());
         let request = format!("{name}-{number}");
-        let hosted = HostedMost { provider_tokens: RESERVED, money: MicroUnits(COST) };
+        let hosted = HostedMaximum { provider_tokens: RESERVED, money: MicroUnits(COST) };
         let held = Reservation {
             at,
             money: MicroUnits(7),
@@ -65,14 +65,14 @@ async fn work(store: Store, key: String, name: String) {
         say(&format!("reserved {request}"));
         let started_at = at;
         let charged = u64::from(number % 70);
-        let mut last = Attempt {
+        let mut last = AttemptRow {
             started_at,
             money: MicroUnits(u64::from(number) * 31),
             tier: number % 3,
             ..attempt(&request, "chat", &key, charged)
         };
         if number % 3 == 0 {
-            let first = Attempt { started_at, ..retried(&request, "chat", &key, 1) };
+            let first = AttemptRow { started_at, ..retried(&request, "chat", &key, 1) };
             store.record(first).await.unwrap();
             say(&format!("recorded {request} 1 1"));
             last.attempt = 2;
@@ -129,7 +129,7 @@ fn run_and_kill(database: &Database, key: &str, round: u32, lines: usize) -> Ack
 }
 
 /// All rows, by way of the requests that there may be: the ledger lists a thousand at a time.
-pub(crate) async fn all_rows(store: &Store) -> Vec<Attempt> {
+pub(crate) async fn all_rows(store: &Store) -> Vec<AttemptRow> {
     let mut rows = Vec::new();
     let mut until = None;
     loop {
@@ -184,12 +184,16 @@ async fn check(store: &Store, key: &str, expected: &Acknowledged) {
     }
     for (row, charged) in &expected.rows {
         let found = rows.get(row).unwrap_or_else(|| panic!("{row:?} was acknowledged and is gone"));
-        assert_eq!((found.charged, found.outcome == Outcome::Lost), (*charged, false), "{row:?}");
+        assert_eq!(
+            (found.charged, found.outcome == AttemptOutcome::Lost),
+            (*charged, false),
+            "{row:?}"
+        );
     }
     let mut lasts: BTreeMap<&str, u32> = BTreeMap::new();
     for row in rows.values() {
         *lasts.entry(&row.request).or_default() += u32::from(row.last);
-        if row.outcome == Outcome::Lost {
+        if row.outcome == AttemptOutcome::Lost {
             assert_eq!((row.charged, row.key.as_str()), (RESERVED, key));
             let money = if row.tier > 0 { COST } else { 7 };
             assert_eq!((row.provider_tokens, row.money), (RESERVED, MicroUnits(money)));

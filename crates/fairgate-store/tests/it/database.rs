@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fairgate_store::{Resolved, Store, StoreError, StoreOptions};
+use fairgate_store::{ResolvedReservations, Store, StoreError, StoreOptions};
 
 use crate::server::server;
 
@@ -44,7 +44,7 @@ impl Database {
         self.try_open().await.unwrap().0
     }
 
-    pub(crate) async fn try_open(&self) -> Result<(Store, Resolved), StoreError> {
+    pub(crate) async fn try_open(&self) -> Result<(Store, ResolvedReservations), StoreError> {
         self.open_as(options()).await
     }
 
@@ -52,7 +52,7 @@ impl Database {
     pub(crate) async fn open_as(
         &self,
         options: StoreOptions,
-    ) -> Result<(Store, Resolved), StoreError> {
+    ) -> Result<(Store, ResolvedReservations), StoreError> {
         for number in 0.. {
             let spool = Some(self.spool(number));
             match Store::open(&self.url, StoreOptions { spool, ..options.clone() }).await {
@@ -69,7 +69,7 @@ impl Database {
     }
 
     /// Opens it with a lease that runs out soon.
-    pub(crate) async fn open_with_lease(&self, lease: Duration) -> (Store, Resolved) {
+    pub(crate) async fn open_with_lease(&self, lease: Duration) -> (Store, ResolvedReservations) {
         self.open_as(StoreOptions { lease, ..options() }).await.unwrap()
     }
 }

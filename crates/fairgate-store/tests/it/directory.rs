@@ -1,8 +1,9 @@
 //! Groups, tenants and keys, their changes, and the trail of these.
 
 use fairgate_store::{
-    AllowedTaints, AuditQuery, Budget, Change, GroupPatch, KeyHash, KeyPatch, Limits, PRIORITY_MAX,
-    Period, Rights, Store, StoreError, TenantPatch, UnixMicros,
+    AllowedTaints, AuditQuery, Budget, BudgetPeriod, DEADLINE_MS_MAX, DirectoryChange,
+    DirectoryLimits, GroupPatch, KeyHash, KeyPatch, KeyRights, PRIORITY_MAX, Store, StoreError,
+    TenantPatch, UnixMicros,
 };
 
 use crate::database::{Database, on_every_database};
@@ -23,7 +24,10 @@ on_every_database!(
     changes_at_once_are_all_made,
 );
 
-async fn change(store: &Store, change: Change) -> Result<fairgate_store::Changed, StoreError> {
+async fn change(
+    store: &Store,
+    change: DirectoryChange,
+) -> Result<fairgate_store::DirectoryChangeResult, StoreError> {
     store.change("admin", NOW, change).await
 }
 
@@ -39,34 +43,39 @@ async fn starts_empty(database: Database) {
 
 async fn everything_is_read_back(database: Database) {
     let store = database.open().await;
-    let limits = Limits {
+    let limits = DirectoryLimits {
         in_flight: Some(1),
         queued_requests: Some(1),
         queued_bytes: Some(1_000_000_000_000_000),
         requests_per_minute: Some(60),
         tokens_per_minute: Some(5),
-        budgets: vec![Budget::tokens(7, Period::Month), Budget::tokens(0, Period::Day)],
+        budgets: vec![Budget::tokens(7, BudgetPeriod::Month), Budget::tokens(0, BudgetPeriod::Day)],
         hosted: fairgate_store::HostedUse::Never,
     };
     for name in ["zebra", "ä — group", "Alpha"] {
-        change(&store, Change::AddGroup { name: name.to_owned(), weight: 3, budgets: Vec::new() })
-            .await
-            .unwrap();
+        change(
+            &store,
+            DirectoryChange::AddGroup { name: name.to_owned(), weight: 3, budgets: Vec::new() },
+        )
+        .await
+        .unwrap();
     }
-    let add = Change::AddTenant {
+    let add = DirectoryChange::AddTenant {
         name: "chat".to_owned(),
         group: "zebra".to_owned(),
         weight: 1_000_000,
         limits: limits.clone(),
     };
     let made = change(&store, add).await.unwrap().tenant.unwrap();
-    let rights = Rights {
+    let rights = KeyRights {
         classes: Some(vec!["batch".to_owned()]),
         priority_max: PRIORITY_MAX,
         may_pin: true,
         taints: AllowedTaints(Some(vec!["gpu=h100".to_owned()])),
+        deadline_ms: Some(DEADLINE_MS_MAX),
+        deadline_min_ms: Some(1),
     };
-    let create = Change::CreateKey {
+    let create = DirectoryChange::CreateKey {
         tenant: "chat".to_owned(),
         name: String::new(),
         weight: 2,
@@ -76,7 +85,7 @@ async fn everything_is_read_back(database: Database) {
         expires_at: Some(after(1)),
     };
     let changed = change(&store, create).await.unwrap();
-    let open = key(&store, "chat", Limits::default()).await;
+    let open = key(&store, "chat", DirectoryLimits::default()).await;
     store.close().await.unwrap();
 
     let directory = database.open().await.directory().await.unwrap();
@@ -85,7 +94,7 @@ async fn everything_is_read_back(database: Database) {
     assert_eq!(directory.groups[0].weight, 3);
     assert_eq!(directory.tenants, std::slice::from_ref(&made));
     let periods: Vec<_> = made.limits.budgets.iter().map(|budget| budget.period).collect();
-    assert_eq!(periods, [Period::Day, Period::Month]);
+    assert_eq!(periods, [BudgetPeriod::Day, BudgetPeriod::Month]);
     assert_eq!((made.limits.queued_requests, made.disabled), (Some(1), false));
     assert_eq!(directory.keys.len(), 2);
     let made = changed.key.unwrap();
@@ -94,15 +103,15 @@ async fn everything_is_read_back(database: Database) {
     assert_eq!(made.rights, rights);
     let open = directory.keys.iter().find(|key| key.id == open).unwrap();
     assert_eq!((&open.models, open.expires_at, open.revoked_at), (&None, None, None));
-    assert_eq!(open.rights, Rights::default());
+    assert_eq!(open.rights, KeyRights::default());
     assert!(directory.keys.is_sorted_by_key(|key| &key.id));
 }
 
 async fn a_key_is_a_hash(database: Database) {
     let store = database.open().await;
-    tenant(&store, "chat", Limits::default()).await;
-    let id = key(&store, "chat", Limits::default()).await;
-    let rotated = change(&store, Change::RotateKey { id }).await.unwrap();
+    tenant(&store, "chat", DirectoryLimits::default()).await;
+    let id = key(&store, "chat", DirectoryLimits::default()).await;
+    let rotated = change(&store, DirectoryChange::RotateKey { id }).await.unwrap();
     let secret = rotated.secret.unwrap();
     let key = &store.directory().await.unwrap().keys[0];
     assert_eq!(key.hash, KeyHash::of(secret.expose().as_bytes()));
@@ -114,28 +123,31 @@ async fn patches_change_what_they_name(database: Database) {
     let store = database.open().await;
     tenant(&store, "chat", budgets(Some(5), Some(6))).await;
     let id = key(&store, "chat", budgets(Some(1), None)).await;
-    change(&store, Change::AddGroup { name: "guests".to_owned(), weight: 1, budgets: Vec::new() })
-        .await
-        .unwrap();
+    change(
+        &store,
+        DirectoryChange::AddGroup { name: "guests".to_owned(), weight: 1, budgets: Vec::new() },
+    )
+    .await
+    .unwrap();
     let before = store.directory().await.unwrap();
 
     let patch = GroupPatch { weight: Some(9), ..GroupPatch::default() };
-    change(&store, Change::PatchGroup { name: "staff".to_owned(), patch }).await.unwrap();
+    change(&store, DirectoryChange::PatchGroup { name: "staff".to_owned(), patch }).await.unwrap();
     let patch = TenantPatch { group: Some("guests".to_owned()), ..TenantPatch::default() };
-    change(&store, Change::PatchTenant { name: "chat".to_owned(), patch }).await.unwrap();
+    change(&store, DirectoryChange::PatchTenant { name: "chat".to_owned(), patch }).await.unwrap();
     let patch = TenantPatch {
         disabled: Some(true),
         weight: Some(4),
         limits: Some(budgets(None, Some(8))),
         ..TenantPatch::default()
     };
-    change(&store, Change::PatchTenant { name: "chat".to_owned(), patch }).await.unwrap();
+    change(&store, DirectoryChange::PatchTenant { name: "chat".to_owned(), patch }).await.unwrap();
     let patch = KeyPatch {
         models: Some(Some(Vec::new())),
         expires_at: Some(Some(after(5))),
         ..KeyPatch::default()
     };
-    change(&store, Change::PatchKey { id: id.clone(), patch }).await.unwrap();
+    change(&store, DirectoryChange::PatchKey { id: id.clone(), patch }).await.unwrap();
 
     let mut expected = before;
     expected.version += 4;
@@ -150,46 +162,59 @@ async fn patches_change_what_they_name(database: Database) {
     let patch = KeyPatch {
         name: Some("phone".to_owned()),
         weight: Some(2),
-        limits: Some(Limits::default()),
+        limits: Some(DirectoryLimits::default()),
         models: Some(None),
         classes: Some(None),
         priority_max: Some(7),
         may_pin: Some(true),
         taints: Some(AllowedTaints(None)),
+        deadline_ms: Some(Some(5000)),
+        deadline_min_ms: Some(Some(250)),
         expires_at: Some(None),
     };
-    let key = change(&store, Change::PatchKey { id, patch }).await.unwrap().key.unwrap();
+    let key = change(&store, DirectoryChange::PatchKey { id, patch }).await.unwrap().key.unwrap();
     assert_eq!(
         (key.name.as_str(), key.weight, key.limits.clone()),
-        ("phone", 2, Limits::default())
+        ("phone", 2, DirectoryLimits::default())
     );
     assert_eq!((key.models.clone(), key.expires_at), (None, None));
-    let all = Rights { classes: None, priority_max: 7, may_pin: true, taints: AllowedTaints(None) };
+    let all = KeyRights {
+        classes: None,
+        priority_max: 7,
+        may_pin: true,
+        taints: AllowedTaints(None),
+        deadline_ms: Some(5000),
+        deadline_min_ms: Some(250),
+    };
     assert_eq!(key.rights, all);
+    let patch = KeyPatch { deadline_ms: Some(None), ..KeyPatch::default() };
+    let patch = DirectoryChange::PatchKey { id: key.id, patch };
+    let key = change(&store, patch).await.unwrap().key.unwrap();
+    assert_eq!(key.rights, KeyRights { deadline_ms: None, ..all });
     assert_eq!(store.directory().await.unwrap().keys, [key]);
 }
 
 async fn a_rotated_key_has_another_secret(database: Database) {
     let store = database.open().await;
-    tenant(&store, "chat", Limits::default()).await;
+    tenant(&store, "chat", DirectoryLimits::default()).await;
     let id = key(&store, "chat", budgets(Some(3), None)).await;
     let before = store.directory().await.unwrap().keys.remove(0);
-    let rotated = change(&store, Change::RotateKey { id: id.clone() }).await.unwrap();
+    let rotated = change(&store, DirectoryChange::RotateKey { id: id.clone() }).await.unwrap();
     let after = rotated.key.unwrap();
     assert_ne!(after.hash, before.hash);
     let expected = fairgate_store::Key { hash: after.hash, hint: after.hint.clone(), ..before };
     assert_eq!(store.directory().await.unwrap().keys, [expected]);
 
-    change(&store, Change::RevokeKey { id: id.clone() }).await.unwrap();
-    let refused = change(&store, Change::RotateKey { id }).await;
+    change(&store, DirectoryChange::RevokeKey { id: id.clone() }).await.unwrap();
+    let refused = change(&store, DirectoryChange::RotateKey { id }).await;
     assert!(matches!(refused, Err(StoreError::Invalid { field: "id", .. })));
 }
 
 async fn revoking_twice_changes_nothing(database: Database) {
     let store = database.open().await;
-    tenant(&store, "chat", Limits::default()).await;
-    let id = key(&store, "chat", Limits::default()).await;
-    let revoke = || Change::RevokeKey { id: id.clone() };
+    tenant(&store, "chat", DirectoryLimits::default()).await;
+    let id = key(&store, "chat", DirectoryLimits::default()).await;
+    let revoke = || DirectoryChange::RevokeKey { id: id.clone() };
     let once = store.change("admin", after(1), revoke()).await.unwrap();
     let twice = store.change("admin", after(2), revoke()).await.unwrap();
     assert_eq!(once, twice);
@@ -202,9 +227,9 @@ async fn removing(database: Database) {
     let store = database.open().await;
     tenant(&store, "chat", budgets(Some(5), None)).await;
     let id = key(&store, "chat", budgets(Some(5), None)).await;
-    let group = || Change::RemoveGroup { name: "staff".to_owned() };
+    let group = || DirectoryChange::RemoveGroup { name: "staff".to_owned() };
     assert!(matches!(change(&store, group()).await, Err(StoreError::InUse { what: "group", .. })));
-    change(&store, Change::RemoveTenant { name: "chat".to_owned() }).await.unwrap();
+    change(&store, DirectoryChange::RemoveTenant { name: "chat".to_owned() }).await.unwrap();
     change(&store, group()).await.unwrap();
     let directory = store.directory().await.unwrap();
     assert!(
@@ -212,37 +237,42 @@ async fn removing(database: Database) {
     );
     // No budget is left behind for those who take the names later.
     assert!(store.budgets(of_key("chat", &id), NOW).await.unwrap().is_empty());
-    tenant(&store, "chat", Limits::default()).await;
-    assert_eq!(store.directory().await.unwrap().tenants[0].limits, Limits::default());
+    tenant(&store, "chat", DirectoryLimits::default()).await;
+    assert_eq!(store.directory().await.unwrap().tenants[0].limits, DirectoryLimits::default());
 }
 
 async fn what_is_missing_or_there_already(database: Database) {
     let store = database.open().await;
-    tenant(&store, "chat", Limits::default()).await;
+    tenant(&store, "chat", DirectoryLimits::default()).await;
     let name = |name: &str| name.to_owned();
-    let limits = Limits::default;
+    let limits = DirectoryLimits::default;
     let missing = [
-        Change::PatchGroup { name: name("x"), patch: GroupPatch::default() },
-        Change::RemoveGroup { name: name("x") },
-        Change::AddTenant { name: name("new"), group: name("x"), weight: 1, limits: limits() },
-        Change::PatchTenant { name: name("x"), patch: TenantPatch::default() },
-        Change::PatchTenant {
+        DirectoryChange::PatchGroup { name: name("x"), patch: GroupPatch::default() },
+        DirectoryChange::RemoveGroup { name: name("x") },
+        DirectoryChange::AddTenant {
+            name: name("new"),
+            group: name("x"),
+            weight: 1,
+            limits: limits(),
+        },
+        DirectoryChange::PatchTenant { name: name("x"), patch: TenantPatch::default() },
+        DirectoryChange::PatchTenant {
             name: name("chat"),
             patch: TenantPatch { group: Some(name("x")), ..TenantPatch::default() },
         },
-        Change::RemoveTenant { name: name("x") },
-        Change::CreateKey {
+        DirectoryChange::RemoveTenant { name: name("x") },
+        DirectoryChange::CreateKey {
             tenant: name("x"),
             name: name("k"),
             weight: 1,
             limits: limits(),
             models: None,
-            rights: Rights::default(),
+            rights: KeyRights::default(),
             expires_at: None,
         },
-        Change::PatchKey { id: name("x"), patch: KeyPatch::default() },
-        Change::RotateKey { id: name("x") },
-        Change::RevokeKey { id: name("x") },
+        DirectoryChange::PatchKey { id: name("x"), patch: KeyPatch::default() },
+        DirectoryChange::RotateKey { id: name("x") },
+        DirectoryChange::RevokeKey { id: name("x") },
     ];
     let before = store.directory().await.unwrap();
     for asked in missing {
@@ -253,8 +283,13 @@ async fn what_is_missing_or_there_already(database: Database) {
         );
     }
     let there = [
-        Change::AddGroup { name: name("staff"), weight: 1, budgets: Vec::new() },
-        Change::AddTenant { name: name("chat"), group: name("staff"), weight: 1, limits: limits() },
+        DirectoryChange::AddGroup { name: name("staff"), weight: 1, budgets: Vec::new() },
+        DirectoryChange::AddTenant {
+            name: name("chat"),
+            group: name("staff"),
+            weight: 1,
+            limits: limits(),
+        },
     ];
     for asked in there {
         assert!(matches!(change(&store, asked).await, Err(StoreError::Exists { .. })));
@@ -264,25 +299,39 @@ async fn what_is_missing_or_there_already(database: Database) {
 
 async fn bad_fields_change_nothing(database: Database) {
     let store = database.open().await;
-    tenant(&store, "chat", Limits::default()).await;
-    let id = key(&store, "chat", Limits::default()).await;
+    tenant(&store, "chat", DirectoryLimits::default()).await;
+    let id = key(&store, "chat", DirectoryLimits::default()).await;
     let before = store.directory().await.unwrap();
     let long = "x".repeat(129);
-    let patch = |patch| Change::PatchKey { id: id.clone(), patch };
-    let limited = |limits| Change::PatchTenant {
+    let patch = |patch| DirectoryChange::PatchKey { id: id.clone(), patch };
+    let limited = |limits| DirectoryChange::PatchTenant {
         name: "chat".to_owned(),
         patch: TenantPatch { limits: Some(limits), ..TenantPatch::default() },
     };
-    let day = Budget::tokens(1, Period::Day);
+    let day = Budget::tokens(1, BudgetPeriod::Day);
     let names = |count: usize| Some(Some(vec!["m".to_owned(); count]));
     let bad = [
-        ("name", Change::AddGroup { name: String::new(), weight: 1, budgets: Vec::new() }),
-        ("name", Change::AddGroup { name: long.clone(), weight: 1, budgets: Vec::new() }),
-        ("name", Change::AddGroup { name: "a\u{0}b".to_owned(), weight: 1, budgets: Vec::new() }),
-        ("weight", Change::AddGroup { name: "g".to_owned(), weight: 0, budgets: Vec::new() }),
+        ("name", DirectoryChange::AddGroup { name: String::new(), weight: 1, budgets: Vec::new() }),
+        ("name", DirectoryChange::AddGroup { name: long.clone(), weight: 1, budgets: Vec::new() }),
+        (
+            "name",
+            DirectoryChange::AddGroup {
+                name: "a\u{0}b".to_owned(),
+                weight: 1,
+                budgets: Vec::new(),
+            },
+        ),
         (
             "weight",
-            Change::AddGroup { name: "g".to_owned(), weight: 1_000_001, budgets: Vec::new() },
+            DirectoryChange::AddGroup { name: "g".to_owned(), weight: 0, budgets: Vec::new() },
+        ),
+        (
+            "weight",
+            DirectoryChange::AddGroup {
+                name: "g".to_owned(),
+                weight: 1_000_001,
+                budgets: Vec::new(),
+            },
         ),
         ("name", patch(KeyPatch { name: Some(long.clone()), ..KeyPatch::default() })),
         ("weight", patch(KeyPatch { weight: Some(0), ..KeyPatch::default() })),
@@ -307,15 +356,32 @@ async fn bad_fields_change_nothing(database: Database) {
             "priority_max",
             patch(KeyPatch { priority_max: Some(PRIORITY_MAX + 1), ..KeyPatch::default() }),
         ),
+        ("deadline_ms", patch(KeyPatch { deadline_ms: Some(Some(0)), ..KeyPatch::default() })),
+        (
+            "deadline_min_ms",
+            patch(KeyPatch {
+                deadline_min_ms: Some(Some(DEADLINE_MS_MAX + 1)),
+                ..KeyPatch::default()
+            }),
+        ),
         ("expires_at", patch(KeyPatch { expires_at: Some(Some(NOW)), ..KeyPatch::default() })),
         (
             "expires_at",
             patch(KeyPatch { expires_at: Some(Some(UnixMicros(i64::MAX))), ..KeyPatch::default() }),
         ),
-        ("budgets", limited(Limits { budgets: vec![day, day], ..Limits::default() })),
+        (
+            "budgets",
+            limited(DirectoryLimits { budgets: vec![day, day], ..DirectoryLimits::default() }),
+        ),
         ("budgets", limited(budgets(Some(u64::MAX), None))),
-        ("in_flight", limited(Limits { in_flight: Some(0), ..Limits::default() })),
-        ("queued_bytes", limited(Limits { queued_bytes: Some(u64::MAX), ..Limits::default() })),
+        (
+            "in_flight",
+            limited(DirectoryLimits { in_flight: Some(0), ..DirectoryLimits::default() }),
+        ),
+        (
+            "queued_bytes",
+            limited(DirectoryLimits { queued_bytes: Some(u64::MAX), ..DirectoryLimits::default() }),
+        ),
     ];
     for (wanted, asked) in bad {
         let refused = change(&store, asked.clone()).await;
@@ -324,7 +390,7 @@ async fn bad_fields_change_nothing(database: Database) {
             "{asked:?}: {refused:?}"
         );
     }
-    let ok = Change::AddGroup { name: "g".to_owned(), weight: 1, budgets: Vec::new() };
+    let ok = DirectoryChange::AddGroup { name: "g".to_owned(), weight: 1, budgets: Vec::new() };
     let refused = store.change(&long, NOW, ok).await;
     assert!(matches!(refused, Err(StoreError::Invalid { field: "actor", .. })));
     assert_eq!(store.directory().await.unwrap(), before);
@@ -333,14 +399,17 @@ async fn bad_fields_change_nothing(database: Database) {
 
 async fn the_trail_tells_everything_and_no_secret(database: Database) {
     let store = database.open().await;
-    tenant(&store, "chat", Limits::default()).await;
-    let id = key(&store, "chat", Limits::default()).await;
-    let secret =
-        change(&store, Change::RotateKey { id: id.clone() }).await.unwrap().secret.unwrap();
+    tenant(&store, "chat", DirectoryLimits::default()).await;
+    let id = key(&store, "chat", DirectoryLimits::default()).await;
+    let secret = change(&store, DirectoryChange::RotateKey { id: id.clone() })
+        .await
+        .unwrap()
+        .secret
+        .unwrap();
     let patch = TenantPatch { weight: Some(2), ..TenantPatch::default() };
-    change(&store, Change::PatchTenant { name: "chat".to_owned(), patch }).await.unwrap();
-    let _ = change(&store, Change::RemoveGroup { name: "staff".to_owned() }).await;
-    change(&store, Change::RemoveTenant { name: "chat".to_owned() }).await.unwrap();
+    change(&store, DirectoryChange::PatchTenant { name: "chat".to_owned(), patch }).await.unwrap();
+    let _ = change(&store, DirectoryChange::RemoveGroup { name: "staff".to_owned() }).await;
+    change(&store, DirectoryChange::RemoveTenant { name: "chat".to_owned() }).await.unwrap();
 
     let trail = store.audit(AuditQuery::default()).await.unwrap();
     let told: Vec<_> = trail.iter().map(|entry| entry.action.as_str()).collect();
@@ -375,13 +444,14 @@ async fn versions_rise(database: Database) {
     let store = database.open().await;
     let mut last = store.directory_version().await.unwrap();
     for group in ["a", "b", "c"] {
-        let add = Change::AddGroup { name: group.to_owned(), weight: 1, budgets: Vec::new() };
+        let add =
+            DirectoryChange::AddGroup { name: group.to_owned(), weight: 1, budgets: Vec::new() };
         let version = change(&store, add).await.unwrap().version;
         assert_eq!(version, last + 1);
         last = version;
     }
     let same = GroupPatch { weight: Some(1), ..GroupPatch::default() };
-    let asked = Change::PatchGroup { name: "a".to_owned(), patch: same };
+    let asked = DirectoryChange::PatchGroup { name: "a".to_owned(), patch: same };
     assert_eq!(change(&store, asked).await.unwrap().version, last);
     assert_eq!(store.directory_version().await.unwrap(), last);
     assert_eq!(store.audit(AuditQuery::default()).await.unwrap().len(), 3);
@@ -394,7 +464,7 @@ async fn changes_at_once_are_all_made(database: Database) {
         let store = store.clone();
         changes.push(tokio::spawn(async move {
             // Every name is asked for twice; one of them is told that it is there.
-            let add = Change::AddGroup {
+            let add = DirectoryChange::AddGroup {
                 name: format!("g{}", number / 2),
                 weight: 1,
                 budgets: Vec::new(),

@@ -1,8 +1,8 @@
 //! The ledger: every attempt a row, and what rows sum up to.
 
 use fairgate_store::{
-    Attempt, By, LedgerQuery, MicroUnits, Outcome, Owners, Store, StoreError, UnixMicros,
-    UsageQuery, UsageRow, UsageSource,
+    AttemptOutcome, AttemptRow, BudgetOwners, LedgerQuery, MicroUnits, Store, StoreError,
+    UnixMicros, UsageGrouping, UsageQuery, UsageRow, UsageSource,
 };
 
 use crate::database::{Database, on_every_database};
@@ -19,7 +19,7 @@ on_every_database!(
     a_closed_store_says_so,
 );
 
-pub(crate) async fn of_request(store: &Store, request: &str) -> Vec<Attempt> {
+pub(crate) async fn of_request(store: &Store, request: &str) -> Vec<AttemptRow> {
     let query = LedgerQuery { request: Some(request.to_owned()), ..LedgerQuery::default() };
     store.attempts(query).await.unwrap()
 }
@@ -27,7 +27,7 @@ pub(crate) async fn of_request(store: &Store, request: &str) -> Vec<Attempt> {
 async fn rows_are_read_back(database: Database) {
     let store = database.open().await;
     let plain = attempt("plain", "chat", "key-1", 12);
-    let rare = Attempt {
+    let rare = AttemptRow {
         agent: Some("crawler".to_owned()),
         session: None,
         pool: None,
@@ -35,7 +35,7 @@ async fn rows_are_read_back(database: Database) {
         stream: false,
         usage: UsageSource::Counted,
         first_token_us: None,
-        outcome: Outcome::ClientLeft,
+        outcome: AttemptOutcome::ClientLeft,
         status: 499,
         code: Some("client_left".to_owned()),
         brownout: true,
@@ -49,18 +49,18 @@ async fn rows_are_read_back(database: Database) {
     assert_eq!(of_request(&store, "rare").await, [rare]);
     assert!(of_request(&store, "other").await.is_empty());
     for (place, outcome) in [
-        Outcome::Completed,
-        Outcome::Refused,
-        Outcome::UpstreamError,
-        Outcome::Timeout,
-        Outcome::ClientLeft,
-        Outcome::Retried,
-        Outcome::Lost,
+        AttemptOutcome::Completed,
+        AttemptOutcome::Refused,
+        AttemptOutcome::UpstreamError,
+        AttemptOutcome::Timeout,
+        AttemptOutcome::ClientLeft,
+        AttemptOutcome::Retried,
+        AttemptOutcome::Lost,
     ]
     .into_iter()
     .enumerate()
     {
-        let row = Attempt { outcome, ..attempt(&format!("o{place}"), "chat", "k", 1) };
+        let row = AttemptRow { outcome, ..attempt(&format!("o{place}"), "chat", "k", 1) };
         store.record(row.clone()).await.unwrap();
         assert_eq!(of_request(&store, &row.request).await, [row]);
     }
@@ -71,7 +71,7 @@ async fn lists_are_filtered_and_newest_first(database: Database) {
     for number in 0..20 {
         let tenant = if number % 2 == 0 { "chat" } else { "batch" };
         let row = attempt(&format!("r{number:02}"), tenant, "k", 1);
-        store.record(Attempt { started_at: after(number), ..row }).await.unwrap();
+        store.record(AttemptRow { started_at: after(number), ..row }).await.unwrap();
     }
     let list = async |query| {
         let rows = store.attempts(query).await.unwrap();
@@ -87,37 +87,37 @@ async fn lists_are_filtered_and_newest_first(database: Database) {
     assert_eq!(list(LedgerQuery { since: Some(after(19)), ..all }).await, [19]);
 }
 
-async fn sums(store: &Store, by: By) -> Vec<UsageRow> {
+async fn sums(store: &Store, by: UsageGrouping) -> Vec<UsageRow> {
     let query = UsageQuery { by, since: UnixMicros(0), until: None, tenant: None, model: None };
     store.usage(query).await.unwrap()
 }
 
-async fn names(store: &Store, by: By) -> Vec<(String, u64)> {
+async fn names(store: &Store, by: UsageGrouping) -> Vec<(String, u64)> {
     sums(store, by).await.into_iter().map(|row| (row.name, row.charged)).collect()
 }
 
 async fn sums_by_everything(database: Database) {
     let store = database.open().await;
-    let first = Attempt { agent: Some("crawler".to_owned()), ..retried("a", "chat", "k1", 1) };
-    let second = Attempt {
+    let first = AttemptRow { agent: Some("crawler".to_owned()), ..retried("a", "chat", "k1", 1) };
+    let second = AttemptRow {
         attempt: 2,
         worker: Some("gpu-2".to_owned()),
         waited_us: 2_501,
         first_token_us: Some(40_000),
         ..attempt("a", "chat", "k1", 20)
     };
-    let refused = Attempt {
+    let refused = AttemptRow {
         started_at: after(-HOUR),
         pool: None,
         worker: None,
-        outcome: Outcome::Refused,
+        outcome: AttemptOutcome::Refused,
         usage: UsageSource::None,
         first_token_us: None,
         input_tokens: 0,
         cached_tokens: 0,
         ..attempt("b", "chat", "k2", 0)
     };
-    let other = Attempt {
+    let other = AttemptRow {
         started_at: after(DAY),
         model: "qwen".to_owned(),
         group: "guests".to_owned(),
@@ -126,7 +126,7 @@ async fn sums_by_everything(database: Database) {
     for row in [first, second, refused, other] {
         store.record(row).await.unwrap();
     }
-    let chat = &sums(&store, By::Tenant).await[1];
+    let chat = &sums(&store, UsageGrouping::Tenant).await[1];
     let expected = UsageRow {
         name: "chat".to_owned(),
         requests: 2,
@@ -145,22 +145,28 @@ async fn sums_by_everything(database: Database) {
     let pairs = |pairs: &[(&str, u64)]| -> Vec<(String, u64)> {
         pairs.iter().map(|(name, charged)| ((*name).to_owned(), *charged)).collect()
     };
-    assert_eq!(names(&store, By::Group).await, pairs(&[("guests", 300), ("staff", 21)]));
-    assert_eq!(names(&store, By::Key).await, pairs(&[("k3", 300), ("k1", 21), ("k2", 0)]));
-    assert_eq!(names(&store, By::Model).await, pairs(&[("qwen", 300), ("llama", 21)]));
-    assert_eq!(names(&store, By::Pool).await, pairs(&[("llama", 321), ("-", 0)]));
+    assert_eq!(names(&store, UsageGrouping::Group).await, pairs(&[("guests", 300), ("staff", 21)]));
+    assert_eq!(
+        names(&store, UsageGrouping::Key).await,
+        pairs(&[("k3", 300), ("k1", 21), ("k2", 0)])
+    );
+    assert_eq!(names(&store, UsageGrouping::Model).await, pairs(&[("qwen", 300), ("llama", 21)]));
+    assert_eq!(names(&store, UsageGrouping::Pool).await, pairs(&[("llama", 321), ("-", 0)]));
     let workers = pairs(&[("gpu-1", 301), ("gpu-2", 20), ("-", 0)]);
-    assert_eq!(names(&store, By::Worker).await, workers);
+    assert_eq!(names(&store, UsageGrouping::Worker).await, workers);
     let outcomes = pairs(&[("completed", 320), ("retried", 1), ("refused", 0)]);
-    assert_eq!(names(&store, By::Outcome).await, outcomes);
-    assert_eq!(names(&store, By::Agent).await, pairs(&[("-", 320), ("crawler", 1)]));
-    assert_eq!(names(&store, By::Day).await, pairs(&[("2026-11-15", 21), ("2026-11-16", 300)]));
+    assert_eq!(names(&store, UsageGrouping::Outcome).await, outcomes);
+    assert_eq!(names(&store, UsageGrouping::Agent).await, pairs(&[("-", 320), ("crawler", 1)]));
+    assert_eq!(
+        names(&store, UsageGrouping::Day).await,
+        pairs(&[("2026-11-15", 21), ("2026-11-16", 300)])
+    );
     let hours = [("2026-11-15T07", 0), ("2026-11-15T08", 21), ("2026-11-16T08", 300)];
-    assert_eq!(names(&store, By::Hour).await, pairs(&hours));
-    assert_eq!(sums(&store, By::Outcome).await[2].first_token_us_mean, None);
+    assert_eq!(names(&store, UsageGrouping::Hour).await, pairs(&hours));
+    assert_eq!(sums(&store, UsageGrouping::Outcome).await[2].first_token_us_mean, None);
 
     let query = UsageQuery {
-        by: By::Tenant,
+        by: UsageGrouping::Tenant,
         since: NOW,
         until: Some(after(1)),
         tenant: Some("chat".to_owned()),
@@ -175,7 +181,7 @@ async fn sums_by_everything(database: Database) {
 async fn rows_that_hardly_fit(database: Database) {
     let store = database.open().await;
     tenant(&store, "chat", budgets(Some(10), None)).await;
-    let huge = Attempt {
+    let huge = AttemptRow {
         model: "\0".repeat(400),
         agent: Some("\u{1f600}".repeat(100)),
         estimate: u64::MAX,
@@ -192,7 +198,7 @@ async fn rows_that_hardly_fit(database: Database) {
     assert_eq!((row.charged, row.attempt, row.status), (1_000_000_000_000, u32::MAX, u16::MAX));
     assert!(row.model.len() <= 256 && row.agent.unwrap().len() <= 256);
     assert_eq!(day(&store, "chat").await, (1_000_000_000_000, 0));
-    assert_eq!(sums(&store, By::Tenant).await[0].charged, 1_000_000_000_000);
+    assert_eq!(sums(&store, UsageGrouping::Tenant).await[0].charged, 1_000_000_000_000);
     for request in ["", "a\0b"] {
         let refused = store.record(attempt(request, "chat", "k", 1)).await;
         assert!(matches!(refused, Err(StoreError::Invalid { field: "request", .. })));
@@ -211,7 +217,7 @@ async fn dropped_callers_lose_nothing(database: Database) {
     }
     store.close().await.unwrap();
     let store = database.open().await;
-    let sum = &sums(&store, By::Tenant).await[0];
+    let sum = &sums(&store, UsageGrouping::Tenant).await[0];
     assert_eq!((sum.requests, sum.charged), (500, 500));
 }
 
@@ -233,8 +239,8 @@ async fn what_was_acknowledged_is_there_after_reopening(database: Database) {
     }
     drop(store.close().await);
     let store = database.open().await;
-    assert_eq!(sums(&store, By::Tenant).await[0].requests, 800);
-    assert_eq!(sums(&store, By::Key).await.len(), 8);
+    assert_eq!(sums(&store, UsageGrouping::Tenant).await[0].requests, 800);
+    assert_eq!(sums(&store, UsageGrouping::Key).await.len(), 8);
     assert_eq!(day(&store, "chat").await, (2_400, 0));
 }
 
@@ -245,7 +251,7 @@ async fn pruning_keeps_sums(database: Database) {
     for number in 0..2_500 {
         let store = store.clone();
         let row = attempt(&format!("r{number}"), "chat", "k", 1);
-        let row = Attempt { started_at: after(number), ..row };
+        let row = AttemptRow { started_at: after(number), ..row };
         rows.push(tokio::spawn(async move { store.record(row).await.unwrap() }));
     }
     for row in rows {
@@ -253,7 +259,7 @@ async fn pruning_keeps_sums(database: Database) {
     }
     assert_eq!(store.prune(after(2_100)).await.unwrap(), 2_100);
     assert_eq!(store.prune(after(2_100)).await.unwrap(), 0);
-    let left = sums(&store, By::Tenant).await;
+    let left = sums(&store, UsageGrouping::Tenant).await;
     assert_eq!(left[0].requests, 400);
     assert_eq!(day(&store, "chat").await, (2_500, 0));
 }
@@ -283,13 +289,16 @@ async fn a_closed_store_says_so(database: Database) {
     closed(other.directory().await.map(drop));
     closed(other.directory_version().await.map(drop));
     closed(other.prune(NOW).await.map(drop));
-    closed(other.budgets(Owners::tenant("chat"), NOW).await.map(drop));
+    closed(other.budgets(BudgetOwners::tenant("chat"), NOW).await.map(drop));
     closed(other.reserve(crate::rows::reservation("r", "chat", "k", 1)).await.map(drop));
-    let add =
-        fairgate_store::Change::AddGroup { name: "g".to_owned(), weight: 1, budgets: Vec::new() };
+    let add = fairgate_store::DirectoryChange::AddGroup {
+        name: "g".to_owned(),
+        weight: 1,
+        budgets: Vec::new(),
+    };
     closed(other.change("test", NOW, add).await.map(drop));
     closed(other.close().await);
     let store = database.open().await;
-    let sum = sums(&store, By::Tenant).await;
+    let sum = sums(&store, UsageGrouping::Tenant).await;
     assert_eq!(sum.first().map_or(0, |sum| sum.requests), written);
 }

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use fairgate_store::{
-    Attempt, Budget, BudgetTier, Change, GroupPatch, HostedMost, KeyPatch, LedgerQuery, Limits,
-    MicroUnits, Outcome, Owners, Period, Reservation, Scope, Store, TenantPatch, Unit, UnixMicros,
+    AttemptOutcome, AttemptRow, Budget, BudgetOwners, BudgetPeriod, BudgetScope, BudgetTier,
+    BudgetUnit, DirectoryChange, DirectoryLimits, GroupPatch, HostedMaximum, KeyPatch, LedgerQuery,
+    MicroUnits, Reservation, Store, TenantPatch, UnixMicros,
 };
 
 use crate::database::{Database, on_every_database};
@@ -36,27 +37,27 @@ impl Dice {
     }
 }
 
-type Sum = (Scope, String, Period, u32);
+type Sum = (BudgetScope, String, BudgetPeriod, u32);
 
 /// The model of all requests.
 const MODEL: &str = "llama";
 
 /// An amount of each kind that a budget can count: what is hosted counts in both tiers.
-const KINDS: [(BudgetTier, Unit); 4] = [
-    (BudgetTier::Any, Unit::Tokens),
-    (BudgetTier::Any, Unit::Money),
-    (BudgetTier::Hosted, Unit::Tokens),
-    (BudgetTier::Hosted, Unit::Money),
+const KINDS: [(BudgetTier, BudgetUnit); 4] = [
+    (BudgetTier::Any, BudgetUnit::Tokens),
+    (BudgetTier::Any, BudgetUnit::Money),
+    (BudgetTier::Hosted, BudgetUnit::Tokens),
+    (BudgetTier::Hosted, BudgetUnit::Money),
 ];
 type Amounts = [u64; 4];
 
 /// What must be in the store.
 #[derive(Default)]
 struct Model {
-    budgets: HashMap<(Scope, String), Vec<Budget>>,
+    budgets: HashMap<(BudgetScope, String), Vec<Budget>>,
     used: BTreeMap<Sum, Amounts>,
     held: BTreeMap<String, Held>,
-    rows: BTreeMap<(String, u32), Attempt>,
+    rows: BTreeMap<(String, u32), AttemptRow>,
 }
 
 #[derive(Clone)]
@@ -79,7 +80,7 @@ impl Held {
     }
 }
 
-fn used_by(row: &Attempt) -> Amounts {
+fn used_by(row: &AttemptRow) -> Amounts {
     let hosted = u64::from(row.tier > 0);
     let (tokens, money) = (row.provider_tokens, row.money.0);
     [tokens, money, tokens * hosted, money * hosted]
@@ -89,14 +90,14 @@ fn used_by(row: &Attempt) -> Amounts {
 fn sums(tenant: &str, key: &str, moment: usize) -> Vec<Sum> {
     let (_, day, month) = MOMENTS[moment];
     let owners = [
-        (Scope::Tenant, tenant),
-        (Scope::Key, key),
-        (Scope::HostedModel, MODEL),
-        (Scope::Hosted, "*"),
-        (Scope::Group, "staff"),
+        (BudgetScope::Tenant, tenant),
+        (BudgetScope::Key, key),
+        (BudgetScope::HostedModel, MODEL),
+        (BudgetScope::Hosted, "*"),
+        (BudgetScope::Group, "staff"),
     ];
-    let both = |(scope, owner): (Scope, &str)| {
-        [(Period::Day, day), (Period::Month, month)]
+    let both = |(scope, owner): (BudgetScope, &str)| {
+        [(BudgetPeriod::Day, day), (BudgetPeriod::Month, month)]
             .map(|(period, first)| (scope, owner.to_owned(), period, first))
     };
     owners.into_iter().flat_map(both).collect()
@@ -116,7 +117,7 @@ impl Model {
         self.used.get(sum).copied().unwrap_or_default()
     }
 
-    fn limit(&self, sum: &Sum, kind: (BudgetTier, Unit)) -> Option<u64> {
+    fn limit(&self, sum: &Sum, kind: (BudgetTier, BudgetUnit)) -> Option<u64> {
         let budgets = self.budgets.get(&(sum.0, sum.1.clone()))?;
         let is_it =
             |budget: &&Budget| (budget.tier, budget.unit, budget.period) == (kind.0, kind.1, sum.2);
@@ -125,7 +126,7 @@ impl Model {
 
     /// What the configuration allows the model on hosted workers.
     fn model_budgets(&self) -> Vec<Budget> {
-        let of_model = (Scope::HostedModel, MODEL.to_owned());
+        let of_model = (BudgetScope::HostedModel, MODEL.to_owned());
         self.budgets.get(&of_model).cloned().unwrap_or_default()
     }
 
@@ -167,8 +168,8 @@ impl Model {
 
     /// Takes back the guess that a request was lost, where there is one; says where it had been counted.
     fn take_back(&mut self, request: &str) -> Option<Vec<Sum>> {
-        let of_request = |(place, row): (&(String, u32), &Attempt)| {
-            (place.0 == request && row.outcome == Outcome::Lost).then(|| place.clone())
+        let of_request = |(place, row): (&(String, u32), &AttemptRow)| {
+            (place.0 == request && row.outcome == AttemptOutcome::Lost).then(|| place.clone())
         };
         let place = self.rows.iter().find_map(of_request)?;
         let guess = self.rows.remove(&place)?;
@@ -189,7 +190,7 @@ impl Model {
         }
     }
 
-    fn record(&mut self, row: &Attempt) {
+    fn record(&mut self, row: &AttemptRow) {
         let place = (row.request.clone(), row.attempt);
         let mut settles = self.held.get(&row.request).map(|held| held.sums.clone());
         if self.rows.contains_key(&place) {
@@ -217,7 +218,8 @@ impl Model {
             let made = self.rows.keys().filter(|(other, _)| *other == request);
             let number = made.map(|(_, number)| *number).max().unwrap_or(0) + 1;
             let mut row = attempt(&request, &held.asked.tenant, &held.asked.key, held.asked.tokens);
-            (row.attempt, row.started_at, row.outcome) = (number, held.asked.at, Outcome::Lost);
+            (row.attempt, row.started_at, row.outcome) =
+                (number, held.asked.at, AttemptOutcome::Lost);
             let [tokens, money, ..] = held.amounts();
             (row.provider_tokens, row.money) = (tokens, MicroUnits(money));
             row.tier = u32::from(held.hosted);
@@ -253,9 +255,9 @@ async fn history(database: Database, seed: u64) {
     let mut model = Model::default();
     let mut who = Vec::new();
     for name in ["chat", "batch"] {
-        tenant(&store, name, Limits::default()).await;
+        tenant(&store, name, DirectoryLimits::default()).await;
         for _ in 0..2 {
-            who.push((name, key(&store, name, Limits::default()).await));
+            who.push((name, key(&store, name, DirectoryLimits::default()).await));
         }
     }
     // A request: whose, how many attempts it has had, whether it is over.
@@ -294,7 +296,7 @@ async fn history(database: Database, seed: u64) {
                 assert_eq!(told, expected, "seed {seed} step {step}: {asked:?} {granted:?}");
                 if let Ok(granted) = granted {
                     let is_told_why = asked.hosted.is_some() && !granted.hosted;
-                    assert_eq!(granted.why.is_some(), is_told_why);
+                    assert_eq!(granted.hosted_exhausted.is_some(), is_told_why);
                 }
             }
             _ if requests.is_empty() => {}
@@ -335,7 +337,7 @@ fn asked(request: &str, tenant: &str, key: &str, dice: &mut Dice) -> Reservation
         ..reservation(request, tenant, key, dice.below(300))
     };
     asked.money = MicroUnits(if dice.below(2) == 0 { 0 } else { dice.below(5_000) });
-    asked.hosted = (dice.below(3) > 0).then(|| HostedMost {
+    asked.hosted = (dice.below(3) > 0).then(|| HostedMaximum {
         provider_tokens: dice.below(300),
         money: MicroUnits(dice.below(9_000)),
     });
@@ -350,38 +352,40 @@ async fn set_budgets(
 ) {
     let (tenant, key) = dice.pick(who);
     let (scope, owner) = match dice.below(5) {
-        0 => (Scope::Tenant, *tenant),
-        1 => (Scope::Key, key.as_str()),
-        2 => (Scope::Group, "staff"),
-        3 => (Scope::HostedModel, MODEL),
-        _ => (Scope::Hosted, "*"),
+        0 => (BudgetScope::Tenant, *tenant),
+        1 => (BudgetScope::Key, key.as_str()),
+        2 => (BudgetScope::Group, "staff"),
+        3 => (BudgetScope::HostedModel, MODEL),
+        _ => (BudgetScope::Hosted, "*"),
     };
     let mut budgets = Vec::new();
     for (tier, unit) in KINDS {
-        for period in [Period::Day, Period::Month] {
-            let is_hosted = matches!(scope, Scope::Hosted | Scope::HostedModel);
+        for period in [BudgetPeriod::Day, BudgetPeriod::Month] {
+            let is_hosted = matches!(scope, BudgetScope::Hosted | BudgetScope::HostedModel);
             if dice.below(3) == 0 && (!is_hosted || tier == BudgetTier::Hosted) {
-                let most = if unit == Unit::Money { 40_000 } else { 2_000 };
+                let most = if unit == BudgetUnit::Money { 40_000 } else { 2_000 };
                 budgets.push(Budget { period, unit, tier, amount: dice.below(most) });
             }
         }
     }
-    let limits = Some(Limits { budgets: budgets.clone(), ..Limits::default() });
+    let limits = Some(DirectoryLimits { budgets: budgets.clone(), ..DirectoryLimits::default() });
     let name = owner.to_owned();
     let change = match scope {
-        Scope::Tenant => {
-            Change::PatchTenant { name, patch: TenantPatch { limits, ..TenantPatch::default() } }
-        }
-        Scope::Key => {
-            Change::PatchKey { id: name, patch: KeyPatch { limits, ..KeyPatch::default() } }
-        }
-        Scope::Group => {
+        BudgetScope::Tenant => DirectoryChange::PatchTenant {
+            name,
+            patch: TenantPatch { limits, ..TenantPatch::default() },
+        },
+        BudgetScope::Key => DirectoryChange::PatchKey {
+            id: name,
+            patch: KeyPatch { limits, ..KeyPatch::default() },
+        },
+        BudgetScope::Group => {
             let patch = GroupPatch { budgets: Some(budgets.clone()), ..GroupPatch::default() };
-            Change::PatchGroup { name, patch }
+            DirectoryChange::PatchGroup { name, patch }
         }
-        Scope::Hosted => Change::SetHosted { budgets: budgets.clone() },
+        BudgetScope::Hosted => DirectoryChange::SetHosted { budgets: budgets.clone() },
         // They come with each reservation.
-        Scope::HostedModel => {
+        BudgetScope::HostedModel => {
             model.budgets.insert((scope, name), budgets);
             return;
         }
@@ -404,7 +408,7 @@ async fn compare(store: &Store, model: &Model, who: &[(&'static str, String)], w
             }
             expected.sort();
             let budgets = model.model_budgets();
-            let owners = Owners { model: Some((MODEL, &budgets)), ..everybody(tenant, key) };
+            let owners = BudgetOwners { model: Some((MODEL, &budgets)), ..everybody(tenant, key) };
             let left = store.budgets(owners, *at).await.unwrap();
             // Also in this order.
             let found: Vec<_> = left
@@ -422,7 +426,7 @@ async fn compare(store: &Store, model: &Model, who: &[(&'static str, String)], w
 async fn compare_rows(store: &Store, model: &Model, seed: u64) {
     let rows = store.attempts(LedgerQuery::default()).await.unwrap();
     assert!(rows.len() < 1_000, "one page");
-    let told = |row: &Attempt| {
+    let told = |row: &AttemptRow| {
         let uses = (row.charged, row.provider_tokens, row.money, row.tier);
         (uses, row.last, row.outcome, row.started_at)
     };

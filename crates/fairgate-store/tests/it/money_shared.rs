@@ -1,6 +1,9 @@
 //! Money with several gateways on one PostgreSQL.
 
-use fairgate_store::{AuditQuery, BudgetTier, Change, Limits, Refused, Scope, Unit};
+use fairgate_store::{
+    AuditQuery, BudgetScope, BudgetTier, BudgetUnit, DirectoryChange, DirectoryLimits,
+    ReservationRefused,
+};
 
 use crate::database::{Kind, run};
 use crate::money::{
@@ -15,7 +18,7 @@ fn gateways_that_share_a_groups_money_never_get_over() {
         const HOSTED: u64 = 15_000;
         let stores = [database.open().await, database.open().await, database.open().await];
         for name in ["chat", "batch"] {
-            tenant(&stores[0], name, Limits::default()).await;
+            tenant(&stores[0], name, DirectoryLimits::default()).await;
         }
         group_budgets(&stores[0], vec![money(LIMIT, BudgetTier::Any)]).await;
         hosted_budgets(&stores[0], vec![money(HOSTED, BudgetTier::Hosted)]).await;
@@ -30,8 +33,8 @@ fn gateways_that_share_a_groups_money_never_get_over() {
                     let (spent, tier) = match store.reserve(asked).await.unwrap() {
                         Ok(granted) if granted.hosted => (333, 1),
                         Ok(_) => (200, 0),
-                        Err(Refused::Budget(exhausted)) => {
-                            assert_eq!(exhausted.scope, Scope::Group);
+                        Err(ReservationRefused::Budget(exhausted)) => {
+                            assert_eq!(exhausted.scope, BudgetScope::Group);
                             (0, 0)
                         }
                         Err(refused) => panic!("{refused:?}"),
@@ -50,9 +53,11 @@ fn gateways_that_share_a_groups_money_never_get_over() {
             store.budgets(everybody("chat", "k"), NOW).await.unwrap();
         }
         let left = stores[1].budgets(everybody("chat", "k"), NOW).await.unwrap();
-        let (used, reserved) = stands(&left, Scope::Group, Unit::Money, BudgetTier::Any);
+        let (used, reserved) =
+            stands(&left, BudgetScope::Group, BudgetUnit::Money, BudgetTier::Any);
         assert!(used <= LIMIT && used > LIMIT - 333 && reserved == 0, "{left:?}");
-        let (used, reserved) = stands(&left, Scope::Hosted, Unit::Money, BudgetTier::Hosted);
+        let (used, reserved) =
+            stands(&left, BudgetScope::Hosted, BudgetUnit::Money, BudgetTier::Hosted);
         assert!(used <= HOSTED && reserved == 0, "{left:?}");
         sums_equal_rows(&stores[2], &[("chat", "k"), ("batch", "k")]).await;
     });
@@ -64,7 +69,7 @@ fn gateways_that_start_together_audit_a_price_once() {
         let stores = [database.open().await, database.open().await, database.open().await];
         let starts = stores.clone().map(|store| {
             let prices = vec![price("a", "USD", 1), price("b", "USD", 2)];
-            let keep = Change::KeepPrices { prices };
+            let keep = DirectoryChange::KeepPrices { prices };
             tokio::spawn(async move { store.change("config", NOW, keep).await.unwrap() })
         });
         for start in starts {

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use fairgate_store::{Attempt, Limits, Outcome, Owners, Store, StoreError, StoreOptions};
+use fairgate_store::{
+    AttemptOutcome, AttemptRow, BudgetOwners, DirectoryLimits, Store, StoreError, StoreOptions,
+};
 
 use crate::database::{Database, Kind, run};
 use crate::ledger::of_request;
@@ -31,7 +33,7 @@ fn gateways_that_share_a_budget_never_get_over() {
         tenant(&stores[0], "chat", budgets(Some(2_000), None)).await;
         let keys = [
             key(&stores[0], "chat", budgets(Some(900), None)).await,
-            key(&stores[0], "chat", Limits::default()).await,
+            key(&stores[0], "chat", DirectoryLimits::default()).await,
         ];
         let mut asked = Vec::new();
         for number in 0..600_usize {
@@ -64,7 +66,7 @@ fn gateways_that_share_a_budget_never_get_over() {
         assert!(left[1].used + left[1].reserved <= 900);
         // What one of them changes, the others see.
         let version = stores[0].directory_version().await.unwrap();
-        tenant(&stores[0], "new", Limits::default()).await;
+        tenant(&stores[0], "new", DirectoryLimits::default()).await;
         assert!(stores[2].directory_version().await.unwrap() > version);
     });
 }
@@ -107,7 +109,7 @@ fn abandoned_reservations_are_resolved_once_and_the_paused_process_corrects_them
         assert_eq!(day(&paused, "chat").await, (6_993, 0));
         assert_eq!(of_request(&one, "r5").await, [real]);
         let retried = crate::rows::retried("r6", "chat", "k", 1);
-        let last = Attempt { attempt: 2, ..attempt("r6", "chat", "k", 4) };
+        let last = AttemptRow { attempt: 2, ..attempt("r6", "chat", "k", 4) };
         paused.record(retried).await.unwrap();
         paused.record(last).await.unwrap();
         assert_eq!(day(&paused, "chat").await, (6_988, 0));
@@ -134,7 +136,7 @@ fn those_who_live_find_those_who_died() {
         })
         .await
         .expect("the reservation is found");
-        assert_eq!(of_request(&living, "dead").await[0].outcome, Outcome::Lost);
+        assert_eq!(of_request(&living, "dead").await[0].outcome, AttemptOutcome::Lost);
         // Its own are kept, longer than a lease.
         tokio::time::sleep(lease * 2).await;
         assert!(of_request(&living, "mine").await.is_empty());
@@ -186,7 +188,7 @@ fn rows_survive_connections_that_break_under_load() {
         for writer in writers {
             writer.await.unwrap();
         }
-        let by = fairgate_store::By::Tenant;
+        let by = fairgate_store::UsageGrouping::Tenant;
         let query = fairgate_store::UsageQuery {
             by,
             since: fairgate_store::UnixMicros(0),
@@ -224,7 +226,7 @@ fn a_server_that_is_away_is_told_and_rows_wait_for_it() {
         away(store.ping().await);
         away(store.reserve(reservation("r2", "chat", "k", 5)).await.map(drop));
         away(store.directory().await.map(drop));
-        let add = fairgate_store::Change::AddGroup {
+        let add = fairgate_store::DirectoryChange::AddGroup {
             name: "g".to_owned(),
             weight: 1,
             budgets: Vec::new(),
@@ -260,7 +262,7 @@ fn a_row_that_is_refused_is_kept_apart() {
             row.model = request.to_owned();
             store.record(row).await.unwrap();
         }
-        let refused = store.budgets(Owners::tenant("chat"), NOW).await;
+        let refused = store.budgets(BudgetOwners::tenant("chat"), NOW).await;
         assert!(matches!(refused, Err(StoreError::Database(_))), "{refused:?}");
         assert_eq!(store.rows_waiting(), 3);
         run(check("no_poison", "model <> 'poison'")).await;

@@ -1,8 +1,9 @@
 //! Rows and reservations to write, as plain as possible, and ways to look at what became of them.
 
 use fairgate_store::{
-    Attempt, Budget, Change, Exhausted, FleetTerms, Limits, MicroUnits, Outcome, Owners, Period,
-    Refused, Reservation, Rights, Scope, Store, UnixMicros, UsageSource,
+    AttemptOutcome, AttemptRow, Budget, BudgetExhausted, BudgetOwners, BudgetPeriod, BudgetScope,
+    DirectoryChange, DirectoryLimits, FleetTerms, KeyRights, MicroUnits, Reservation,
+    ReservationRefused, Store, UnixMicros, UsageSource,
 };
 
 /// 2026-11-15 08:30 UTC, a Sunday in the middle of a month.
@@ -14,8 +15,8 @@ pub(crate) fn after(micros: i64) -> UnixMicros {
     UnixMicros(NOW.0 + micros)
 }
 
-pub(crate) fn attempt(request: &str, tenant: &str, key: &str, charged: u64) -> Attempt {
-    Attempt {
+pub(crate) fn attempt(request: &str, tenant: &str, key: &str, charged: u64) -> AttemptRow {
+    AttemptRow {
         request: request.to_owned(),
         attempt: 1,
         last: true,
@@ -40,7 +41,7 @@ pub(crate) fn attempt(request: &str, tenant: &str, key: &str, charged: u64) -> A
         first_token_us: Some(20_000),
         total_us: 90_000,
         status: 200,
-        outcome: Outcome::Completed,
+        outcome: AttemptOutcome::Completed,
         code: None,
         brownout: false,
         occupied: 0,
@@ -54,12 +55,12 @@ pub(crate) fn attempt(request: &str, tenant: &str, key: &str, charged: u64) -> A
 }
 
 /// An attempt that failed before its first byte, so that another worker was tried.
-pub(crate) fn retried(request: &str, tenant: &str, key: &str, charged: u64) -> Attempt {
-    Attempt {
+pub(crate) fn retried(request: &str, tenant: &str, key: &str, charged: u64) -> AttemptRow {
+    AttemptRow {
         last: false,
         first_token_us: None,
         status: 502,
-        outcome: Outcome::Retried,
+        outcome: AttemptOutcome::Retried,
         code: Some("upstream_unreachable".to_owned()),
         ..attempt(request, tenant, key, charged)
     }
@@ -84,45 +85,49 @@ pub(crate) fn reservation(request: &str, tenant: &str, key: &str, tokens: u64) -
 }
 
 /// The budget that refused a reservation.
-pub(crate) async fn exhausted(store: &Store, reservation: Reservation) -> Exhausted {
+pub(crate) async fn exhausted(store: &Store, reservation: Reservation) -> BudgetExhausted {
     match store.reserve(reservation).await.unwrap() {
-        Err(Refused::Budget(exhausted)) => exhausted,
+        Err(ReservationRefused::Budget(exhausted)) => exhausted,
         other => panic!("no budget refused it: {other:?}"),
     }
 }
 
-pub(crate) fn budgets(day: Option<u64>, month: Option<u64>) -> Limits {
-    let day = day.map(|tokens| Budget::tokens(tokens, Period::Day));
-    let month = month.map(|tokens| Budget::tokens(tokens, Period::Month));
-    Limits { budgets: day.into_iter().chain(month).collect(), ..Limits::default() }
+pub(crate) fn budgets(day: Option<u64>, month: Option<u64>) -> DirectoryLimits {
+    let day = day.map(|tokens| Budget::tokens(tokens, BudgetPeriod::Day));
+    let month = month.map(|tokens| Budget::tokens(tokens, BudgetPeriod::Month));
+    DirectoryLimits {
+        budgets: day.into_iter().chain(month).collect(),
+        ..DirectoryLimits::default()
+    }
 }
 
 /// A tenant and one of its keys.
-pub(crate) fn of_key<'a>(tenant: &'a str, key: &'a str) -> Owners<'a> {
-    Owners { key: Some(key), ..Owners::tenant(tenant) }
+pub(crate) fn of_key<'a>(tenant: &'a str, key: &'a str) -> BudgetOwners<'a> {
+    BudgetOwners { key: Some(key), ..BudgetOwners::tenant(tenant) }
 }
 
 /// A group, and a tenant in it with these limits.
-pub(crate) async fn tenant(store: &Store, name: &str, limits: Limits) {
-    let group = Change::AddGroup { name: "staff".to_owned(), weight: 1, budgets: Vec::new() };
+pub(crate) async fn tenant(store: &Store, name: &str, limits: DirectoryLimits) {
+    let group =
+        DirectoryChange::AddGroup { name: "staff".to_owned(), weight: 1, budgets: Vec::new() };
     match store.change("test", NOW, group).await {
         Ok(_) | Err(fairgate_store::StoreError::Exists { .. }) => {}
         Err(problem) => panic!("{problem}"),
     }
     let (name, group) = (name.to_owned(), "staff".to_owned());
-    let add = Change::AddTenant { name, group, weight: 1, limits };
+    let add = DirectoryChange::AddTenant { name, group, weight: 1, limits };
     store.change("test", NOW, add).await.unwrap();
 }
 
 /// A key with these limits; its id.
-pub(crate) async fn key(store: &Store, tenant: &str, limits: Limits) -> String {
-    let create = Change::CreateKey {
+pub(crate) async fn key(store: &Store, tenant: &str, limits: DirectoryLimits) -> String {
+    let create = DirectoryChange::CreateKey {
         tenant: tenant.to_owned(),
         name: "laptop".to_owned(),
         weight: 1,
         limits,
         models: None,
-        rights: Rights::default(),
+        rights: KeyRights::default(),
         expires_at: None,
     };
     store.change("test", NOW, create).await.unwrap().key.unwrap().id
@@ -130,17 +135,17 @@ pub(crate) async fn key(store: &Store, tenant: &str, limits: Limits) -> String {
 
 /// Used and reserved tokens of a tenant's day, which needs a budget to be seen.
 pub(crate) async fn day(store: &Store, tenant: &str) -> (u64, u64) {
-    standing(store, tenant, Scope::Tenant, Period::Day, NOW).await
+    standing(store, tenant, BudgetScope::Tenant, BudgetPeriod::Day, NOW).await
 }
 
 pub(crate) async fn standing(
     store: &Store,
     tenant: &str,
-    scope: Scope,
-    period: Period,
+    scope: BudgetScope,
+    period: BudgetPeriod,
     at: UnixMicros,
 ) -> (u64, u64) {
-    let left = store.budgets(Owners::tenant(tenant), at).await.unwrap();
+    let left = store.budgets(BudgetOwners::tenant(tenant), at).await.unwrap();
     let left = left.iter().find(|left| (left.scope, left.period) == (scope, period)).unwrap();
     (left.used, left.reserved)
 }

@@ -1,6 +1,6 @@
 //! How fast rows are written, with the sums and three indices that each of them touches.
 
-use fairgate_store::{By, UnixMicros, UsageQuery};
+use fairgate_store::{UnixMicros, UsageGrouping, UsageQuery};
 
 use crate::database::{Database, Kind, run};
 use crate::rows::attempt;
@@ -59,8 +59,13 @@ async fn measure(database: Database, in_order: bool) {
         rows / seconds,
         cpu / rows * 1e6,
     );
-    let query =
-        UsageQuery { by: By::Tenant, since: UnixMicros(0), until: None, tenant: None, model: None };
+    let query = UsageQuery {
+        by: UsageGrouping::Tenant,
+        since: UnixMicros(0),
+        until: None,
+        tenant: None,
+        model: None,
+    };
     let asked = std::time::Instant::now();
     let sums = store.usage(query).await.unwrap();
     println!("usage by tenant over all of them: {:.0} ms", asked.elapsed().as_secs_f64() * 1e3);

@@ -3,7 +3,7 @@
 use std::future::Future as _;
 use std::path::PathBuf;
 
-use fairgate_store::{LedgerQuery, Limits, Store, StoreError, StoreOptions};
+use fairgate_store::{DirectoryLimits, LedgerQuery, Store, StoreError, StoreOptions};
 
 use crate::database::{Database, Kind, run};
 use crate::rows::{attempt, budgets, day, reservation, retried, tenant};
@@ -234,7 +234,7 @@ fn beside(database: &Database) -> Vec<u8> {
 fn questions_use_an_index() {
     run(Kind::Sqlite, |database| async move {
         let store = database.open().await;
-        tenant(&store, "chat", Limits::default()).await;
+        tenant(&store, "chat", DirectoryLimits::default()).await;
         store.close().await.unwrap();
         let file = rusqlite::Connection::open(&database.name).unwrap();
         let plan = |sql: &str| -> String {

@@ -1,7 +1,7 @@
 //! Changes of the directory outlive a machine that loses its power: the commit is synced before anyone is told of it. Here the
 //! databases themselves say what was in force inside the transactions.
 
-use fairgate_store::{Change, LedgerQuery};
+use fairgate_store::{DirectoryChange, LedgerQuery};
 
 use crate::database::{Kind, run};
 use crate::rows::{NOW, attempt, budgets, key, reservation, tenant};
@@ -31,7 +31,7 @@ fn sqlite_syncs_changes_and_not_rows() {
             store.reserve(held).await.unwrap().unwrap();
             store.record(attempt(&request, &format!("t{round}"), &id, 1)).await.unwrap();
             store.attempts(LedgerQuery::default()).await.unwrap();
-            store.change("test", NOW, Change::RevokeKey { id }).await.unwrap();
+            store.change("test", NOW, DirectoryChange::RevokeKey { id }).await.unwrap();
         }
         store.close().await.unwrap();
         let seen = |what: &str| -> Vec<i64> {
@@ -61,8 +61,11 @@ fn postgres_syncs_changes_whatever_the_database_is_set_to() {
             let set = format!("ALTER DATABASE {name} SET synchronous_commit = {setting}");
             server().run("postgres", &set).await;
             let store = database.open().await;
-            let group =
-                Change::AddGroup { name: setting.to_owned(), weight: 1, budgets: Vec::new() };
+            let group = DirectoryChange::AddGroup {
+                name: setting.to_owned(),
+                weight: 1,
+                budgets: Vec::new(),
+            };
             store.change("test", NOW, group).await.unwrap();
             store.close().await.unwrap();
             let seen = format!("SELECT COUNT(*) FROM seen WHERE setting = '{expected}'");

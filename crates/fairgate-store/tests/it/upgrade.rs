@@ -1,6 +1,8 @@
 //! A database of schema 2, with rows, sums, budgets and a reservation in it, is brought up to date and means what it meant.
 
-use fairgate_store::{Budget, BudgetTier, HostedUse, Owners, Period, Rights, Scope, Unit};
+use fairgate_store::{
+    Budget, BudgetOwners, BudgetPeriod, BudgetScope, BudgetTier, BudgetUnit, HostedUse, KeyRights,
+};
 
 use crate::database::{Database, Kind, run};
 use crate::ledger::of_request;
@@ -73,31 +75,34 @@ async fn check(database: Database) {
     assert_eq!((lost.charged, lost.provider_tokens, lost.tier), (30, 30, 0));
     let directory = store.directory().await.unwrap();
     let chat = directory.tenants.iter().find(|tenant| tenant.name == "chat").unwrap();
-    assert_eq!(chat.limits.budgets, [Budget::tokens(1_000, Period::Day)]);
+    assert_eq!(chat.limits.budgets, [Budget::tokens(1_000, BudgetPeriod::Day)]);
     assert_eq!(chat.limits.hosted, HostedUse::Allowed);
     // A key keeps the classes that it had, and may choose nothing that it could not before.
     let classes = Some(vec!["a".to_owned()]);
-    assert_eq!(directory.keys[0].rights, Rights { classes, ..Rights::default() });
+    assert_eq!(directory.keys[0].rights, KeyRights { classes, ..KeyRights::default() });
     assert!(directory.hosted.is_empty() && directory.groups[0].budgets.is_empty());
     let left = store.budgets(of_key("chat", "k"), NOW).await.unwrap();
     let told: Vec<_> = left
         .iter()
         .map(|it| (it.scope, it.unit, it.tier, it.limit, it.used, it.reserved))
         .collect();
-    let tokens = (Unit::Tokens, BudgetTier::Any);
+    let tokens = (BudgetUnit::Tokens, BudgetTier::Any);
     let expected = [
-        (Scope::Tenant, tokens.0, tokens.1, 1_000, 100, 0),
-        (Scope::Key, tokens.0, tokens.1, 5_000, 100, 0),
+        (BudgetScope::Tenant, tokens.0, tokens.1, 1_000, 100, 0),
+        (BudgetScope::Key, tokens.0, tokens.1, 5_000, 100, 0),
     ];
     assert_eq!(told, expected);
     // A group begins with what its tenants used.
     let patch = fairgate_store::GroupPatch {
-        budgets: Some(vec![Budget::tokens(200, Period::Day), Budget::tokens(300, Period::Month)]),
+        budgets: Some(vec![
+            Budget::tokens(200, BudgetPeriod::Day),
+            Budget::tokens(300, BudgetPeriod::Month),
+        ]),
         ..fairgate_store::GroupPatch::default()
     };
-    let patch = fairgate_store::Change::PatchGroup { name: "staff".to_owned(), patch };
+    let patch = fairgate_store::DirectoryChange::PatchGroup { name: "staff".to_owned(), patch };
     store.change("test", NOW, patch).await.unwrap();
-    let group = Owners { group: Some("staff"), ..Owners::default() };
+    let group = BudgetOwners { group: Some("staff"), ..BudgetOwners::default() };
     let left = store.budgets(group, NOW).await.unwrap();
     assert_eq!(left.iter().map(|it| (it.used, it.reserved)).collect::<Vec<_>>(), [(105, 0); 2]);
     store.reserve(reservation("new", "batch", "k2", 95)).await.unwrap().unwrap();

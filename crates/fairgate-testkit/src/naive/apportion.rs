@@ -5,7 +5,7 @@
 /// its quota that has more than one. All ties: the earlier in the list."
 pub(super) fn apportion(slots: u64, weights: &[u64]) -> Vec<u64> {
     let total: u128 = weights.iter().map(|&w| u128::from(w)).sum();
-    let quotas: Vec<Quota> = weights.iter().map(|&w| Quota::new(slots, w, total)).collect();
+    let quotas: Vec<SlotQuota> = weights.iter().map(|&w| SlotQuota::new(slots, w, total)).collect();
     let mut parts: Vec<u128> = quotas.iter().map(|quota| quota.whole.max(1)).collect();
     let wanted = if weights.is_empty() { 0 } else { u128::from(slots) };
 
@@ -21,20 +21,21 @@ pub(super) fn apportion(slots: u64, weights: &[u64]) -> Vec<u64> {
     parts.into_iter().map(|part| u64::try_from(part).expect("at most all slots")).collect()
 }
 
-/// S·w/W, as a whole part and W-ths.
-struct Quota {
+/// The quota S·w/W, as a whole number and a remainder that is counted in W-ths.
+struct SlotQuota {
     whole: u128,
     rest: u128,
 }
 
-impl Quota {
+impl SlotQuota {
     fn new(slots: u64, weight: u64, total: u128) -> Self {
         let product = u128::from(slots) * u128::from(weight);
         Self { whole: product / total, rest: product % total }
     }
 
-    /// How far a part is above this quota: whole slots, and then against the rest. As the rest is less
-    /// than one slot, these compare as part − S·w/W does.
+    /// Returns how far `part` slots are above this quota: the difference in whole slots, then the
+    /// quota's remainder, reversed. Because the remainder is less than one slot, these pairs are
+    /// ordered as part − S·w/W is.
     fn distance(&self, part: u128) -> (i128, std::cmp::Reverse<u128>) {
         let signed = |count: u128| i128::try_from(count).expect("a number of slots");
         (signed(part) - signed(self.whole), std::cmp::Reverse(self.rest))

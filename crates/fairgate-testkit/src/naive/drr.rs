@@ -1,43 +1,43 @@
-//! drr — deficit round robin.
+//! The `drr` node: deficit round robin.
 
 use fairgate_core::attribute::Attribute;
-use fairgate_core::policy::{BusyThresholds, Class, Drr};
+use fairgate_core::policy::{BusyThresholds, DrrClassPolicy, DrrPolicy};
 
-use super::request::Request;
-use super::tree::{Change, ClassRules, Flow, Pick, Rule, Step};
-use super::world::World;
+use super::request::NaiveRequest;
+use super::state::NaiveState;
+use super::tree::{ClassSettings, NaiveFlow, NaivePick, NodeChange, NodeChoice, NodeRule};
 
 #[derive(Clone, Debug)]
-pub(super) struct DrrNode {
-    policy: Drr,
-    classes: Vec<DrrClass>,
-    /// The index of the class at the cursor.
+pub(super) struct NaiveDrrNode {
+    policy: DrrPolicy,
+    classes: Vec<NaiveDrrClass>,
+    /// Index of the class at the cursor.
     cursor: usize,
     stayed: bool,
 }
 
 #[derive(Clone, Debug)]
-struct DrrClass {
-    flow: Flow,
+struct NaiveDrrClass {
+    flow: NaiveFlow,
     deficit: i128,
 }
 
-/// A class as one look at the node sees it.
-struct Seen {
+/// State of a class when the node looks for the next request.
+struct ClassAtLook {
     is_empty: bool,
-    /// Its head, where it is ready.
-    pick: Option<Pick>,
+    /// Request at the head of the class; `None` if the class is not ready.
+    pick: Option<NaivePick>,
     quantum: i128,
 }
 
-impl DrrNode {
-    pub(super) fn new(policy: &Drr) -> Self {
-        let flow = |class: &Class| Flow::new(&class.name, &class.inside);
-        let classes = policy.classes.iter().map(|c| DrrClass { flow: flow(c), deficit: 0 });
+impl NaiveDrrNode {
+    pub(super) fn new(policy: &DrrPolicy) -> Self {
+        let flow = |class: &DrrClassPolicy| NaiveFlow::new(&class.name, &class.inside);
+        let classes = policy.classes.iter().map(|c| NaiveDrrClass { flow: flow(c), deficit: 0 });
         Self { policy: policy.clone(), classes: classes.collect(), cursor: 0, stayed: false }
     }
 
-    fn listed(&self, name: &str) -> Option<&Class> {
+    fn listed(&self, name: &str) -> Option<&DrrClassPolicy> {
         self.policy.classes.iter().find(|class| *class.name == *name)
     }
 
@@ -45,35 +45,41 @@ impl DrrNode {
         (index + 1) % self.classes.len()
     }
 
-    fn quantum(&self, index: usize, world: &World) -> i128 {
+    fn quantum(&self, index: usize, world: &NaiveState) -> i128 {
         let class = &self.policy.classes[index];
         let event = world.weight_event(self.policy.by, &class.name);
         i128::from(event.unwrap_or(class.quantum.get()))
     }
 
-    fn pick_in_class(&self, index: usize, world: &World, busy: BusyThresholds) -> Option<Pick> {
+    fn pick_in_class(
+        &self,
+        index: usize,
+        world: &NaiveState,
+        busy: BusyThresholds,
+    ) -> Option<NaivePick> {
         let class = &self.policy.classes[index];
         let busy = if class.busy.is_stated() { class.busy } else { busy };
         self.classes[index].flow.pick(self.policy.by, world, busy)
     }
 
-    fn see(&self, index: usize, world: &World, busy: BusyThresholds) -> Seen {
-        Seen {
+    fn see(&self, index: usize, world: &NaiveState, busy: BusyThresholds) -> ClassAtLook {
+        ClassAtLook {
             is_empty: self.classes[index].flow.is_empty(),
             pick: self.pick_in_class(index, world, busy),
             quantum: self.quantum(index, world),
         }
     }
 
-    /// The classes in ring order from the cursor. "Where it stayed but cannot, its turn is over: this scan
-    /// visits that class last, the others in ring order from the next."
+    /// Returns the classes in ring order from the cursor. "Where it stayed but cannot, its turn is
+    /// over: this scan visits that class last, the others in ring order from the next."
     fn visiting_order(&self) -> Vec<usize> {
         let first = if self.stayed { self.next(self.cursor) } else { self.cursor };
         (0..self.classes.len()).map(|i| (first + i) % self.classes.len()).collect()
     }
 
-    /// The class to dispatch from, with all deficits as they are before the charge.
-    fn choose(&self, seen: &[Seen]) -> Option<(usize, Vec<i128>)> {
+    /// Chooses the class to dispatch from. Returns its index, and the deficits of all classes
+    /// before the dispatched request is charged.
+    fn choose(&self, seen: &[ClassAtLook]) -> Option<(usize, Vec<i128>)> {
         let mut deficits: Vec<i128> = self.classes.iter().map(|class| class.deficit).collect();
         let covers = |index: usize, deficit: i128| cost(&seen[index]).is_some_and(|c| deficit >= c);
 
@@ -119,24 +125,24 @@ impl DrrNode {
     }
 }
 
-/// The cost of a ready class's head.
-fn cost(seen: &Seen) -> Option<i128> {
+/// Returns the cost of the request at a class's head; `None` if the class is not ready.
+fn cost(seen: &ClassAtLook) -> Option<i128> {
     seen.pick.as_ref().map(|pick| i128::from(pick.request.cost))
 }
 
-/// ceil(a / b), for b over 0.
+/// Returns a divided by b, rounded up, for b > 0.
 fn div_ceil(a: i128, b: i128) -> i128 {
     a.div_euclid(b) + i128::from(a.rem_euclid(b) != 0)
 }
 
-impl Rule for DrrNode {
+impl NodeRule for NaiveDrrNode {
     fn by(&self) -> Attribute {
         self.policy.by
     }
 
     /// "A request that names none of them, or nothing, goes to the class named in `default` (default:
     /// the first listed)."
-    fn flow_name<'a>(&'a self, request: &'a Request) -> &'a str {
+    fn flow_name<'a>(&'a self, request: &'a NaiveRequest) -> &'a str {
         let named = request.submit.attributes.get(self.policy.by);
         let listed = named.filter(|name| self.listed(name).is_some());
         let default = self.policy.default.as_deref();
@@ -147,30 +153,30 @@ impl Rule for DrrNode {
         self.classes.len()
     }
 
-    fn flow(&self, index: usize) -> &Flow {
+    fn flow(&self, index: usize) -> &NaiveFlow {
         &self.classes[index].flow
     }
 
-    fn flow_mut(&mut self, index: usize) -> &mut Flow {
+    fn flow_mut(&mut self, index: usize) -> &mut NaiveFlow {
         &mut self.classes[index].flow
     }
 
-    /// "Only the listed classes", and these are there from the start.
+    /// Does nothing, because the flows are "Only the listed classes", which exist from the start.
     fn create_flow(&mut self, _name: &str) {}
 
-    fn pick(&self, world: &World, busy: BusyThresholds) -> Option<Pick> {
+    fn pick(&self, world: &NaiveState, busy: BusyThresholds) -> Option<NaivePick> {
         let see = |index| self.see(index, world, busy);
-        let mut seen: Vec<Seen> = (0..self.classes.len()).map(see).collect();
+        let mut seen: Vec<ClassAtLook> = (0..self.classes.len()).map(see).collect();
         let (index, deficits) = self.choose(&seen)?;
         let pick = seen.swap_remove(index).pick.expect("what is chosen is ready");
-        Some(pick.through(index, Change::Deficits(deficits)))
+        Some(pick.through(index, NodeChange::Deficits(deficits)))
     }
 
     /// "Then charge the cost. Class empty: deficit 0, the cursor moves to the next class. Its next head is
     /// ready and not affordable: the cursor moves on. Else (it is affordable, or nothing inside is ready
     /// right now) the cursor stays."
-    fn charge(&mut self, step: &Step, cost: u64, world: &World, busy: BusyThresholds) {
-        if let Change::Deficits(deficits) = &step.change {
+    fn charge(&mut self, step: &NodeChoice, cost: u64, world: &NaiveState, busy: BusyThresholds) {
+        if let NodeChange::Deficits(deficits) = &step.change {
             for (class, deficit) in self.classes.iter_mut().zip(deficits) {
                 class.deficit = *deficit;
             }
@@ -196,7 +202,7 @@ impl Rule for DrrNode {
         self.classes[index].deficit = 0;
     }
 
-    fn class(&self, name: &str) -> Option<ClassRules> {
-        self.listed(name).map(|class| ClassRules { busy: class.busy, limits: class.limits })
+    fn class(&self, name: &str) -> Option<ClassSettings> {
+        self.listed(name).map(|class| ClassSettings { busy: class.busy, limits: class.limits })
     }
 }

@@ -1,43 +1,49 @@
-//! load — the load function.
+//! The `load` node: the load function.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 
 use fairgate_core::attribute::Attribute;
-use fairgate_core::policy::{BusyThresholds, Load};
+use fairgate_core::policy::{BusyThresholds, LoadPolicy};
 
-use super::tree::{Change, Flow, Pick, Rule, Step};
-use super::world::World;
+use super::state::NaiveState;
+use super::tree::{NaiveFlow, NaivePick, NodeChange, NodeChoice, NodeRule};
 
-/// How many totals of Q are kept.
+/// Number of past totals of Q that `auto_tune` keeps.
 const TOTALS: usize = 10;
-/// 1, in millionths.
+/// The number 1, in millionths.
 const ONE: u128 = 1_000_000;
-/// What alpha falls or rises by: 0.01, in millionths.
+/// Step by which `auto_tune` lowers or raises alpha: 0.01, in millionths.
 const ALPHA_STEP: u128 = 10_000;
-/// Above this alpha does not rise: 0.5, in millionths.
+/// Greatest alpha to which `auto_tune` raises it: 0.5, in millionths.
 const ALPHA_TOP: u128 = 500_000;
 
 #[derive(Clone, Debug)]
-pub(super) struct LoadNode {
-    policy: Load,
-    flows: Vec<Flow>,
-    /// In millionths.
+pub(super) struct NaiveLoadNode {
+    policy: LoadPolicy,
+    flows: Vec<NaiveFlow>,
+    /// Current alpha, in millionths.
     alpha: u128,
-    /// The last totals of Q, the oldest first.
+    /// Last totals of Q over all flows, the oldest first.
     totals: Vec<u128>,
 }
 
-impl LoadNode {
-    pub(super) fn new(policy: &Load) -> Self {
+impl NaiveLoadNode {
+    pub(super) fn new(policy: &LoadPolicy) -> Self {
         let alpha = u128::from(policy.alpha.millionths());
         Self { policy: policy.clone(), flows: Vec::new(), alpha, totals: Vec::new() }
     }
 
-    /// "A ready flow whose D has reached `max_wait_ticks` goes before all others, and dispatches its
-    /// oldest request whatever its priority; largest D first, ties to the lower seq of those oldest
-    /// requests." One whose oldest request has no open place competes like any other.
-    fn pick_late(&self, ready: &[usize], world: &World, busy: BusyThresholds) -> Option<Pick> {
+    /// "A ready flow whose D has reached `max_wait_ticks` goes before all others, and dispatches
+    /// its oldest request whatever its priority; largest D first, ties to the lower seq of those
+    /// oldest requests." A flow whose oldest request has no open place competes like any other
+    /// flow.
+    fn pick_late(
+        &self,
+        ready: &[usize],
+        world: &NaiveState,
+        busy: BusyThresholds,
+    ) -> Option<NaivePick> {
         let max_wait = u128::from(self.policy.max_wait_ticks?);
         let late = ready.iter().filter_map(|&index| {
             let oldest = self.flows[index].oldest()?;
@@ -47,8 +53,8 @@ impl LoadNode {
         let (index, oldest) = late.min_by_key(|(index, oldest)| {
             (Reverse(age(&self.flows[*index], world.ticks)), oldest.seq)
         })?;
-        let pick = Pick { request: Arc::clone(oldest), steps: Vec::new() };
-        Some(pick.through(index, Change::Nothing))
+        let pick = NaivePick { request: Arc::clone(oldest), steps: Vec::new() };
+        Some(pick.through(index, NodeChange::Nothing))
     }
 
     fn keep_total(&mut self) {
@@ -81,17 +87,17 @@ impl LoadNode {
     }
 }
 
-/// Q: the sum of weights waiting in the flow, in thousandths.
-fn depth(flow: &Flow) -> u128 {
+/// Returns Q of a flow: the sum of the weights of its queued requests, in thousandths.
+fn depth(flow: &NaiveFlow) -> u128 {
     flow.waiting().iter().map(|request| u128::from(request.submit.weight.thousandths())).sum()
 }
 
-/// D: ticks since the flow's oldest waiting request was submitted.
-fn age(flow: &Flow, ticks: u64) -> u128 {
+/// Returns D of a flow: the ticks since its oldest queued request was submitted.
+fn age(flow: &NaiveFlow, ticks: u64) -> u128 {
     flow.oldest().map_or(0, |oldest| u128::from(ticks - oldest.tick))
 }
 
-impl Rule for LoadNode {
+impl NodeRule for NaiveLoadNode {
     fn by(&self) -> Attribute {
         self.policy.by
     }
@@ -100,27 +106,27 @@ impl Rule for LoadNode {
         self.flows.len()
     }
 
-    fn flow(&self, index: usize) -> &Flow {
+    fn flow(&self, index: usize) -> &NaiveFlow {
         &self.flows[index]
     }
 
-    fn flow_mut(&mut self, index: usize) -> &mut Flow {
+    fn flow_mut(&mut self, index: usize) -> &mut NaiveFlow {
         &mut self.flows[index]
     }
 
     fn create_flow(&mut self, name: &str) {
-        self.flows.push(Flow::new(name, &self.policy.inside));
+        self.flows.push(NaiveFlow::new(name, &self.policy.inside));
     }
 
     /// "Over the ready flows, Qmax and Dmax are the largest (0 counts as 1). Pick the largest
     /// alpha·Dmax·Q + (1 000 000 − alpha)·Qmax·D; ties go to the lower seq of the heads."
-    fn pick(&self, world: &World, busy: BusyThresholds) -> Option<Pick> {
+    fn pick(&self, world: &NaiveState, busy: BusyThresholds) -> Option<NaivePick> {
         let picks = self
             .flows
             .iter()
             .enumerate()
             .filter_map(|(index, flow)| Some((index, flow.pick(self.policy.by, world, busy)?)));
-        let picks: Vec<(usize, Pick)> = picks.collect();
+        let picks: Vec<(usize, NaivePick)> = picks.collect();
         let ready: Vec<usize> = picks.iter().map(|(index, _)| *index).collect();
         if let Some(late) = self.pick_late(&ready, world, busy) {
             return Some(late);
@@ -133,15 +139,23 @@ impl Rule for LoadNode {
             let load = self.alpha * d_max * q(*index) + (ONE - self.alpha) * q_max * d(*index);
             (Reverse(load), pick.request.seq)
         })?;
-        Some(pick.through(index, Change::Nothing))
+        Some(pick.through(index, NodeChange::Nothing))
     }
 
-    /// The load function charges nothing.
-    fn charge(&mut self, _step: &Step, _cost: u64, _world: &World, _busy: BusyThresholds) {}
+    /// Does nothing, because the load function charges nothing.
+    fn charge(
+        &mut self,
+        _step: &NodeChoice,
+        _cost: u64,
+        _world: &NaiveState,
+        _busy: BusyThresholds,
+    ) {
+    }
 
-    /// `auto_tune`, at each rise of the counter, over the flows in which something waits, held or not.
+    /// Applies `auto_tune` each time the tick counter rises, over the flows with queued requests,
+    /// whether or not they are held.
     fn tune(&mut self, ticks: u64) {
-        // A node's history begins with the first request in it, and so do its flows.
+        // A node's history begins with its first request, as its flows do.
         if !self.policy.auto_tune || self.flows.is_empty() {
             return;
         }

@@ -1,66 +1,74 @@
-//! The pool: how each event is handled.
+//! The pool, with one method for each kind of event.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fairgate_core::decision::Reason;
-use fairgate_core::event::{Event, PoolConfig, Submit, WorkerChange};
+use fairgate_core::decision::RejectionReason;
+use fairgate_core::event::{Event, PoolConfig, Submit, WorkerChange, WorkerState};
 use fairgate_core::policy::Policy;
 use fairgate_core::units::Micros;
 
-use super::decided::Decided;
-use super::request::{Request, input_of};
-use super::tree::Node;
-use super::world::{InFlight, PerFlow, World};
+use super::branches::RuleBranch;
+use super::compared_decision::ComparedDecision;
+use super::request::{NaiveRequest, input_of};
+use super::state::{NaiveInFlight, NaiveState, PerFlow};
+use super::tree::NaiveNode;
 
-/// A pool that decides exactly as the replay rules say, and takes all the time it needs.
+/// A pool that decides exactly as the replay rules say, without regard to speed.
 #[derive(Clone, Debug)]
 pub struct NaivePool {
-    /// Its capacity, policy and workers are those at the start.
+    /// Configuration at the creation of the pool; events do not change it.
     config: PoolConfig,
-    world: World,
-    root: Node,
-    /// The number of the next accepted submit.
+    world: NaiveState,
+    root: NaiveNode,
+    /// Sequence number that the next accepted submit gets.
     next_seq: u64,
-    decided: Vec<Decided>,
+    decided: Vec<ComparedDecision>,
 }
 
 impl NaivePool {
-    /// A pool before its first event.
+    /// Creates a pool that has had no event.
     pub fn new(config: PoolConfig) -> Self {
-        let mut world = World::new(config.capacity);
+        let mut world = NaiveState::new(config.capacity);
         for worker in &config.workers {
             world.change_worker(worker);
         }
-        let root = Node::new(config.policy.root());
+        let root = NaiveNode::new(config.policy.root());
         Self { config, world, root, next_seq: 0, decided: Vec::new() }
     }
 
-    /// What waits, in seq order.
-    pub fn waiting(&self) -> Vec<Arc<Request>> {
+    /// Returns the queued requests, in seq order.
+    pub fn waiting(&self) -> Vec<Arc<NaiveRequest>> {
         let mut waiting: Vec<_> = self.root.waiting().into_iter().map(Arc::clone).collect();
         waiting.sort_by_key(|request| request.seq);
         waiting
     }
 
-    /// What is in flight, in the order of the grants.
-    pub fn in_flight(&self) -> Vec<Arc<Request>> {
+    /// Returns the requests in flight, in the order of the grants.
+    pub fn in_flight(&self) -> Vec<Arc<NaiveRequest>> {
         self.world.in_flight.iter().map(|it| Arc::clone(&it.request)).collect()
     }
 
-    /// How many requests may be in flight now.
+    /// Returns the number of requests that may be in flight now.
     pub fn capacity(&self) -> u64 {
         self.world.capacity
     }
 
-    /// The pool's tick counter.
+    /// Returns the pool's tick counter, which rises with each end of a granted request.
     pub fn ticks(&self) -> u64 {
         self.world.ticks
     }
 
-    /// Handles one event: "(1) requests that have waited `queue_timeout_us` or longer at `at` expire,
-    /// oldest first; (2) the event is applied; (3) while fewer requests are in flight than `capacity`, the
-    /// policy picks a request and it is granted; until it picks none." What it decided, in that order.
-    pub fn apply(&mut self, at: Micros, event: &Event) -> Vec<Decided> {
+    /// Returns the count of each branch of the rules so far.
+    pub fn branches(&self) -> BTreeMap<RuleBranch, u64> {
+        self.world.branches.counts()
+    }
+
+    /// Handles one event and returns its decisions in order: "(1) waiting requests whose deadline
+    /// is at or before `at` expire, lowest seq first; (2) the event is applied; (3) while fewer
+    /// requests are in flight than `capacity`, the policy picks a request and it is granted; until
+    /// it picks none."
+    pub fn apply(&mut self, at: Micros, event: &Event) -> Vec<ComparedDecision> {
         // Levels rise "before anything else of an event".
         self.world.let_time_pass(at.0);
         self.expire(at);
@@ -80,19 +88,36 @@ impl NaivePool {
         (self.world.in_flight.len() as u128) < u128::from(self.world.capacity)
     }
 
-    /// Lets the tree see which flows wait and are ready: "innermost nodes first, after each expiry step
-    /// (also where nothing can expire), each event, and each grant".
+    /// Updates in all nodes which flows wait and are ready: "innermost nodes first, after each
+    /// expiry step (also where nothing can expire), each event, and each grant".
     fn look(&mut self) {
         self.root.look(&self.world, self.config.busy);
     }
 
     fn expire(&mut self, at: Micros) {
-        let Some(timeout) = self.config.queue_timeout else { return };
         for request in self.waiting() {
-            if at.0 - request.at.0 >= timeout.0 {
+            if request.deadline.is_some_and(|deadline| deadline <= u128::from(at.0)) {
                 self.root.leave(&request);
-                self.decided.push(Decided::Expire { id: request.submit.id.clone() });
+                self.note_expiry(&request);
+                self.decided.push(ComparedDecision::Expire { id: request.submit.id.clone() });
             }
+        }
+    }
+
+    /// Counts which timeout makes a request expire: its own or the pool's.
+    fn note_expiry(&self, request: &NaiveRequest) {
+        let branches = &self.world.branches;
+        match (request.submit.timeout, self.config.queue_timeout) {
+            (Some(own), pools) if pools.is_none_or(|pools| own < pools) => {
+                branches.note(RuleBranch::ExpiredByOwnTimeout);
+            }
+            (Some(own), Some(pools)) if pools < own => {
+                branches.note(RuleBranch::ExpiredByPoolTimeout)
+            }
+            _ => {}
+        }
+        if request.submit.timeout == Some(Micros(0)) {
+            branches.note(RuleBranch::ExpiredWithTimeoutZero);
         }
     }
 
@@ -129,35 +154,50 @@ impl NaivePool {
         }
     }
 
-    /// The request that a submit asks for, with what it leaves out.
-    fn request(&self, at: Micros, submit: &Submit) -> Request {
+    /// Builds the request of a submit, with default values for absent fields.
+    fn request(&self, at: Micros, submit: &Submit) -> NaiveRequest {
         let input = input_of(submit);
         let cached = self.world.most_cached(submit);
         let cost = submit.cost.map_or(input - cached, |cost| cost.0).max(1);
         let tick = self.world.ticks;
-        Request { submit: submit.clone(), seq: self.next_seq, at, tick, input, cached, cost }
+        // "Its deadline is its `at` plus the lesser of `timeout_us` and `queue_timeout_us`, where either is given."
+        let timeout = match (submit.timeout, self.config.queue_timeout) {
+            (Some(own), Some(pools)) => Some(own.min(pools)),
+            (own, pools) => own.or(pools),
+        };
+        let deadline = timeout.map(|timeout| u128::from(at.0) + u128::from(timeout.0));
+        NaiveRequest {
+            submit: submit.clone(),
+            seq: self.next_seq,
+            at,
+            tick,
+            input,
+            cached,
+            cost,
+            deadline,
+        }
     }
 
-    /// Why a submit is refused before anybody must make room.
-    fn refusal(&self, request: &Request) -> Option<Reason> {
+    /// Returns the reason to reject a submit, if any, except for a full queue.
+    fn refusal(&self, request: &NaiveRequest) -> Option<RejectionReason> {
         let mut known = self.waiting();
         known.extend(self.in_flight());
         if known.iter().any(|other| other.submit.id == request.submit.id) {
-            return Some(Reason::Duplicate);
+            return Some(RejectionReason::Duplicate);
         }
         self.world.workers.as_ref()?;
         if self.world.eligible(&request.submit).next().is_none() {
-            return Some(Reason::NoWorker);
+            return Some(RejectionReason::NoWorker);
         }
         if self.world.is_overloaded(&request.submit) {
-            return Some(Reason::Overloaded);
+            return Some(RejectionReason::Overloaded);
         }
         self.root.limit_reached(request, self.world.workers_taking())
     }
 
     /// "Full queue: where `max_queue` requests already wait, and not (none waits and a slot is free),
     /// somebody must go."
-    fn accept(&mut self, request: &Arc<Request>) {
+    fn accept(&mut self, request: &Arc<NaiveRequest>) {
         let waiting = self.waiting().len() as u128;
         let full = self.config.max_queue.is_some_and(|max| waiting >= u128::from(max));
         if !full || (waiting == 0 && self.has_free_slot()) {
@@ -166,21 +206,21 @@ impl NaivePool {
         }
         let victim = self.root.victim(Some(request));
         if victim.seq == request.seq {
-            self.reject(request, Reason::QueueFull);
+            self.reject(request, RejectionReason::QueueFull);
         } else {
             self.enter(request);
             self.root.leave(&victim);
-            self.reject(&victim, Reason::PushedOut);
+            self.reject(&victim, RejectionReason::PushedOut);
         }
     }
 
-    fn enter(&mut self, request: &Arc<Request>) {
+    fn enter(&mut self, request: &Arc<NaiveRequest>) {
         self.root.enter(request);
         self.next_seq += 1;
     }
 
-    fn reject(&mut self, request: &Request, reason: Reason) {
-        self.decided.push(Decided::Reject { id: request.submit.id.clone(), reason });
+    fn reject(&mut self, request: &NaiveRequest, reason: RejectionReason) {
+        self.decided.push(ComparedDecision::Reject { id: request.submit.id.clone(), reason });
     }
 
     /// "cancel ends a granted request as a release without tokens would, and takes a waiting one out of
@@ -213,7 +253,7 @@ impl NaivePool {
     /// their new flows."
     fn change_policy(&mut self, policy: &Policy) {
         let waiting = self.waiting();
-        self.root = Node::new(policy.root());
+        self.root = NaiveNode::new(policy.root());
         self.world.weights = PerFlow::new();
         self.world.caps = PerFlow::new();
         for it in &mut self.world.in_flight {
@@ -228,6 +268,14 @@ impl NaivePool {
     /// "After a worker event, before any pick, each waiting request that is left without an eligible
     /// place is rejected `no_worker`, in seq order."
     fn change_worker(&mut self, change: &WorkerChange) {
+        // "Gone for an unknown name is ignored: it names no worker and nobody is rejected."
+        let known = self.world.knows_worker(&change.name);
+        if change.state == Some(WorkerState::Gone) && !known {
+            if !self.waiting().is_empty() {
+                self.world.branches.note(RuleBranch::UnknownWorkerGone);
+            }
+            return;
+        }
         self.world.change_worker(change);
         if self.world.workers.is_none() {
             return;
@@ -235,7 +283,7 @@ impl NaivePool {
         for request in self.waiting() {
             if self.world.eligible(&request.submit).next().is_none() {
                 self.root.leave(&request);
-                self.reject(&request, Reason::NoWorker);
+                self.reject(&request, RejectionReason::NoWorker);
             }
         }
     }
@@ -249,29 +297,37 @@ impl NaivePool {
         }
     }
 
-    /// Grants what the policy picks; whether it picked anything.
+    /// Grants the request that the policy picks next. Returns false if the policy picks none.
     fn grant_next(&mut self, at: Micros) -> bool {
         let Some(pick) = self.root.pick(&self.world, self.config.busy) else { return false };
         let request = pick.request;
+        if request.submit.timeout == Some(Micros(0)) {
+            self.world.branches.note(RuleBranch::GrantedWithTimeoutZero);
+        }
         let place = self.place(&request);
         self.root.dispatch(&request, &pick.steps, &self.world, self.config.busy);
         let waited = at.0 - request.at.0;
         let brownout = self.config.brownout_wait.map(|limit| waited > limit.0);
-        self.decided.push(Decided::Grant { id: request.submit.id.clone(), brownout, place });
+        self.decided.push(ComparedDecision::Grant {
+            id: request.submit.id.clone(),
+            brownout,
+            place,
+        });
         true
     }
 
-    /// Puts a granted request on a worker, where the pool has any: "the place counts it before anything
-    /// else looks at the next head".
-    fn place(&mut self, request: &Arc<Request>) -> Option<(String, u32)> {
+    /// Assigns a granted request to a worker, if the pool has any: "the place counts it before
+    /// anything else looks at the next head".
+    fn place(&mut self, request: &Arc<NaiveRequest>) -> Option<(String, u32)> {
         let busy = self.root.busy_of(request, self.config.busy);
-        let chosen = self.world.choose_place(request, busy);
+        let chosen = self.world.choose_place(request, busy, self.config.overlap_credit);
         let chosen = chosen.map(|(worker, place)| (worker.name.to_string(), place));
         let place = chosen.as_ref().map(|(_, place)| *place);
         let worker = place.and_then(|place| self.world.worker_at(place));
         let taken = worker.and_then(|worker| worker.take(request.quota()));
+        self.world.granted_places.extend(place);
         let prefill = |(name, _): &(String, _)| request.input - request.cached_on(name);
-        self.world.in_flight.push(InFlight {
+        self.world.in_flight.push(NaiveInFlight {
             request: Arc::clone(request),
             flows: self.root.path(request),
             place,

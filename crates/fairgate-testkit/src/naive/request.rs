@@ -1,58 +1,64 @@
-//! A request and its place in a queue.
+//! An accepted request, and the order of requests in a queue.
 
 use std::cmp::{Ordering, Reverse};
 
 use fairgate_core::event::Submit;
-use fairgate_core::policy::Order;
+use fairgate_core::policy::QueueOrder;
 use fairgate_core::units::Micros;
 
-/// An accepted request. Nothing in it changes while it waits or is in flight.
+/// An accepted request. Nothing in it changes while it is queued or in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
-    /// What was submitted.
+pub struct NaiveRequest {
+    /// The submit as it was in the event.
     pub submit: Submit,
-    /// Its number among the accepted submits.
+    /// Sequence number among the accepted submits, from 0.
     pub seq: u64,
-    /// When it was submitted.
+    /// Time of the submit.
     pub at: Micros,
-    /// The pool's tick counter when it was submitted.
+    /// Value of the pool's tick counter at the submit.
     pub tick: u64,
-    /// Its input tokens.
+    /// Number of input tokens: the submit's `input`, else its `cost` as written, else 1.
     pub input: u64,
-    /// The most of them that were cached on a worker eligible for it when it was submitted.
+    /// Largest number of input tokens that any eligible worker had cached at the submit.
     pub cached: u64,
-    /// Its cost in tokens, 1 or more.
+    /// Cost in tokens, at least 1.
     pub cost: u64,
+    /// Time at which the request expires, in microseconds; `None` for never.
+    pub deadline: Option<u128>,
 }
 
-impl Request {
-    /// What its grant takes from a token rate: "the request's `quota` (default: its cost)".
+impl NaiveRequest {
+    /// Returns the tokens that the request's grant takes from a token rate: "the request's `quota`
+    /// (default: its cost)".
     pub(super) fn quota(&self) -> u64 {
         self.submit.quota.map_or(self.cost, |tokens| tokens.0)
     }
 
-    /// How many of its input tokens are cached on a worker: more than input counts as input.
+    /// Returns the number of the request's input tokens that a worker has cached, at most all of
+    /// them.
     pub(super) fn cached_on(&self, worker: &str) -> u64 {
         cached_on(&self.submit, input_of(&self.submit), worker)
     }
 
-    /// The order in which a queue of this kind dispatches: the lesser goes first.
-    pub(super) fn compare(&self, other: &Self, order: Order) -> Ordering {
-        // Higher priority first; then fcfs by seq, wspt by cost, then seq.
+    /// Compares two requests in the order of a queue. The lesser request is dispatched first.
+    pub(super) fn compare(&self, other: &Self, order: QueueOrder) -> Ordering {
+        // "Higher priority first; then `fcfs` by seq, `wspt` by cost, then seq, `edf` by deadline (none: after
+        // all others), then seq."
         let key = |r: &Self| match order {
-            Order::Fcfs => (Reverse(r.submit.priority), 0, r.seq),
-            Order::Wspt => (Reverse(r.submit.priority), r.cost, r.seq),
+            QueueOrder::Fcfs => (Reverse(r.submit.priority), 0, r.seq),
+            QueueOrder::Wspt => (Reverse(r.submit.priority), u128::from(r.cost), r.seq),
+            QueueOrder::Edf => (Reverse(r.submit.priority), r.deadline.unwrap_or(u128::MAX), r.seq),
         };
         key(self).cmp(&key(other))
     }
 }
 
-/// `input`: by default `cost` as written, else 1.
+/// Returns the input tokens of a submit: its `input`, else its `cost` as written, else 1.
 pub(super) fn input_of(submit: &Submit) -> u64 {
     submit.input.or(submit.cost).map_or(1, |tokens| tokens.0)
 }
 
-/// `cached` on one worker, at most `input`.
+/// Returns the number of a submit's tokens that one worker has cached, at most `input`.
 pub(super) fn cached_on(submit: &Submit, input: u64, worker: &str) -> u64 {
     let stated = submit.cached.iter().find(|(name, _)| **name == *worker);
     stated.map_or(0, |(_, tokens)| tokens.0.min(input))

@@ -1,45 +1,47 @@
-//! share — share score.
+//! The `share` node, which picks the flow with the lowest score.
 
 use fairgate_core::attribute::{Attribute, DEFAULT_FLOW};
-use fairgate_core::policy::{BusyThresholds, Share, ShareClass};
+use fairgate_core::policy::{BusyThresholds, ShareClass, SharePolicy};
 
 use super::apportion::apportion;
-use super::request::Request;
-use super::tree::{Change, ClassRules, Flow, Pick, Rule, Step};
-use super::world::World;
+use super::branches::RuleBranch;
+use super::request::NaiveRequest;
+use super::state::NaiveState;
+use super::tree::{ClassSettings, NaiveFlow, NaivePick, NodeChange, NodeChoice, NodeRule};
 
-/// Scores are in parts of 2^-32.
+/// Scale of scores, which are counted in units of 2^-32 tokens per weight.
 const SCALE: i128 = 1 << 32;
 
 #[derive(Clone, Debug)]
-pub(super) struct ShareNode {
-    policy: Share,
-    flows: Vec<ShareFlow>,
+pub(super) struct NaiveShareNode {
+    policy: SharePolicy,
+    flows: Vec<NaiveShareFlow>,
     virtual_time: i128,
-    /// How many moments have been numbered.
+    /// Number of the last moment of this node; moments are numbered from 1.
     moments: u64,
 }
 
 #[derive(Clone, Debug)]
-struct ShareFlow {
-    flow: Flow,
+struct NaiveShareFlow {
+    flow: NaiveFlow,
     base: i128,
-    /// Tokens of ended requests.
+    /// Tokens used by the flow's ended requests since this counter was last reset.
     served: i128,
-    /// Costs of those in flight.
+    /// Sum of the costs of the flow's requests in flight.
     pending: i128,
     generation: u64,
     is_new: bool,
     moment: u64,
-    /// Whether something waited in it at the last look.
+    /// True if the flow had requests queued at the last look.
     waited: bool,
-    /// Where something waited in it at the last look and it was not ready: the virtual time when it stopped
-    /// being ready, or, not ready from the start, when something started to wait in it.
+    /// Virtual time at which the flow stopped being ready or, if it was never ready, at which it
+    /// began to wait. `None` unless the flow had requests queued at the last look and was not
+    /// ready.
     stopped_at: Option<i128>,
 }
 
-impl ShareNode {
-    pub(super) fn new(policy: &Share) -> Self {
+impl NaiveShareNode {
+    pub(super) fn new(policy: &SharePolicy) -> Self {
         Self { policy: policy.clone(), flows: Vec::new(), virtual_time: 0, moments: 0 }
     }
 
@@ -47,16 +49,17 @@ impl ShareNode {
         self.policy.classes.iter().find(|class| *class.name == *name)
     }
 
-    fn weight(&self, flow: &ShareFlow, world: &World) -> i128 {
+    fn weight(&self, flow: &NaiveShareFlow, world: &NaiveState) -> i128 {
         let name = &flow.flow.name;
         let class = self.listed(name).map(|class| &class.weight);
         let stated = class.or(self.policy.weights.get(name)).unwrap_or(&self.policy.default_weight);
         i128::from(world.weight_event(self.policy.by, name).unwrap_or(stated.get()))
     }
 
-    /// "A flow with as many in flight as its cap (`cap` of its class, `caps`, else `default_cap`, default
-    /// none; or an event's) is not ready." An event's cap counts the whole pool, a policy's this one copy.
-    fn is_at_cap(&self, flow: &ShareFlow, world: &World) -> bool {
+    /// "A flow with as many in flight as its cap (`cap` of its class, `caps`, else `default_cap`,
+    /// default none; or an event's) is not ready." An event's cap is compared with the requests in
+    /// flight in the whole pool; a policy's cap with those in this node's flow.
+    fn is_at_cap(&self, flow: &NaiveShareFlow, world: &NaiveState) -> bool {
         let name = &flow.flow.name;
         if let Some(cap) = world.cap_event(self.policy.by, name) {
             return cap.is_some_and(|cap| world.in_flight_of(self.policy.by, name) >= cap);
@@ -66,19 +69,24 @@ impl ShareNode {
         cap.is_some_and(|cap| flow.in_flight() >= cap)
     }
 
-    /// settled = base + floor(served × 2^32 / weight).
-    fn settled(&self, flow: &ShareFlow, world: &World) -> i128 {
+    /// Returns settled = base + floor(served × 2^32 / weight).
+    fn settled(&self, flow: &NaiveShareFlow, world: &NaiveState) -> i128 {
         flow.base + (flow.served * SCALE).div_euclid(self.weight(flow, world))
     }
 
-    /// score = base + floor((served + pending) × 2^32 / weight).
-    fn score(&self, flow: &ShareFlow, world: &World) -> i128 {
+    /// Returns score = base + floor((served + pending) × 2^32 / weight).
+    fn score(&self, flow: &NaiveShareFlow, world: &NaiveState) -> i128 {
         let tokens = flow.served + flow.pending;
         flow.base + (tokens * SCALE).div_euclid(self.weight(flow, world))
     }
 
-    /// What a flow would dispatch next, where it is ready.
-    fn pick_in_flow(&self, flow: &ShareFlow, world: &World, busy: BusyThresholds) -> Option<Pick> {
+    /// Returns the request that a flow would dispatch next; `None` if the flow is not ready.
+    fn pick_in_flow(
+        &self,
+        flow: &NaiveShareFlow,
+        world: &NaiveState,
+        busy: BusyThresholds,
+    ) -> Option<NaivePick> {
         if !flow.waits() || self.is_at_cap(flow, world) {
             return None;
         }
@@ -87,8 +95,12 @@ impl ShareNode {
         flow.flow.pick(self.policy.by, world, busy)
     }
 
-    /// The ready flows, each with its index and what it would dispatch next.
-    fn ready(&self, world: &World, busy: BusyThresholds) -> Vec<(usize, &ShareFlow, Pick)> {
+    /// Returns the ready flows, each with its index and the request that it would dispatch next.
+    fn ready(
+        &self,
+        world: &NaiveState,
+        busy: BusyThresholds,
+    ) -> Vec<(usize, &NaiveShareFlow, NaivePick)> {
         let flows = self.flows.iter().enumerate();
         let ready = flows
             .filter_map(|(index, flow)| Some((index, flow, self.pick_in_flow(flow, world, busy)?)));
@@ -98,7 +110,11 @@ impl ShareNode {
     /// "virtual time = max(virtual time, the lesser of the highest settled of the ready flows and the
     /// lowest score of the ready flows that are not new), as they are before the grant, partition or not
     /// (none that is not new: the highest settled alone)."
-    fn virtual_time_after(&self, ready: &[(usize, &ShareFlow, Pick)], world: &World) -> i128 {
+    fn virtual_time_after(
+        &self,
+        ready: &[(usize, &NaiveShareFlow, NaivePick)],
+        world: &NaiveState,
+    ) -> i128 {
         let settled = ready.iter().map(|(_, flow, _)| self.settled(flow, world)).max();
         let not_new = ready.iter().filter(|(_, flow, _)| !flow.is_new);
         let lowest = not_new.map(|(_, flow, _)| self.score(flow, world)).min();
@@ -106,10 +122,14 @@ impl ShareNode {
         bound.map_or(self.virtual_time, |bound| bound.max(self.virtual_time))
     }
 
-    /// The slots of each flow, where the pool is partitioned and its capacity suffices: "divides the
-    /// pool's capacity among the n flows that are ready or have requests in flight (flows sorted by name)
-    /// where it is at least n".
-    fn slots(&self, ready: &[(usize, &ShareFlow, Pick)], world: &World) -> Option<Vec<u64>> {
+    /// Returns the slots of each flow; `None` if the node is not partitioned or the capacity is too
+    /// small. The rule "divides the pool's capacity among the n flows that are ready or have
+    /// requests in flight (flows sorted by name) where it is at least n".
+    fn slots(
+        &self,
+        ready: &[(usize, &NaiveShareFlow, NaivePick)],
+        world: &NaiveState,
+    ) -> Option<Vec<u64>> {
         let is_ready = |index: usize| ready.iter().any(|(ready, _, _)| *ready == index);
         let divides = |&index: &usize| is_ready(index) || self.flows[index].in_flight() > 0;
         let mut dividing: Vec<usize> = (0..self.flows.len()).filter(divides).collect();
@@ -136,7 +156,7 @@ impl ShareNode {
     /// "When something starts to wait in a flow where nothing did, and its score is at or below virtual
     /// time, it is new (until its next grant) and its moment is now; where its score is below: base =
     /// virtual time, served = pending = 0, generation + 1."
-    fn starts_to_wait(&mut self, index: usize, world: &World) {
+    fn starts_to_wait(&mut self, index: usize, world: &NaiveState) {
         let score = self.score(&self.flows[index], world);
         if score > self.virtual_time {
             return;
@@ -156,14 +176,34 @@ impl ShareNode {
     /// "When a flow in which something waits turns ready after it was not, and its score is below virtual
     /// time: base rises by the difference, but by no more than virtual time has risen since the flow
     /// stopped being ready."
-    fn turns_ready(&mut self, index: usize, stopped_at: i128, world: &World) {
+    fn turns_ready(&mut self, index: usize, stopped_at: i128, world: &NaiveState) -> RuleBranch {
         let difference = self.virtual_time - self.score(&self.flows[index], world);
         let risen = self.virtual_time - stopped_at;
         self.flows[index].base += difference.min(risen).max(0);
+        match () {
+            () if difference <= 0 => RuleBranch::TogetherNotLifted,
+            () if difference <= risen => RuleBranch::TogetherLiftedToVirtualTime,
+            () => RuleBranch::TogetherLiftedByTheRise,
+        }
+    }
+
+    /// Counts the branches of the rules that the flows that became ready at the same look took, if
+    /// there are two or more.
+    fn note_turned_ready(turned: &[RuleBranch], world: &NaiveState) {
+        if turned.len() < 2 {
+            return;
+        }
+        world.branches.note(RuleBranch::TurnedReadyTogether);
+        if turned.len() >= 5 {
+            world.branches.note(RuleBranch::FiveTurnedReadyTogether);
+        }
+        for branch in turned {
+            world.branches.note(*branch);
+        }
     }
 }
 
-impl ShareFlow {
+impl NaiveShareFlow {
     fn waits(&self) -> bool {
         !self.flow.is_empty()
     }
@@ -173,14 +213,14 @@ impl ShareFlow {
     }
 }
 
-impl Rule for ShareNode {
+impl NodeRule for NaiveShareNode {
     fn by(&self) -> Attribute {
         self.policy.by
     }
 
-    /// "With `classes` the flows are just those listed, as in drr": a request that names none of them goes
-    /// to the class named in `default`, else to the first listed.
-    fn flow_name<'a>(&'a self, request: &'a Request) -> &'a str {
+    /// "With `classes` the flows are just those listed, as in drr": a request that names none of
+    /// the listed classes goes to the class named in `default`, or else to the first listed class.
+    fn flow_name<'a>(&'a self, request: &'a NaiveRequest) -> &'a str {
         let named = request.submit.attributes.get(self.policy.by);
         let Some(first) = self.policy.classes.first() else {
             return named.unwrap_or(DEFAULT_FLOW);
@@ -193,18 +233,18 @@ impl Rule for ShareNode {
         self.flows.len()
     }
 
-    fn flow(&self, index: usize) -> &Flow {
+    fn flow(&self, index: usize) -> &NaiveFlow {
         &self.flows[index].flow
     }
 
-    fn flow_mut(&mut self, index: usize) -> &mut Flow {
+    fn flow_mut(&mut self, index: usize) -> &mut NaiveFlow {
         &mut self.flows[index].flow
     }
 
     fn create_flow(&mut self, name: &str) {
         let inside = self.listed(name).map_or(&self.policy.inside, |class| &class.inside);
-        self.flows.push(ShareFlow {
-            flow: Flow::new(name, inside),
+        self.flows.push(NaiveShareFlow {
+            flow: NaiveFlow::new(name, inside),
             base: 0,
             served: 0,
             pending: 0,
@@ -219,7 +259,7 @@ impl Rule for ShareNode {
     /// "Pick the ready flow with the lowest score; ties go to the earlier moment, then to the lower seq of
     /// the heads." In a partitioned pool "a ready flow with fewer in flight than its slots goes before any
     /// other; where there is none, the free slot is lent to the lowest score".
-    fn pick(&self, world: &World, busy: BusyThresholds) -> Option<Pick> {
+    fn pick(&self, world: &NaiveState, busy: BusyThresholds) -> Option<NaivePick> {
         let ready = self.ready(world, busy);
         let slots = self.slots(&ready, world);
         let virtual_time = self.virtual_time_after(&ready, world);
@@ -227,13 +267,13 @@ impl Rule for ShareNode {
             let below_slots = slots.as_ref().is_some_and(|slots| flow.in_flight() < slots[*index]);
             (!below_slots, self.score(flow, world), flow.moment, pick.request.seq)
         })?;
-        Some(pick.through(index, Change::VirtualTime(virtual_time)))
+        Some(pick.through(index, NodeChange::VirtualTime(virtual_time)))
     }
 
     /// "On the grant, first: virtual time. Then pending += cost; the flow's moment is now; it is no longer
     /// new; the request remembers the flow's generation."
-    fn charge(&mut self, step: &Step, cost: u64, _world: &World, _busy: BusyThresholds) {
-        if let Change::VirtualTime(virtual_time) = step.change {
+    fn charge(&mut self, step: &NodeChoice, cost: u64, _world: &NaiveState, _busy: BusyThresholds) {
+        if let NodeChange::VirtualTime(virtual_time) = step.change {
             self.virtual_time = virtual_time;
         }
         let moment = self.next_moment();
@@ -262,9 +302,10 @@ impl Rule for ShareNode {
     }
 
     /// "Several flows of a node at one look in the order of their oldest waiting request's seq."
-    fn look(&mut self, world: &World, busy: BusyThresholds) {
+    fn look(&mut self, world: &NaiveState, busy: BusyThresholds) {
         let mut order: Vec<usize> = (0..self.flows.len()).collect();
         order.sort_by_cached_key(|&index| self.flows[index].flow.oldest().map(|oldest| oldest.seq));
+        let mut turned = Vec::new();
         for index in order {
             let waits = self.flows[index].waits();
             let ready = self.pick_in_flow(&self.flows[index], world, busy).is_some();
@@ -272,23 +313,24 @@ impl Rule for ShareNode {
             if waits && !self.flows[index].waited {
                 self.starts_to_wait(index, world);
             } else if ready && let Some(stopped_at) = stopped_at {
-                self.turns_ready(index, stopped_at, world);
+                turned.push(self.turns_ready(index, stopped_at, world));
             }
             let virtual_time = self.virtual_time;
             let flow = &mut self.flows[index];
             flow.waited = waits;
             flow.stopped_at = (waits && !ready).then(|| stopped_at.unwrap_or(virtual_time));
         }
+        Self::note_turned_ready(&turned, world);
     }
 
     /// "A share flow keeps its settled score (base becomes it, served 0, before the change)."
-    fn before_weight_change(&mut self, index: usize, world: &World) {
+    fn before_weight_change(&mut self, index: usize, world: &NaiveState) {
         let settled = self.settled(&self.flows[index], world);
         self.flows[index].base = settled;
         self.flows[index].served = 0;
     }
 
-    fn class(&self, name: &str) -> Option<ClassRules> {
-        self.listed(name).map(|class| ClassRules { busy: class.busy, limits: class.limits })
+    fn class(&self, name: &str) -> Option<ClassSettings> {
+        self.listed(name).map(|class| ClassSettings { busy: class.busy, limits: class.limits })
     }
 }

@@ -1,16 +1,16 @@
-//! One worker: its state, its rates and its pause.
+//! One worker, with its state, its rates and its pause.
 
 use fairgate_core::event::{Submit, WorkerChange, WorkerState};
 use fairgate_core::units::{BurstSeconds, PerMinute};
 
-use super::world::Place;
+use super::state::NaivePlace;
 
 /// "Units of which 60 000 000 are one request or one token."
 const ONE: i128 = 60_000_000;
 
 #[derive(Clone, Debug)]
-pub(super) struct Worker {
-    /// Its number in the order of being added.
+pub(super) struct NaivePoolWorker {
+    /// Number of the worker, in the order in which workers were added.
     pub(super) number: u64,
     pub(super) name: Box<str>,
     pub(super) state: WorkerState,
@@ -19,33 +19,34 @@ pub(super) struct Worker {
     taints: Vec<Box<str>>,
     pub(super) batch_tokens: Option<u64>,
     pub(super) tier: u64,
-    requests: Option<Rate>,
-    tokens: Option<Rate>,
+    requests: Option<NaiveRate>,
+    tokens: Option<NaiveRate>,
     burst_seconds: u64,
-    /// Before this time the worker is busy.
+    /// Time before which the worker is busy, in microseconds.
     pause_until: u64,
-    /// How often a level of its rates was set: to its top or to what remains.
+    /// Number of changes of this worker so far. Each change may set the levels of the rates, either
+    /// to their top or to a stated remaining number.
     levels_set: u64,
 }
 
-/// A rate that is set.
+/// A rate of requests or of tokens that is set for a worker.
 #[derive(Clone, Debug)]
-struct Rate {
+struct NaiveRate {
     per_minute: u64,
     level: i128,
-    /// Which of the worker's settings gave it its level.
+    /// Number of the worker's change that last set the level of the rate.
     setting: u64,
 }
 
-/// What a grant took off a token rate.
+/// Units that a grant took off a worker's token rate.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
+pub(super) struct NaiveTaken {
     units: i128,
-    /// The rate's setting at the grant.
+    /// Value of the rate's `setting` at the grant.
     setting: u64,
 }
 
-impl Worker {
+impl NaivePoolWorker {
     /// "New: state up, one rank, no slot limit, no taints, batch_tokens unknown."
     pub(super) fn new(number: u64, name: &str) -> Self {
         Self {
@@ -65,7 +66,7 @@ impl Worker {
         }
     }
 
-    /// Changes what is named.
+    /// Applies the fields that the change contains, and leaves the others as they are.
     pub(super) fn change(&mut self, change: &WorkerChange) {
         self.state = change.state.unwrap_or(self.state);
         self.ranks = change.ranks.unwrap_or(self.ranks);
@@ -83,7 +84,7 @@ impl Worker {
         set_remaining(&mut self.tokens, change.tokens_remaining, burst, setting);
     }
 
-    /// "With every microsecond of `at` it rises by per_minute."
+    /// Raises the levels of the rates: "With every microsecond of `at` it rises by per_minute."
     pub(super) fn let_time_pass(&mut self, micros: u64) {
         let burst = self.burst_seconds;
         for rate in [&mut self.requests, &mut self.tokens].into_iter().flatten() {
@@ -100,9 +101,10 @@ impl Worker {
         emptied || now < self.pause_until
     }
 
-    /// "A grant takes off one request, and in tokens the request's `quota`." What it took off the tokens,
-    /// where their rate is set.
-    pub(super) fn take(&mut self, quota: u64) -> Option<Taken> {
+    /// Takes a grant off the levels of the rates: "A grant takes off one request, and in tokens the
+    /// request's `quota`." Returns the units taken off the token rate; `None` if no token rate is
+    /// set.
+    pub(super) fn take(&mut self, quota: u64) -> Option<NaiveTaken> {
         let burst = self.burst_seconds;
         if let Some(rate) = &mut self.requests {
             rate.set_within_bounds(rate.level - ONE, burst);
@@ -110,13 +112,13 @@ impl Worker {
         let rate = self.tokens.as_mut()?;
         let before = rate.level;
         rate.set_within_bounds(before - i128::from(quota) * ONE, burst);
-        Some(Taken { units: before - rate.level, setting: rate.setting })
+        Some(NaiveTaken { units: before - rate.level, setting: rate.setting })
     }
 
     /// "Its end takes off the `quota` of the release (default: its tokens) less what its grant really took
     /// off, so it may add (with neither: nothing, and nothing where the rate was not set at the grant, or
-    /// was since taken away and set anew, or had its level set by `…_remaining`)."
-    pub(super) fn settle(&mut self, taken: Option<Taken>, quota: Option<u64>) {
+    /// was since taken away and set again, or had its level set by `…_remaining`)."
+    pub(super) fn settle(&mut self, taken: Option<NaiveTaken>, quota: Option<u64>) {
         let burst = self.burst_seconds;
         let (Some(taken), Some(quota), Some(rate)) = (taken, quota, self.tokens.as_mut()) else {
             return;
@@ -127,9 +129,9 @@ impl Worker {
         }
     }
 
-    /// Its places: "a place is a rank of a worker".
-    pub(super) fn places(&self) -> impl Iterator<Item = Place> {
-        (0..self.ranks).map(|rank| Place { worker: self.number, rank })
+    /// Iterates over the places of the worker: "a place is a rank of a worker".
+    pub(super) fn places(&self) -> impl Iterator<Item = NaivePlace> {
+        (0..self.ranks).map(|rank| NaivePlace { worker: self.number, rank })
     }
 
     pub(super) fn is_up_or_overloaded(&self) -> bool {
@@ -148,10 +150,10 @@ impl Worker {
     }
 }
 
-/// "Null takes the rate away; set anew it starts full." "A change of per_minute or burst_seconds keeps the
+/// "Null takes the rate away; set again it starts full." "A change of per_minute or burst_seconds keeps the
 /// level, within the new bounds."
 fn change_rate(
-    rate: &mut Option<Rate>,
+    rate: &mut Option<NaiveRate>,
     change: Option<Option<PerMinute>>,
     burst_seconds: u64,
     setting: u64,
@@ -159,10 +161,10 @@ fn change_rate(
     *rate = match (rate.take(), change) {
         (rate, None) => rate,
         (_, Some(None)) => None,
-        (Some(rate), Some(Some(to))) => Some(Rate { per_minute: to.get(), ..rate }),
+        (Some(rate), Some(Some(to))) => Some(NaiveRate { per_minute: to.get(), ..rate }),
         (None, Some(Some(to))) => {
             let level = top(to.get(), burst_seconds);
-            Some(Rate { per_minute: to.get(), level, setting })
+            Some(NaiveRate { per_minute: to.get(), level, setting })
         }
     };
     if let Some(rate) = rate {
@@ -172,19 +174,19 @@ fn change_rate(
 
 /// "`requests_remaining` and `tokens_remaining` (ignored where that rate is not set) set the level to that
 /// many, after the event's other changes and within the bounds."
-fn set_remaining(rate: &mut Option<Rate>, remaining: Option<u64>, burst: u64, setting: u64) {
+fn set_remaining(rate: &mut Option<NaiveRate>, remaining: Option<u64>, burst: u64, setting: u64) {
     if let (Some(rate), Some(remaining)) = (rate, remaining) {
         rate.set_within_bounds(i128::from(remaining) * ONE, burst);
         rate.setting = setting;
     }
 }
 
-/// max(60 000 000, per_minute × burst_seconds × 1 000 000).
+/// Returns the greatest level of a rate, max(60 000 000, per_minute × burst_seconds × 1 000 000).
 fn top(per_minute: u64, burst_seconds: u64) -> i128 {
     ONE.max(i128::from(per_minute) * i128::from(burst_seconds) * 1_000_000)
 }
 
-impl Rate {
+impl NaiveRate {
     /// "Never above its top, nor below −60 000 000 × per_minute."
     fn set_within_bounds(&mut self, level: i128, burst_seconds: u64) {
         let bottom = -ONE * i128::from(self.per_minute);

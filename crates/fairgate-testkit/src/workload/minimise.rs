@@ -1,11 +1,12 @@
-//! Making a failing journal small.
+//! Minimising of journals that make a test fail.
 
 use fairgate_core::event::PoolConfig;
 
 use super::Events;
 
-/// The smallest journal that this finds among those that still fail: chunks of events are left out, ever
-/// smaller ones, until no single event can be spared. The whole journal must fail.
+/// Returns a small journal that still fails. Leaves out smaller and smaller chunks of events, until
+/// the journal would pass without any single one of its events. `fails` must return true for the
+/// whole journal.
 pub fn minimise(
     config: &PoolConfig,
     events: &Events,
@@ -25,7 +26,8 @@ pub fn minimise(
     }
 }
 
-/// Leaves out each chunk of this length without which the journal still fails, the last first.
+/// Leaves out each chunk of this length if the journal still fails without it, beginning with the
+/// last chunk.
 fn leave_out_chunks(events: &mut Events, chunk: usize, fails: impl Fn(&Events) -> bool) {
     let mut end = events.len();
     while end > 0 {
@@ -44,14 +46,14 @@ mod tests {
     use fairgate_core::event::Event;
 
     use super::minimise;
-    use crate::workload::{Shape, generate};
+    use crate::workload::{WorkloadShape, generate};
 
     #[test]
     fn only_what_matters_is_left() {
         let holds = |events: &super::Events| {
             events.iter().filter(|(_, event)| matches!(event, Event::Hold { .. })).count()
         };
-        let mut journals = (1..).map(|seed| generate(&Shape::small(), seed));
+        let mut journals = (1..).map(|seed| generate(&WorkloadShape::small(), seed));
         let (config, events) = journals.find(|(_, events)| holds(events) >= 2).expect("some");
         let smallest = minimise(&config, &events, |_, events| holds(events) >= 2);
         assert_eq!(smallest.len(), 2);

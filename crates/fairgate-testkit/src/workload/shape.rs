@@ -1,79 +1,102 @@
-//! What kind of journal is wanted.
+//! Parameters of random journals.
 
 use std::ops::RangeInclusive;
 
 /// A kind of policy node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Deficit round robin.
+pub enum NodeKind {
+    /// Deficit round robin (`drr`), over listed classes.
     Drr,
-    /// Share score.
+    /// Share score (`share`), by weight.
     Share,
-    /// The load function.
+    /// The load function (`load`), by depth and age.
     Load,
+    /// Strict priority (`bands`) between listed classes.
+    Bands,
 }
 
-/// How costs are distributed.
+/// Workers on which the requests of a flow may run in a random journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Costs {
-    /// 0 to 4 tokens.
+pub enum FlowHomes {
+    /// Any worker, though some requests are pinned to one.
+    Any,
+    /// Each name of a flow has its own worker, so that a flow that is blocked does not block the
+    /// others.
+    Own,
+    /// The names of flows are spread over two to four small workers. A worker that gets full, or
+    /// gets a free slot, blocks many flows at once or makes them ready.
+    Few,
+}
+
+/// Distribution of the requests' costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CostDistribution {
+    /// From 0 to 4 tokens.
     Tiny,
-    /// 1 to 4096 tokens.
+    /// From 1 to 4096 tokens.
     Ordinary,
-    /// All the same, so that ties are common.
+    /// One cost for all requests, so that ties are common.
     Equal,
-    /// Anything up to the largest that can be said.
+    /// Up to the largest number of 64 bits.
     Huge,
-    /// Any of these from one request to the next.
+    /// Any of the other distributions, drawn for each request.
     Mixed,
 }
 
-impl Costs {
-    /// All distributions.
+impl CostDistribution {
+    /// All distributions, in order of declaration.
     pub const ALL: [Self; 5] = [Self::Tiny, Self::Ordinary, Self::Equal, Self::Huge, Self::Mixed];
 }
 
-/// What kind of journal is wanted. Whatever a shape leaves open is drawn anew for each journal.
+/// Parameters of random journals. Values that a shape leaves open are drawn for each journal.
 #[derive(Clone, Debug)]
-pub struct Shape {
-    /// How many names each attribute has.
+pub struct WorkloadShape {
+    /// Number of flow names for each attribute.
     pub flows: RangeInclusive<usize>,
-    /// How many events the journal has.
+    /// Number of events in the journal.
     pub events: usize,
-    /// How deep the policy's trees are, in nodes.
+    /// Depth of the policy trees, in nodes.
     pub depth: RangeInclusive<usize>,
-    /// The kinds of node in them.
-    pub kinds: Vec<Kind>,
-    /// How many requests may be in flight; also the range of capacity events.
+    /// Kinds of node in the trees. A kind that is listed more than once is drawn more often.
+    pub kinds: Vec<NodeKind>,
+    /// Range from which the pool's capacity and that of capacity events are drawn.
     pub capacity: RangeInclusive<u64>,
-    /// Whether the pool has workers.
+    /// True if the pool has workers.
     pub workers: bool,
-    /// Whether its workers have rates and pauses, and its requests quotas.
+    /// True if the workers have rates and pauses, and requests state quotas.
     pub rates: bool,
-    /// Whether each name has a worker of its own: what blocks one flow leaves the others.
-    pub homes: bool,
-    /// Whether policy events occur.
+    /// Workers on which the requests of a flow may run, if the pool has workers.
+    pub homes: FlowHomes,
+    /// True if requests and workers are drawn so that places often differ in only one criterion.
+    pub ties: bool,
+    /// True if most requests have a timeout.
+    pub timeouts: bool,
+    /// True if the journal has policy events.
     pub policy_changes: bool,
-    /// How many hold, weight, cap, capacity, policy, worker and tick events come with 85 others.
+    /// Number of hold, weight, cap, capacity, policy, worker and tick events for every 85 other
+    /// events.
     pub controls: u64,
-    /// Whether requests may expire or be pushed out.
+    /// True if requests may expire, or be pushed out of a full queue.
     pub limits: bool,
-    /// The distribution of costs; drawn for each journal where absent.
-    pub costs: Option<Costs>,
+    /// Distribution of costs; `None` to draw it for each journal.
+    pub costs: Option<CostDistribution>,
 }
 
-impl Shape {
-    /// A few flows, trees of every kind, short enough to run by the thousand.
+impl WorkloadShape {
+    /// A few flows and trees of every kind, in journals that are short enough to run thousands of
+    /// them.
     pub fn small() -> Self {
         Self {
             flows: 1..=5,
             events: 200,
             depth: 1..=3,
-            kinds: vec![Kind::Drr, Kind::Share, Kind::Load],
+            kinds: vec![NodeKind::Drr, NodeKind::Share, NodeKind::Load, NodeKind::Bands],
             capacity: 0..=8,
             workers: false,
             rates: false,
-            homes: false,
+            homes: FlowHomes::Any,
+            ties: false,
+            timeouts: false,
             policy_changes: true,
             controls: 15,
             limits: true,
@@ -81,7 +104,7 @@ impl Shape {
         }
     }
 
-    /// 64 to 1000 flows with a deep backlog.
+    /// From 64 to 1000 flows with a deep backlog.
     pub fn crowded() -> Self {
         Self {
             flows: 64..=1000,
@@ -94,24 +117,24 @@ impl Shape {
         }
     }
 
-    /// Deficit round robin alone.
+    /// Trees of a single `drr` node.
     pub fn drr() -> Self {
-        Self { kinds: vec![Kind::Drr], depth: 1..=1, ..Self::small() }
+        Self { kinds: vec![NodeKind::Drr], depth: 1..=1, ..Self::small() }
     }
 
-    /// Share score alone.
+    /// Trees of a single `share` node.
     pub fn share() -> Self {
-        Self { kinds: vec![Kind::Share], depth: 1..=1, ..Self::small() }
+        Self { kinds: vec![NodeKind::Share], depth: 1..=1, ..Self::small() }
     }
 
-    /// Share score inside share score.
+    /// Trees of `share` nodes inside `share` nodes.
     pub fn hierarchical() -> Self {
-        Self { kinds: vec![Kind::Share], depth: 2..=3, ..Self::small() }
+        Self { kinds: vec![NodeKind::Share], depth: 2..=3, ..Self::small() }
     }
 
-    /// The load function alone.
+    /// Trees of a single `load` node.
     pub fn load() -> Self {
-        Self { kinds: vec![Kind::Load], depth: 1..=1, ..Self::small() }
+        Self { kinds: vec![NodeKind::Load], depth: 1..=1, ..Self::small() }
     }
 
     /// Trees up to five nodes deep, of all kinds.
@@ -124,27 +147,34 @@ impl Shape {
         Self { workers: true, events: 300, ..Self::small() }
     }
 
-    /// A few flows that are held, resumed, capped and expired all the time.
+    /// A few flows that are often held, resumed and capped, and whose requests often expire.
     pub fn restless() -> Self {
         Self {
             flows: 2..=3,
-            kinds: vec![Kind::Share, Kind::Share, Kind::Drr],
+            kinds: vec![NodeKind::Share, NodeKind::Share, NodeKind::Drr],
             depth: 1..=2,
             capacity: 1..=4,
             events: 600,
             controls: 35,
             policy_changes: false,
-            costs: Some(Costs::Ordinary),
+            costs: Some(CostDistribution::Ordinary),
             ..Self::small()
         }
     }
 
-    /// Share nodes inside each other over few names, which are capped all the time: each name has copies under
-    /// several parents.
+    /// Share nodes inside each other over few names, which are often capped. A flow of each name
+    /// exists under several parents.
     pub fn copies() -> Self {
         Self {
             flows: 2..=3,
-            kinds: vec![Kind::Share, Kind::Share, Kind::Share, Kind::Drr, Kind::Load],
+            kinds: vec![
+                NodeKind::Share,
+                NodeKind::Share,
+                NodeKind::Share,
+                NodeKind::Drr,
+                NodeKind::Load,
+                NodeKind::Bands,
+            ],
             depth: 2..=4,
             capacity: 2..=10,
             events: 250,
@@ -153,7 +183,8 @@ impl Shape {
         }
     }
 
-    /// Workers with few slots, rates that bind, pauses and tiers before ordinary trees.
+    /// Small trees in a pool whose workers have few slots, rates that are often used up, pauses and
+    /// tiers.
     pub fn rates() -> Self {
         Self {
             workers: true,
@@ -167,32 +198,104 @@ impl Shape {
         }
     }
 
-    /// A few share flows, each with a worker of its own that pauses and runs empty: they stop and go on by time alone,
-    /// while the others are served.
+    /// A few share flows, each with its own worker, which pauses and runs out of quota. So flows
+    /// become blocked and ready as time passes, without other events, while the others are served.
     pub fn paused() -> Self {
         Self {
             flows: 3..=4,
-            kinds: vec![Kind::Share],
-            homes: true,
+            kinds: vec![NodeKind::Share],
+            homes: FlowHomes::Own,
             depth: 1..=1,
             capacity: 1..=4,
             limits: false,
-            costs: Some(Costs::Ordinary),
+            costs: Some(CostDistribution::Ordinary),
             ..Self::rates()
         }
     }
 
-    /// Everything at once, in trees up to four nodes deep.
+    /// All features at once, in trees up to four nodes deep.
     pub fn wild() -> Self {
         Self { depth: 1..=4, capacity: 0..=12, policy_changes: true, controls: 25, ..Self::rates() }
     }
 
-    /// The same as restless, before workers that are full most of the time, in a pool with slots to spare.
+    /// Like [`restless`](Self::restless), but with workers that are full most of the time, in a
+    /// pool whose own capacity is not the limit.
     pub fn jammed() -> Self {
-        Self { workers: true, capacity: 6..=12, kinds: vec![Kind::Share], ..Self::restless() }
+        Self { workers: true, capacity: 6..=12, kinds: vec![NodeKind::Share], ..Self::restless() }
     }
 
-    /// Every shape that runs quickly, with its name.
+    /// Bands, alone or with other nodes inside, whose classes are often capped.
+    pub fn bands() -> Self {
+        Self {
+            kinds: vec![
+                NodeKind::Bands,
+                NodeKind::Bands,
+                NodeKind::Share,
+                NodeKind::Drr,
+                NodeKind::Load,
+            ],
+            depth: 1..=3,
+            capacity: 1..=8,
+            events: 250,
+            controls: 25,
+            ..Self::small()
+        }
+    }
+
+    /// Trees of all kinds whose requests have timeouts.
+    pub fn deadlines() -> Self {
+        Self { timeouts: true, depth: 1..=2, capacity: 1..=6, events: 300, ..Self::small() }
+    }
+
+    /// Workers with equal prefill, cached tokens and requests in flight, so that only the last
+    /// criteria decide the place of a request. Ranks are often added and removed.
+    pub fn ties() -> Self {
+        Self {
+            workers: true,
+            ties: true,
+            depth: 1..=2,
+            capacity: 4..=16,
+            events: 300,
+            controls: 20,
+            ..Self::small()
+        }
+    }
+
+    /// From 20 to 60 share flows on two to four small workers, so that many flows become blocked or
+    /// ready at the same look.
+    pub fn pinned() -> Self {
+        Self {
+            flows: 20..=60,
+            kinds: vec![NodeKind::Share],
+            depth: 1..=1,
+            workers: true,
+            homes: FlowHomes::Few,
+            capacity: 3..=16,
+            events: 400,
+            controls: 20,
+            ..Self::small()
+        }
+    }
+
+    /// Like [`pinned`](Self::pinned), but with share nodes inside share nodes, and sometimes nodes
+    /// of another kind around or inside them.
+    pub fn pinned_inside() -> Self {
+        Self {
+            flows: 4..=25,
+            kinds: vec![
+                NodeKind::Share,
+                NodeKind::Share,
+                NodeKind::Share,
+                NodeKind::Share,
+                NodeKind::Drr,
+                NodeKind::Bands,
+            ],
+            depth: 2..=3,
+            ..Self::pinned()
+        }
+    }
+
+    /// Returns every shape whose journals run quickly, with the shape's name.
     pub fn quick() -> Vec<(&'static str, Self)> {
         vec![
             ("small", Self::small()),
@@ -208,6 +311,11 @@ impl Shape {
             ("rates", Self::rates()),
             ("paused", Self::paused()),
             ("wild", Self::wild()),
+            ("bands", Self::bands()),
+            ("deadlines", Self::deadlines()),
+            ("ties", Self::ties()),
+            ("pinned", Self::pinned()),
+            ("pinned_inside", Self::pinned_inside()),
         ]
     }
 }

@@ -1,34 +1,57 @@
-//! Random requests.
+//! Random submits of a journal.
 
 use fairgate_core::attribute::{Attribute, Attributes, DEFAULT_FLOW};
 use fairgate_core::event::{Pin, Submit};
-use fairgate_core::units::{TaskWeight, Tokens};
+use fairgate_core::units::{Micros, TaskWeight, Tokens};
 
 use super::rng::Rng;
-use super::shape::Costs;
+use super::shape::CostDistribution;
 use super::trees::flow_name;
 use super::workers::{TAINTS, WORKERS, any_worker, worker_name};
 
-/// How the requests of one journal are drawn.
+/// Parameters from which the submits of one journal are drawn.
 #[derive(Clone, Debug)]
-pub(super) struct Submits {
-    /// How many names each attribute has.
+pub(super) struct SubmitGenerator {
+    /// Number of flow names for each attribute.
     pub(super) names: usize,
-    /// Whether low-numbered names are the busier ones.
+    /// True if names with a low number are drawn more often.
     pub(super) skewed: bool,
-    pub(super) costs: Costs,
-    /// The cost of all requests where costs are equal.
+    pub(super) costs: CostDistribution,
+    /// Cost of every request if the distribution of costs is `Equal`.
     pub(super) equal_cost: u64,
-    /// Whether requests say something about workers.
+    /// True if requests have placement fields, such as pins and cached tokens.
     pub(super) placed: bool,
-    /// Whether each name has a worker of its own.
-    pub(super) homes: bool,
-    /// Whether requests state a quota.
+    /// Assignment of names to workers; `None` if requests may run on any worker.
+    pub(super) homes: Option<NameHomes>,
+    /// True if requests are drawn so that places often differ in only one criterion.
+    pub(super) ties: bool,
+    /// True if some requests state a quota.
     pub(super) quotas: bool,
+    /// Percentage of requests that have a timeout.
+    pub(super) timeouts: u64,
+    /// Microseconds per unit of the journal's time.
+    pub(super) time_scale: u64,
 }
 
-impl Submits {
-    /// The name of a flow, existing or not.
+/// Assignment of names to workers. The name with number n is assigned to the worker with number n
+/// modulo the number of workers.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NameHomes {
+    /// There are as many workers as names. All attributes of a request have the same number.
+    Own,
+    /// There are only a few workers. The name of one attribute decides which of them a request is
+    /// assigned to.
+    Few {
+        workers: usize,
+        by: Attribute,
+        /// True if every request is pinned to the worker that it is assigned to; if false, some
+        /// requests accept other workers.
+        strict: bool,
+    },
+}
+
+impl SubmitGenerator {
+    /// Draws the name of a flow, which may not exist in the pool.
     pub(super) fn flow(&self, rng: &mut Rng, by: Attribute) -> Box<str> {
         if rng.percent(3) {
             return DEFAULT_FLOW.into();
@@ -36,14 +59,15 @@ impl Submits {
         flow_name(by, self.number(rng)).into()
     }
 
-    /// The number of a name.
+    /// Draws the number of a flow's name.
     fn number(&self, rng: &mut Rng) -> usize {
         let reach = if self.skewed { rng.index(self.names) + 1 } else { self.names };
         rng.index(reach)
     }
 
-    /// All attributes have the same number, and so has the worker.
-    fn send_home(&self, rng: &mut Rng, submit: &mut Submit) {
+    /// Draws a number, gives all attributes of the submit the name with that number, and pins the
+    /// submit to the worker with that number.
+    fn pin_to_own_worker(&self, rng: &mut Rng, submit: &mut Submit) {
         let number = self.number(rng);
         for by in Attribute::ALL {
             submit.attributes.set(by, &flow_name(by, number));
@@ -64,11 +88,32 @@ impl Submits {
         if self.placed || rng.percent(5) {
             self.add_placement(rng, &mut submit);
         }
-        if self.homes {
-            self.send_home(rng, &mut submit);
+        match self.homes {
+            None => {}
+            Some(NameHomes::Own) => self.pin_to_own_worker(rng, &mut submit),
+            Some(NameHomes::Few { workers, by, strict }) => {
+                let number = self.number(rng);
+                submit.attributes.set(by, &flow_name(by, number));
+                pin_to_one_of_few(rng, &mut submit, number % workers, workers, strict);
+            }
         }
         submit.quota = self.quota(rng, submit.cost.map_or(1, |cost| cost.0));
+        submit.timeout = self.timeout(rng);
         submit
+    }
+
+    /// Draws a timeout: none, 0, a short or a long time, or a time longer than any journal.
+    fn timeout(&self, rng: &mut Rng) -> Option<Micros> {
+        if !rng.percent(self.timeouts) {
+            return None;
+        }
+        let most = rng.weighted(&[(2, 0), (3, 50), (4, 300), (4, 1500), (4, 5000), (2, 20_000)]);
+        if rng.percent(6) {
+            return Some(Micros(u64::MAX - rng.range(0..=2)));
+        }
+        // Equal timeouts submitted at one time give equal deadlines.
+        let span = if rng.percent(50) { most } else { rng.range(0..=most) };
+        Some(Micros(span.saturating_mul(self.time_scale)))
     }
 
     fn attributes(&self, rng: &mut Rng) -> Attributes {
@@ -89,24 +134,30 @@ impl Submits {
         Some(Tokens(self.tokens(rng, self.costs)))
     }
 
-    fn tokens(&self, rng: &mut Rng, costs: Costs) -> u64 {
+    fn tokens(&self, rng: &mut Rng, costs: CostDistribution) -> u64 {
         match costs {
-            Costs::Tiny => rng.range(0..=4),
-            Costs::Ordinary => rng.range(1..=4096),
-            Costs::Equal => self.equal_cost,
-            Costs::Huge => {
+            CostDistribution::Tiny => rng.range(0..=4),
+            CostDistribution::Ordinary => rng.range(1..=4096),
+            CostDistribution::Equal => self.equal_cost,
+            CostDistribution::Huge => {
                 let top = rng.one_of(&[u64::MAX, u64::MAX, 1 << 63, 1 << 40, 1 << 32, 10]);
                 top - rng.range(0..=2)
             }
-            Costs::Mixed => {
-                let any = [Costs::Tiny, Costs::Ordinary, Costs::Ordinary, Costs::Equal];
-                let costs = if rng.percent(2) { Costs::Huge } else { rng.one_of(&any) };
+            CostDistribution::Mixed => {
+                let any = [
+                    CostDistribution::Tiny,
+                    CostDistribution::Ordinary,
+                    CostDistribution::Ordinary,
+                    CostDistribution::Equal,
+                ];
+                let costs = if rng.percent(2) { CostDistribution::Huge } else { rng.one_of(&any) };
                 self.tokens(rng, costs)
             }
         }
     }
 
-    /// What a request of this cost really used: nothing said, as expected, none, less or more.
+    /// Draws the reported usage of a request with this cost: none, equal to the cost, 0, less than
+    /// the cost, or more.
     pub(super) fn used(&self, rng: &mut Rng, cost: u64) -> Option<Tokens> {
         let used = match rng.range(1..=10) {
             1..=4 => return None,
@@ -119,7 +170,7 @@ impl Submits {
         Some(Tokens(used))
     }
 
-    /// What a request of this cost takes from a token rate: mostly nothing said.
+    /// Draws the quota of a request with this cost, which is mostly `None`.
     pub(super) fn quota(&self, rng: &mut Rng, cost: u64) -> Option<Tokens> {
         if !self.quotas || rng.percent(70) {
             return None;
@@ -134,19 +185,27 @@ impl Submits {
         Some(Tokens(quota))
     }
 
-    /// What a request costs, roughly.
+    /// Returns the approximate cost of a request, in tokens.
     pub(super) fn usual_cost(&self) -> u64 {
         match self.costs {
-            Costs::Tiny => 2,
-            Costs::Equal => self.equal_cost,
-            Costs::Ordinary | Costs::Mixed => 2000,
-            Costs::Huge => 1 << 40,
+            CostDistribution::Tiny => 2,
+            CostDistribution::Equal => self.equal_cost,
+            CostDistribution::Ordinary | CostDistribution::Mixed => 2000,
+            CostDistribution::Huge => 1 << 40,
         }
     }
 
     fn add_placement(&self, rng: &mut Rng, submit: &mut Submit) {
+        if self.ties {
+            add_equal_placement(rng, submit);
+            return;
+        }
         if rng.percent(60) {
-            let costs = if self.costs == Costs::Huge { Costs::Huge } else { Costs::Ordinary };
+            let costs = if self.costs == CostDistribution::Huge {
+                CostDistribution::Huge
+            } else {
+                CostDistribution::Ordinary
+            };
             submit.input = Some(Tokens(self.tokens(rng, costs)));
         }
         if rng.percent(50) {
@@ -167,6 +226,44 @@ impl Submits {
         if rng.percent(12) {
             submit.requires = vec![rng.one_of(&TAINTS).into()];
         }
+    }
+}
+
+/// Draws one of a few prompt sizes for a submit. All, half or none of the prompt is cached on some
+/// workers.
+fn add_equal_placement(rng: &mut Rng, submit: &mut Submit) {
+    submit.input = Some(Tokens(rng.one_of(&[0, 100, 100, 100, 200])));
+    // Either one worker has a part of it cached, or several do.
+    if rng.percent(40) {
+        submit.cached.push((any_worker(rng).into(), Tokens(rng.one_of(&[50, 100, 100]))));
+    } else if rng.percent(60) {
+        for number in 0..WORKERS {
+            if rng.percent(60) {
+                let tokens = Tokens(rng.one_of(&[0, 50, 50, 100]));
+                submit.cached.push((worker_name(number).into(), tokens));
+            }
+        }
+    }
+    if rng.percent(4) {
+        submit.pin = Some(Pin { worker: any_worker(rng), rank: None });
+    }
+    if rng.percent(8) {
+        submit.allow = Some((0..rng.range(1..=3)).map(|_| any_worker(rng)).collect());
+    }
+}
+
+/// Restricts a submit to the worker with the number `home`, mostly to that worker alone. If
+/// `strict` is false, some submits also accept other workers.
+fn pin_to_one_of_few(rng: &mut Rng, submit: &mut Submit, home: usize, few: usize, strict: bool) {
+    (submit.pin, submit.allow, submit.requires) = (None, None, Vec::new());
+    let pin = |rank| Some(Pin { worker: worker_name(home), rank });
+    match if strict { 1 } else { rng.range(1..=20) } {
+        1..=9 => submit.pin = pin(None),
+        10 => submit.pin = pin(Some(rank(rng))),
+        11..=14 => submit.allow = Some(vec![worker_name(home)]),
+        15 | 16 => submit.allow = Some(vec![worker_name(home), worker_name(rng.index(few))]),
+        17 => submit.requires = vec![rng.one_of(&TAINTS).into()],
+        _ => {}
     }
 }
 

@@ -1,99 +1,109 @@
-//! The course of a journal: which event comes next, and when.
+//! Generator of a journal's events and their times.
 
 use std::sync::Arc;
 
 use fairgate_core::attribute::Attribute;
-use fairgate_core::decision::Reason;
+use fairgate_core::decision::RejectionReason;
 use fairgate_core::event::{Event, PoolConfig};
 use fairgate_core::policy::{BusyThresholds, Policy};
-use fairgate_core::units::{Micros, Tokens, Weight};
+use fairgate_core::units::{Micros, OverlapCredit, Tokens, Weight};
 
 use super::rng::Rng;
-use super::shape::{Costs, Shape};
-use super::submits::Submits;
+use super::shape::{CostDistribution, FlowHomes, WorkloadShape};
+use super::submits::{NameHomes, SubmitGenerator};
 use super::trees;
-use super::workers::Workers;
-use crate::naive::Decided;
+use super::workers::{WorkerGenerator, remove_unknown_worker};
+use crate::naive::ComparedDecision;
 
-/// A journal in the making: events come out one at a time.
+/// Generator of a random journal, which returns one event at a time.
 #[derive(Clone, Debug)]
-pub struct Traffic {
-    shape: Shape,
+pub struct TrafficGenerator {
+    shape: WorkloadShape,
     rng: Rng,
     config: PoolConfig,
-    submits: Submits,
-    workers: Workers,
-    /// The policy in place.
+    submits: SubmitGenerator,
+    workers: WorkerGenerator,
+    /// Policy after the last policy event.
     policy: Policy,
-    /// The capacity in place.
+    /// Capacity after the last capacity event.
     capacity: u64,
     now: u64,
     events_left: usize,
-    phase: Phase,
+    phase: TrafficPhase,
     phase_left: usize,
     next_id: usize,
-    /// Requests that wait, as far as is known.
-    waiting: Vec<Known>,
-    /// Requests in flight, as far as is known.
-    in_flight: Vec<Known>,
-    /// Ids that ended, as far as is known.
+    /// Requests that are queued, according to the observed or guessed decisions.
+    waiting: Vec<KnownRequest>,
+    /// Requests in flight, according to the observed or guessed decisions.
+    in_flight: Vec<KnownRequest>,
+    /// Ids of requests that ended, according to the observed or guessed decisions.
     ended: Vec<Arc<str>>,
     held: Vec<(Attribute, Box<str>)>,
     capped: Vec<(Attribute, Box<str>)>,
-    /// Ids that were released on the guess that they were in flight: some may wait still.
+    /// Ids of requests that were released when the generator guessed that they were in flight; some
+    /// of them may still be queued.
     doubtful: Vec<Arc<str>>,
-    /// Whether nobody says what is decided.
+    /// True if decisions are guessed because no scheduler's decisions are observed.
     guessing: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownRequest {
     id: Arc<str>,
     cost: u64,
     at: u64,
+    timeout: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Phase {
-    /// The backlog grows.
+enum TrafficPhase {
+    /// The backlog grows, because there are more submits than ends.
     Burst,
-    /// As much comes as goes.
+    /// Submits and ends are in balance.
     Steady,
-    /// The backlog shrinks.
+    /// The backlog shrinks, because most events are ends.
     Drain,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Choice {
+enum TrafficChoice {
     Submit,
     End,
     Control,
     Tick,
 }
 
-impl Traffic {
-    /// The start of the journal with this shape and seed.
-    pub fn new(shape: &Shape, seed: u64) -> Self {
+impl TrafficGenerator {
+    /// Starts the journal that belongs to this shape and seed.
+    pub fn new(shape: &WorkloadShape, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let names = rng.count(shape.flows.clone());
-        let submits = Submits {
+        // The level of a slow rate matters only if events are far apart.
+        let scales: &[u64] = if shape.rates { &[1, 30, 1000, 20_000] } else { &[1] };
+        let time_scale = rng.one_of(scales);
+        let ties = shape.ties || (shape.workers && rng.percent(25));
+        let few = (shape.homes == FlowHomes::Few).then(|| rng.count(2..=4));
+        let policy = trees::policy(&mut rng, shape, names, time_scale);
+        let submits = SubmitGenerator {
             names,
             skewed: rng.percent(50),
-            costs: shape.costs.unwrap_or_else(|| rng.one_of(&Costs::ALL)),
+            costs: shape.costs.unwrap_or_else(|| rng.one_of(&CostDistribution::ALL)),
             equal_cost: rng.one_of(&[1, 7, 100, 1000]),
             placed: shape.workers,
-            homes: shape.homes,
+            homes: name_homes(&mut rng, shape, few, &policy),
+            ties,
             quotas: shape.rates,
+            timeouts: timeouts(&mut rng, shape),
+            time_scale,
         };
-        // Levels of a slow rate stay low only where events are far apart.
-        let scales: &[u64] = if shape.rates { &[1, 30, 1000, 20_000] } else { &[1] };
-        let workers = Workers {
+        let workers = WorkerGenerator {
             rates: shape.rates,
-            homes: shape.homes.then_some(names),
-            time_scale: rng.one_of(scales),
+            homes: (shape.homes == FlowHomes::Own).then_some(names),
+            few,
+            ties,
+            time_scale,
             usual_cost: submits.usual_cost(),
         };
-        let policy = trees::policy(&mut rng, shape, names, workers.time_scale);
         let config = config(&mut rng, shape, policy.clone(), &workers);
         Self {
             shape: shape.clone(),
@@ -104,7 +114,7 @@ impl Traffic {
             policy,
             now: 0,
             events_left: shape.events,
-            phase: Phase::Burst,
+            phase: TrafficPhase::Burst,
             phase_left: shape.events / 3,
             next_id: 0,
             waiting: Vec::new(),
@@ -118,12 +128,12 @@ impl Traffic {
         }
     }
 
-    /// The pool that the journal is for.
+    /// Returns the configuration of the journal's pool.
     pub fn config(&self) -> &PoolConfig {
         &self.config
     }
 
-    /// The next event and its time, until the journal is long enough.
+    /// Returns the next event and its time; `None` at the end of the journal.
     pub fn next_event(&mut self) -> Option<(Micros, Event)> {
         self.events_left = self.events_left.checked_sub(1)?;
         self.turn_phase();
@@ -131,24 +141,24 @@ impl Traffic {
         let gap = self.gap(choice);
         self.now = self.now.saturating_add(gap);
         let event = match choice {
-            Choice::Submit => self.submit(),
-            Choice::End => self.end(),
-            Choice::Control => self.control(),
-            Choice::Tick => Event::Tick,
+            TrafficChoice::Submit => self.submit(),
+            TrafficChoice::End => self.end(),
+            TrafficChoice::Control => self.control(),
+            TrafficChoice::Tick => Event::Tick,
         };
         Some((Micros(self.now), event))
     }
 
-    /// Takes the decisions that a scheduler gave for the last event.
-    pub fn observe(&mut self, decided: &[Decided]) {
+    /// Takes into account the decisions that a scheduler made at the last event.
+    pub fn observe(&mut self, decided: &[ComparedDecision]) {
         for decision in decided {
             match decision {
-                Decided::Grant { id, .. } => {
+                ComparedDecision::Grant { id, .. } => {
                     let known = self.waiting.iter().position(|known| known.id == *id);
                     self.in_flight.extend(known.map(|index| self.waiting.remove(index)));
                 }
-                Decided::Reject { reason: Reason::Duplicate, .. } => {}
-                Decided::Reject { id, .. } | Decided::Expire { id } => {
+                ComparedDecision::Reject { reason: RejectionReason::Duplicate, .. } => {}
+                ComparedDecision::Reject { id, .. } | ComparedDecision::Expire { id } => {
                     self.waiting.retain(|known| known.id != *id);
                     self.ended.push(id.clone());
                 }
@@ -156,23 +166,28 @@ impl Traffic {
         }
     }
 
-    /// Where nobody decides: supposes that first come is first served.
+    /// Guesses the decisions at the last event, mostly as first come, first served, in place of a
+    /// scheduler.
     pub fn guess(&mut self) {
         self.guessing = true;
-        self.guess_who_left();
+        self.guess_departures();
         while (self.in_flight.len() as u128) < u128::from(self.capacity) && !self.waiting.is_empty()
         {
-            // Not always the oldest, or what a policy prefers would never be released.
+            // Not always the oldest, or the requests that a policy prefers would never be released.
             let any = self.rng.percent(40);
             let index = if any { self.rng.index(self.waiting.len()) } else { 0 };
             self.in_flight.push(self.waiting.remove(index));
         }
     }
 
-    /// Supposes that the last comers are refused by a full queue, and forgets what has expired.
-    fn guess_who_left(&mut self) {
-        let (now, timeout) = (self.now, self.config.queue_timeout);
-        self.waiting.retain(|known| timeout.is_none_or(|timeout| now - known.at < timeout.0));
+    /// Guesses which requests left the queue: expired ones, and the last ones if the queue is too
+    /// long.
+    fn guess_departures(&mut self) {
+        let (now, pools) = (self.now, self.config.queue_timeout.map(|timeout| timeout.0));
+        self.waiting.retain(|known| {
+            let timeout = known.timeout.into_iter().chain(pools).min();
+            timeout.is_none_or(|timeout| now - known.at < timeout)
+        });
         let free = self.capacity.saturating_sub(self.in_flight.len() as u64);
         let most = self.config.max_queue.map(|most| most.saturating_add(free));
         while most.is_some_and(|most| self.waiting.len() as u64 > most) {
@@ -186,21 +201,25 @@ impl Traffic {
             return;
         }
         self.phase = match self.phase {
-            Phase::Burst => self.rng.one_of(&[Phase::Steady, Phase::Drain, Phase::Drain]),
-            Phase::Steady => self.rng.one_of(&[Phase::Burst, Phase::Drain]),
-            Phase::Drain => self.rng.one_of(&[Phase::Burst, Phase::Steady]),
+            TrafficPhase::Burst => {
+                self.rng.one_of(&[TrafficPhase::Steady, TrafficPhase::Drain, TrafficPhase::Drain])
+            }
+            TrafficPhase::Steady => self.rng.one_of(&[TrafficPhase::Burst, TrafficPhase::Drain]),
+            TrafficPhase::Drain => self.rng.one_of(&[TrafficPhase::Burst, TrafficPhase::Steady]),
         };
-        let least = if matches!(self.phase, Phase::Drain) { self.shape.events / 8 } else { 1 };
+        let least =
+            if matches!(self.phase, TrafficPhase::Drain) { self.shape.events / 8 } else { 1 };
         self.phase_left = self.rng.count(least..=least + self.shape.events / 4);
     }
 
-    /// The time since the last event; longer before a tick, which is for what only time can change.
-    fn gap(&mut self, choice: Choice) -> u64 {
+    /// Draws the time since the last event. The time before a tick is longer, so that the tick
+    /// triggers changes that depend only on time.
+    fn gap(&mut self, choice: TrafficChoice) -> u64 {
         if self.rng.range(1..=5000) == 1 {
             return self.rng.one_of(&[1 << 40, 1 << 62]);
         }
         let gap = match (self.rng.range(1..=10), choice) {
-            (_, Choice::Tick) => self.rng.range(0..=500),
+            (_, TrafficChoice::Tick) => self.rng.range(0..=500),
             (1..=4, _) => 0,
             (5..=7, _) => self.rng.range(1..=50),
             (8 | 9, _) => 100,
@@ -211,24 +230,24 @@ impl Traffic {
         gap * scale + odd
     }
 
-    fn choose(&mut self) -> Choice {
+    fn choose(&mut self) -> TrafficChoice {
         let (submits, ends) = match self.phase {
-            Phase::Burst => (70, 15),
-            Phase::Steady => (42, 43),
-            Phase::Drain => (5, 80),
+            TrafficPhase::Burst => (70, 15),
+            TrafficPhase::Steady => (42, 43),
+            TrafficPhase::Drain => (5, 80),
         };
         self.rng.weighted(&[
-            (submits, Choice::Submit),
-            (ends, Choice::End),
-            (self.shape.controls, Choice::Control),
-            (if self.shape.rates { 12 } else { 2 }, Choice::Tick),
+            (submits, TrafficChoice::Submit),
+            (ends, TrafficChoice::End),
+            (self.shape.controls, TrafficChoice::Control),
+            (if self.shape.rates { 12 } else { 2 }, TrafficChoice::Tick),
         ])
     }
 
     fn submit(&mut self) -> Event {
         let known = self.waiting.len() + self.in_flight.len();
         if known > 0 && self.rng.percent(3) {
-            // The id of somebody who is there, as far as is known.
+            // Reuse the id of a request that is still there, as far as is known.
             let index = self.rng.index(known);
             let id = self.waiting.iter().chain(&self.in_flight).nth(index).map(|k| k.id.clone());
             let id = id.expect("an index below the count");
@@ -237,11 +256,12 @@ impl Traffic {
         let id = self.new_id();
         let submit = self.submits.submit(&mut self.rng, &id);
         let cost = submit.cost.or(submit.input).map_or(1, |tokens| tokens.0.max(1));
-        self.waiting.push(Known { id, cost, at: self.now });
+        let timeout = submit.timeout.map(|timeout| timeout.0);
+        self.waiting.push(KnownRequest { id, cost, at: self.now, timeout });
         Event::Submit(Box::new(submit))
     }
 
-    /// An id that is not in use, now and then one that was.
+    /// Returns a new id or, in 4 % of cases, the id of an ended request.
     fn new_id(&mut self) -> Arc<str> {
         if !self.ended.is_empty() && self.rng.percent(4) {
             let index = self.rng.index(self.ended.len());
@@ -252,10 +272,11 @@ impl Traffic {
     }
 
     fn end(&mut self) -> Event {
-        if self.shape.workers && self.rng.percent(15) {
+        let first_tokens = if self.submits.ties { 25 } else { 15 };
+        if self.shape.workers && self.rng.percent(first_tokens) {
             return Event::FirstToken { id: self.some_id() };
         }
-        let draining = matches!(self.phase, Phase::Drain);
+        let draining = matches!(self.phase, TrafficPhase::Drain);
         if self.guessing && self.rng.percent(if draining { 60 } else { 30 }) {
             return self.end_again();
         }
@@ -271,7 +292,8 @@ impl Traffic {
         }
     }
 
-    /// Ends what was supposed to have ended: the guess that it was in flight may have been wrong.
+    /// Ends, by a release or a cancel, a request that was already released when it was guessed to
+    /// be in flight. It may still be queued, because the guess may have been wrong.
     fn end_again(&mut self) -> Event {
         if self.doubtful.is_empty() {
             return self.cancel_of(false);
@@ -301,8 +323,9 @@ impl Traffic {
         Event::Cancel { id: known.map_or_else(|| self.some_id(), |known| known.id) }
     }
 
-    /// Takes a request out of those in flight or waiting.
-    fn take(&mut self, in_flight: bool) -> Option<Known> {
+    /// Removes and returns a random request from those in flight or, if `in_flight` is false, from
+    /// those queued. Counts it as ended.
+    fn take(&mut self, in_flight: bool) -> Option<KnownRequest> {
         let from = if in_flight { &mut self.in_flight } else { &mut self.waiting };
         if from.is_empty() {
             return None;
@@ -312,7 +335,7 @@ impl Traffic {
         Some(known)
     }
 
-    /// Any id: in flight, waiting, ended or never seen.
+    /// Returns the id of a request that is in flight, queued or ended, or an unknown id.
     fn some_id(&mut self) -> Arc<str> {
         let in_flight = self.in_flight.iter().map(|known| &known.id);
         let waiting = self.waiting.iter().map(|known| &known.id);
@@ -329,13 +352,16 @@ impl Traffic {
         if self.shape.workers && self.rng.percent(for_workers) {
             return Event::Worker(self.workers.change(&mut self.rng, self.now));
         }
+        if !self.shape.workers && self.rng.percent(1) {
+            return Event::Worker(remove_unknown_worker());
+        }
         if self.shape.policy_changes && self.rng.percent(5) {
             let policy = self.new_policy();
             self.policy = policy.clone();
             return Event::Policy(policy);
         }
-        // A drain opens what a burst has shut.
-        let opening = matches!(self.phase, Phase::Drain) && self.rng.percent(75);
+        // A drain reopens flows that a burst has held or capped.
+        let opening = matches!(self.phase, TrafficPhase::Drain) && self.rng.percent(75);
         match self.rng.range(1..=20) {
             1..=4 if !opening => self.hold(),
             1..=9 => self.resume(),
@@ -354,7 +380,7 @@ impl Traffic {
         trees::policy(&mut self.rng, &self.shape, names, time_scale)
     }
 
-    /// A flow that the policy knows, mostly.
+    /// Draws a flow, mostly of an attribute by which the policy shares.
     fn flow(&mut self) -> (Attribute, Box<str>) {
         let known = trees::attributes_of(&self.policy);
         let from = if self.rng.percent(90) { &known[..] } else { &Attribute::ALL[..] };
@@ -386,7 +412,8 @@ impl Traffic {
         Event::Weight { by, flow, weight }
     }
 
-    /// Often a flow of a node below the root: there may be copies of it.
+    /// Draws a flow, often of a node below the root, where flows of the same name may exist under
+    /// several parents.
     fn flow_to_cap(&mut self) -> (Attribute, Box<str>) {
         let known = trees::attributes_of(&self.policy);
         match &known[1..] {
@@ -410,14 +437,45 @@ impl Traffic {
     }
 }
 
-/// A capacity, rarely the lowest: where that is 0, nothing would ever be granted.
-fn capacity(rng: &mut Rng, shape: &Shape) -> u64 {
+/// Draws the assignment of names to workers; `None` if the shape's requests may run on any worker.
+fn name_homes(
+    rng: &mut Rng,
+    shape: &WorkloadShape,
+    few: Option<usize>,
+    policy: &Policy,
+) -> Option<NameHomes> {
+    match (shape.homes, few) {
+        (FlowHomes::Own, _) => Some(NameHomes::Own),
+        (FlowHomes::Few, Some(workers)) => {
+            let by = rng.one_of(&trees::attributes_of(policy));
+            Some(NameHomes::Few { workers, by, strict: rng.percent(50) })
+        }
+        _ => None,
+    }
+}
+
+/// Draws the percentage of a journal's requests that have a timeout.
+fn timeouts(rng: &mut Rng, shape: &WorkloadShape) -> u64 {
+    match (shape.timeouts, shape.limits) {
+        (true, _) => rng.one_of(&[30, 60, 100]),
+        (false, true) => rng.one_of(&[0, 0, 20, 50]),
+        (false, false) => 0,
+    }
+}
+
+/// Draws a capacity. It is rarely 0, because nothing is granted without capacity.
+fn capacity(rng: &mut Rng, shape: &WorkloadShape) -> u64 {
     let drawn = rng.range(shape.capacity.clone());
     if rng.percent(70) { drawn.max(1) } else { drawn }
 }
 
-/// A pool of this shape with its limits.
-fn config(rng: &mut Rng, shape: &Shape, policy: Policy, workers: &Workers) -> PoolConfig {
+/// Builds the configuration of a pool of this shape, with its limits.
+fn config(
+    rng: &mut Rng,
+    shape: &WorkloadShape,
+    policy: Policy,
+    workers: &WorkerGenerator,
+) -> PoolConfig {
     let mut config = PoolConfig::new(capacity(rng, shape), policy);
     let micros = |span: u64| Micros(span * workers.time_scale);
     if shape.limits {
@@ -432,5 +490,14 @@ fn config(rng: &mut Rng, shape: &Shape, policy: Policy, workers: &Workers) -> Po
         config.workers = workers.first(rng);
     }
     config.busy = if shape.workers { trees::busy(rng) } else { BusyThresholds::default() };
+    // With whole credits, more cached tokens often weigh exactly as much as less prefill.
+    let credits: &[u64] = match workers.ties {
+        true => &[0, 1000, 2000, 4000, 1_000_000, 1_000_000],
+        false => &[0, 1, 500, 999, 1000, 1001, 1500, 2500, 7000, 1_000_000],
+    };
+    if workers.ties || rng.percent(50) {
+        let thousandths = rng.one_of(credits);
+        config.overlap_credit = OverlapCredit::from_thousandths(thousandths).expect("in range");
+    }
     config
 }

@@ -1,81 +1,83 @@
-//! Random policy trees.
+//! Random policy trees, drawn according to a shape.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairgate_core::attribute::{Attribute, DEFAULT_FLOW};
 use fairgate_core::policy::{
-    BusyThresholds, Class, ClassLimits, DEFAULT_WEIGHT, Drr, Inside, Load, Node, Order, Policy,
-    Queue, Share, ShareClass,
+    BandClass, BandsPolicy, BusyThresholds, ClassLimits, DEFAULT_WEIGHT, DrrClassPolicy, DrrPolicy,
+    FlowInside, LoadPolicy, Policy, PolicyNode, QueueOrder, QueuePolicy, ShareClass, SharePolicy,
 };
-use fairgate_core::units::{Alpha, Fraction, Micros, Tokens, Weight};
+use fairgate_core::units::{Alpha, BatchFraction, Micros, Tokens, Weight};
 
 use super::rng::Rng;
-use super::shape::{Kind, Shape};
+use super::shape::{NodeKind, WorkloadShape};
 
-/// The most classes that a drr node lists, but for a crowded one now and then.
+/// Greatest number of classes in a node's list, except that shapes with many flows sometimes have
+/// more.
 const CLASSES: usize = 6;
 
-/// The most flows for which a share node states a weight or a cap.
+/// Greatest number of flows for which a share node states a weight or a cap.
 const LISTED: usize = 64;
 
-/// The name of an attribute's flow with this number.
+/// Returns the name of the flow with this number: the first letter of the attribute, and the
+/// number.
 pub(super) fn flow_name(by: Attribute, number: usize) -> String {
     format!("{}{number}", &by.name()[..1])
 }
 
-/// The attributes by which a policy shares anywhere in its tree.
+/// Returns the attributes by which a policy shares anywhere in its tree.
 pub(super) fn attributes_of(policy: &Policy) -> Vec<Attribute> {
     let mut attributes = Vec::new();
     collect_attributes(policy.root(), &mut attributes);
     attributes
 }
 
-fn collect_attributes(node: &Node, into: &mut Vec<Attribute>) {
+fn collect_attributes(node: &PolicyNode, into: &mut Vec<Attribute>) {
     into.push(node.by());
-    let insides: Vec<&Inside> = match node {
-        Node::Drr(drr) => drr.classes.iter().map(|class| &class.inside).collect(),
-        Node::Share(share) if share.classes.is_empty() => vec![&share.inside],
-        Node::Share(share) => share.classes.iter().map(|class| &class.inside).collect(),
-        Node::Load(load) => vec![&load.inside],
-    };
-    for inside in insides {
-        if let Inside::Node(node) = inside {
+    for inside in node.insides() {
+        if let FlowInside::Node(node) = inside {
             collect_attributes(node, into);
         }
     }
 }
 
-/// A random policy of this shape, over so many names per attribute.
-pub(super) fn policy(rng: &mut Rng, shape: &Shape, names: usize, time_scale: u64) -> Policy {
+/// Draws a policy of this shape, with `names` flow names for each attribute.
+pub(super) fn policy(
+    rng: &mut Rng,
+    shape: &WorkloadShape,
+    names: usize,
+    time_scale: u64,
+) -> Policy {
     let depth = rng.count(shape.depth.clone());
-    let mut grower = Grower { rng, shape, names, time_scale, path: Vec::new() };
+    let mut grower = PolicyGrower { rng, shape, names, time_scale, path: Vec::new() };
     Policy::new(grower.node(depth)).expect("a tree is grown by the rules")
 }
 
-struct Grower<'a> {
+struct PolicyGrower<'a> {
     rng: &'a mut Rng,
-    shape: &'a Shape,
+    shape: &'a WorkloadShape,
     names: usize,
     time_scale: u64,
-    /// The attributes of the nodes above.
+    /// Attributes by which the nodes from the root to the current one share.
     path: Vec<Attribute>,
 }
 
-impl Grower<'_> {
-    fn node(&mut self, depth: usize) -> Node {
+impl PolicyGrower<'_> {
+    fn node(&mut self, depth: usize) -> PolicyNode {
         let by = self.attribute();
         self.path.push(by);
         let node = match self.rng.one_of(&self.shape.kinds) {
-            Kind::Drr => Node::Drr(self.drr(by, depth)),
-            Kind::Share => Node::Share(self.share(by, depth)),
-            Kind::Load => Node::Load(self.load(by, depth)),
+            NodeKind::Drr => PolicyNode::Drr(self.drr(by, depth)),
+            NodeKind::Share => PolicyNode::Share(self.share(by, depth)),
+            NodeKind::Load => PolicyNode::Load(self.load(by, depth)),
+            NodeKind::Bands => PolicyNode::Bands(self.bands(by, depth)),
         };
         self.path.pop();
         node
     }
 
-    /// Mostly an attribute by which no node above shares.
+    /// Draws an attribute, mostly one by which no node above shares.
     fn attribute(&mut self) -> Attribute {
         let new: Vec<Attribute> =
             Attribute::ALL.into_iter().filter(|by| !self.path.contains(by)).collect();
@@ -88,28 +90,58 @@ impl Grower<'_> {
         self.rng.one_of(&new)
     }
 
-    fn inside(&mut self, depth: usize) -> Inside {
+    fn inside(&mut self, depth: usize) -> FlowInside {
         if depth > 1 {
-            return Inside::Node(Arc::new(self.node(depth - 1)));
+            return FlowInside::Node(Arc::new(self.node(depth - 1)));
         }
-        let order = self.rng.one_of(&[Order::Fcfs, Order::Wspt]);
+        let deadlines = self.shape.timeouts && self.rng.percent(60);
+        let order = if deadlines { QueueOrder::Edf } else { self.rng.one_of(&QueueOrder::ALL) };
         let max_wait = self.rng.weighted(&[(1, 0), (3, 200), (4, 1000), (3, 4000)]);
         let max_wait = self.rng.percent(30).then_some(Micros(max_wait * self.time_scale));
-        Inside::Queue(Queue { order, max_wait })
+        FlowInside::Queue(QueuePolicy { order, max_wait })
     }
 
-    fn drr(&mut self, by: Attribute, depth: usize) -> Drr {
+    fn drr(&mut self, by: Attribute, depth: usize) -> DrrPolicy {
         let many = depth == 1 && self.names > CLASSES && self.rng.percent(25);
         let most = if many { self.names } else { CLASSES };
         let count = self.rng.count(1..=most);
         let scale = self.rng.weighted(&[(3, 10), (4, 3000), (1, 1), (1, u64::MAX)]);
         let names = self.class_names(by, count);
-        let classes: Vec<Class> = names.iter().map(|name| self.class(name, scale, depth)).collect();
+        let inside = if self.rng.percent(50) { self.inside(depth) } else { FlowInside::FCFS };
+        let classes: Vec<DrrClassPolicy> =
+            names.iter().map(|name| self.class(name, scale, depth, &inside)).collect();
         let default = self.rng.percent(50).then(|| self.rng.index(classes.len()));
-        Drr { by, default: default.map(|index| classes[index].name.clone()), classes }
+        let default = default.map(|index| classes[index].name.clone());
+        DrrPolicy { by, default, classes, inside }
     }
 
-    /// The names of so many classes, in any order; now and then the default flow's too.
+    fn bands(&mut self, by: Attribute, depth: usize) -> BandsPolicy {
+        let count = self.rng.count(1..=CLASSES);
+        let inside = self.inside(depth);
+        let names = self.class_names(by, count);
+        let classes: Vec<BandClass> =
+            names.iter().map(|name| self.band_class(name, depth, &inside)).collect();
+        let default = self.rng.percent(50).then(|| self.rng.index(classes.len()));
+        let default = default.map(|index| classes[index].name.clone());
+        BandsPolicy { by, default, classes, inside }
+    }
+
+    /// Draws a class of a `bands` node, with its own node or queue inside or with the one that the
+    /// `bands` node gives all classes.
+    fn band_class(&mut self, name: &str, depth: usize, inside: &FlowInside) -> BandClass {
+        let own = self.rng.percent(60);
+        let depth = self.depth_of_class(depth);
+        BandClass {
+            name: name.into(),
+            cap: self.rng.percent(50).then(|| self.rng.one_of(&[0, 1, 1, 2, 2, 3, 4])),
+            inside: if own { self.inside(depth) } else { inside.clone() },
+            busy: self.class_busy(),
+            limits: self.limits(),
+        }
+    }
+
+    /// Returns the names of `count` classes, in random order. In some cases the name of the default
+    /// flow is added.
     fn class_names(&mut self, by: Attribute, count: usize) -> Vec<String> {
         let mut names: Vec<String> = (0..count).map(|number| flow_name(by, number)).collect();
         if self.rng.percent(15) {
@@ -125,18 +157,28 @@ impl Grower<'_> {
         }
     }
 
-    fn class(&mut self, name: &str, scale: u64, depth: usize) -> Class {
+    /// Draws a class of a `drr` node, mostly with its own node or queue inside, else with the one
+    /// that the `drr` node gives all classes.
+    fn class(
+        &mut self,
+        name: &str,
+        scale: u64,
+        depth: usize,
+        inside: &FlowInside,
+    ) -> DrrClassPolicy {
+        let own = self.rng.percent(70);
         let depth = self.depth_of_class(depth);
-        Class {
+        DrrClassPolicy {
             name: name.into(),
             quantum: self.weight(scale),
-            inside: self.inside(depth),
+            inside: if own { self.inside(depth) } else { inside.clone() },
             busy: self.class_busy(),
             limits: self.limits(),
         }
     }
 
-    /// Some branches are shorter than others.
+    /// Draws the depth of the tree inside a class. In a quarter of cases it is only 1, so that some
+    /// branches are shorter than others.
     fn depth_of_class(&mut self, depth: usize) -> usize {
         if depth > 1 && self.rng.percent(25) { 1 } else { depth }
     }
@@ -158,7 +200,7 @@ impl Grower<'_> {
         }
     }
 
-    fn share(&mut self, by: Attribute, depth: usize) -> Share {
+    fn share(&mut self, by: Attribute, depth: usize) -> SharePolicy {
         if self.rng.percent(35) {
             return self.share_of_classes(by, depth);
         }
@@ -179,14 +221,14 @@ impl Grower<'_> {
             weights.insert(DEFAULT_FLOW.into(), self.weight(scale));
         }
         let default_weight = self.rng.one_of(&[1, scale, DEFAULT_WEIGHT]);
-        Share {
+        SharePolicy {
             weights,
             default_weight: Weight::new(default_weight).expect("not 0"),
             caps,
             default_cap: self.default_cap(),
             partition: self.path.len() == 1 && self.rng.percent(40),
             inside: self.inside(depth),
-            ..Share::new(by)
+            ..SharePolicy::new(by)
         }
     }
 
@@ -194,7 +236,7 @@ impl Grower<'_> {
         self.rng.percent(15).then(|| self.rng.one_of(&[0, 1, 1, 2, 3, 5]))
     }
 
-    fn share_of_classes(&mut self, by: Attribute, depth: usize) -> Share {
+    fn share_of_classes(&mut self, by: Attribute, depth: usize) -> SharePolicy {
         let count = self.rng.count(1..=CLASSES);
         let scale = self.rng.weighted(&[(2, 1), (4, 5), (3, 500), (1, u64::MAX)]);
         let inside = self.inside(depth);
@@ -202,18 +244,25 @@ impl Grower<'_> {
         let classes: Vec<ShareClass> =
             names.iter().map(|name| self.share_class(name, scale, depth, &inside)).collect();
         let default = self.rng.percent(50).then(|| self.rng.index(classes.len()));
-        Share {
+        SharePolicy {
             default: default.map(|index| classes[index].name.clone()),
             classes,
             default_cap: self.default_cap(),
             partition: self.path.len() == 1 && self.rng.percent(30),
             inside,
-            ..Share::new(by)
+            ..SharePolicy::new(by)
         }
     }
 
-    /// Some classes have the node's inside, others their own.
-    fn share_class(&mut self, name: &str, scale: u64, depth: usize, inside: &Inside) -> ShareClass {
+    /// Draws a class of a `share` node, with its own node or queue inside or with the one that the
+    /// `share` node gives all classes.
+    fn share_class(
+        &mut self,
+        name: &str,
+        scale: u64,
+        depth: usize,
+        inside: &FlowInside,
+    ) -> ShareClass {
         let own = self.rng.percent(60);
         let depth = self.depth_of_class(depth);
         ShareClass {
@@ -230,13 +279,13 @@ impl Grower<'_> {
         Weight::new(self.rng.range(1..=scale)).expect("not 0")
     }
 
-    fn load(&mut self, by: Attribute, depth: usize) -> Load {
+    fn load(&mut self, by: Attribute, depth: usize) -> LoadPolicy {
         let alphas =
             [0, 250_000, 500_000, 1_000_000, 490_000, 505_000, self.rng.range(0..=999_999)];
         let alpha = Alpha::from_millionths(self.rng.one_of(&alphas)).expect("at most 1");
         let inside = self.inside(depth);
-        let late = matches!(inside, Inside::Queue(_)) && self.rng.percent(40);
-        Load {
+        let late = matches!(inside, FlowInside::Queue(_)) && self.rng.percent(40);
+        LoadPolicy {
             by,
             alpha,
             auto_tune: self.rng.percent(50),
@@ -246,11 +295,11 @@ impl Grower<'_> {
     }
 }
 
-/// Random busy thresholds, often none.
+/// Draws busy thresholds; often none is set.
 pub(super) fn busy(rng: &mut Rng) -> BusyThresholds {
     let fraction = rng.percent(20).then(|| rng.one_of(&[0, 1, 250, 500, 1000, 1500]));
     BusyThresholds {
         tokens: rng.percent(25).then(|| Tokens(rng.one_of(&[0, 500, 3000, 9000]))),
-        fraction: fraction.map(|f| Fraction::from_thousandths(f).expect("in range")),
+        fraction: fraction.map(|f| BatchFraction::from_thousandths(f).expect("in range")),
     }
 }

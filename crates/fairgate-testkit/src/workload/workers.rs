@@ -1,27 +1,31 @@
-//! Random workers: their places, rates, pauses and tiers.
+//! Random workers, with their slots, ranks, rates, pauses and tiers.
 
 use fairgate_core::event::{WorkerChange, WorkerState};
 use fairgate_core::units::{BurstSeconds, Micros, PerMinute, Tokens};
 
 use super::rng::Rng;
 
-/// How many worker names there are.
+/// Number of different worker names.
 pub(super) const WORKERS: usize = 5;
 pub(super) const TAINTS: [&str; 2] = ["zone-a", "gpu"];
 
-/// The mean time between two events, before it is scaled.
+/// Mean time between two events, in units of `time_scale`.
 const MEAN_GAP: u64 = 85;
 
-/// How the workers of one journal are drawn.
+/// Parameters from which the workers of one journal are drawn.
 #[derive(Clone, Debug)]
-pub(super) struct Workers {
-    /// Whether they have rates and pauses.
+pub(super) struct WorkerGenerator {
+    /// True if the workers have rates and pauses.
     pub(super) rates: bool,
-    /// How many workers there are, where each name has one of its own.
+    /// Number of workers, if each flow name has its own worker.
     pub(super) homes: Option<usize>,
-    /// How much longer than a microsecond the journal's unit of time is.
+    /// Number of workers, if many flow names share a few small workers.
+    pub(super) few: Option<usize>,
+    /// True if all workers are nearly equal.
+    pub(super) ties: bool,
+    /// Microseconds per unit of the journal's time.
     pub(super) time_scale: u64,
-    /// What one request takes from a token rate, roughly.
+    /// Approximate number of tokens that one request takes off a token rate.
     pub(super) usual_cost: u64,
 }
 
@@ -33,15 +37,18 @@ pub(super) fn any_worker(rng: &mut Rng) -> Box<str> {
     worker_name(rng.index(WORKERS))
 }
 
-impl Workers {
-    /// The workers of a pool at its start; sometimes none.
+impl WorkerGenerator {
+    /// Draws the workers that a pool has at its start; sometimes none.
     pub(super) fn first(&self, rng: &mut Rng) -> Vec<WorkerChange> {
         if let Some(count) = self.homes {
             return (0..count).map(|number| self.home(rng, worker_name(number), 0)).collect();
         }
+        if let Some(count) = self.few {
+            return (0..count).map(|number| small(rng, worker_name(number))).collect();
+        }
         let count = if rng.percent(10) { 0 } else { rng.count(1..=WORKERS) };
         let change = |number| {
-            let mut change = WorkerChange { name: worker_name(number), ..details(rng) };
+            let mut change = WorkerChange { name: worker_name(number), ..self.details(rng) };
             self.add_rates(rng, &mut change, 70);
             self.add_pause(rng, &mut change, 0, 15);
             change
@@ -49,11 +56,18 @@ impl Workers {
         (0..count).map(change).collect()
     }
 
-    /// What a worker event says.
+    /// Draws the change of a worker event at the time `now`.
     pub(super) fn change(&self, rng: &mut Rng, now: u64) -> WorkerChange {
         if let Some(count) = self.homes {
             let name = worker_name(rng.index(count));
             return self.home(rng, name, now);
+        }
+        if rng.percent(3) {
+            return remove_unknown_worker();
+        }
+        if let Some(count) = self.few {
+            let name = worker_name(rng.index(count));
+            return small_change(rng, name);
         }
         let states = [
             (8, Some(WorkerState::Up)),
@@ -63,14 +77,22 @@ impl Workers {
             (if self.rates { 20 } else { 4 }, None),
         ];
         let state = rng.weighted(&states);
-        let details = if rng.percent(40) { details(rng) } else { WorkerChange::default() };
+        let details = if rng.percent(40) { self.details(rng) } else { WorkerChange::default() };
         let mut change = WorkerChange { name: any_worker(rng), state, ..details };
         self.add_rates(rng, &mut change, 70);
         self.add_pause(rng, &mut change, now, 30);
         change
     }
 
-    /// A worker that one name has for itself: it has any number of slots, and mostly it pauses.
+    /// Draws the properties of a worker, except its rates and its pause.
+    fn details(&self, rng: &mut Rng) -> WorkerChange {
+        match self.ties {
+            true => equal_details(rng),
+            false => details(rng),
+        }
+    }
+
+    /// Draws a worker for a single flow name. It has no limit of slots, and mostly a pause.
     fn home(&self, rng: &mut Rng, name: Box<str>, now: u64) -> WorkerChange {
         let states = [(1, Some(WorkerState::Up)), (1, Some(WorkerState::Overloaded)), (20, None)];
         let state = if now == 0 { None } else { rng.weighted(&states) };
@@ -100,7 +122,7 @@ impl Workers {
             let seconds = rng.one_of(&[1, 1, 1, 2, 5, 10, 60]);
             change.burst_seconds = Some(BurstSeconds::new(seconds).expect("in range"));
         }
-        // Levels are full at first, and at a quick pace that is a lot: often they are set lower.
+        // Levels are full at first, which is a lot at a high rate; often they are set lower.
         if rng.percent(35) {
             change.requests_remaining =
                 Some(rng.weighted(&[(4, 0), (4, 1), (4, 2), (2, 5), (1, 20), (1, u64::MAX)]));
@@ -116,7 +138,7 @@ impl Workers {
         }
     }
 
-    /// One request in so many mean gaps between events.
+    /// Draws a rate that allows one request in a few mean times between events.
     fn requests_per_minute(&self, rng: &mut Rng) -> u64 {
         if rng.percent(4) {
             return rng.one_of(&[1, u64::MAX]);
@@ -125,8 +147,8 @@ impl Workers {
         (60_000_000 / (gaps * MEAN_GAP * self.time_scale)).max(1)
     }
 
-    /// The tokens of a usual request in so many mean gaps; sometimes so few that one request takes the level to
-    /// its bottom.
+    /// Draws a rate that allows the tokens of one usual request in a few mean times between events.
+    /// In some cases the rate is so low that a single request takes its level to the bottom.
     fn tokens_per_minute(&self, rng: &mut Rng) -> u64 {
         if rng.percent(15) {
             return rng.one_of(&[1, 5, self.usual_cost, self.usual_cost / 2 + 1, u64::MAX]);
@@ -144,7 +166,64 @@ impl Workers {
     }
 }
 
-/// What a worker is, apart from its rates.
+/// Returns a change that removes a worker of a name that no worker has.
+pub(super) fn remove_unknown_worker() -> WorkerChange {
+    WorkerChange {
+        name: "nobody".into(),
+        state: Some(WorkerState::Gone),
+        slots: Some(1),
+        ..WorkerChange::default()
+    }
+}
+
+/// Draws a worker with few slots, named `name`.
+fn small(rng: &mut Rng, name: Box<str>) -> WorkerChange {
+    let taints = TAINTS.iter().filter(|_| rng.percent(60)).map(|&taint| taint.into()).collect();
+    WorkerChange {
+        name,
+        slots: Some(rng.one_of(&[1, 1, 2, 2, 3])),
+        ranks: rng.percent(30).then(|| rng.one_of(&[1, 2, 2])),
+        taints: rng.percent(50).then_some(taints),
+        tier: rng.percent(10).then(|| rng.one_of(&[0, 1])),
+        ..WorkerChange::default()
+    }
+}
+
+/// Draws a change of a worker with few slots, which mostly makes it unavailable or available, by
+/// its state or by its slots. Rarely the worker is removed, which rejects all requests that can
+/// only run there.
+fn small_change(rng: &mut Rng, name: Box<str>) -> WorkerChange {
+    let states = [
+        (8, Some(WorkerState::Up)),
+        (4, Some(WorkerState::Overloaded)),
+        (1, Some(WorkerState::Drain)),
+        (1, Some(WorkerState::Gone)),
+        (6, None),
+    ];
+    let state = rng.weighted(&states);
+    let small = small(rng, name);
+    match state {
+        // A worker that comes back has its slots.
+        Some(WorkerState::Up) => WorkerChange { state, ..small },
+        None => {
+            let slots = Some(rng.one_of(&[0, 1, 2, 3, 4]));
+            WorkerChange { slots, ranks: small.ranks, name: small.name, ..WorkerChange::default() }
+        }
+        _ => WorkerChange { name: small.name, state, ..WorkerChange::default() },
+    }
+}
+
+/// Draws the properties of a worker that mostly differs from the others only in its ranks.
+fn equal_details(rng: &mut Rng) -> WorkerChange {
+    WorkerChange {
+        ranks: rng.percent(70).then(|| rng.one_of(&[1, 2, 2, 3])),
+        slots: rng.percent(20).then(|| rng.one_of(&[1, 2, 4, 8])),
+        tier: rng.percent(8).then(|| rng.one_of(&[0, 0, 1])),
+        ..WorkerChange::default()
+    }
+}
+
+/// Draws the properties of a worker, except its rates and its pause, with all of them varied.
 fn details(rng: &mut Rng) -> WorkerChange {
     let taints = |rng: &mut Rng| {
         let all = TAINTS.iter().filter(|_| rng.percent(70));

@@ -3,7 +3,7 @@
 //! are worked out by hand.
 
 use fairgate_core::Pool;
-use fairgate_testkit::workload::{Shape, generate_answered};
+use fairgate_testkit::workload::{WorkloadShape, generate_answered};
 
 use super::dynamo::drr;
 use super::obleth::tenants;
@@ -224,7 +224,7 @@ fn the_bound_of_drr_holds_whatever_happens() {
 
 #[test]
 fn the_bound_holds_on_random_journals() {
-    for (name, shape) in Shape::quick() {
+    for (name, shape) in WorkloadShape::quick() {
         for seed in 1000..1030 {
             let (config, events) = generate_answered(&shape, seed);
             let mut pool = Pool::new(config);

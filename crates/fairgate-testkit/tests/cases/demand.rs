@@ -1,4 +1,4 @@
-//! What people ask for in this field: `reference/demand.md`.
+//! Cases that users of LLM gateways and schedulers ask for.
 
 use super::crowd::Crowd;
 use super::obleth::tenants;

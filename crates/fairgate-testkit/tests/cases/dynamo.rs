@@ -1,4 +1,4 @@
-//! The cases of `reference/dynamo.md`: what its router queue was seen to give, and its admission.
+//! Cases of NVIDIA Dynamo: the order its router queue was seen to give, and its admission.
 
 use fairgate_core::event::{Event, Submit, WorkerChange, WorkerState};
 use fairgate_core::units::Tokens;
@@ -126,7 +126,7 @@ fn random_costs(seed: u64, dispatches: usize) -> (Scene, [u64; 2]) {
 /// given two at once, and a goes. The cursor stands behind it: b, that is visited next, earns a third quantum and
 /// goes; then it begins anew. So each bulk pick gives the classes behind the winner one quantum more than those
 /// before it, and in place of 1 : 1 the tokens are 2 : 3. That is what the rules give, and the most that they
-/// give: m ≥ 2 rounds at once and one more are at most 3/2 of m (`fair_service.rs` has the bound). Quanta of at
+/// give: m ≥ 2 rounds at once and one more are at most 3/2 of m (`fair_service/main.rs` has the bound). Quanta of at
 /// least the largest cost never come to this: there is then nothing to give at once.
 #[test]
 fn equal_quanta_below_the_costs_of_two_and_three_alternate() {

@@ -1,7 +1,7 @@
 //! The worked examples and rules of `seeds/dynamo-drr.txt`.
 
 use fairgate_core::event::{Event, Pin, Submit, WorkerChange, WorkerState};
-use fairgate_core::explain::{Rule, Standing};
+use fairgate_core::explain::{FlowStanding, PickRule};
 use fairgate_core::units::Tokens;
 
 use super::dynamo::{drr, queued};
@@ -35,11 +35,14 @@ fn a_ring_that_cannot_pay_is_given_four_rounds_at_once() {
 
     let choice = &scene.why("latency1").levels[0];
     // One round by the visit, four at once.
-    assert_eq!(choice.rule, Rule::Bulk { rounds: 5 });
-    assert!(matches!(choice.standing, Standing::Drr { deficit: 0, rounds_needed: Some(5), .. }));
+    assert_eq!(choice.rule, PickRule::Bulk { rounds: 5 });
+    assert!(matches!(
+        choice.standing,
+        FlowStanding::Drr { deficit: 0, rounds_needed: Some(5), .. }
+    ));
     let (runner_up, standing) = choice.runner_up.as_ref().expect("standard was ready too");
     assert_eq!(&**runner_up, "standard");
-    assert!(matches!(standing, Standing::Drr { deficit: 0, rounds_needed: Some(7), .. }));
+    assert!(matches!(standing, FlowStanding::Drr { deficit: 0, rounds_needed: Some(7), .. }));
 
     // standard needs 7000 − 5000: one round by the visit, one more; latency, at 1000, would need four.
     assert_eq!(scene.release("latency1"), "standard1");

@@ -1,7 +1,7 @@
 //! When a drr class's turn ends, and where quanta are not shares: the rules of the ring where a worker's slots bind.
 
 use fairgate_core::event::{Event, PoolConfig, Submit, WorkerChange};
-use fairgate_core::explain::Rule;
+use fairgate_core::explain::PickRule;
 use fairgate_core::units::{Tokens, Weight};
 
 use super::dynamo::{drr, queued};
@@ -61,14 +61,14 @@ fn a_stay_that_comes_to_nothing_is_visited_last() {
     // C was empty: the cursor is at A, which pays 3 of 10. Its next head costs 8 and is not ready while w is full.
     scene.ask("A3", "class:A", 8);
     assert_eq!(scene.release("C1"), "A2");
-    assert_eq!(scene.why("A2").levels[0].rule, Rule::Visited);
+    assert_eq!(scene.why("A2").levels[0].rule, PickRule::Visited);
     assert_eq!(scene.deficits(), [7, 10, 0]);
     // Its turn is over. B earns a second quantum and is still short, C earns one and pays.
     assert_eq!(scene.release("A2"), "C2-1");
     assert_eq!(scene.deficits(), [7, 20, 6]);
     // C stays: 6 covers 4.
     assert_eq!(scene.release("C2-1"), "C2-2");
-    assert_eq!(scene.why("C2-2").levels[0].rule, Rule::Stayed);
+    assert_eq!(scene.why("C2-2").levels[0].rule, PickRule::Stayed);
     assert_eq!(scene.release("C2-2"), "A3", "the ring begins anew at A, which has 7 and earns 10");
     assert_eq!(scene.release("A3"), "B1");
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use fairgate_core::Pool;
 use fairgate_core::attribute::Attribute;
-use fairgate_core::decision::{Decision, Sink};
+use fairgate_core::decision::{Decision, DecisionSink};
 use fairgate_core::event::Event;
-use fairgate_core::explain::{Choice, Rule, Standing};
+use fairgate_core::explain::{FlowChoice, FlowStanding, PickRule};
 use fairgate_core::units::{Ticks, Tokens};
-use fairgate_testkit::workload::{Shape, generate_answered};
+use fairgate_testkit::workload::{WorkloadShape, generate_answered};
 
 use super::dynamo::queued;
 use super::loco::load;
@@ -17,19 +17,19 @@ use super::obleth::{groups, tenants};
 use super::scene::Scene;
 
 /// Why a request was granted, at the root.
-fn choice<'a>(scene: &'a Scene, id: &str) -> &'a Choice {
+fn choice<'a>(scene: &'a Scene, id: &str) -> &'a FlowChoice {
     &scene.why(id).levels[0]
 }
 
-fn runner_up(choice: &Choice) -> (&str, Standing) {
+fn runner_up(choice: &FlowChoice) -> (&str, FlowStanding) {
     let (name, standing) = choice.runner_up.as_ref().expect("a runner-up");
-    (name, *standing)
+    (name, standing.clone())
 }
 
 /// (deficit, quantum, cost of the head, rounds needed)
-fn drr(standing: Standing) -> (u128, u64, Option<u64>, Option<u64>) {
+fn drr(standing: FlowStanding) -> (u128, u64, Option<u64>, Option<u64>) {
     match standing {
-        Standing::Drr { deficit, quantum, head_cost, rounds_needed, .. } => {
+        FlowStanding::Drr { deficit, quantum, head_cost, rounds_needed, .. } => {
             (deficit, quantum.get(), head_cost.map(|cost| cost.0), rounds_needed)
         }
         other => panic!("not in a drr node: {other:?}"),
@@ -37,9 +37,9 @@ fn drr(standing: Standing) -> (u128, u64, Option<u64>, Option<u64>) {
 }
 
 /// (score, settled, weight, pending)
-fn share(standing: Standing) -> (String, String, u64, u128) {
+fn share(standing: FlowStanding) -> (String, String, u64, u128) {
     match standing {
-        Standing::Share { score, settled, weight, pending, .. } => {
+        FlowStanding::Share { score, settled, weight, pending, .. } => {
             (score.to_string(), settled.to_string(), weight.get(), pending)
         }
         other => panic!("not in a share node: {other:?}"),
@@ -56,27 +56,36 @@ fn in_a_ring_a_class_is_visited_stays_and_is_left() {
     scene.capacity(1);
     assert_eq!(scene.drain(), "AAABA");
     let first = choice(&scene, "A1");
-    assert_eq!((first.by, &*first.flow, first.rule), (Attribute::Class, "A", Rule::Visited));
-    assert_eq!(drr(first.standing), (0, 10, Some(3), Some(1)));
+    assert_eq!((first.by, &*first.flow, first.rule), (Attribute::Class, "A", PickRule::Visited));
+    assert_eq!(drr(first.standing.clone()), (0, 10, Some(3), Some(1)));
     assert_eq!(scene.why("A1").cost, Tokens(3));
     let (name, standing) = runner_up(first);
     assert_eq!((name, drr(standing)), ("B", (0, 10, Some(3), Some(1))));
 
     let second = choice(&scene, "A2");
-    assert_eq!((second.rule, drr(second.standing)), (Rule::Stayed, (7, 10, Some(3), Some(0))));
+    assert_eq!(
+        (second.rule, drr(second.standing.clone())),
+        (PickRule::Stayed, (7, 10, Some(3), Some(0)))
+    );
     let third = choice(&scene, "A3");
-    assert_eq!((third.rule, drr(third.standing)), (Rule::Stayed, (4, 10, Some(3), Some(0))));
+    assert_eq!(
+        (third.rule, drr(third.standing.clone())),
+        (PickRule::Stayed, (4, 10, Some(3), Some(0)))
+    );
 
     let b = choice(&scene, "B1");
     assert_eq!(
-        (&*b.flow, b.rule, drr(b.standing)),
-        ("B", Rule::Visited, (0, 10, Some(3), Some(1)))
+        (&*b.flow, b.rule, drr(b.standing.clone())),
+        ("B", PickRule::Visited, (0, 10, Some(3), Some(1)))
     );
     let (name, standing) = runner_up(b);
     assert_eq!((name, drr(standing)), ("A", (1, 10, Some(3), Some(1))));
 
     let last = choice(&scene, "A4");
-    assert_eq!((last.rule, drr(last.standing)), (Rule::Visited, (1, 10, Some(3), Some(1))));
+    assert_eq!(
+        (last.rule, drr(last.standing.clone())),
+        (PickRule::Visited, (1, 10, Some(3), Some(1)))
+    );
     assert!(last.runner_up.is_none(), "nobody else was ready");
 }
 
@@ -90,13 +99,13 @@ fn by_share_the_lowest_score_goes_and_says_by_how_much() {
     assert!(choice(&scene, "a1").runner_up.is_none());
     scene.release_using("a1", 600);
     let c1 = choice(&scene, "c1");
-    assert_eq!((c1.by, &*c1.flow, c1.rule), (Attribute::Tenant, "chat", Rule::LowestScore));
-    assert_eq!(share(c1.standing), shared("0.000", "0.000", 500, 0));
+    assert_eq!((c1.by, &*c1.flow, c1.rule), (Attribute::Tenant, "chat", PickRule::LowestScore));
+    assert_eq!(share(c1.standing.clone()), shared("0.000", "0.000", 500, 0));
     let (name, standing) = runner_up(c1);
     assert_eq!((name, share(standing)), ("api", shared("12.000", "12.000", 50, 0)));
 
     scene.release_using("c1", 125);
-    assert_eq!(share(choice(&scene, "c2").standing), shared("0.250", "0.250", 500, 0));
+    assert_eq!(share(choice(&scene, "c2").standing.clone()), shared("0.250", "0.250", 500, 0));
 }
 
 #[test]
@@ -104,15 +113,15 @@ fn in_a_partitioned_pool_slots_go_before_scores_and_lending_after() {
     let mut scene = Scene::new(4, &groups(r#""big":300,"small":100"#, true)).explaining();
     scene.ask_many("s", 5, "group:small", 100);
     // Alone it has all four slots; then big comes, and three are big's.
-    assert_eq!(choice(&scene, "s4").rule, Rule::BelowItsSlots);
+    assert_eq!(choice(&scene, "s4").rule, PickRule::BelowItsSlots);
     scene.ask_many("b", 5, "group:big", 100);
     let slots = |standing| match standing {
-        Standing::Share { slots, .. } => slots,
+        FlowStanding::Share { slots, .. } => slots,
         other => panic!("not in a share node: {other:?}"),
     };
     assert_eq!(scene.release("s1"), "b1");
     let b1 = choice(&scene, "b1");
-    assert_eq!((b1.rule, slots(b1.standing)), (Rule::BelowItsSlots, Some(3)));
+    assert_eq!((b1.rule, slots(b1.standing.clone())), (PickRule::BelowItsSlots, Some(3)));
     let (name, standing) = runner_up(b1);
     assert_eq!((name, slots(standing)), ("small", Some(1)));
     assert_eq!(scene.release("s2"), "b2");
@@ -121,7 +130,7 @@ fn in_a_partitioned_pool_slots_go_before_scores_and_lending_after() {
     scene.cancel("b4");
     scene.cancel("b5");
     assert_eq!(scene.release("b1"), "s5");
-    assert_eq!(choice(&scene, "s5").rule, Rule::LowestScore);
+    assert_eq!(choice(&scene, "s5").rule, PickRule::LowestScore);
 }
 
 #[test]
@@ -131,7 +140,7 @@ fn by_load_the_largest_goes_and_the_late_before_it() {
     scene.ask("o1", "agent:one", 1);
     scene.ask_many("m", 4, "agent:many", 1);
     let of = |standing| match standing {
-        Standing::Load { depth_thousandths, age, load_millionths, .. } => {
+        FlowStanding::Load { depth_thousandths, age, load_millionths, .. } => {
             (depth_thousandths, age, load_millionths)
         }
         other => panic!("not in a load node: {other:?}"),
@@ -139,13 +148,19 @@ fn by_load_the_largest_goes_and_the_late_before_it() {
     // Equally old: 0.25 · 4/4 + 0.75, against 0.25 · 1/4 + 0.75.
     assert_eq!(scene.release("p"), "m1");
     let m1 = choice(&scene, "m1");
-    assert_eq!((m1.rule, of(m1.standing)), (Rule::LargestLoad, (4000, Ticks(1), Some(1_000_000))));
+    assert_eq!(
+        (m1.rule, of(m1.standing.clone())),
+        (PickRule::LargestLoad, (4000, Ticks(1), Some(1_000_000)))
+    );
     let (name, standing) = runner_up(m1);
     assert_eq!((name, of(standing)), ("one", (1000, Ticks(1), Some(812_500))));
     // Two ticks old, both are late; o1 came before m2.
     assert_eq!(scene.release("m1"), "o1");
     let o1 = choice(&scene, "o1");
-    assert_eq!((o1.rule, of(o1.standing)), (Rule::Late, (1000, Ticks(2), Some(833_333))));
+    assert_eq!(
+        (o1.rule, of(o1.standing.clone())),
+        (PickRule::Late, (1000, Ticks(2), Some(833_333)))
+    );
     assert_eq!(runner_up(o1).0, "many");
 }
 
@@ -160,8 +175,8 @@ fn a_reason_has_one_choice_for_each_level() {
     let why = scene.why("r1");
     let levels: Vec<_> = why.levels.iter().map(|level| (level.by, &*level.flow)).collect();
     assert_eq!(levels, [(Attribute::Group, "g"), (Attribute::Class, "x")]);
-    assert_eq!(why.levels[0].rule, Rule::LowestScore);
-    assert_eq!(why.levels[1].rule, Rule::Bulk { rounds: 2 });
+    assert_eq!(why.levels[0].rule, PickRule::LowestScore);
+    assert_eq!(why.levels[1].rule, PickRule::Bulk { rounds: 2 });
     assert_eq!(runner_up(&why.levels[0]).0, "h");
     assert!(why.levels[1].runner_up.is_none());
 }
@@ -169,7 +184,7 @@ fn a_reason_has_one_choice_for_each_level() {
 /// A sink that asks why, of every request.
 struct Asking(Vec<Decision>);
 
-impl Sink for Asking {
+impl DecisionSink for Asking {
     fn decided(&mut self, decision: Decision) {
         self.0.push(decision);
     }
@@ -180,7 +195,7 @@ impl Sink for Asking {
 }
 
 /// The one request that a pool grants when it gets one slot more, with the root's choice.
-fn next_grant(mut pool: Pool) -> Option<(Arc<str>, Choice)> {
+fn next_grant(mut pool: Pool) -> Option<(Arc<str>, FlowChoice)> {
     let mut asking = Asking(Vec::new());
     let slots = pool.in_flight() + 1;
     pool.apply(pool.now(), Event::Capacity { slots }, &mut asking).expect("time stands");
@@ -196,10 +211,13 @@ fn next_grant(mut pool: Pool) -> Option<(Arc<str>, Choice)> {
 #[test]
 fn the_runner_up_goes_when_the_winner_is_held() {
     let mut compared = 0;
-    for (kind, shape) in [("drr", Shape::drr()), ("share", Shape::share()), ("load", Shape::load())]
-    {
+    for (kind, shape) in [
+        ("drr", WorkloadShape::drr()),
+        ("share", WorkloadShape::share()),
+        ("load", WorkloadShape::load()),
+    ] {
         for seed in 0..60 {
-            let shape = Shape { limits: false, ..shape.clone() };
+            let shape = WorkloadShape { limits: false, timeouts: false, ..shape.clone() };
             let (config, events) = generate_answered(&shape, seed);
             let mut pool = Pool::new(config);
             for (step, (at, event)) in events.into_iter().enumerate() {

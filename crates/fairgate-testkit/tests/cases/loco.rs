@@ -1,7 +1,7 @@
-//! The worked examples of `seeds/loco-load-function.txt` and the cases of `reference/loco.md`.
+//! Worked examples of the LOCO page on its load function, and further cases of LOCO.
 
 use fairgate_core::event::{Event, Submit};
-use fairgate_core::explain::Standing;
+use fairgate_core::explain::FlowStanding;
 use fairgate_core::units::{Alpha, TaskWeight, Ticks};
 use fairgate_journal::parse_policy;
 
@@ -16,7 +16,7 @@ pub(crate) fn load(settings: &str) -> String {
 /// A flow's load in millionths, where it is ready, and the node's alpha in millionths.
 pub(crate) fn load_of(scene: &Scene, id: &str) -> (Option<u64>, u32) {
     match scene.standing(id) {
-        Standing::Load { load_millionths, alpha, .. } => (load_millionths, alpha.millionths()),
+        FlowStanding::Load { load_millionths, alpha, .. } => (load_millionths, alpha.millionths()),
         other => panic!("not in a load node: {other:?}"),
     }
 }
@@ -41,7 +41,7 @@ fn aged(settings: &str, agents: &[(&str, u64, u64)]) -> Scene {
     scene.capacity(0);
     for (agent, depth, age) in agents {
         scene.resume(&format!("agent:{agent}"));
-        let Standing::Load { depth_thousandths, age: ticks, .. } =
+        let FlowStanding::Load { depth_thousandths, age: ticks, .. } =
             scene.standing(&format!("{agent}1"))
         else {
             panic!("not in a load node");
@@ -129,7 +129,7 @@ fn the_three_words_are_three_alphas() {
 fn ends_age_what_waits_and_time_does_not() {
     let mut scene = aged("", &[("a", 3, 0)]);
     let age = |scene: &Scene, id: &str| match scene.standing(id) {
-        Standing::Load { age, .. } => age,
+        FlowStanding::Load { age, .. } => age,
         other => panic!("{other:?}"),
     };
     scene.capacity(1);

@@ -1,7 +1,7 @@
-//! The holes listed in `reference/loco.md` that concern deciding, each shown not to be ours.
+//! Known holes of LOCO that concern decisions, each shown not to be ours.
 
 use fairgate_core::event::{Event, Submit};
-use fairgate_core::explain::Rule;
+use fairgate_core::explain::PickRule;
 use fairgate_core::units::Micros;
 
 use super::loco::load;
@@ -166,7 +166,7 @@ fn late_requests_go_oldest_first_whatever_their_priority() {
     scene.drain();
     let order: Vec<&str> = scene.granted()[6..].iter().map(|id| &**id).collect();
     assert_eq!(order, ["y-low", "p6", "x-low", "x-high", "y-high", "z-only"]);
-    assert_eq!(scene.why("y-low").levels[0].rule, Rule::Late);
+    assert_eq!(scene.why("y-low").levels[0].rule, PickRule::Late);
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! The worked examples of `seeds/obleth-drr.txt` and the cases of `reference/obleth.md`.
+//! Worked examples of the obleth page on deficit round robin, and further cases of obleth.
 
-use fairgate_core::explain::Standing;
+use fairgate_core::explain::FlowStanding;
 use fairgate_core::units::Micros;
 
 use super::crowd::Crowd;
@@ -67,7 +67,7 @@ fn a_thousand_tokens_are_a_score_of_2_at_weight_500_and_of_20_at_weight_50() {
     scene.ask("a2", "tenant:api", 1);
     let scores = |scene: &Scene| {
         ["c2", "a2"].map(|id| match scene.standing(id) {
-            Standing::Share { score, settled, .. } => (score.to_string(), settled.to_string()),
+            FlowStanding::Share { score, settled, .. } => (score.to_string(), settled.to_string()),
             other => panic!("{other:?}"),
         })
     };

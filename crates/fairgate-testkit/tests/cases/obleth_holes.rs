@@ -1,4 +1,4 @@
-//! The holes listed in `reference/obleth.md` that concern deciding, each shown not to be ours.
+//! Known holes of obleth that concern decisions, each shown not to be ours.
 
 use std::sync::Arc;
 

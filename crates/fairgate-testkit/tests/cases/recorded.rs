@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use fairgate_core::meter::{CapLoad, CapMeter, FlowMeter, NodeMeter, Presence};
+use fairgate_core::meter::{CapLoad, CapMeter, FlowMeter, FlowPresence, NodeMeter};
 use fairgate_core::units::{Micros, Weight};
 use serde_json::Value;
 
@@ -116,8 +116,8 @@ impl Recorded {
         for flow in self.flows.values_mut() {
             let waits = flow.waiting > 0;
             let is_at_cap = flow.cap.is_some_and(|cap| flow.in_flight >= cap);
-            let presence = Presence::of(waits, waits && is_open && !is_at_cap);
-            self.node.see(flow.number, &mut flow.meter, flow.weight, presence);
+            let presence = FlowPresence::of(waits, waits && is_open && !is_at_cap);
+            self.node.set_presence(flow.number, &mut flow.meter, flow.weight, presence);
             let load = CapLoad { in_flight: flow.in_flight, cap: flow.cap, waits };
             flow.cap_meter.observe(self.now, load);
         }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use fairgate_core::Pool;
 use fairgate_core::attribute::{Attribute, Attributes};
-use fairgate_core::decision::{Decision, Grant, Reject, Sink};
+use fairgate_core::decision::{Decision, DecisionSink, Grant, RejectedRequest};
 use fairgate_core::event::{Event, PoolConfig, Submit};
-use fairgate_core::explain::{Standing, Waiting, Whereabouts, Why};
-use fairgate_core::fairness::{FlowFairness, Lag};
+use fairgate_core::explain::{FlowStanding, GrantExplanation, RequestLocation, WaitingRequest};
+use fairgate_core::fairness::{FlowFairness, LagWithBound};
 use fairgate_core::snapshot::NodeCounters;
 use fairgate_core::units::{Alpha, Micros, Tokens, Weight};
 use fairgate_journal::parse_policy;
-use fairgate_testkit::naive::{Decided, NaivePool};
+use fairgate_testkit::naive::{ComparedDecision, NaivePool};
 
 /// One pool and what has happened in it.
 ///
@@ -78,7 +78,8 @@ impl Scene {
         self.pool.apply(self.now, event.clone(), &mut heard).expect("time goes on");
         let decisions = heard.decisions;
         if let Some(oracle) = &mut self.oracle {
-            let decided: Vec<Decided> = decisions.iter().map(Decided::from).collect();
+            let decided: Vec<ComparedDecision> =
+                decisions.iter().map(ComparedDecision::from).collect();
             assert_eq!(decided, oracle.apply(self.now, &event), "the oracle's, after {event:?}");
         }
         let most = self.pool.capacity().max(in_flight_before);
@@ -220,7 +221,7 @@ impl Scene {
     }
 
     /// The last refusal.
-    pub(crate) fn last_refusal(&self) -> &Reject {
+    pub(crate) fn last_refusal(&self) -> &RejectedRequest {
         let mut refusals = self.decisions.iter().rev().filter_map(|decision| match decision {
             Decision::Reject(reject) => Some(reject),
             _ => None,
@@ -238,21 +239,21 @@ impl Scene {
     }
 
     /// Why a request was granted.
-    pub(crate) fn why(&self, id: &str) -> &Why {
+    pub(crate) fn why(&self, id: &str) -> &GrantExplanation {
         self.grant(id).why.as_deref().expect("an explaining scene")
     }
 
     /// What a waiting request waits for.
-    pub(crate) fn waiting(&self, id: &str) -> Waiting {
-        match self.pool.whereabouts(id) {
-            Some(Whereabouts::Waiting(waiting)) => *waiting,
+    pub(crate) fn waiting(&self, id: &str) -> WaitingRequest {
+        match self.pool.request_location(id) {
+            Some(RequestLocation::Waiting(waiting)) => *waiting,
             other => panic!("{id} does not wait: {other:?}"),
         }
     }
 
     /// The numbers of a waiting request's flow in the root.
-    pub(crate) fn standing(&self, id: &str) -> Standing {
-        self.waiting(id).levels[0].standing
+    pub(crate) fn standing(&self, id: &str) -> FlowStanding {
+        self.waiting(id).levels[0].standing.clone()
     }
 
     /// The deficits of a drr root, in ring order.
@@ -297,7 +298,7 @@ struct Heard {
     explaining: bool,
 }
 
-impl Sink for Heard {
+impl DecisionSink for Heard {
     fn decided(&mut self, decision: Decision) {
         self.decisions.push(decision);
     }
@@ -311,7 +312,7 @@ impl Sink for Heard {
 pub(crate) fn lag_out_of_bound(pool: &Pool) -> Option<String> {
     pool.fairness().iter().find_map(|node| {
         let out = |flow: &&FlowFairness| {
-            flow.lag.is_some_and(|Lag { lag, bound }| {
+            flow.lag.is_some_and(|LagWithBound { lag, bound }| {
                 bound.is_some_and(|(least, most)| lag < least || most < lag)
             })
         };

@@ -1,6 +1,6 @@
 //! The rules of share, in numbers: virtual time, new flows, moments, what was missed, and partitions.
 
-use fairgate_core::explain::Standing;
+use fairgate_core::explain::FlowStanding;
 
 use super::crowd::Crowd;
 use super::obleth::{groups, tenants};
@@ -9,7 +9,7 @@ use super::scene::{Scene, count};
 /// (score, settled, virtual time, new) of a waiting request's flow in the root.
 fn standing(scene: &Scene, id: &str) -> (String, String, String, bool) {
     match scene.standing(id) {
-        Standing::Share { score, settled, virtual_time, new, .. } => {
+        FlowStanding::Share { score, settled, virtual_time, new, .. } => {
             (score.to_string(), settled.to_string(), virtual_time.to_string(), new)
         }
         other => panic!("not in a share node: {other:?}"),

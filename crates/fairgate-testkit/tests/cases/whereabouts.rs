@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use fairgate_core::Pool;
 use fairgate_core::attribute::Attribute;
-use fairgate_core::decision::{Decision, Sink};
-use fairgate_core::event::{Event, WorkerChange};
-use fairgate_core::explain::{Readiness, Whereabouts};
+use fairgate_core::decision::{Decision, DecisionSink};
+use fairgate_core::event::{Event, Submit, WorkerChange};
+use fairgate_core::explain::{FlowReadiness, RequestLocation};
 use fairgate_core::units::Micros;
-use fairgate_testkit::workload::{Rng, Shape, generate_answered};
+use fairgate_testkit::workload::{Rng, WorkloadShape, generate_answered};
 
 use super::obleth::tenants;
-use super::scene::Scene;
+use super::scene::{Scene, request};
 
 #[test]
 fn a_waiting_request_is_told_what_goes_before_it() {
@@ -29,7 +29,7 @@ fn a_waiting_request_is_told_what_goes_before_it() {
     assert_eq!(ahead, [("a", 2, 200), ("b", 2, 60)]);
     let level = &waiting.levels[0];
     assert_eq!((level.by, &*level.flow), (Attribute::Tenant, "a"));
-    assert_eq!((level.waiting, level.in_flight, level.readiness), (3, 1, Readiness::Ready));
+    assert_eq!((level.waiting, level.in_flight, level.readiness), (3, 1, FlowReadiness::Ready));
     assert_eq!(scene.waiting("b1").place, Some(0));
     assert_eq!(scene.waiting("b2").place, Some(1));
     scene.drain();
@@ -42,14 +42,15 @@ fn a_request_in_flight_says_since_when_and_where_and_an_ended_one_is_nowhere() {
         config.workers = vec![WorkerChange { name: "w".into(), ..WorkerChange::default() }];
     });
     scene.at(7).ask("r", "tenant:t", 1);
-    let Some(Whereabouts::InFlight { granted_at, place }) = scene.pool.whereabouts("r") else {
+    let Some(RequestLocation::InFlight { granted_at, place }) = scene.pool.request_location("r")
+    else {
         panic!("it is not in flight");
     };
     let place = place.expect("a place");
     assert_eq!((granted_at, &*place.worker, place.rank), (Micros(7), "w", 0));
     scene.release("r");
-    assert_eq!(scene.pool.whereabouts("r"), None);
-    assert_eq!(scene.pool.whereabouts("never"), None);
+    assert_eq!(scene.pool.request_location("r"), None);
+    assert_eq!(scene.pool.request_location("never"), None);
 }
 
 #[test]
@@ -63,15 +64,15 @@ fn a_request_that_cannot_go_is_told_why_at_each_level() {
         let levels = scene.waiting(id).levels;
         [levels[0].readiness, levels[1].readiness]
     };
-    assert_eq!(readiness(&scene, "c"), [Readiness::Blocked, Readiness::AtCap]);
+    assert_eq!(readiness(&scene, "c"), [FlowReadiness::Blocked, FlowReadiness::AtCap]);
     assert_eq!(scene.waiting("c").place, Some(0), "when x ends");
     scene.hold("tenant:held");
     scene.ask("h", "group:g tenant:held", 1);
-    assert_eq!(readiness(&scene, "h"), [Readiness::Blocked, Readiness::Held]);
+    assert_eq!(readiness(&scene, "h"), [FlowReadiness::Blocked, FlowReadiness::Held]);
     assert_eq!(scene.waiting("h").place, None, "not as things are");
     scene.hold("group:g");
     scene.ask("g", "group:g tenant:free", 1);
-    assert_eq!(readiness(&scene, "g"), [Readiness::Held, Readiness::Ready]);
+    assert_eq!(readiness(&scene, "g"), [FlowReadiness::Held, FlowReadiness::Ready]);
     assert_eq!(scene.waiting("g").place, None);
     assert_eq!(scene.resume("group:g"), "g");
 }
@@ -85,7 +86,7 @@ fn a_head_without_an_open_worker_is_told_that_it_is_blocked() {
     scene.ask("r1", "tenant:t", 1);
     scene.ask("r2", "tenant:t", 1);
     let waiting = scene.waiting("r2");
-    assert_eq!((waiting.levels[0].readiness, waiting.place), (Readiness::Blocked, Some(0)));
+    assert_eq!((waiting.levels[0].readiness, waiting.place), (FlowReadiness::Blocked, Some(0)));
 }
 
 /// The ids of a pool: what waits, and what is in flight in the order of the grants.
@@ -116,9 +117,9 @@ fn grants_to_come(mut pool: Pool) -> Vec<Arc<str>> {
 }
 
 /// The shapes of random pools for this: nothing expires, or a prediction would have to know the time.
-fn shapes() -> Vec<(&'static str, Shape)> {
-    let lasting = |(name, shape)| (name, Shape { limits: false, ..shape });
-    Shape::quick().into_iter().map(lasting).collect()
+fn shapes() -> Vec<(&'static str, WorkloadShape)> {
+    let lasting = |(name, shape)| (name, WorkloadShape { limits: false, timeouts: false, ..shape });
+    WorkloadShape::quick().into_iter().map(lasting).collect()
 }
 
 #[test]
@@ -138,7 +139,7 @@ fn the_place_of_a_request_is_the_number_of_grants_before_it() {
                 let (waiting, _) = ids(&pool);
                 let every = (waiting.len() / 5).max(1);
                 for id in waiting.iter().step_by(every) {
-                    let Some(Whereabouts::Waiting(waiting)) = pool.whereabouts(id) else {
+                    let Some(RequestLocation::Waiting(waiting)) = pool.request_location(id) else {
                         panic!("{id} waits");
                     };
                     let context = format!("{name}, seed {seed}, step {step}, {id}");
@@ -155,10 +156,24 @@ fn the_place_of_a_request_is_the_number_of_grants_before_it() {
     assert!(told > 1000 && never > 100, "{told} had a place, {never} had none");
 }
 
+/// The place is told as if nothing expired: how long each grant takes is not known. A request that may not wait at all
+/// has one too.
+#[test]
+fn a_place_is_told_as_if_nothing_expired() {
+    let mut scene = Scene::new(1, r#"{"share":{"by":"tenant","queue":"edf"}}"#);
+    scene.ask("r1", "tenant:t", 1);
+    for (id, timeout) in [("r2", None), ("r3", Some(900)), ("r4", Some(0))] {
+        let timeout = timeout.map(Micros);
+        scene.submit(Submit { timeout, ..request(id, "tenant:t") });
+    }
+    let place = |id: &str| scene.waiting(id).place;
+    assert_eq!((place("r4"), place("r3"), place("r2")), (Some(0), Some(1), Some(2)));
+}
+
 /// A sink that asks why, of every request, and keeps the decisions without the reasons.
 struct Curious(Vec<Decision>);
 
-impl Sink for Curious {
+impl DecisionSink for Curious {
     fn decided(&mut self, mut decision: Decision) {
         if let Decision::Grant(grant) = &mut decision {
             assert!(grant.why.take().is_some());
@@ -173,7 +188,7 @@ impl Sink for Curious {
 
 #[test]
 fn asking_changes_nothing() {
-    for (name, shape) in Shape::quick() {
+    for (name, shape) in WorkloadShape::quick() {
         for seed in 0..8 {
             let context = format!("{name}, seed {seed}");
             let mut rng = Rng::new(seed);
@@ -191,9 +206,9 @@ fn asking_changes_nothing() {
                 assert_eq!(before, left_alone.snapshot(), "{context}");
                 if let Some(request) = before.requests.get(rng.index(before.requests.len().max(1)))
                 {
-                    assert!(asked.whereabouts(&request.id).is_some(), "{context}");
+                    assert!(asked.request_location(&request.id).is_some(), "{context}");
                 }
-                asked.whereabouts("nobody");
+                asked.request_location("nobody");
                 asked.fairness();
                 asked.next_change();
                 assert_eq!(asked.snapshot(), before, "{context}");

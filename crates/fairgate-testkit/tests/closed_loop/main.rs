@@ -1,10 +1,12 @@
-//! Shares, caps, pauses, rates and late requests as they come out in closed loops: random, seeded, in virtual time, on
+//! Shares, caps, bands, deadlines, pauses, rates and late requests as they come out in closed loops: random, seeded, in virtual time, on
 //! the request sizes of public traces. Service is measured from decisions and from what requests really used alone.
 //!
 //! `FAIRGATE_SEEDS` sets how many seeds each test tries, `FAIRGATE_SEED` where they begin. A failure prints its seed.
 
+mod bands;
 mod books;
 mod caps;
+mod deadlines;
 mod late;
 mod meter;
 mod pairs;

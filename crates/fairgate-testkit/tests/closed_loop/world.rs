@@ -191,6 +191,15 @@ impl World {
         self.apply(event, None, None)
     }
 
+    /// The requests that run.
+    pub(crate) fn in_flight(&self) -> Vec<usize> {
+        let end = |planned: &Planned| match planned {
+            Planned::End(number) => Some(*number),
+            _ => None,
+        };
+        self.plan.values().filter_map(end).collect()
+    }
+
     /// An event at a later time.
     pub(crate) fn plan(&mut self, at: u64, event: Event) {
         self.put(at, Planned::Event(event));

@@ -5,7 +5,7 @@ use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::decision::Decision;
 use fairgate_core::event::{Event, PoolConfig, Submit, WorkerChange};
 use fairgate_core::units::{Micros, Tokens};
-use fairgate_journal::{Writer, parse_policy};
+use fairgate_journal::{JournalWriter, parse_policy};
 use fairgate_testkit::workload::Rng;
 
 /// What a flow's requests turn out to use.
@@ -88,7 +88,7 @@ enum Limit {
 pub(crate) struct Stage {
     pub(crate) rng: Rng,
     pool: Pool,
-    journal: Writer<Vec<u8>>,
+    journal: JournalWriter<Vec<u8>>,
     at: u64,
     limit: Limit,
     leaves: Vec<Leaf>,
@@ -113,7 +113,7 @@ impl Stage {
                 PoolConfig { workers: vec![worker(0)], ..PoolConfig::new(MOST_SLOTS, policy) }
             }
         };
-        let mut journal = Writer::new(Vec::new());
+        let mut journal = JournalWriter::new(Vec::new());
         journal.write_header(&config).expect("written to memory");
         Self {
             rng,

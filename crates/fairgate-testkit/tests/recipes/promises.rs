@@ -1,8 +1,8 @@
 //! What the page promises, held against what the flows got.
 
 use fairgate_core::event::{PoolConfig, WorkerChange};
-use fairgate_core::policy::Node;
-use fairgate_journal::{Reader, Start, parse_policy};
+use fairgate_core::policy::PolicyNode;
+use fairgate_journal::{JournalReader, JournalStart, parse_policy};
 use fairgate_testkit::seeds::announce;
 
 use super::closed_loop::{ClosedLoop, Estimate, Outcome, Sender};
@@ -36,16 +36,21 @@ fn every_recipe_keeps_its_promises() {
     }
 }
 
-/// A policy without a promise would be one that no test runs. Only drr promises nothing.
+/// A policy without a promise would be one that no test runs. Only drr and bands promise no shares; what bands keep is
+/// tested in `closed_loop/bands.rs`.
 #[test]
-fn every_policy_of_the_page_promises_something_but_drr() {
+fn every_policy_of_the_page_promises_shares_but_drr_and_bands() {
     for Recipe { line, is_header, text, promises } in recipes(&text()) {
         if is_header {
             continue;
         }
         let policy = parse_policy(&text).unwrap_or_else(|e| panic!("line {line}: {e}"));
-        let is_drr = policy.root().kind() == "drr";
-        assert_eq!(promises.is_empty(), is_drr, "line {line}: a promise below drr, or none");
+        let has_shares = !matches!(policy.root().kind(), "drr" | "bands");
+        assert_eq!(
+            !promises.is_empty(),
+            has_shares,
+            "line {line}: a promise without shares, or none"
+        );
     }
 }
 
@@ -82,7 +87,7 @@ fn check(recipe: &Recipe, traces: &Traces) -> Vec<String> {
 
 /// Whether what the pool says is due can be held against what its flows got: not where a partition divides slots.
 fn meter_is_exact(config: &PoolConfig) -> bool {
-    !matches!(&**config.policy.root(), Node::Share(share) if share.partition)
+    !matches!(&**config.policy.root(), PolicyNode::Share(share) if share.partition)
 }
 
 /// The flows that no other flow of these promises is inside of: those that send.
@@ -100,8 +105,8 @@ fn leaves(promises: &[Promise]) -> Vec<Flow> {
 
 fn configs(recipe: &Recipe) -> Vec<PoolConfig> {
     if recipe.is_header {
-        let (start, _) = Reader::open(recipe.text.as_bytes()).expect("a header");
-        let Start::Fresh(config) = start else { panic!("the page's journals begin empty") };
+        let (start, _) = JournalReader::open(recipe.text.as_bytes()).expect("a header");
+        let JournalStart::Fresh(config) = start else { panic!("the page's journals begin empty") };
         assert!(config.capacity < CLIENTS as u64, "a sender must not have everything in flight");
         return vec![config];
     }

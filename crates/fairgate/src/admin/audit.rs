@@ -1,4 +1,4 @@
-//! Who changed what.
+//! The command `fairgate audit`, which shows the changes made through the admin API.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -8,19 +8,19 @@ use clap::Args;
 use fairgate_store::MicroUnits;
 use serde_json::Value;
 
-use super::{Common, text};
-use crate::output::{Output, terminal_width};
-use crate::table::{Cell, Table};
+use super::{AdminOptions, text};
+use crate::output::{StdoutWriter, terminal_width};
+use crate::table::{TableCell, TextTable};
 
-/// Show who changed what, newest first.
+/// Show the changes made through the admin API, newest first.
 ///
-/// Who is the user whose shell ran the command ($USER), where it was one of these commands. --json has what was before
-/// and after in full.
+/// For changes made with these commands, the column "who" is the user who ran the command ($USER). With --json, each
+/// change has the full state before and after it.
 #[derive(Debug, Args)]
 pub(crate) struct AuditArgs {
     #[command(flatten)]
-    common: Common,
-    /// At most this many changes.
+    common: AdminOptions,
+    /// Greatest number of changes to show.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
 }
@@ -30,29 +30,29 @@ impl AuditArgs {
         let page = self.common.client()?.get(&format!("/api/v1/audit?limit={}", self.limit))?;
         let items = &page["items"];
         if self.common.json {
-            return self.common.say(items, "");
+            return self.common.print_line(items, "");
         }
-        let mut out = Output::stdout();
+        let mut out = StdoutWriter::stdout();
         table(items).write_within(&mut out, terminal_width())?;
         Ok(out.flush()?)
     }
 }
 
-fn table(items: &Value) -> Table {
-    let mut table = Table::new(vec!["at", "who", "what", "to", "change"]);
+fn table(items: &Value) -> TextTable {
+    let mut table = TextTable::new(vec!["at", "who", "what", "to", "change"]);
     for item in items.as_array().into_iter().flatten() {
         table.row(vec![
-            Cell::Text(to_the_second(&text(item, "at"))),
-            Cell::Text(text(item, "actor")),
-            Cell::Text(text(item, "action")),
-            Cell::Text(text(item, "subject")),
-            Cell::Text(change(item)),
+            TableCell::Text(to_the_second(&text(item, "at"))),
+            TableCell::Text(text(item, "actor")),
+            TableCell::Text(text(item, "action")),
+            TableCell::Text(text(item, "subject")),
+            TableCell::Text(change(item)),
         ]);
     }
     table
 }
 
-/// A moment without its fraction of a second.
+/// Returns a time without its fraction of a second.
 pub(super) fn to_the_second(moment: &str) -> String {
     match moment.split_once('.') {
         Some((seconds, _)) => format!("{seconds}Z"),
@@ -60,7 +60,8 @@ pub(super) fn to_the_second(moment: &str) -> String {
     }
 }
 
-/// What is different: the fields that changed, or those of what is new or gone.
+/// Describes a change by the fields that differ before and after it, or by all fields of an object that was added or
+/// removed.
 fn change(item: &Value) -> String {
     let (before, after) = (fields(&item["before"]), fields(&item["after"]));
     let listed = |fields: &BTreeMap<String, String>| {
@@ -91,7 +92,8 @@ fn change(item: &Value) -> String {
     }
 }
 
-/// All fields with their values, those of inner objects too. Budgets are named as the commands name them.
+/// Returns all fields of an object and of the objects inside it, with their values. Budgets have the names that the
+/// commands use.
 fn fields(value: &Value) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
     collect(value, &mut fields);
@@ -116,11 +118,11 @@ fn collect(value: &Value, fields: &mut BTreeMap<String, String>) {
     }
 }
 
-/// A budget's name as the commands have it, and its amount.
+/// Returns a budget's name, as the commands write it, and its amount.
 fn budget(budget: &Value) -> (String, String) {
     let tier = if budget["tier"] == "hosted" { "hosted_" } else { "" };
     let period = text(budget, "period");
-    // Entries of earlier versions know only tokens.
+    // Entries of earlier versions have only tokens.
     if budget["tokens"].is_u64() {
         return (format!("tokens_per_{period}"), text(budget, "tokens"));
     }

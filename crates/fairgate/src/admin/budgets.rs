@@ -1,4 +1,4 @@
-//! How budgets stand, the hosted tier as a whole, and prices.
+//! Budgets, the budget of the hosted tier, and prices.
 
 use std::io::Write;
 
@@ -8,24 +8,24 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::limits::{self, HostedBudgetArgs};
-use super::{Common, listed, text};
-use crate::output::Output;
-use crate::table::{Cell, Table};
+use super::{AdminOptions, listed, text};
+use crate::output::StdoutWriter;
+use crate::table::{TableCell, TextTable};
 
-/// Budgets as a table below what they belong to; nothing where there is none.
-pub(super) fn tell_budgets(budgets: &Value) -> Result<()> {
+/// Prints the budgets of a tenant, group or the hosted tier as a table. Prints nothing if there are none.
+pub(super) fn print_budgets(budgets: &Value) -> Result<()> {
     if budgets.as_array().is_none_or(Vec::is_empty) {
         return Ok(());
     }
-    let mut out = Output::stdout();
+    let mut out = StdoutWriter::stdout();
     writeln!(out)?;
     table(budgets).write(&mut out)?;
     Ok(out.flush()?)
 }
 
-fn table(budgets: &Value) -> Table {
+fn table(budgets: &Value) -> TextTable {
     let headings = ["budget of", "per", "workers", "limit", "used", "reserved", "resets"];
-    let mut table = Table::new(headings.to_vec());
+    let mut table = TextTable::new(headings.to_vec());
     for budget in budgets.as_array().into_iter().flatten() {
         let unit = text(budget, "unit");
         let unit_name = match unit.as_str() {
@@ -33,35 +33,35 @@ fn table(budgets: &Value) -> Table {
             _ => "tokens".to_owned(),
         };
         let amount = |what: &str| {
-            Cell::Number(format!("{} {unit_name}", text(budget, &format!("{what}_{unit}"))))
+            TableCell::Number(format!("{} {unit_name}", text(budget, &format!("{what}_{unit}"))))
         };
         table.row(vec![
-            Cell::Text(text(budget, "scope")),
-            Cell::Text(text(budget, "period")),
-            Cell::Text(text(budget, "tier")),
+            TableCell::Text(text(budget, "scope")),
+            TableCell::Text(text(budget, "period")),
+            TableCell::Text(text(budget, "tier")),
             amount("limit"),
             amount("used"),
             amount("reserved"),
-            Cell::Text(text(budget, "resets_at")),
+            TableCell::Text(text(budget, "resets_at")),
         ]);
     }
     table
 }
 
-/// The hosted tier: what all tenants together may use on hosted workers.
+/// Show or change the hosted tier's budgets, which all tenants share on hosted workers.
 #[derive(Debug, Args)]
 pub(crate) struct HostedCommand {
     #[command(flatten)]
-    common: Common,
+    common: AdminOptions,
     #[command(subcommand)]
     action: HostedAction,
 }
 
 #[derive(Debug, Subcommand)]
 enum HostedAction {
-    /// Show its budgets.
+    /// Show the budgets of the hosted tier.
     Show,
-    /// Change its budgets; what is not given stays, `none` lifts one.
+    /// Change the budgets of the hosted tier. Budgets that are not given stay as they are, and `none` removes a budget.
     Set {
         #[command(flatten)]
         limits: HostedBudgetArgs,
@@ -81,29 +81,29 @@ impl HostedCommand {
                     bail!("nothing to change: see `fairgate hosted set --help`");
                 }
                 let before = client.get(HOSTED)?;
-                let limits = limits::over(given, before.get("limits"));
+                let limits = limits::merged_limits(given, before.get("limits"));
                 client.send(Method::PATCH, HOSTED, Some(&json!({"limits": limits})))?
             }
         };
         match hosted["budgets"].as_array().is_some_and(Vec::is_empty) {
-            true => self.common.say(&hosted, "the hosted tier as a whole has no budget"),
-            false => self.common.tell(&hosted, |hosted| table(&hosted["budgets"])),
+            true => self.common.print_line(&hosted, "the hosted tier as a whole has no budget"),
+            false => self.common.print_table(&hosted, |hosted| table(&hosted["budgets"])),
         }
     }
 }
 
-/// Prices of models, as the configuration file has or had them.
+/// Show prices of models, from the current and earlier configuration files.
 #[derive(Debug, Args)]
 pub(crate) struct PriceCommand {
     #[command(flatten)]
-    common: Common,
+    common: AdminOptions,
     #[command(subcommand)]
     action: PriceAction,
 }
 
 #[derive(Debug, Subcommand)]
 enum PriceAction {
-    /// List all prices that are, or were, in force, the oldest first.
+    /// List all current and former prices, the oldest first.
     List,
 }
 
@@ -111,7 +111,7 @@ impl PriceCommand {
     pub(crate) fn run(&self) -> Result<()> {
         let PriceAction::List = self.action;
         let mut prices = self.common.client()?.get("/api/v1/prices")?;
-        self.common.tell(&prices["items"].take(), |prices| {
+        self.common.print_table(&prices["items"].take(), |prices| {
             let columns = [
                 ("price", "id", false),
                 ("model", "model", false),

@@ -1,4 +1,4 @@
-//! The admin API's client: one request, one connection.
+//! The client of the admin API, which opens one connection per request.
 
 use std::fmt;
 use std::fs;
@@ -11,26 +11,26 @@ use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use serde_json::Value;
 
-use crate::wire::{Ask, JSON, Wire, error_field};
+use crate::gateway_http::{GatewayHttpClient, GatewayHttpRequest, JSON, error_field};
 
-/// How long the gateway may take to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest time that the client waits for the gateway's response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where the gateway is, unless told otherwise.
+/// Default address of the gateway's admin API.
 pub(crate) const DEFAULT_URL: &str = "http://127.0.0.1:8080";
-/// Where the admin token is, unless told otherwise.
+/// Default path of the file with the admin token, which `fairgate serve` writes.
 pub(crate) const DEFAULT_TOKEN_FILE: &str = "fairgate-data/admin-token";
-/// The variable that holds the admin token itself.
+/// Environment variable that holds the admin token itself.
 const TOKEN_VARIABLE: &str = "FAIRGATE_ADMIN_TOKEN";
-/// The header that says who asks, for the audit trail.
+/// Header with the user's name for the audit trail.
 const ACTOR: HeaderName = HeaderName::from_static("x-fairgate-actor");
-/// How long that may be.
+/// Longest user name that the API accepts, in bytes.
 const LONGEST_ACTOR: usize = 64;
 
-/// Where the gateway is, and who asks.
+/// Options for the gateway's address and the admin token.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct GatewayArgs {
-    /// The address of the gateway's admin API, as `fairgate serve` prints it.
+    /// Address of the gateway's admin API, as `fairgate serve` prints it.
     #[arg(
         long,
         env = "FAIRGATE_URL",
@@ -39,7 +39,7 @@ pub(crate) struct GatewayArgs {
         global = true
     )]
     url: Uri,
-    /// The file that holds the admin token. The variable FAIRGATE_ADMIN_TOKEN goes before it.
+    /// File that holds the admin token. The variable FAIRGATE_ADMIN_TOKEN takes precedence.
     #[arg(
         long,
         env = "FAIRGATE_ADMIN_TOKEN_FILE",
@@ -48,88 +48,88 @@ pub(crate) struct GatewayArgs {
         global = true
     )]
     token_file: PathBuf,
-    /// A PEM file of certificate authorities to trust, instead of the usual ones.
+    /// PEM file of the certificate authorities to trust, instead of the built-in ones.
     #[arg(long, env = "FAIRGATE_CA", value_name = "FILE", global = true)]
     ca: Option<PathBuf>,
 }
 
-/// What the admin API says is wrong.
+/// An error response of the admin API.
 #[derive(Debug)]
-pub(crate) struct Refusal {
-    /// All of it, for people.
+pub(crate) struct AdminApiError {
+    /// Full text of the error to print, with advice.
     words: String,
-    /// What is wrong, in the API's own words; empty where it was no answer of the API.
+    /// The API's own message; empty if the response was not from the API.
     pub(crate) message: String,
-    /// The field that is to blame.
+    /// Name of the invalid field; `None` if no field is the cause.
     pub(crate) field: Option<String>,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for AdminApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.words)
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for AdminApiError {}
 
-/// A way to the admin API.
-pub(crate) struct Client {
-    wire: Wire,
-    /// Where the token was taken from, in words.
-    found: String,
+/// A client of the admin API.
+pub(crate) struct AdminClient {
+    wire: GatewayHttpClient,
+    /// Description of the variable or file that the token came from, for messages.
+    token_source: String,
     runtime: tokio::runtime::Runtime,
 }
 
-impl Client {
-    /// Finds the token; nothing is sent yet.
+impl AdminClient {
+    /// Creates a client and reads the token. Sends nothing yet.
     pub(crate) fn new(args: &GatewayArgs) -> Result<Self> {
-        let Token { text: token, found } = Token::find(&args.token_file)?;
+        let AdminToken { text: token, source: found } = AdminToken::find(&args.token_file)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let wire = Wire { url: args.url.clone(), token, ca: args.ca.clone() };
-        Ok(Self { wire, found, runtime })
+        let wire = GatewayHttpClient { url: args.url.clone(), token, ca: args.ca.clone() };
+        Ok(Self { wire, token_source: found, runtime })
     }
 
-    /// What is at a path.
+    /// Gets the JSON at a path of the API.
     pub(crate) fn get(&self, path: &str) -> Result<Value> {
         json(&self.text(Method::GET, path, None)?)
     }
 
-    /// What is at a path, as text.
+    /// Gets the text at a path of the API.
     pub(crate) fn get_text(&self, path: &str) -> Result<String> {
         self.text(Method::GET, path, None)
     }
 
-    /// Sends a change; `Null` where the answer has no body.
+    /// Sends a change and returns the JSON of the response; `Null` if the response has no body.
     pub(crate) fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
         let text = self.text(method, path, body)?;
         if text.is_empty() { Ok(Value::Null) } else { json(&text) }
     }
 
     fn text(&self, method: Method, path: &str, body: Option<&Value>) -> Result<String> {
-        let ask = Ask {
+        let ask = GatewayHttpRequest {
             method,
             path: path.to_owned(),
             content_type: JSON,
             body: Bytes::from(body.map(Value::to_string).unwrap_or_default()),
             headers: actor().map(|actor| (ACTOR, actor)).into_iter().collect::<HeaderMap>(),
-            timeout: PATIENCE,
+            timeout: RESPONSE_TIMEOUT,
         };
-        let told = self.runtime.block_on(self.wire.exchange(ask))?;
+        let told = self.runtime.block_on(self.wire.send(ask))?;
         if told.status.is_success() {
             return Ok(told.text);
         }
         Err(self.refusal(told.status, &told.text).into())
     }
 
-    /// What the API says is wrong, and what to do where that is about how it was asked.
-    fn refusal(&self, status: StatusCode, text: &str) -> Refusal {
+    /// Builds the error for an error response, with advice if the address or the token is the cause.
+    fn refusal(&self, status: StatusCode, text: &str) -> AdminApiError {
         let told: Option<Value> = serde_json::from_str(text).ok();
         let field = |name: &str| error_field(told.as_ref()?, name);
         let (Some(message), Some(code)) = (field("message"), field("code")) else {
             let words = format!("the gateway answered {status}");
-            return Refusal { words, message: String::new(), field: None };
+            return AdminApiError { words, message: String::new(), field: None };
         };
-        let (url, found) = (&self.wire.url, &self.found);
+        let (url, found) = (&self.wire.url, &self.token_source);
         let words = match status {
             StatusCode::UNAUTHORIZED => {
                 format!(
@@ -144,24 +144,24 @@ impl Client {
             ),
             _ => format!("{message} ({code})"),
         };
-        Refusal { words, message, field: field("field") }
+        AdminApiError { words, message, field: field("field") }
     }
 }
 
-/// The admin token.
-struct Token {
+/// The admin token and its source.
+struct AdminToken {
     text: String,
-    /// Where it was taken from, in words.
-    found: String,
+    /// Description of the variable or file that the token came from, for messages.
+    source: String,
 }
 
-impl Token {
-    /// From the variable, else from the file. An empty variable counts as not set.
+impl AdminToken {
+    /// Reads the token from the variable FAIRGATE_ADMIN_TOKEN, or from the file if the variable is empty or not set.
     fn find(file: &Path) -> Result<Self> {
         let variable = std::env::var(TOKEN_VARIABLE).unwrap_or_default();
         if !variable.trim().is_empty() {
             let found = format!("the variable {TOKEN_VARIABLE}");
-            return Ok(Self { text: variable.trim().to_owned(), found });
+            return Ok(Self { text: variable.trim().to_owned(), source: found });
         }
         let text = fs::read_to_string(file).with_context(|| {
             format!(
@@ -172,11 +172,11 @@ impl Token {
         if text.trim().is_empty() {
             bail!("no admin token: {} is empty", file.display());
         }
-        Ok(Self { text: text.trim().to_owned(), found: format!("the file {}", file.display()) })
+        Ok(Self { text: text.trim().to_owned(), source: format!("the file {}", file.display()) })
     }
 }
 
-/// Who asks: the user, where the name is one that the API takes.
+/// Returns the user's name for the audit trail; `None` if there is none that the API accepts.
 fn actor() -> Option<HeaderValue> {
     let name = std::env::var("USER").ok()?;
     let fits = (1..=LONGEST_ACTOR).contains(&name.len());
@@ -194,9 +194,13 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_in_its_own_words() {
-        let client = Client {
-            wire: Wire { url: Uri::from_static(DEFAULT_URL), token: "t".into(), ca: None },
-            found: "the file f".into(),
+        let client = AdminClient {
+            wire: GatewayHttpClient {
+                url: Uri::from_static(DEFAULT_URL),
+                token: "t".into(),
+                ca: None,
+            },
+            token_source: "the file f".into(),
             runtime: tokio::runtime::Builder::new_current_thread().build().unwrap(),
         };
         let text = r#"{"error":{"code":"not_found","message":"there is no tenant \"x\""}}"#;

@@ -1,48 +1,48 @@
-//! Groups and tenants.
+//! The commands `fairgate group` and `fairgate tenant`.
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Map, Value, json};
 
-use super::budgets::tell_budgets;
+use super::budgets::print_budgets;
 use super::limits::{self, GroupLimitArgs, LimitArgs};
-use super::{Common, all, escaped, text};
-use crate::table::{Cell, Table};
+use super::{AdminOptions, escaped, fetch_all, text};
+use crate::table::{TableCell, TextTable};
 
-/// Groups of tenants, which share what their group gets.
+/// Manage groups. The tenants of a group divide the group's share.
 #[derive(Debug, Args)]
 pub(crate) struct GroupCommand {
     #[command(flatten)]
-    common: Common,
+    common: AdminOptions,
     #[command(subcommand)]
     action: GroupAction,
 }
 
 #[derive(Debug, Subcommand)]
 enum GroupAction {
-    /// List all groups.
+    /// List all groups with their weights and limits.
     List,
-    /// Add a group.
+    /// Add a group, with a weight and limits.
     Add {
-        /// Its name.
+        /// Name of the group.
         name: String,
-        /// Its share among groups.
-        #[arg(long, default_value_t = 100)]
-        weight: u64,
+        /// Weight of the group, relative to the other groups. Default: 100.
+        #[arg(long)]
+        weight: Option<u64>,
         #[command(flatten)]
         limits: GroupLimitArgs,
     },
     /// Show one group and its budgets.
     Show {
-        /// Its name.
+        /// Name of the group.
         name: String,
     },
-    /// Change a group; what is not given stays.
+    /// Change a group. Settings that are not given stay as they are.
     Set {
-        /// Its name.
+        /// Name of the group.
         name: String,
-        /// Its share among groups.
+        /// Weight of the group, relative to the other groups.
         #[arg(long)]
         weight: Option<u64>,
         #[command(flatten)]
@@ -50,7 +50,7 @@ enum GroupAction {
     },
     /// Remove a group that has no tenants.
     Remove {
-        /// Its name.
+        /// Name of the group.
         name: String,
     },
 }
@@ -61,22 +61,25 @@ impl GroupCommand {
         let one = |answer: &Value| groups(&json!([answer]));
         match &self.action {
             GroupAction::List => {
-                let list = all(&client, "/api/v1/groups")?;
-                self.common.tell(&list, groups)
+                let list = fetch_all(&client, "/api/v1/groups")?;
+                self.common.print_table(&list, groups)
             }
             GroupAction::Show { name } => {
                 let path = format!("/api/v1/groups/{}", escaped(name));
                 let mut group = client.get(&path)?;
                 let budgets = client.get(&format!("{path}/budgets"))?;
                 group["budgets"] = budgets.get("items").cloned().unwrap_or_default();
-                self.common.tell(&group, one)?;
-                if self.common.json { Ok(()) } else { tell_budgets(&group["budgets"]) }
+                self.common.print_table(&group, one)?;
+                if self.common.json { Ok(()) } else { print_budgets(&group["budgets"]) }
             }
             GroupAction::Add { name, weight, limits } => {
-                let limits = limits::over(limits.given(), None);
-                let body = json!({"name": name, "weight": weight, "limits": limits});
+                let limits = limits::merged_limits(limits.given(), None);
+                let mut body = json!({"name": name, "limits": limits});
+                if let Some(weight) = weight {
+                    body["weight"] = json!(weight);
+                }
                 let made = client.send(Method::POST, "/api/v1/groups", Some(&body))?;
-                self.common.tell(&made, one)
+                self.common.print_table(&made, one)
             }
             GroupAction::Set { name, weight, limits } => {
                 let path = format!("/api/v1/groups/{}", escaped(name));
@@ -85,75 +88,78 @@ impl GroupCommand {
                 let given = limits.given();
                 if !given.is_empty() {
                     let before = client.get(&path)?;
-                    patch.insert("limits".into(), limits::over(given, before.get("limits")));
+                    patch.insert(
+                        "limits".into(),
+                        limits::merged_limits(given, before.get("limits")),
+                    );
                 }
                 if patch.is_empty() {
                     bail!("nothing to change: see `fairgate group set --help`");
                 }
                 let set = client.send(Method::PATCH, &path, Some(&Value::Object(patch)))?;
-                self.common.tell(&set, one)
+                self.common.print_table(&set, one)
             }
             GroupAction::Remove { name } => {
                 let path = format!("/api/v1/groups/{}", escaped(name));
                 let gone = client.send(Method::DELETE, &path, None)?;
-                self.common.say(&gone, &format!("group {name} is removed"))
+                self.common.print_line(&gone, &format!("group {name} is removed"))
             }
         }
     }
 }
 
-fn groups(items: &Value) -> Table {
-    let mut table = Table::new(vec!["group", "weight", "created", "limits"]);
+fn groups(items: &Value) -> TextTable {
+    let mut table = TextTable::new(vec!["group", "weight", "created", "limits"]);
     for item in items.as_array().into_iter().flatten() {
         table.row(vec![
-            Cell::Text(text(item, "name")),
-            Cell::Number(text(item, "weight")),
-            Cell::Text(text(item, "created_at")),
-            Cell::Text(limits::told(item)),
+            TableCell::Text(text(item, "name")),
+            TableCell::Number(text(item, "weight")),
+            TableCell::Text(text(item, "created_at")),
+            TableCell::Text(limits::format_limits(item)),
         ]);
     }
     table
 }
 
-/// Tenants: what shares are given to.
+/// Manage tenants, which are the teams, customers or programs that have shares, limits and budgets.
 #[derive(Debug, Args)]
 pub(crate) struct TenantCommand {
     #[command(flatten)]
-    common: Common,
+    common: AdminOptions,
     #[command(subcommand)]
     action: TenantAction,
 }
 
 #[derive(Debug, Subcommand)]
 enum TenantAction {
-    /// List all tenants.
+    /// List all tenants with their groups, weights and limits.
     List,
     /// Show one tenant and its budgets.
     Show {
-        /// Its name.
+        /// Name of the tenant.
         name: String,
     },
-    /// Add a tenant.
+    /// Add a tenant to a group.
     Add {
-        /// Its name.
+        /// Name of the tenant.
         name: String,
-        /// The group it belongs to.
+        /// Group that the tenant belongs to.
         #[arg(long, default_value = "default")]
         group: String,
-        /// Its share within its group.
-        #[arg(long, default_value_t = 100)]
-        weight: u64,
+        /// Weight of the tenant, relative to the other tenants of its group. Default: 100.
+        #[arg(long)]
+        weight: Option<u64>,
         #[command(flatten)]
         limits: LimitArgs,
     },
-    /// Change a tenant; what is not given stays.
+    /// Change a tenant. Settings that are not given stay as they are.
     Set {
-        /// Its name.
+        /// Name of the tenant.
         name: String,
-        /// The group it belongs to.
+        /// Group that the tenant belongs to.
         #[arg(long)]
         group: Option<String>,
-        /// Its share within its group.
+        /// Weight of the tenant, relative to the other tenants of its group.
         #[arg(long)]
         weight: Option<u64>,
         #[command(flatten)]
@@ -161,17 +167,17 @@ enum TenantAction {
     },
     /// Refuse a tenant's keys from now on.
     Disable {
-        /// Its name.
+        /// Name of the tenant.
         name: String,
     },
-    /// Take a tenant's keys again.
+    /// Accept a tenant's keys again.
     Enable {
-        /// Its name.
+        /// Name of the tenant.
         name: String,
     },
-    /// Remove a tenant and its keys. What it used stays in the ledger.
+    /// Remove a tenant and its keys. The tenant's usage stays in the ledger.
     Remove {
-        /// Its name.
+        /// Name of the tenant.
         name: String,
     },
 }
@@ -185,26 +191,28 @@ impl TenantCommand {
                 bail!("nothing to change: see `fairgate tenant set --help`");
             }
             let set = client.send(Method::PATCH, &path(name), Some(&patch))?;
-            self.common.tell(&set, |tenant| tenants(&json!([tenant])))
+            self.common.print_table(&set, |tenant| tenants(&json!([tenant])))
         };
         match &self.action {
             TenantAction::List => {
-                let list = all(&client, "/api/v1/tenants")?;
-                self.common.tell(&list, tenants)
+                let list = fetch_all(&client, "/api/v1/tenants")?;
+                self.common.print_table(&list, tenants)
             }
             TenantAction::Show { name } => {
                 let mut tenant = client.get(&path(name))?;
                 let budgets = client.get(&format!("{}/budgets", path(name)))?;
                 tenant["budgets"] = budgets.get("items").cloned().unwrap_or_default();
-                self.common.tell(&tenant, |tenant| tenants(&json!([tenant])))?;
-                if self.common.json { Ok(()) } else { tell_budgets(&tenant["budgets"]) }
+                self.common.print_table(&tenant, |tenant| tenants(&json!([tenant])))?;
+                if self.common.json { Ok(()) } else { print_budgets(&tenant["budgets"]) }
             }
             TenantAction::Add { name, group, weight, limits } => {
-                let limits = limits::over(limits.given(), None);
-                let body =
-                    json!({"name": name, "group": group, "weight": weight, "limits": limits});
+                let limits = limits::merged_limits(limits.given(), None);
+                let mut body = json!({"name": name, "group": group, "limits": limits});
+                if let Some(weight) = weight {
+                    body["weight"] = json!(weight);
+                }
                 let made = client.send(Method::POST, "/api/v1/tenants", Some(&body))?;
-                self.common.tell(&made, |tenant| tenants(&json!([tenant])))
+                self.common.print_table(&made, |tenant| tenants(&json!([tenant])))
             }
             TenantAction::Set { name, group, weight, limits } => {
                 let mut patch = Map::new();
@@ -213,7 +221,10 @@ impl TenantCommand {
                 let given = limits.given();
                 if !given.is_empty() {
                     let before = client.get(&path(name))?;
-                    patch.insert("limits".into(), limits::over(given, before.get("limits")));
+                    patch.insert(
+                        "limits".into(),
+                        limits::merged_limits(given, before.get("limits")),
+                    );
                 }
                 patched(name, Value::Object(patch))
             }
@@ -221,22 +232,22 @@ impl TenantCommand {
             TenantAction::Enable { name } => patched(name, json!({"disabled": false})),
             TenantAction::Remove { name } => {
                 let gone = client.send(Method::DELETE, &path(name), None)?;
-                self.common.say(&gone, &format!("tenant {name} and its keys are removed"))
+                self.common.print_line(&gone, &format!("tenant {name} and its keys are removed"))
             }
         }
     }
 }
 
-fn tenants(items: &Value) -> Table {
-    let mut table = Table::new(vec!["tenant", "group", "weight", "state", "limits"]);
+fn tenants(items: &Value) -> TextTable {
+    let mut table = TextTable::new(vec!["tenant", "group", "weight", "state", "limits"]);
     for item in items.as_array().into_iter().flatten() {
         let disabled = item.get("disabled").and_then(Value::as_bool) == Some(true);
         table.row(vec![
-            Cell::Text(text(item, "name")),
-            Cell::Text(text(item, "group")),
-            Cell::Number(text(item, "weight")),
-            Cell::Text(if disabled { "disabled" } else { "enabled" }.into()),
-            Cell::Text(limits::told(item)),
+            TableCell::Text(text(item, "name")),
+            TableCell::Text(text(item, "group")),
+            TableCell::Number(text(item, "weight")),
+            TableCell::Text(if disabled { "disabled" } else { "enabled" }.into()),
+            TableCell::Text(limits::format_limits(item)),
         ]);
     }
     table

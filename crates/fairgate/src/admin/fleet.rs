@@ -1,4 +1,4 @@
-//! The fleet's commands, for people: projects, tasks, agents, workspaces, and how all of it stands.
+//! Commands with which operators manage the fleet's projects, tasks, agents and workspaces, and see an overview.
 
 mod agent;
 mod bar;
@@ -22,10 +22,10 @@ use fairgate_store::UnixMicros;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::Common;
+use super::AdminOptions;
 use super::audit::to_the_second;
-use crate::output::Output;
-use crate::words::shown;
+use crate::output::StdoutWriter;
+use crate::text_format::safe_name;
 
 pub(crate) use agent::AgentCommand;
 pub(crate) use overview::FleetArgs;
@@ -33,49 +33,49 @@ pub(crate) use project::ProjectCommand;
 pub(crate) use task::TaskCommand;
 pub(crate) use workspace::WorkspaceCommand;
 
-impl Common {
-    /// Prints an answer: as it is, or as `write` tells what it says.
-    fn tell_as<T: DeserializeOwned>(
+impl AdminOptions {
+    /// Prints a response as JSON with --json, else parses the response and prints it with `write`.
+    fn print_parsed<T: DeserializeOwned>(
         &self,
         answer: &Value,
-        write: impl FnOnce(&T, &mut Output) -> io::Result<()>,
+        write: impl FnOnce(&T, &mut StdoutWriter) -> io::Result<()>,
     ) -> Result<()> {
         if self.json {
-            return self.say(answer, "");
+            return self.print_line(answer, "");
         }
-        let mut out = Output::stdout();
+        let mut out = StdoutWriter::stdout();
         write(&understood(answer)?, &mut out)?;
         Ok(out.flush()?)
     }
 }
 
-/// An answer as what it says.
+/// Parses a response of the API as a `T`.
 fn understood<T: DeserializeOwned>(answer: &Value) -> Result<T> {
     T::deserialize(answer).context(
         "the gateway's answer is not understood; is it of the same version as this command?",
     )
 }
 
-/// The moment that it is.
+/// Returns the current time of the system's clock.
 fn now() -> UnixMicros {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMicros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// A moment to the second.
+/// Formats a time as RFC 3339, without fractions of a second.
 fn at(moment: UnixMicros) -> String {
-    to_the_second(&moment::shown(moment))
+    to_the_second(&moment::to_rfc3339(moment))
 }
 
-/// A moment that is to come, as people type it: `2026-11-15T08:00:00Z`, seconds since 1970, or how far ahead: `90s`, `15m`,
-/// `2h`, `7d`.
+/// Parses a future time, which is a time such as `2026-11-15T08:00:00Z`, a number of seconds since 1970, or a span from
+/// now such as `90s`, `15m`, `2h` or `7d`.
 fn ahead(text: &str, now: UnixMicros) -> Option<UnixMicros> {
-    let typed = moment::parse_typed(text, now)?;
+    let typed = moment::parse_typed_time(text, now)?;
     let is_span = text.ends_with(['s', 'm', 'h', 'd', 'w']);
     Some(if is_span { UnixMicros(now.0.saturating_add(now.0 - typed.0)) } else { typed })
 }
 
-/// An argument that is a moment to come.
+/// Parses a command-line argument that is a future time.
 fn ahead_argument(text: &str) -> Result<UnixMicros, String> {
     ahead(text, now()).ok_or_else(|| {
         "a moment such as 2026-11-15T08:00:00Z, or how far ahead it is, such as 30m or 2h"
@@ -83,12 +83,12 @@ fn ahead_argument(text: &str) -> Result<UnixMicros, String> {
     })
 }
 
-/// A text or a dash.
+/// Returns the text, or a dash if there is none.
 fn or_dash(text: Option<&str>) -> String {
-    text.map_or_else(|| "-".to_owned(), shown)
+    text.map_or_else(|| "-".to_owned(), safe_name)
 }
 
-/// Parts per million as a percentage with one place.
+/// Formats a number of millionths as a percentage with one decimal.
 fn percent(ppm: u64) -> String {
     format!("{}.{} %", ppm / 10_000, ppm / 1000 % 10)
 }

@@ -1,4 +1,4 @@
-//! Keys.
+//! The command `fairgate key`, which lists, creates and changes keys.
 
 use std::io::Write;
 
@@ -8,84 +8,101 @@ use http::Method;
 use serde_json::{Map, Value, json};
 
 use super::limits::{self, LimitArgs};
-use super::{Common, all, escaped, text};
-use crate::output::Output;
-use crate::table::{Cell, Table};
+use super::{AdminOptions, escaped, fetch_all, text};
+use crate::output::StdoutWriter;
+use crate::table::{TableCell, TextTable};
 
-/// Keys of tenants. A secret is shown once: when its key is created or rotated.
+/// Manage keys of tenants. The secret of a key is shown once, when the key is created or rotated.
 #[derive(Debug, Args)]
 pub(crate) struct KeyCommand {
     #[command(flatten)]
-    common: Common,
+    common: AdminOptions,
     #[command(subcommand)]
     action: KeyAction,
 }
 
 #[derive(Debug, Subcommand)]
 enum KeyAction {
-    /// List keys, revoked and expired ones included.
+    /// List keys, including revoked and expired ones.
     List {
-        /// Of this tenant only.
+        /// Only keys of this tenant.
         #[arg(long)]
         tenant: Option<String>,
     },
     /// Create a key, and show its secret once.
     Create {
-        /// Its tenant.
+        /// Tenant of the key.
         tenant: String,
         #[command(flatten)]
         about: KeyArgs,
     },
-    /// Change a key; what is not given stays.
+    /// Change a key. Settings that are not given stay as they are.
     Set {
-        /// Its id.
+        /// Id of the key.
         id: String,
         #[command(flatten)]
         about: KeyArgs,
     },
-    /// Give a key a new secret under the same id, and show it once. The old one is refused at once.
+    /// Give a key a new secret under the same id, and show the secret once. The old secret is refused at once.
     Rotate {
-        /// Its id.
+        /// Id of the key.
         id: String,
     },
-    /// Refuse a key from now on. What is in flight with it goes on.
+    /// Refuse a key from now on. Requests of the key that are in flight continue.
     Revoke {
-        /// Its id.
+        /// Id of the key.
         id: String,
     },
 }
 
 #[derive(Debug, Args)]
 struct KeyArgs {
-    /// What its owner calls it.
+    /// Name for people; need not be unique.
     #[arg(long)]
     name: Option<String>,
-    /// Its share within its tenant (100 for a new key).
+    /// Weight of the key, relative to the other keys of its tenant. A new key has 100.
     #[arg(long)]
     weight: Option<u64>,
-    /// The models that it may ask for; all where not given.
+    /// Models that the key may request. Default: all.
     #[arg(long, value_delimiter = ',', value_name = "MODEL,…")]
     models: Option<Vec<String>>,
-    /// The policy classes and families that it may name; the first is used where a request names none. An empty list allows
-    /// the policy's default only. A new key may name all that the policy has.
+    /// Policy classes and families that the key may name. A request that names none gets the first one. With an empty
+    /// list, requests get the policy's default class only. A new key has no list and may name all classes of the
+    /// policy, or only the default class if classes have a strict order (`bands`).
     #[arg(long, value_delimiter = ',', value_name = "CLASS,…")]
     classes: Option<Vec<String>>,
-    /// It may name all classes and families that the policy has.
+    /// Remove the list of classes. The key may then name all classes and families of the policy, or only the default
+    /// class if classes have a strict order (`bands`).
     #[arg(long, conflicts_with = "classes")]
     all_classes: bool,
-    /// The highest priority that it may ask for (0 for a new key). Lower ones are always allowed.
+    /// Highest priority that the key may request. A new key has 0. Lower priorities are always allowed.
     #[arg(long, value_name = "PRIORITY")]
     priority_max: Option<u64>,
-    /// Whether it may say which worker takes a request (not for a new key).
+    /// True to allow requests of the key to choose their worker. A new key has false.
     #[arg(long, value_name = "true|false")]
     may_pin: Option<bool>,
-    /// The taints that it may require of a worker (none for a new key).
+    /// Taints that the key may require of a worker. A new key has none.
     #[arg(long, value_delimiter = ',', value_name = "TAINT,…")]
     taints: Option<Vec<String>>,
-    /// It may require any taint.
+    /// Allow the key to require any taint.
     #[arg(long, conflicts_with = "taints")]
     all_taints: bool,
-    /// From when on it is refused, such as 2027-01-01T00:00:00Z.
+    /// Longest wait of requests that state no deadline, such as 5s or 750ms. Default: the longest wait of the request's
+    /// class.
+    #[arg(long, value_name = "TIME", value_parser = deadline)]
+    deadline: Option<DeadlineArg>,
+    /// Remove the key's own deadline. Requests of the key may then wait as long as their class allows.
+    #[arg(long, conflicts_with = "deadline")]
+    no_deadline: bool,
+    /// Shortest deadline that requests may state in an edf queue, such as 500ms. Default: the deadline that a request
+    /// gets if it states none.
+    #[arg(long, value_name = "TIME", value_parser = deadline)]
+    deadline_min: Option<DeadlineArg>,
+    /// Remove the key's shortest deadline. In an edf queue, requests may then state no deadline that is shorter than
+    /// the one they get if they state none.
+    #[arg(long, conflicts_with = "deadline_min")]
+    no_deadline_min: bool,
+    /// Time from which the key is refused, such as 2027-01-01T00:00:00Z.
     #[arg(long, value_name = "TIME")]
     expires_at: Option<String>,
     #[command(flatten)]
@@ -93,7 +110,7 @@ struct KeyArgs {
 }
 
 impl KeyArgs {
-    /// What was given, by the API's names; without limits.
+    /// Returns the options that were given, except limits, under the names of the API's fields.
     fn given(&self) -> Map<String, Value> {
         let fields = [
             ("name", self.name.as_ref().map(|name| json!(name))),
@@ -103,6 +120,8 @@ impl KeyArgs {
             ("priority_max", self.priority_max.map(|most| json!(most))),
             ("may_pin", self.may_pin.map(|may| json!(may))),
             ("taints", list_or_all(self.taints.as_deref(), self.all_taints)),
+            ("deadline_ms", time_or_none(self.deadline, self.no_deadline)),
+            ("deadline_min_ms", time_or_none(self.deadline_min, self.no_deadline_min)),
             ("expires_at", self.expires_at.as_ref().map(|time| json!(time))),
         ];
         let given = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
@@ -110,7 +129,25 @@ impl KeyArgs {
     }
 }
 
-/// A list of names, of which `""` is an empty one; null where all are meant; nothing where nothing was said.
+/// A time span in milliseconds.
+#[derive(Clone, Copy, Debug)]
+struct DeadlineArg(u64);
+
+/// Parses a time span such as `5s`, `2.5s` or `750ms`.
+fn deadline(text: &str) -> Result<DeadlineArg, String> {
+    let time = fairgate_config::parse_deadline(text);
+    let millis = time.and_then(|time| u64::try_from(time.as_millis()).ok());
+    millis.map(DeadlineArg).ok_or_else(|| fairgate_config::DEADLINE_FORMS.to_owned())
+}
+
+/// Returns the value for the API: a time in milliseconds, null if the option for no time was given, or `None` if
+/// neither option was given.
+fn time_or_none(time: Option<DeadlineArg>, none: bool) -> Option<Value> {
+    if none { Some(Value::Null) } else { time.map(|DeadlineArg(millis)| json!(millis)) }
+}
+
+/// Returns the value for the API: a list of names (`""` is the empty list), null if the option for all names was given,
+/// or `None` if neither option was given.
 fn list_or_all(list: Option<&[String]>, all: bool) -> Option<Value> {
     let named = |list: &[String]| {
         let names: Vec<&String> = list.iter().filter(|name| !name.is_empty()).collect();
@@ -126,46 +163,49 @@ impl KeyCommand {
         match &self.action {
             KeyAction::List { tenant } => {
                 let of = tenant.as_ref().map(|tenant| format!("?tenant={}", escaped(tenant)));
-                let list = all(&client, &format!("/api/v1/keys{}", of.unwrap_or_default()))?;
-                self.common.tell(&list, keys)
+                let list = fetch_all(&client, &format!("/api/v1/keys{}", of.unwrap_or_default()))?;
+                self.common.print_table(&list, keys)
             }
             KeyAction::Create { tenant, about } => {
                 let mut body = about.given();
                 body.insert("tenant".into(), json!(tenant));
-                body.insert("limits".into(), limits::over(about.limits.given(), None));
+                body.insert("limits".into(), limits::merged_limits(about.limits.given(), None));
                 let made = client.send(Method::POST, "/api/v1/keys", Some(&Value::Object(body)))?;
-                self.tell_secret(&made)
+                self.print_secret(&made)
             }
             KeyAction::Set { id, about } => {
                 let mut patch = about.given();
                 let given = about.limits.given();
                 if !given.is_empty() {
                     let before = client.get(&path(id))?;
-                    patch.insert("limits".into(), limits::over(given, before.get("limits")));
+                    patch.insert(
+                        "limits".into(),
+                        limits::merged_limits(given, before.get("limits")),
+                    );
                 }
                 if patch.is_empty() {
                     bail!("nothing to change: see `fairgate key set --help`");
                 }
                 let set = client.send(Method::PATCH, &path(id), Some(&Value::Object(patch)))?;
-                self.common.tell(&set, |key| keys(&json!([key])))
+                self.common.print_table(&set, |key| keys(&json!([key])))
             }
             KeyAction::Rotate { id } => {
                 let rotate = format!("{}/rotate", path(id));
-                self.tell_secret(&client.send(Method::POST, &rotate, None)?)
+                self.print_secret(&client.send(Method::POST, &rotate, None)?)
             }
             KeyAction::Revoke { id } => {
                 let revoke = format!("{}/revoke", path(id));
                 let revoked = client.send(Method::POST, &revoke, None)?;
-                self.common.tell(&revoked, |key| keys(&json!([key])))
+                self.common.print_table(&revoked, |key| keys(&json!([key])))
             }
         }
     }
 
-    fn tell_secret(&self, made: &Value) -> Result<()> {
+    fn print_secret(&self, made: &Value) -> Result<()> {
         let key = made.get("key").cloned().unwrap_or_default();
-        self.common.tell(made, |_| keys(&json!([key])))?;
+        self.common.print_table(made, |_| keys(&json!([key])))?;
         if !self.common.json {
-            let mut out = Output::stdout();
+            let mut out = StdoutWriter::stdout();
             writeln!(
                 out,
                 "\n{}\nThis is the secret. It is shown this once.",
@@ -177,12 +217,12 @@ impl KeyCommand {
     }
 }
 
-fn keys(items: &Value) -> Table {
+fn keys(items: &Value) -> TextTable {
     let headings = vec![
         "key", "tenant", "name", "secret", "weight", "state", "models", "classes", "rights",
         "limits",
     ];
-    let mut table = Table::new(headings);
+    let mut table = TextTable::new(headings);
     for item in items.as_array().into_iter().flatten() {
         let state = match (text(item, "revoked_at").as_str(), text(item, "expires_at").as_str()) {
             ("-", "-") => "in use".to_owned(),
@@ -194,25 +234,26 @@ fn keys(items: &Value) -> Table {
             _ => text(item, field),
         };
         table.row(vec![
-            Cell::Text(text(item, "id")),
-            Cell::Text(text(item, "tenant")),
-            Cell::Text(text(item, "name")),
-            Cell::Text(format!("{}…", text(item, "hint"))),
-            Cell::Number(text(item, "weight")),
-            Cell::Text(state),
-            Cell::Text(or_all("models")),
-            Cell::Text(match &item["classes"] {
+            TableCell::Text(text(item, "id")),
+            TableCell::Text(text(item, "tenant")),
+            TableCell::Text(text(item, "name")),
+            TableCell::Text(format!("{}…", text(item, "hint"))),
+            TableCell::Number(text(item, "weight")),
+            TableCell::Text(state),
+            TableCell::Text(or_all("models")),
+            TableCell::Text(match &item["classes"] {
                 Value::Array(list) if list.is_empty() => "default".to_owned(),
                 _ => or_all("classes"),
             }),
-            Cell::Text(rights(item)),
-            Cell::Text(limits::told(item)),
+            TableCell::Text(rights(item)),
+            TableCell::Text(limits::format_limits(item)),
         ]);
     }
     table
 }
 
-/// What a key may choose beside its class, where it may: `priority 5, pins, taints eu`.
+/// Lists the choices besides the class that requests of a key may make, and the key's deadlines, such as `priority 5,
+/// pins, taints eu, deadline 5000 ms`.
 fn rights(key: &Value) -> String {
     let mut told = Vec::new();
     if key["priority_max"].as_i64().is_some_and(|most| most > 0) {
@@ -227,6 +268,11 @@ fn rights(key: &Value) -> String {
             told.push(format!("taints {}", text(key, "taints")))
         }
         _ => {}
+    }
+    for (field, words) in [("deadline_ms", "deadline"), ("deadline_min_ms", "deadline from")] {
+        if key[field].is_u64() {
+            told.push(format!("{words} {} ms", text(key, field)));
+        }
     }
     if told.is_empty() { "-".to_owned() } else { told.join(", ") }
 }

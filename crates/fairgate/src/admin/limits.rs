@@ -1,73 +1,73 @@
-//! The limits of a group, tenant or key, on the command line.
+//! Command-line options for the limits of a group, tenant or key.
 
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
 
-/// What a tenant or a key may use. `none` lifts a limit.
+/// Limits of a tenant or a key. `none` removes a limit.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Limits (a number, or `none`)")]
 pub(super) struct LimitArgs {
-    /// Requests that may be in flight at once, in each pool.
+    /// Greatest number of requests in flight at once, counted in each pool by itself.
     #[arg(long, value_name = "REQUESTS")]
-    in_flight: Option<Limit>,
-    /// Requests that may wait at once.
+    in_flight: Option<LimitArg>,
+    /// Greatest number of waiting requests.
     #[arg(long, value_name = "REQUESTS")]
-    queued_requests: Option<Limit>,
-    /// Bytes of request bodies that may wait at once.
+    queued_requests: Option<LimitArg>,
+    /// Greatest number of bytes in the bodies of all waiting requests together.
     #[arg(long, value_name = "BYTES")]
-    queued_bytes: Option<Limit>,
-    /// Requests a minute.
+    queued_bytes: Option<LimitArg>,
+    /// Greatest number of requests per minute.
     #[arg(long, value_name = "REQUESTS")]
-    requests_per_minute: Option<Limit>,
-    /// Tokens a minute, as charged.
+    requests_per_minute: Option<LimitArg>,
+    /// Greatest number of tokens per minute, as the pool's policy charges them.
     #[arg(long, value_name = "TOKENS")]
-    tokens_per_minute: Option<Limit>,
+    tokens_per_minute: Option<LimitArg>,
     #[command(flatten)]
     budgets: BudgetArgs,
     #[command(flatten)]
     hosted_budgets: HostedBudgetArgs,
-    /// Whether it may use hosted workers at all.
+    /// Permission to use hosted workers.
     #[arg(long, value_enum)]
-    hosted: Option<HostedUse>,
+    hosted: Option<HostedUseArg>,
 }
 
-/// Budgets on any worker.
+/// Budgets for requests on any worker. `none` removes a budget.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct BudgetArgs {
-    /// Provider tokens (input and output, not weighted) a calendar day (UTC).
+    /// Input and output tokens per calendar day (UTC), not weighted.
     #[arg(long, value_name = "TOKENS")]
-    tokens_per_day: Option<Limit>,
-    /// Provider tokens a calendar month (UTC).
+    tokens_per_day: Option<LimitArg>,
+    /// Input and output tokens per calendar month (UTC), not weighted.
     #[arg(long, value_name = "TOKENS")]
-    tokens_per_month: Option<Limit>,
-    /// Money a calendar day (UTC), in the currency of the prices, such as 50 or 0.25.
+    tokens_per_month: Option<LimitArg>,
+    /// Money per calendar day (UTC), in the currency of the prices, such as 50 or 0.25.
     #[arg(long, value_name = "MONEY")]
-    money_per_day: Option<MoneyLimit>,
-    /// Money a calendar month (UTC), in the currency of the prices.
+    money_per_day: Option<MoneyLimitArg>,
+    /// Money per calendar month (UTC), in the currency of the prices.
     #[arg(long, value_name = "MONEY")]
-    money_per_month: Option<MoneyLimit>,
+    money_per_month: Option<MoneyLimitArg>,
 }
 
-/// Budgets on hosted workers.
+/// Budgets for requests on hosted workers. `none` removes a budget.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct HostedBudgetArgs {
-    /// Provider tokens a calendar day (UTC) on hosted workers.
+    /// Input and output tokens per calendar day (UTC) on hosted workers, not weighted.
     #[arg(long, value_name = "TOKENS")]
-    hosted_tokens_per_day: Option<Limit>,
-    /// Provider tokens a calendar month (UTC) on hosted workers.
+    hosted_tokens_per_day: Option<LimitArg>,
+    /// Input and output tokens per calendar month (UTC) on hosted workers, not weighted.
     #[arg(long, value_name = "TOKENS")]
-    hosted_tokens_per_month: Option<Limit>,
-    /// Money a calendar day (UTC) on hosted workers.
+    hosted_tokens_per_month: Option<LimitArg>,
+    /// Money per calendar day (UTC) on hosted workers, in the currency of the prices.
     #[arg(long, value_name = "MONEY")]
-    hosted_money_per_day: Option<MoneyLimit>,
-    /// Money a calendar month (UTC) on hosted workers.
+    hosted_money_per_day: Option<MoneyLimitArg>,
+    /// Money per calendar month (UTC) on hosted workers, in the currency of the prices.
     #[arg(long, value_name = "MONEY")]
-    hosted_money_per_month: Option<MoneyLimit>,
+    hosted_money_per_month: Option<MoneyLimitArg>,
 }
 
-/// What all tenants of a group together may use. `none` lifts a limit.
+/// Limits of all tenants of a group together. `none` removes a limit.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Limits of all its tenants together (a number, or `none`)")]
 pub(super) struct GroupLimitArgs {
@@ -77,11 +77,11 @@ pub(super) struct GroupLimitArgs {
     hosted_budgets: HostedBudgetArgs,
 }
 
-/// A number, or none.
+/// A command-line value that is a number, or `none` to remove a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limit(pub(super) Option<u64>);
+pub(super) struct LimitArg(pub(super) Option<u64>);
 
-impl FromStr for Limit {
+impl FromStr for LimitArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -93,11 +93,11 @@ impl FromStr for Limit {
     }
 }
 
-/// An amount of money, or none.
+/// A command-line value that is an amount of money, or `none` to remove a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct MoneyLimit(Option<fairgate_store::MicroUnits>);
+struct MoneyLimitArg(Option<fairgate_store::MicroUnits>);
 
-impl FromStr for MoneyLimit {
+impl FromStr for MoneyLimitArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -110,30 +110,30 @@ impl FromStr for MoneyLimit {
     }
 }
 
-/// Whether hosted workers may be used.
+/// Permission of a tenant or key to use hosted workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum HostedUse {
-    /// Yes, within the budgets.
+enum HostedUseArg {
+    /// Requests may use hosted workers, within the budgets.
     Allowed,
-    /// No: its requests go to own workers only.
+    /// Requests use own workers only.
     Never,
 }
 
-/// What was given, by the API's names.
-type Given = Vec<(&'static str, Value)>;
+/// Options that were given, as pairs of the API's field name and the value.
+type GivenLimits = Vec<(&'static str, Value)>;
 
-fn numbers<const N: usize>(limits: [(&'static str, Option<Limit>); N]) -> Given {
+fn numbers<const N: usize>(limits: [(&'static str, Option<LimitArg>); N]) -> GivenLimits {
     let given = limits.into_iter().filter_map(|(name, limit)| Some((name, limit?.0.into())));
     given.collect()
 }
 
-fn amounts<const N: usize>(limits: [(&'static str, Option<MoneyLimit>); N]) -> Given {
-    let text = |MoneyLimit(limit): MoneyLimit| limit.map(|amount| amount.to_string()).into();
+fn amounts<const N: usize>(limits: [(&'static str, Option<MoneyLimitArg>); N]) -> GivenLimits {
+    let text = |MoneyLimitArg(limit): MoneyLimitArg| limit.map(|amount| amount.to_string()).into();
     limits.into_iter().filter_map(|(name, limit)| Some((name, text(limit?)))).collect()
 }
 
 impl BudgetArgs {
-    fn given(&self) -> Given {
+    fn given(&self) -> GivenLimits {
         let mut given = numbers([
             ("tokens_per_day", self.tokens_per_day),
             ("tokens_per_month", self.tokens_per_month),
@@ -147,8 +147,8 @@ impl BudgetArgs {
 }
 
 impl HostedBudgetArgs {
-    /// What was given, by the API's names.
-    pub(super) fn given(&self) -> Given {
+    /// Returns the options that were given, under the names of the API's fields.
+    pub(super) fn given(&self) -> GivenLimits {
         let mut given = numbers([
             ("hosted_tokens_per_day", self.hosted_tokens_per_day),
             ("hosted_tokens_per_month", self.hosted_tokens_per_month),
@@ -162,15 +162,15 @@ impl HostedBudgetArgs {
 }
 
 impl GroupLimitArgs {
-    /// What was given, by the API's names.
-    pub(super) fn given(&self) -> Given {
+    /// Returns the options that were given, under the names of the API's fields.
+    pub(super) fn given(&self) -> GivenLimits {
         self.budgets.given().into_iter().chain(self.hosted_budgets.given()).collect()
     }
 }
 
 impl LimitArgs {
-    /// What was given, by the API's names.
-    pub(super) fn given(&self) -> Given {
+    /// Returns the options that were given, under the names of the API's fields.
+    pub(super) fn given(&self) -> GivenLimits {
         let mut given = numbers([
             ("in_flight", self.in_flight),
             ("queued_requests", self.queued_requests),
@@ -181,23 +181,23 @@ impl LimitArgs {
         given.extend(self.budgets.given());
         given.extend(self.hosted_budgets.given());
         given.extend(self.hosted.map(|hosted| match hosted {
-            HostedUse::Allowed => ("hosted", Value::Null),
-            HostedUse::Never => ("hosted", "never".into()),
+            HostedUseArg::Allowed => ("hosted", Value::Null),
+            HostedUseArg::Never => ("hosted", "never".into()),
         }));
         given
     }
 }
 
-/// These limits over what there was: the API replaces all limits at once.
-pub(super) fn over(given: Given, before: Option<&Value>) -> Value {
+/// Returns the limits in `before` with the given ones replaced, because the API replaces all limits at once.
+pub(super) fn merged_limits(given: GivenLimits, before: Option<&Value>) -> Value {
     let before = before.and_then(Value::as_object).cloned();
     let mut limits: Map<String, Value> = before.unwrap_or_default();
     limits.extend(given.into_iter().map(|(name, limit)| (name.to_owned(), limit)));
     Value::Object(limits)
 }
 
-/// All limits that are set, in one cell.
-pub(super) fn told(item: &Value) -> String {
+/// Lists all limits that are set, in one cell.
+pub(super) fn format_limits(item: &Value) -> String {
     let limits = item.get("limits").and_then(Value::as_object).into_iter().flatten();
     let set = limits.filter(|(_, limit)| !limit.is_null());
     let shown = |limit: &Value| limit.as_str().map_or_else(|| limit.to_string(), str::to_owned);
@@ -214,25 +214,25 @@ mod tests {
     #[test]
     fn what_is_given_goes_over_what_was() {
         let args = LimitArgs {
-            in_flight: Limit::from_str("none").ok(),
+            in_flight: LimitArg::from_str("none").ok(),
             budgets: BudgetArgs {
-                tokens_per_day: Limit::from_str("1_000").ok(),
-                money_per_day: MoneyLimit::from_str("2.5").ok(),
+                tokens_per_day: LimitArg::from_str("1_000").ok(),
+                money_per_day: MoneyLimitArg::from_str("2.5").ok(),
                 ..BudgetArgs::default()
             },
-            hosted: Some(HostedUse::Never),
+            hosted: Some(HostedUseArg::Never),
             ..LimitArgs::default()
         };
         let before = json!({"in_flight": 4, "queued_requests": 7});
         let after = json!({
             "in_flight": null, "queued_requests": 7, "tokens_per_day": 1000, "money_per_day": "2.50", "hosted": "never",
         });
-        assert_eq!(over(args.given(), Some(&before)), after);
-        assert!(Limit::from_str("-1").is_err());
-        assert!(MoneyLimit::from_str("0.0000001").is_err());
+        assert_eq!(merged_limits(args.given(), Some(&before)), after);
+        assert!(LimitArg::from_str("-1").is_err());
+        assert!(MoneyLimitArg::from_str("0.0000001").is_err());
         let item = json!({"limits": after});
         assert_eq!(
-            told(&item),
+            format_limits(&item),
             "hosted=never money_per_day=2.50 queued_requests=7 tokens_per_day=1000"
         );
     }

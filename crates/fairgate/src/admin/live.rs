@@ -1,4 +1,4 @@
-//! `fairgate live`: who has what of each pool, once or again and again.
+//! The command `fairgate live`, which shows the flows of each pool, once or repeatedly.
 
 mod shares;
 
@@ -9,21 +9,21 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 
-use self::shares::told;
+use self::shares::format_pools;
 use super::audit::to_the_second;
-use super::{Common, escaped, text};
-use crate::output::Output;
+use super::{AdminOptions, escaped, text};
+use crate::output::StdoutWriter;
 
-/// Show who has what of each pool: what each got beside what it was due, and whether the difference is within its bound.
+/// Show for each flow of each pool the service that it got, the service that it was due, and if the difference between
+/// the two is within its bound.
 #[derive(Debug, Args)]
 pub(crate) struct LiveArgs {
     #[command(flatten)]
-    common: Common,
-    /// This pool only.
+    common: AdminOptions,
+    /// Show only this pool. Default: all pools.
     #[arg(long)]
     pool: Option<String>,
-    /// Show it again every so many seconds, until interrupted: in place on a terminal, and with --json as one object a
-    /// line.
+    /// Repeat every SECONDS until interrupted. A terminal is redrawn in place, and --json prints one object per line.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     every: Option<u64>,
 }
@@ -35,17 +35,21 @@ impl LiveArgs {
         let path = format!("/api/v1/fairshare/live{}", of.unwrap_or_default());
         let Some(seconds) = self.every else {
             let live = client.get(&path)?;
-            return if self.common.json { self.common.say(&live, "") } else { put(&told(&live)?) };
+            return if self.common.json {
+                self.common.print_line(&live, "")
+            } else {
+                print_now(&format_pools(&live)?)
+            };
         };
         let on_terminal = io::stdout().is_terminal();
         loop {
             let live = client.get(&path)?;
-            put(&match (self.common.json, on_terminal) {
+            print_now(&match (self.common.json, on_terminal) {
                 (true, _) => format!("{live}\n"),
-                (false, false) => told(&live)?,
+                (false, false) => format_pools(&live)?,
                 (false, true) => {
                     let at = to_the_second(&text(&live, "at"));
-                    redrawn(&format!("{at}, every {seconds} s\n\n{}", told(&live)?))
+                    redrawn(&format!("{at}, every {seconds} s\n\n{}", format_pools(&live)?))
                 }
             })?;
             thread::sleep(Duration::from_secs(seconds));
@@ -53,13 +57,14 @@ impl LiveArgs {
     }
 }
 
-pub(super) fn put(text: &str) -> Result<()> {
-    let mut out = Output::stdout();
+pub(super) fn print_now(text: &str) -> Result<()> {
+    let mut out = StdoutWriter::stdout();
     write!(out, "{text}")?;
     Ok(out.flush()?)
 }
 
-/// A text over what a terminal shows: from its top, each line to its end, and nothing below.
+/// Returns the text with control sequences that overwrite a terminal's content from the top. Each line is cleared to
+/// its end, and so is everything below the text.
 pub(super) fn redrawn(text: &str) -> String {
     format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n"))
 }

@@ -1,4 +1,4 @@
-//! Pools: how they and their workers stand, and flows that are held.
+//! The command `fairgate pool`, which shows pools and workers, and holds and resumes flows.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::{Common, escaped, text};
-use crate::table::{Cell, Table};
+use super::{AdminOptions, escaped, text};
+use crate::table::{TableCell, TextTable};
 
-/// Pools: how they stand, and holding a flow.
+/// List pools and their workers, hold and resume flows.
 #[derive(Debug, Args)]
 pub(crate) struct PoolCommand {
     #[command(flatten)]
-    common: Common,
+    common: AdminOptions,
     #[command(subcommand)]
     action: PoolAction,
 }
@@ -23,25 +23,25 @@ pub(crate) struct PoolCommand {
 enum PoolAction {
     /// List all pools and their workers.
     List,
-    /// Stop a flow from dispatching; what it has queued and earned stays.
+    /// Stop granting slots to a flow. The flow keeps its queue and its credit.
     Hold(FlowArgs),
-    /// Let a held flow go on.
+    /// Let a held flow continue.
     Resume(FlowArgs),
 }
 
 #[derive(Debug, Args)]
 struct FlowArgs {
-    /// The pool.
+    /// Name of the pool.
     pool: String,
-    /// By what the flow is named.
+    /// Attribute that names the flow.
     #[arg(value_enum)]
-    by: FlowBy,
-    /// The flow's name; a key's id.
+    by: FlowByArg,
+    /// Name of the flow; for a key, the key's id.
     flow: String,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum FlowBy {
+enum FlowByArg {
     Group,
     Tenant,
     Key,
@@ -58,12 +58,12 @@ impl PoolCommand {
             let body = json!({"by": by, "flow": flow.flow});
             let path = format!("/api/v1/pools/{}/{action}", escaped(&flow.pool));
             let answer = client.send(Method::POST, &path, Some(&body))?;
-            self.common.say(&answer, &format!("{} {words} in pool {}", flow.flow, flow.pool))
+            self.common.print_line(&answer, &format!("{} {words} in pool {}", flow.flow, flow.pool))
         };
         match &self.action {
             PoolAction::List => {
                 let pools = client.get("/api/v1/pools")?;
-                self.common.tell(&pools["items"], workers)
+                self.common.print_table(&pools["items"], workers)
             }
             PoolAction::Hold(flow) => act(flow, "hold", "is held"),
             PoolAction::Resume(flow) => act(flow, "resume", "goes on"),
@@ -71,7 +71,7 @@ impl PoolCommand {
     }
 }
 
-fn workers(pools: &Value) -> Table {
+fn workers(pools: &Value) -> TextTable {
     let headings = vec![
         "pool",
         "models",
@@ -86,29 +86,29 @@ fn workers(pools: &Value) -> Table {
         "requests/min",
         "tokens/min",
     ];
-    let mut table = Table::new(headings);
+    let mut table = TextTable::new(headings);
     for pool in pools.as_array().into_iter().flatten() {
         for worker in pool["workers"].as_array().into_iter().flatten() {
             table.row(vec![
-                Cell::Text(text(pool, "name")),
-                Cell::Text(text(pool, "models")),
-                Cell::Text(text(worker, "name")),
-                Cell::Text(state(worker)),
-                Cell::Number(text(worker, "in_flight")),
-                Cell::Number(text(worker, "slots")),
-                Cell::Number(text(worker, "tier")),
-                Cell::Number(hit_rate(worker, "cached_tokens")),
-                Cell::Number(hit_rate(worker, "expected_tokens")),
-                Cell::Number(text(pool, "queued")),
-                Cell::Number(rate(worker, "requests")),
-                Cell::Number(rate(worker, "tokens")),
+                TableCell::Text(text(pool, "name")),
+                TableCell::Text(text(pool, "models")),
+                TableCell::Text(text(worker, "name")),
+                TableCell::Text(state(worker)),
+                TableCell::Number(text(worker, "in_flight")),
+                TableCell::Number(text(worker, "slots")),
+                TableCell::Number(text(worker, "tier")),
+                TableCell::Number(hit_rate(worker, "cached_tokens")),
+                TableCell::Number(hit_rate(worker, "expected_tokens")),
+                TableCell::Number(text(pool, "queued")),
+                TableCell::Number(rate(worker, "requests")),
+                TableCell::Number(rate(worker, "tokens")),
             ]);
         }
     }
     table
 }
 
-/// A worker's state; for how long it is paused, why it is out or not up.
+/// Returns a worker's state, with the rest of a pause, or the reason why the worker gets no requests.
 pub(super) fn state(worker: &Value) -> String {
     let (state, quota) = (text(worker, "state"), &worker["quota"]);
     match (quota["out"].as_str(), quota["paused_ms"].as_u64()) {
@@ -121,7 +121,8 @@ pub(super) fn state(worker: &Value) -> String {
     }
 }
 
-/// The part of a worker's input tokens that was cached as its answers say, or that the gateway expected to be cached.
+/// Returns the cached part of a worker's input tokens as a percentage. `which` names the field with the cached tokens,
+/// as reported by the worker or as expected by the gateway.
 pub(super) fn hit_rate(worker: &Value, which: &str) -> String {
     let cache = &worker["cache"];
     match (cache["input_tokens"].as_u64(), cache[which].as_u64()) {
@@ -133,7 +134,7 @@ pub(super) fn hit_rate(worker: &Value, which: &str) -> String {
     }
 }
 
-/// A rate of a worker's account, and where it is from.
+/// Returns a limit per minute of a worker's account, and who stated the limit.
 pub(super) fn rate(worker: &Value, what: &str) -> String {
     let quota = &worker["quota"];
     match (quota[format!("{what}_per_minute")].as_u64(), quota[format!("{what}_from")].as_str()) {

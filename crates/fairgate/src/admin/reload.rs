@@ -1,17 +1,17 @@
-//! Having the gateway read its configuration file again.
+//! The command `fairgate reload`, which makes the gateway read its configuration file again.
 
 use anyhow::Result;
 use clap::Args;
 use http::Method;
 use serde_json::Value;
 
-use super::Common;
+use super::AdminOptions;
 
-/// Have the gateway read its configuration file again. A file with an error in it changes nothing.
+/// Make the gateway read its configuration file again. A file with an error changes nothing.
 #[derive(Debug, Args)]
 pub(crate) struct ReloadArgs {
     #[command(flatten)]
-    common: Common,
+    common: AdminOptions,
 }
 
 impl ReloadArgs {
@@ -24,6 +24,6 @@ impl ReloadArgs {
             [] => "nothing has changed".to_owned(),
             _ => changes.join("\n"),
         };
-        self.common.say(&done, &words)
+        self.common.print_line(&done, &words)
     }
 }

@@ -1,4 +1,4 @@
-//! Where a request is, what is ahead of it, and how it ended.
+//! The command `fairgate request`, which shows the state of a request, the requests ahead of it, and how it ended.
 
 use std::io::Write;
 
@@ -6,17 +6,18 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
 
-use super::{Common, client::Client, escaped, span, text};
-use crate::output::Output;
-use crate::table::{Cell, Table};
-use crate::words::counted;
+use super::{AdminOptions, client::AdminClient, escaped, span, text};
+use crate::output::StdoutWriter;
+use crate::table::{TableCell, TextTable};
+use crate::text_format::counted;
 
-/// Show where a request is, what is ahead of it, and why; or how it ended.
+/// Show the state of a request, the requests ahead of it, and the reason why it waits, or how it ended.
 #[derive(Debug, Args)]
 pub(crate) struct RequestArgs {
     #[command(flatten)]
-    common: Common,
-    /// Its id, from the response header x-fairgate-request-id; without one, all that wait or are in flight are listed.
+    common: AdminOptions,
+    /// Id of the request, from the response header x-fairgate-request-id. Without it, all requests that wait or are in
+    /// flight are listed.
     id: Option<String>,
 }
 
@@ -25,14 +26,14 @@ impl RequestArgs {
         let client = self.common.client()?;
         let Some(id) = &self.id else {
             let list = client.get("/api/v1/requests")?;
-            return self.common.tell(&list["items"], list_of);
+            return self.common.print_table(&list["items"], list_of);
         };
         let found = client.get(&format!("/api/v1/requests/{}", escaped(id)))?;
         if self.common.json {
-            return self.common.say(&found, "");
+            return self.common.print_line(&found, "");
         }
         let pool = pool_of(&client, &found);
-        let mut out = Output::stdout();
+        let mut out = StdoutWriter::stdout();
         for line in lines(&found, &pool) {
             writeln!(out, "{line}")?;
         }
@@ -44,7 +45,7 @@ impl RequestArgs {
     }
 }
 
-fn list_of(items: &Value) -> Table {
+fn list_of(items: &Value) -> TextTable {
     let headings = vec![
         "request",
         "pool",
@@ -57,9 +58,9 @@ fn list_of(items: &Value) -> Table {
         "waited",
         "in flight",
     ];
-    let mut table = Table::new(headings);
+    let mut table = TextTable::new(headings);
     for item in items.as_array().into_iter().flatten() {
-        let named = |field: &str| Cell::Text(text(item, field));
+        let named = |field: &str| TableCell::Text(text(item, field));
         table.row(vec![
             named("id"),
             named("pool"),
@@ -68,23 +69,25 @@ fn list_of(items: &Value) -> Table {
             named("project"),
             named("task"),
             named("worker"),
-            Cell::Number(text(item, "cost_tokens")),
-            Cell::Number(span(item, "waited_us")),
-            Cell::Number(span(item, "in_flight_us")),
+            TableCell::Number(text(item, "cost_tokens")),
+            TableCell::Number(span(item, "waited_us")),
+            TableCell::Number(span(item, "in_flight_us")),
         ]);
     }
     table
 }
 
-/// The pool that a request waits in. `Null` where there is none, or it cannot be asked any more.
-fn pool_of(client: &Client, found: &Value) -> Value {
+/// Returns the view of the pool that a request waits in; `Null` if the request does not wait, or if the view cannot be
+/// fetched.
+fn pool_of(client: &AdminClient, found: &Value) -> Value {
     match found["request"]["pool"].as_str() {
         Some(pool) => client.get(&format!("/api/v1/pools/{}", escaped(pool))).unwrap_or_default(),
         None => Value::Null,
     }
 }
 
-/// Where a request is, in words: first what a person wants to know, then whose it is, then why.
+/// Describes a request in lines of text, first the request's state, then its tenant and group, then the reason why it
+/// waits.
 fn lines(found: &Value, pool: &Value) -> Vec<String> {
     let request = &found["request"];
     let whose = || {
@@ -116,7 +119,7 @@ fn lines(found: &Value, pool: &Value) -> Vec<String> {
     }
 }
 
-/// The task that a request is made for, where there is one: `, for task web-3 of project web`.
+/// Names the task that a request was made for, such as `, for task web-3 of project web`; empty if there is none.
 fn work(request: &Value) -> String {
     match (request["project"].is_string(), request["task"].is_string()) {
         (false, _) => String::new(),
@@ -127,7 +130,7 @@ fn work(request: &Value) -> String {
     }
 }
 
-/// What a request chose, where it chose anything: `; class batch, priority -1`.
+/// Lists the choices that a request made, such as `; class batch, priority -1`; empty if the request made none.
 fn chosen(request: &Value) -> String {
     let mut told = Vec::new();
     if request["class"].is_string() {
@@ -186,8 +189,8 @@ fn ended(rows: &Value) -> String {
     )
 }
 
-fn attempts(rows: &Value) -> Table {
-    let mut table = Table::new(vec![
+fn attempts(rows: &Value) -> TextTable {
+    let mut table = TextTable::new(vec![
         "attempt",
         "worker",
         "outcome",
@@ -205,10 +208,10 @@ fn attempts(rows: &Value) -> Table {
     rows.sort_by_key(|row| row["attempt"].as_u64());
     for row in rows {
         let (named, number) = (
-            |field: &str| Cell::Text(text(row, field)),
-            |field: &str| Cell::Number(text(row, field)),
+            |field: &str| TableCell::Text(text(row, field)),
+            |field: &str| TableCell::Number(text(row, field)),
         );
-        let span = |field: &str| Cell::Number(span(row, field));
+        let span = |field: &str| TableCell::Number(span(row, field));
         table.row(vec![
             named("attempt"),
             named("worker"),

@@ -1,4 +1,4 @@
-//! Workers: listed, added, drained and removed while the gateway runs.
+//! The command `fairgate worker`, which lists, adds, drains and removes workers while the gateway runs.
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
@@ -6,74 +6,75 @@ use http::Method;
 use serde_json::{Map, Value, json};
 
 use super::pools::{hit_rate, state};
-use super::{Common, escaped, text};
-use crate::table::{Cell, Table};
+use super::{AdminOptions, escaped, text};
+use crate::table::{TableCell, TextTable};
 
-/// Workers of a pool: add, drain and remove them while the gateway runs.
+/// Add, drain and remove workers of a pool while the gateway runs.
 #[derive(Debug, Args)]
 pub(crate) struct WorkerCommand {
     #[command(flatten)]
-    common: Common,
+    common: AdminOptions,
     #[command(subcommand)]
     action: WorkerAction,
 }
 
 #[derive(Debug, Subcommand)]
 enum WorkerAction {
-    /// List the workers of a pool, with what their engines say and why their slots changed.
+    /// List the workers of a pool, with their engines' metrics and the reason for changed slots.
     List {
-        /// The pool.
+        /// Name of the pool.
         pool: String,
     },
-    /// Add a worker; it is still there after a restart.
-    Add(AddArgs),
-    /// Have a worker take nothing new; what is in flight on it goes on.
+    /// Add a worker. The worker is kept over restarts of the gateway.
+    Add(WorkerAddArgs),
+    /// Give a worker no new requests. Its requests in flight continue.
     Drain(WorkerArgs),
-    /// Let a drained worker take requests again.
+    /// Give a drained worker requests again.
     Undrain(WorkerArgs),
-    /// Remove a worker that was added: drain it, and forget it once nothing is in flight on it.
+    /// Remove a worker that was added with `add`. The worker is drained first, and removed when it has no requests in
+    /// flight.
     Remove {
         #[command(flatten)]
         worker: WorkerArgs,
-        /// Forget it at once; what is in flight on it goes on as long as the worker does.
+        /// Remove the worker at once. Its requests in flight continue as long as the worker runs.
         #[arg(long)]
         now: bool,
     },
-    /// Change when a worker's engine counts as overloaded, and so takes nothing new.
+    /// Change the thresholds above which a worker's engine counts as overloaded and gets no new requests.
     Overload(OverloadArgs),
 }
 
 #[derive(Debug, Args)]
 struct WorkerArgs {
-    /// The pool.
+    /// Name of the pool.
     pool: String,
-    /// The worker.
+    /// Name of the worker.
     worker: String,
 }
 
 #[derive(Debug, Args)]
-struct AddArgs {
+struct WorkerAddArgs {
     #[command(flatten)]
     worker: WorkerArgs,
-    /// Its base, such as http://10.0.0.7:8000.
+    /// Base URL of the worker, such as http://10.0.0.7:8000.
     #[arg(value_name = "URL")]
     base: String,
-    /// The upstream of the configuration file whose other settings it takes over.
+    /// Upstream of the configuration file whose other settings the worker takes over.
     #[arg(long, value_name = "UPSTREAM")]
     like: String,
-    /// How many requests it takes at once, each of its ranks.
+    /// Greatest number of requests in flight on each rank of the worker.
     #[arg(long)]
     slots: Option<u64>,
-    /// Its tier: 0 is an own worker, higher ones are used when no lower one has room.
+    /// Tier of the worker. 0 is an own worker. A higher tier is used when no worker of a lower tier is open.
     #[arg(long)]
     tier: Option<u64>,
-    /// Its data-parallel ranks.
+    /// Number of data-parallel ranks behind the worker's address.
     #[arg(long)]
     ranks: Option<u64>,
-    /// What requests may require of it; may be given several times.
+    /// Taint of the worker, which requests may require. The option may be given several times.
     #[arg(long = "taint", value_name = "TAINT")]
     taints: Vec<String>,
-    /// The tokens of one batch.
+    /// Greatest number of tokens in one batch of the worker's engine.
     #[arg(long)]
     batch_tokens: Option<u64>,
 }
@@ -82,13 +83,13 @@ struct AddArgs {
 struct OverloadArgs {
     #[command(flatten)]
     worker: WorkerArgs,
-    /// Overloaded where more requests than this wait in the engine's own queue.
+    /// Count the worker as overloaded if more than this number of requests wait in the engine's own queue.
     #[arg(long, value_name = "REQUESTS")]
     waiting: Option<u64>,
-    /// Overloaded where more than this part of the engine's cache is in use, in thousandths.
+    /// Count the worker as overloaded if more than this part of the engine's cache is in use, in thousandths.
     #[arg(long, value_name = "THOUSANDTHS")]
     cache: Option<u64>,
-    /// Put the thresholds of the configuration file back.
+    /// Restore the thresholds of the configuration file.
     #[arg(long, conflicts_with_all = ["waiting", "cache"])]
     as_in_file: bool,
 }
@@ -99,26 +100,28 @@ impl WorkerCommand {
         match &self.action {
             WorkerAction::List { pool } => {
                 let workers = client.get(&format!("/api/v1/pools/{}/workers", escaped(pool)))?;
-                self.common.tell(&workers["items"], table)
+                self.common.print_table(&workers["items"], table)
             }
             WorkerAction::Add(args) => {
                 let WorkerArgs { pool, worker } = &args.worker;
                 let path = format!("/api/v1/pools/{}/workers", escaped(pool));
                 let added = client.send(Method::POST, &path, Some(&args.body()))?;
-                self.common.say(&added, &format!("{worker} works for pool {pool}"))
+                self.common.print_line(&added, &format!("{worker} works for pool {pool}"))
             }
             WorkerAction::Drain(worker) => {
                 let path = format!("{}/drain", worker.path());
                 let drained = client.send(Method::POST, &path, None)?;
                 let left = drained["in_flight"].as_u64().unwrap_or(0);
                 let name = &worker.worker;
-                self.common
-                    .say(&drained, &format!("{name} takes nothing new; {left} in flight on it"))
+                self.common.print_line(
+                    &drained,
+                    &format!("{name} takes nothing new; {left} in flight on it"),
+                )
             }
             WorkerAction::Undrain(worker) => {
                 let path = format!("{}/undrain", worker.path());
                 let undrained = client.send(Method::POST, &path, None)?;
-                self.common.say(&undrained, &format!("{} takes requests", worker.worker))
+                self.common.print_line(&undrained, &format!("{} takes requests", worker.worker))
             }
             WorkerAction::Remove { worker, now } => {
                 let path = format!("{}?now={now}", worker.path());
@@ -129,14 +132,14 @@ impl WorkerCommand {
                         format!("{} goes once nothing is in flight on it", worker.worker)
                     }
                 };
-                self.common.say(&removed, &words)
+                self.common.print_line(&removed, &words)
             }
             WorkerAction::Overload(args) => {
                 let body = json!({"overload": args.overload()?});
                 let path = args.worker.path();
                 let changed = client.send(Method::PATCH, &path, Some(&body))?;
                 let words = format!("{} is judged by these thresholds", args.worker.worker);
-                self.common.say(&changed, &words)
+                self.common.print_line(&changed, &words)
             }
         }
     }
@@ -148,7 +151,7 @@ impl WorkerArgs {
     }
 }
 
-impl AddArgs {
+impl WorkerAddArgs {
     fn body(&self) -> Value {
         let mut body = json!({"name": self.worker.worker, "url": self.base, "like": self.like});
         let numbers = [
@@ -182,7 +185,7 @@ impl OverloadArgs {
     }
 }
 
-fn table(workers: &Value) -> Table {
+fn table(workers: &Value) -> TextTable {
     let headings = vec![
         "worker",
         "from",
@@ -196,31 +199,44 @@ fn table(workers: &Value) -> Table {
         "cache",
         "hits",
         "expected",
+        "cache tokens",
         "slots changed",
     ];
-    let mut table = Table::new(headings);
+    let mut table = TextTable::new(headings);
     for worker in workers.as_array().into_iter().flatten() {
         let engine = &worker["engine"];
         let cache = engine["cache_used_thousandths"].as_u64();
         table.row(vec![
-            Cell::Text(text(worker, "name")),
-            Cell::Text(text(worker, "source")),
-            Cell::Text(state(worker)),
-            Cell::Number(text(worker, "in_flight")),
-            Cell::Number(text(worker, "slots")),
-            Cell::Number(text(worker, "prefill_tokens")),
-            Cell::Text(text(engine, "kind")),
-            Cell::Number(text(engine, "running")),
-            Cell::Number(text(engine, "waiting")),
-            Cell::Number(
+            TableCell::Text(text(worker, "name")),
+            TableCell::Text(text(worker, "source")),
+            TableCell::Text(state(worker)),
+            TableCell::Number(text(worker, "in_flight")),
+            TableCell::Number(text(worker, "slots")),
+            TableCell::Number(text(worker, "prefill_tokens")),
+            TableCell::Text(text(engine, "kind")),
+            TableCell::Number(text(engine, "running")),
+            TableCell::Number(text(engine, "waiting")),
+            TableCell::Number(
                 cache.map_or("-".to_owned(), |part| format!("{}.{} %", part / 10, part % 10)),
             ),
-            Cell::Number(hit_rate(worker, "cached_tokens")),
-            Cell::Number(hit_rate(worker, "expected_tokens")),
-            Cell::Text(text(worker, "slots_reason")),
+            TableCell::Number(hit_rate(worker, "cached_tokens")),
+            TableCell::Number(hit_rate(worker, "expected_tokens")),
+            TableCell::Number(cache_tokens(&worker["cache_size"])),
+            TableCell::Text(text(worker, "slots_reason")),
         ]);
     }
     table
+}
+
+/// Formats the size of a worker's cache in tokens, as `LEARNED of BELIEVED` if a size was learned, else as the believed
+/// size alone.
+fn cache_tokens(size: &Value) -> String {
+    let [believed, learned] = ["believed_tokens", "learned_tokens"].map(|name| size[name].as_u64());
+    match (believed, learned) {
+        (Some(believed), Some(learned)) => format!("{learned} of {believed}"),
+        (Some(believed), None) => believed.to_string(),
+        (None, _) => "–".to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -233,10 +249,12 @@ mod tests {
             {"name": "a", "source": "file", "state": "overloaded", "reason": "9 wait in the engine, more than 4",
              "in_flight": 12, "slots": 12, "prefill_tokens": 900, "slots_reason": "16 → 12: 9 waited in the engine's own queue",
              "engine": {"kind": "vllm", "running": 12, "waiting": 9, "cache_used_thousandths": 942},
-             "cache": {"input_tokens": 3000, "cached_tokens": 2000, "expected_tokens": 2100}},
+             "cache": {"input_tokens": 3000, "cached_tokens": 2000, "expected_tokens": 2100},
+             "cache_size": {"believed_tokens": 1000000, "learned_tokens": 250000}},
             {"name": "b", "source": "dns", "state": "up", "reason": null, "in_flight": 0, "slots": null,
              "prefill_tokens": 0, "slots_reason": null, "engine": null,
-             "cache": {"input_tokens": 7, "cached_tokens": 7, "expected_tokens": null}},
+             "cache": {"input_tokens": 7, "cached_tokens": 7, "expected_tokens": null},
+             "cache_size": {"believed_tokens": 1000000, "learned_tokens": null}},
         ]);
         let mut told = Vec::new();
         table(&workers).write(&mut told).unwrap();
@@ -246,6 +264,8 @@ mod tests {
         assert!(lines[1].contains("94.2 %"), "{told}");
         assert!(lines[1].contains("66.6 %    70.0 %"), "{told}");
         assert!(lines[2].contains("100.0 %         –"), "{told}");
+        assert!(lines[1].contains("250000 of 1000000"), "{told}");
+        assert!(lines[2].contains("1000000"), "{told}");
         assert!(lines[2].starts_with("b       dns   up"), "{told}");
     }
 }

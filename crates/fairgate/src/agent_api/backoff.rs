@@ -1,31 +1,32 @@
-//! How long to wait before a call is made again, and when to say so.
+//! Pauses between retries, and reminders about failures.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// The first pause.
+/// Pause after the first failure; it doubles with each further one.
 const FIRST: Duration = Duration::from_millis(250);
-/// How often it is said that something still does not work.
+/// Time between two reports that requests still fail.
 const REMINDER: Duration = Duration::from_secs(60);
 
-/// Pauses that double up to a longest one, each shortened by up to a quarter at random, so that many agents which lost the
-/// same server do not come back at the same moment.
+/// Pauses that double up to a maximum, each shortened by up to a quarter at random, so that agents which lost the same
+/// server do not all return at the same moment.
 #[derive(Debug)]
-pub(crate) struct Backoff {
+pub(crate) struct RetryBackoff {
     longest: Duration,
     next: Duration,
-    /// How much pause there was since something was said.
+    /// Sum of the pauses since a failure was last reported.
     silent: Duration,
     failures: u32,
 }
 
-impl Backoff {
+impl RetryBackoff {
     pub(crate) fn new(longest: Duration) -> Self {
         Self { longest, next: FIRST.min(longest), silent: Duration::ZERO, failures: 0 }
     }
 
-    /// A call failed: how long to wait, and whether to tell people. They are told at the first failure, and once a minute.
-    pub(crate) fn failed(&mut self) -> (Duration, bool) {
+    /// Records a failed request. Returns the pause before the next attempt, and true if the failure should be reported,
+    /// which is so for the first failure and then once a minute.
+    pub(crate) fn record_failure(&mut self) -> (Duration, bool) {
         let whole = self.next;
         self.next = (whole * 2).min(self.longest);
         self.failures += 1;
@@ -36,8 +37,8 @@ impl Backoff {
         (pause, tell)
     }
 
-    /// A call was answered: whether calls failed before it.
-    pub(crate) fn answered(&mut self) -> bool {
+    /// Records a successful request. Returns true if the request before it failed.
+    pub(crate) fn record_success(&mut self) -> bool {
         let failed = self.failures > 0;
         *self = Self::new(self.longest);
         failed
@@ -55,19 +56,19 @@ mod tests {
 
     #[test]
     fn pauses_double_and_people_are_told_once_a_minute() {
-        let mut backoff = Backoff::new(Duration::from_secs(5));
-        assert!(!backoff.answered());
-        let (first, tell) = backoff.failed();
+        let mut backoff = RetryBackoff::new(Duration::from_secs(5));
+        assert!(!backoff.record_success());
+        let (first, tell) = backoff.record_failure();
         assert!(tell && first <= FIRST && first >= FIRST * 3 / 4, "{first:?}");
-        assert!(!backoff.failed().1, "the second failure is nothing new");
+        assert!(!backoff.record_failure().1, "the second failure is nothing new");
         let mut silent = Duration::ZERO;
         for _ in 0..100 {
-            let (pause, tell) = backoff.failed();
+            let (pause, tell) = backoff.record_failure();
             assert!(pause <= Duration::from_secs(5));
             silent = if tell { Duration::ZERO } else { silent + pause };
             assert!(silent <= REMINDER + Duration::from_secs(5), "{silent:?}");
         }
-        assert!(backoff.answered());
-        assert!(backoff.failed().0 <= FIRST);
+        assert!(backoff.record_success());
+        assert!(backoff.record_failure().0 <= FIRST);
     }
 }

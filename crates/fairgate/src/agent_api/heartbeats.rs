@@ -1,60 +1,61 @@
-//! Signs of life, for as long as an agent holds a task.
+//! Sends heartbeats for as long as an agent holds a task.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairgate_fleet::{Claim, Heartbeat};
+use fairgate_fleet::{Claim, TaskHeartbeatBody};
 use fairgate_money::UnixMicros;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::{AgentApi, Backoff, CallError, ClaimId, Lease};
+use super::{AgentApi, AgentApiError, ClaimId, ClaimLease, RetryBackoff};
 
-/// The longest pause between two attempts while the gateway does not answer.
+/// Longest pause between two attempts while the gateway does not answer.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// For how long at most a lease is held on to because the gateway says that its database is away. Where several gateways share a
-/// database, another one may still have it, and gives the task to another agent.
+/// Longest time to keep a lease because the gateway reports that its database is unavailable. If several gateways share
+/// a database, another one may still reach it and give the task to another agent.
 const STORE_AWAY_MAX: Duration = Duration::from_secs(300);
 
-/// The shortest time between two signs.
+/// Shortest time between two heartbeats.
 const PACE_MIN: Duration = Duration::from_millis(100);
 
-/// Why the agent does not hold its task any more.
+/// The reason why the agent no longer holds its task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseEnd {
-    /// The gateway says that the task is not this agent's.
+    /// The gateway reports that the agent has lost the task.
     Lost(String),
-    /// The gateway did not answer until the lease was over.
+    /// The gateway did not answer before the lease ran out.
     Expired(String),
-    /// The gateway does not know the agent any more, or does not let it.
+    /// The gateway no longer knows the agent, or refuses it.
     Refused(String),
 }
 
-/// Who is told that calls fail and work again.
-pub(crate) type Say = Arc<dyn Fn(&str) + Send + Sync>;
+/// Callback that reports to the user that heartbeats fail, and that they work again.
+pub(crate) type StatusCallback = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Gives signs of life until it is dropped or the lease ends.
-pub(crate) struct Heartbeats {
-    lease: watch::Receiver<Lease>,
+/// Background task that sends heartbeats until this value is dropped or the lease ends.
+pub(crate) struct HeartbeatTask {
+    lease: watch::Receiver<ClaimLease>,
     ended: watch::Receiver<Option<LeaseEnd>>,
     task: JoinHandle<()>,
 }
 
-impl Heartbeats {
-    /// The first sign goes out at once: it says that the work has begun. `what` says what the agent is doing.
+impl HeartbeatTask {
+    /// Starts sending heartbeats. The first is sent at once and reports that the work has begun. `what` returns the
+    /// content of each heartbeat.
     pub(crate) fn start(
         api: Arc<AgentApi>,
         claim: &Claim,
-        lease: Lease,
-        what: impl Fn() -> Heartbeat + Send + Sync + 'static,
-        say: Say,
+        lease: ClaimLease,
+        what: impl Fn() -> TaskHeartbeatBody + Send + Sync + 'static,
+        say: StatusCallback,
     ) -> Self {
         let (leases, lease_seen) = watch::channel(lease);
         let (end, ended) = watch::channel(None);
         let pace = Duration::from_secs(claim.heartbeat_s.into());
-        let beating = Beating { api, claim: claim.into(), pace, leases, say };
+        let beating = HeartbeatLoop { api, claim: claim.into(), pace, leases, say };
         let task = tokio::spawn(async move {
             let why = beating.until_the_end(what).await;
             end.send_replace(Some(why));
@@ -62,54 +63,55 @@ impl Heartbeats {
         Self { lease: lease_seen, ended, task }
     }
 
-    /// Waits for the end of the lease.
-    pub(crate) async fn ended(&self) -> LeaseEnd {
+    /// Waits for the end of the lease, and returns its reason.
+    pub(crate) async fn wait_ended(&self) -> LeaseEnd {
         let mut ended = self.ended.clone();
         let end = ended.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
         end.unwrap_or_else(|| LeaseEnd::Lost("its signs of life ended".to_owned()))
     }
 
-    /// Why the lease ended, where it did.
+    /// Returns the reason why the lease ended; `None` while it lasts.
     pub(crate) fn end(&self) -> Option<LeaseEnd> {
         self.ended.borrow().clone()
     }
 
-    /// The server's clock, as far as it is known from the last lease.
+    /// Returns the gateway's time, computed from the last renewed lease.
     pub(crate) fn server_now(&self) -> UnixMicros {
         self.lease.borrow().server_now()
     }
 }
 
-impl Drop for Heartbeats {
+impl Drop for HeartbeatTask {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-struct Beating {
+struct HeartbeatLoop {
     api: Arc<AgentApi>,
     claim: ClaimId,
     pace: Duration,
-    leases: watch::Sender<Lease>,
-    say: Say,
+    leases: watch::Sender<ClaimLease>,
+    say: StatusCallback,
 }
 
-impl Beating {
-    /// How long until the next sign: as the claim has it, and at least two in a lease.
-    fn pace_in(&self, lease: Lease) -> Duration {
+impl HeartbeatLoop {
+    /// Returns the time until the next heartbeat, which is the interval that the claim states, but at most half the
+    /// lease's length.
+    fn pace_in(&self, lease: ClaimLease) -> Duration {
         self.pace.min(lease.length / 2).max(PACE_MIN)
     }
 
-    async fn until_the_end(&self, what: impl Fn() -> Heartbeat) -> LeaseEnd {
+    async fn until_the_end(&self, what: impl Fn() -> TaskHeartbeatBody) -> LeaseEnd {
         let mut lease = *self.leases.borrow();
-        let mut backoff = Backoff::new(PAUSE_MAX.min(lease.length / 4));
+        let mut backoff = RetryBackoff::new(PAUSE_MAX.min(lease.length / 4));
         let mut store_away_since = None;
         loop {
             let said = what();
             let answer = self.api.heartbeat(&self.claim, &said, lease.call_timeout());
             let away = match timeout_at(lease.until, answer).await {
                 Ok(Ok((_, renewed))) => {
-                    if backoff.answered() {
+                    if backoff.record_success() {
                         (self.say)("the gateway answers again");
                     }
                     lease = renewed;
@@ -118,25 +120,25 @@ impl Beating {
                     sleep(self.pace_in(lease)).await;
                     continue;
                 }
-                Ok(Err(CallError::Lost(why))) => return LeaseEnd::Lost(why),
-                Ok(Err(error @ CallError::Refused { .. })) => {
+                Ok(Err(AgentApiError::Lost(why))) => return LeaseEnd::Lost(why),
+                Ok(Err(error @ AgentApiError::Refused { .. })) => {
                     return LeaseEnd::Refused(error.to_string());
                 }
-                Ok(Err(CallError::StoreAway(why))) => {
+                Ok(Err(AgentApiError::StoreUnavailable(why))) => {
                     let since = *store_away_since.get_or_insert_with(Instant::now);
                     if since.elapsed() < STORE_AWAY_MAX {
-                        lease.hold_on();
+                        lease.extend_during_outage();
                         self.leases.send_replace(lease);
                     }
                     why
                 }
-                Ok(Err(CallError::Away(why) | CallError::Paused(why))) => why,
+                Ok(Err(AgentApiError::Unavailable(why) | AgentApiError::Paused(why))) => why,
                 Err(_) => "no answer".to_owned(),
             };
             if Instant::now() >= lease.until {
                 return LeaseEnd::Expired(away);
             }
-            let (pause, tell) = backoff.failed();
+            let (pause, tell) = backoff.record_failure();
             if tell {
                 let left = lease.until.saturating_duration_since(Instant::now()).as_secs();
                 (self.say)(&format!(

@@ -1,27 +1,29 @@
-//! How long an agent holds its task without a sign of life, on the agent's own clock.
+//! The lease of a task, measured on the agent's own clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fairgate_money::UnixMicros;
 use tokio::time::Instant;
 
-/// The server's `Date` is cut to the second.
+/// Precision of the gateway's `Date` header, which has no fractions of a second.
 const DATE_PRECISION: Duration = Duration::from_secs(1);
 
-/// A lease, measured with the monotonic clock: neither a server's clock that is wrong nor one here that jumps moves it.
+/// A lease whose end is measured with the monotonic clock, so that neither a wrong clock of the gateway nor a jump of
+/// the local clock changes it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Lease {
-    /// When it ends.
+pub(crate) struct ClaimLease {
+    /// The time at which the lease ends, on the local monotonic clock.
     pub(crate) until: Instant,
-    /// How long it was when it was given.
+    /// Length of the lease when the gateway gave or renewed it.
     pub(crate) length: Duration,
-    /// When it ends on the server's clock.
+    /// The time at which the lease ends, on the gateway's clock.
     until_there: UnixMicros,
 }
 
-impl Lease {
-    /// A lease until a moment of the server's clock, from an answer with this `Date` to a request sent at this instant.
-    /// Counted from the sending, so that it is over here no later than there.
+impl ClaimLease {
+    /// Creates a lease that ends at `until` on the gateway's clock. `date` is the `Date` of the response, and `sent` is
+    /// the instant at which the request was sent. The lease is counted from `sent`, so that it ends here no later than
+    /// on the gateway.
     pub(crate) fn new(until: UnixMicros, date: Option<SystemTime>, sent: Instant) -> Self {
         let (now, imprecise) = match date {
             Some(date) => (date, DATE_PRECISION),
@@ -30,13 +32,14 @@ impl Lease {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let longest =
             Duration::from_micros(u64::try_from(until.0).unwrap_or(0)).saturating_sub(now);
-        // Of a lease shorter than the date's precision, half is better than nothing.
+        // For a lease shorter than the date's precision, half of it is better than nothing.
         let length = longest.saturating_sub(imprecise).max(longest / 2);
         Self { until: sent + length, length, until_there: until }
     }
 
-    /// Nobody can end the lease now, and nobody can renew it: it lasts at least half its length from now on.
-    pub(crate) fn hold_on(&mut self) {
+    /// Extends the lease so that at least half its length is left, for times in which the gateway's database is
+    /// unavailable and the lease can be neither ended nor renewed.
+    pub(crate) fn extend_during_outage(&mut self) {
         let until = self.until.max(Instant::now() + self.length / 2);
         let later = until.saturating_duration_since(self.until);
         let micros = i64::try_from(later.as_micros()).unwrap_or(i64::MAX);
@@ -44,7 +47,7 @@ impl Lease {
         self.until = until;
     }
 
-    /// The server's clock now, within about a second.
+    /// Returns the gateway's time, exact to about a second.
     pub(crate) fn server_now(&self) -> UnixMicros {
         let now = Instant::now();
         let micros = |span: Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
@@ -53,7 +56,8 @@ impl Lease {
         UnixMicros(self.until_there.0.saturating_sub(left).saturating_add(over))
     }
 
-    /// How long one sign of life may take: several must fit into a lease.
+    /// Returns the timeout of one heartbeat, which is a quarter of the lease, so that several attempts fit into a
+    /// lease. It is at least 250 ms and at most 10 s.
     pub(crate) fn call_timeout(&self) -> Duration {
         (self.length / 4).clamp(Duration::from_millis(250), Duration::from_secs(10))
     }
@@ -68,25 +72,25 @@ mod tests {
         let sent = Instant::now();
         // The server lives in 1970.
         let date = UNIX_EPOCH + Duration::from_secs(1000);
-        let lease = Lease::new(UnixMicros(1_060_500_000), Some(date), sent);
+        let lease = ClaimLease::new(UnixMicros(1_060_500_000), Some(date), sent);
         assert_eq!(lease.length, Duration::from_millis(59_500));
         assert_eq!(lease.until, sent + lease.length);
         assert_eq!(lease.call_timeout(), Duration::from_secs(10));
         let now = lease.server_now().0;
         assert!((1_001_000_000..1_002_000_000).contains(&now), "{now}");
-        let short = Lease::new(UnixMicros(1_002_000_000), Some(date), sent);
+        let short = ClaimLease::new(UnixMicros(1_002_000_000), Some(date), sent);
         assert_eq!(short.length, Duration::from_secs(1));
         assert_eq!(short.call_timeout(), Duration::from_millis(250));
         let mut held = lease;
-        held.hold_on();
+        held.extend_during_outage();
         assert_eq!((held.until, held.until_there), (lease.until, lease.until_there));
         held.until = sent;
         held.until_there = UnixMicros(1_001_000_000);
-        held.hold_on();
+        held.extend_during_outage();
         assert!(held.until >= sent + lease.length / 2);
         let now = held.server_now().0;
         assert!((1_001_000_000..1_002_000_000).contains(&now), "{now}");
-        let over = Lease::new(UnixMicros(-5), Some(date), sent);
+        let over = ClaimLease::new(UnixMicros(-5), Some(date), sent);
         assert_eq!(over.length, Duration::ZERO);
     }
 }

@@ -1,4 +1,4 @@
-//! A folder for what only this user may read, removed when it is dropped.
+//! A temporary folder that only this user can read, removed when it is dropped.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -7,23 +7,23 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A folder among the temporary files.
+/// A temporary folder with mode 0700.
 pub(crate) struct PrivateFolder(PathBuf);
 
 impl PrivateFolder {
-    /// Makes a new one.
+    /// Creates a new folder.
     pub(crate) fn make() -> io::Result<Self> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let name = format!("fairgate-{}-{}-{count}", std::process::id(), since.as_nanos());
         let path = std::env::temp_dir().join(name);
-        // Fails where it is there already: nobody else's folder is used.
+        // Fails if the path exists, so that a folder of another user is never used.
         DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Self(path))
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }

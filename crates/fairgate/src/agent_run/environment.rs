@@ -1,32 +1,32 @@
-//! What a command finds in its environment.
+//! Builds the environment of a command.
 
 use std::path::Path;
 
 use fairgate_fleet::Claim;
 
-/// The longest text that is put into a variable, in bytes. Linux takes at most 128 KiB for one, name included.
+/// Longest text that is put into a variable, in bytes. Linux accepts at most 128 KiB for a variable, its name included.
 const VARIABLE_BYTES_MAX: usize = 64 << 10;
 
-/// What a command must never see: it acts for one task, not for the agent or for a person.
+/// Environment variables that a command does not get, because it acts for one task and not for the agent or a person.
 pub(super) const WITHHELD: [&str; 4] = [
     "FAIRGATE_AGENT_TOKEN",
     "FAIRGATE_ADMIN_TOKEN",
     "FAIRGATE_ADMIN_TOKEN_FILE",
-    // Variables of an outer task, where agents run inside agents.
+    // Left over from an outer task if agents run inside agents.
     "FAIRGATE_TOKENS_FILE",
 ];
 
-/// Files that are there for one claim.
-pub(super) struct Files<'a> {
-    /// What to do.
+/// Files that exist for one claim.
+pub(super) struct ClaimFiles<'a> {
+    /// File with the prompt.
     pub(super) prompt: &'a Path,
-    /// Where the command may write what it came to.
+    /// File into which the command may write its result.
     pub(super) result: &'a Path,
-    /// Where a command that does not call through the gateway may write what it used.
+    /// File into which a command that does not call through the gateway may write its token usage.
     pub(super) tokens: &'a Path,
 }
 
-/// What to do, with what was asked and answered before.
+/// Returns the prompt, followed by the earlier question and its answer if there is one.
 pub(super) fn prompt(claim: &Claim) -> String {
     let Some(answer) = &claim.answer else { return claim.prompt.clone() };
     let prompt = claim.prompt.trim_end();
@@ -36,10 +36,11 @@ pub(super) fn prompt(claim: &Claim) -> String {
     }
 }
 
-/// The variables of a claim's command. A text that no variable can hold is left out; the files have it.
+/// Returns the environment variables of a claim's command. A text that is too long for a variable is left out, because
+/// the claim's files have it.
 pub(super) fn variables(
     claim: &Claim,
-    files: &Files<'_>,
+    files: &ClaimFiles<'_>,
     base_url: &str,
 ) -> Vec<(&'static str, String)> {
     let path = |path: &Path| path.display().to_string();
@@ -67,7 +68,7 @@ pub(super) fn variables(
     variables
 }
 
-/// What the usual clients of OpenAI and Anthropic look for.
+/// Returns the variables with the address and the key that the usual clients of OpenAI and Anthropic read.
 fn keys(key: &str, base_url: &str) -> [(&'static str, String); 6] {
     [
         ("FAIRGATE_KEY", key.to_owned()),
@@ -108,7 +109,7 @@ mod tests {
 
     fn variables_of(claim: &Claim) -> BTreeMap<&'static str, String> {
         let (prompt, result, tokens) = (Path::new("/f/p"), Path::new("/f/r"), Path::new("/f/t"));
-        variables(claim, &Files { prompt, result, tokens }, "http://h:1").into_iter().collect()
+        variables(claim, &ClaimFiles { prompt, result, tokens }, "http://h:1").into_iter().collect()
     }
 
     #[test]

@@ -1,30 +1,30 @@
-//! What a command printed and the gateway does not have yet.
+//! Buffers a command's output until the gateway has acknowledged it.
 //!
-//! Each byte of the log has a number, counted from the claim's first. A piece that was sent once may have arrived though
-//! its answer did not, so its bytes keep their numbers until it is acknowledged. Where the command prints more than the
-//! gateway takes, the oldest bytes that were never sent are left out, and a line in the log says how many.
+//! Each byte of the log has a number, counted from the claim's first byte. A piece may have arrived although its
+//! response was lost, so its bytes keep their numbers until they are acknowledged. If the command prints more than the
+//! gateway accepts, the oldest unsent bytes are dropped, and a line in the log says how many.
 
 use std::collections::VecDeque;
 
-/// The most bytes of one piece, the mark of what was left out included.
+/// Largest size of one piece in bytes, including the line about dropped bytes.
 const PIECE_BYTES_MAX: usize = 128 << 10;
-/// The most bytes that wait.
+/// Greatest number of unsent bytes that are kept.
 const WAITING_BYTES_MAX: usize = 1 << 20;
 
-/// The bytes that wait, and the piece that is being sent.
+/// The unsent bytes, and the piece that is being sent.
 #[derive(Debug, Default)]
 pub(super) struct LogBuffer {
-    /// The number of the piece's first byte.
+    /// Number of the piece's first byte.
     first_byte: u64,
-    /// What was sent at least once and is not acknowledged.
+    /// Bytes that were sent at least once and are not acknowledged.
     piece: Vec<u8>,
     waiting: VecDeque<u8>,
-    /// How many bytes were left out before those that wait.
+    /// Number of bytes that were dropped right before the unsent bytes.
     left_out: u64,
 }
 
 impl LogBuffer {
-    /// Takes what was printed.
+    /// Adds output of the command.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.waiting.extend(bytes);
         let excess = self.waiting.len().saturating_sub(WAITING_BYTES_MAX);
@@ -32,17 +32,19 @@ impl LogBuffer {
         self.left_out += u64::try_from(excess).unwrap_or(u64::MAX);
     }
 
-    /// Whether everything was acknowledged.
+    /// Returns true if everything was acknowledged.
     pub(super) fn is_empty(&self) -> bool {
         self.piece.is_empty() && self.waiting.is_empty()
     }
 
-    /// The gateway already has this many bytes, from a process before this one that had the same claim.
+    /// Starts numbering at this byte, because the gateway already has earlier bytes from an earlier process with the
+    /// same claim.
     pub(super) fn begin_at(&mut self, first_byte: u64) {
         self.first_byte = first_byte;
     }
 
-    /// The piece to send, with the number of its first byte; the same one until it is acknowledged.
+    /// Returns the piece to send, with the number of its first byte; `None` if there is nothing to send. Returns the
+    /// same piece until it is acknowledged.
     pub(super) fn piece(&mut self) -> Option<(u64, Vec<u8>)> {
         if self.piece.is_empty() {
             if self.left_out > 0 {
@@ -56,8 +58,9 @@ impl LogBuffer {
         (!self.piece.is_empty()).then(|| (self.first_byte, self.piece.clone()))
     }
 
-    /// The piece arrived, and the gateway says which byte comes next. Where it names another one than expected, it has
-    /// the last word, except backwards: what was acknowledged is gone.
+    /// Records that the piece arrived, and that the gateway expects `next_byte` next. If `next_byte` is later than the
+    /// end of the piece, the gateway's number counts. An earlier number is ignored, because acknowledged bytes are no
+    /// longer kept.
     pub(super) fn acknowledged(&mut self, next_byte: u64) {
         let sent = self.first_byte + u64::try_from(self.piece.len()).unwrap_or(u64::MAX);
         self.piece.clear();

@@ -1,52 +1,52 @@
-//! What a command's end means for its task.
+//! Converts the end of a command into the end of its claim.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use fairgate_fleet::{Completion, Failure, Question};
+use fairgate_fleet::{TaskCompletionBody, TaskFailureBody, TaskQuestionBody};
 use fairgate_money::UnixMicros;
 
-use super::mask::Secrets;
+use super::secret_mask::SecretTexts;
 use super::tail::{cut, readable};
-use crate::agent_api::End;
+use crate::agent_api::ClaimEnd;
 
-/// `EX_TEMPFAIL`: not now, and it counts as no failure.
+/// Exit status `EX_TEMPFAIL` (75), with which a command asks to be run later. It does not count as a failure.
 const LATER: i32 = 75;
-/// `EX_NOPERM`: a person must decide.
+/// Exit status `EX_NOPERM` (77), with which a command asks a person a question.
 const ASKS: i32 = 77;
-/// How long a task waits where its command does not say, and at most.
+/// Pause of a task whose command asks to be run later without stating a time. The longest pause is `LATER_MAX`.
 const LATER_DEFAULT: Duration = Duration::from_secs(60);
 const LATER_MAX: Duration = Duration::from_secs(30 * 86_400);
 
-/// The longest result, reason and question that the gateway takes, in bytes.
+/// Longest result that the gateway accepts, in bytes. The two constants below are those for reasons and questions.
 pub(super) const RESULT_BYTES_MAX: usize = 64 << 10;
 const REASON_BYTES_MAX: usize = 4 << 10;
 const QUESTION_BYTES_MAX: usize = 16 << 10;
 
-/// What a command left behind.
-pub(super) struct Left<'a> {
-    /// What it wrote into its result file.
+/// The output of a command that has ended.
+pub(super) struct CommandResult<'a> {
+    /// Content of the result file.
     pub(super) result: Option<String>,
-    /// The last lines that it printed to standard output.
+    /// Last lines of standard output.
     pub(super) stdout: String,
-    /// The last lines that it printed to either.
+    /// Last lines of standard output and standard error together.
     pub(super) printed: String,
-    /// What it says that it used, in tokens.
+    /// Token usage that the command reports.
     pub(super) tokens: Option<u64>,
-    /// What must not be passed on.
-    pub(super) secrets: &'a Secrets,
+    /// Secrets to mask in everything that is sent.
+    pub(super) secrets: &'a SecretTexts,
 }
 
-impl Left<'_> {
-    /// How the claim ends. `now` is the server's clock.
-    pub(super) fn end(&self, status: ExitStatus, now: UnixMicros) -> End {
+impl CommandResult<'_> {
+    /// Returns the end of the claim. `now` is the server's time.
+    pub(super) fn end(&self, status: ExitStatus, now: UnixMicros) -> ClaimEnd {
         let tokens = self.tokens;
         match status.code() {
             Some(0) => {
                 let result = self.written().or_else(|| said(&self.stdout));
                 let result = result.map(|result| self.clean(&result, RESULT_BYTES_MAX));
-                End::Complete(Completion { result, tokens })
+                ClaimEnd::Complete(TaskCompletionBody { result, tokens })
             }
             Some(LATER) => {
                 let (pause, why) = later(self.result.as_deref().unwrap_or(""));
@@ -55,10 +55,10 @@ impl Left<'_> {
                 let micros = i64::try_from(pause.as_micros()).unwrap_or(i64::MAX);
                 let limited_until = Some(UnixMicros(now.0.saturating_add(micros)));
                 let reason = Some(self.clean(&why, REASON_BYTES_MAX));
-                End::Fail(Failure { reason, limited_until, tokens })
+                ClaimEnd::Fail(TaskFailureBody { reason, limited_until, tokens })
             }
             Some(ASKS) => match self.written().or_else(|| said(&self.stdout)) {
-                Some(question) => End::Ask(Question {
+                Some(question) => ClaimEnd::Ask(TaskQuestionBody {
                     question: self.clean(&question, QUESTION_BYTES_MAX),
                     tokens,
                 }),
@@ -74,13 +74,13 @@ impl Left<'_> {
         }
     }
 
-    fn failure(&self, what: &str) -> End {
+    fn failure(&self, what: &str) -> ClaimEnd {
         let why = match said(&self.printed) {
             Some(printed) => format!("the command {what}; it printed last:\n{printed}"),
             None => format!("the command {what} and printed nothing"),
         };
         let reason = Some(self.clean(&why, REASON_BYTES_MAX));
-        End::Fail(Failure { reason, limited_until: None, tokens: self.tokens })
+        ClaimEnd::Fail(TaskFailureBody { reason, limited_until: None, tokens: self.tokens })
     }
 
     fn written(&self) -> Option<String> {
@@ -92,13 +92,13 @@ impl Left<'_> {
     }
 }
 
-/// A text that says something.
+/// Returns the text without trailing white space; `None` if it is empty.
 fn said(text: &str) -> Option<String> {
     let text = text.trim_end();
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// How long to wait, in the first line as whole seconds, and why, in the lines after it.
+/// Parses the pause in whole seconds from the first line, and the reason from the lines after it.
 fn later(text: &str) -> (Duration, Option<String>) {
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     match first.trim().parse() {
@@ -117,24 +117,27 @@ mod tests {
         ExitStatus::from_raw(code << 8)
     }
 
-    fn end(status: ExitStatus, result: Option<&str>, printed: &str) -> End {
-        let secrets = Secrets::new(["fgt-a-secret"]);
+    fn end(status: ExitStatus, result: Option<&str>, printed: &str) -> ClaimEnd {
+        let secrets = SecretTexts::new(["fgt-a-secret"]);
         let result = result.map(str::to_owned);
         let (stdout, printed) = (printed.to_owned(), printed.to_owned());
-        Left { result, stdout, printed, tokens: Some(5), secrets: &secrets }.end(status, NOW)
+        CommandResult { result, stdout, printed, tokens: Some(5), secrets: &secrets }
+            .end(status, NOW)
     }
 
     #[test]
     fn a_command_that_ends_well_completes_its_task() {
-        let End::Complete(done) = end(exited(0), None, "all\ndone\n") else { panic!("complete") };
+        let ClaimEnd::Complete(done) = end(exited(0), None, "all\ndone\n") else {
+            panic!("complete")
+        };
         assert_eq!((done.result.as_deref(), done.tokens), (Some("all\ndone"), Some(5)));
-        let End::Complete(done) = end(exited(0), Some("a fgt-a-secret\0\n"), "x") else {
+        let ClaimEnd::Complete(done) = end(exited(0), Some("a fgt-a-secret\0\n"), "x") else {
             panic!("complete")
         };
         assert_eq!(done.result.as_deref(), Some("a [masked]"));
-        let End::Complete(done) = end(exited(0), Some(" \n"), "") else { panic!("complete") };
+        let ClaimEnd::Complete(done) = end(exited(0), Some(" \n"), "") else { panic!("complete") };
         assert_eq!(done.result, None);
-        let End::Complete(done) = end(exited(0), Some(&"x".repeat(1 << 20)), "") else {
+        let ClaimEnd::Complete(done) = end(exited(0), Some(&"x".repeat(1 << 20)), "") else {
             panic!("complete")
         };
         assert_eq!(done.result.map(|result| result.len()), Some(RESULT_BYTES_MAX));
@@ -143,7 +146,7 @@ mod tests {
     #[test]
     fn status_75_is_no_failure() {
         let until = |text| match end(exited(75), text, "") {
-            End::Fail(failure) => (failure.limited_until.map(|at| at.0), failure.reason),
+            ClaimEnd::Fail(failure) => (failure.limited_until.map(|at| at.0), failure.reason),
             other => panic!("{other:?}"),
         };
         let (at, why) = until(Some("120\nquota until two\n"));
@@ -157,15 +160,19 @@ mod tests {
 
     #[test]
     fn status_77_asks() {
-        let End::Ask(ask) = end(exited(77), Some("which colour?\n"), "x") else { panic!("ask") };
+        let ClaimEnd::Ask(ask) = end(exited(77), Some("which colour?\n"), "x") else {
+            panic!("ask")
+        };
         assert_eq!(ask.question, "which colour?");
-        assert!(matches!(end(exited(77), None, ""), End::Fail(_)), "there is nothing to ask");
+        assert!(matches!(end(exited(77), None, ""), ClaimEnd::Fail(_)), "there is nothing to ask");
     }
 
     #[test]
     fn other_ends_say_what_happened_and_what_was_printed() {
         let reason = |status, printed: &str| match end(status, None, printed) {
-            End::Fail(Failure { reason: Some(reason), limited_until: None, .. }) => reason,
+            ClaimEnd::Fail(TaskFailureBody {
+                reason: Some(reason), limited_until: None, ..
+            }) => reason,
             other => panic!("{other:?}"),
         };
         assert_eq!(

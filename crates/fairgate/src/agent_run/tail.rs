@@ -1,17 +1,17 @@
-//! The end of what a command printed, as people read it.
+//! The end of a command's output, as readable text.
 
 use std::collections::VecDeque;
 
-/// How long a line of progress may be, in bytes.
+/// Longest line of progress, in bytes.
 const LINE_BYTES_MAX: usize = 1 << 10;
 
 /// The last bytes of a stream.
-pub(super) struct Tail {
+pub(super) struct OutputTail {
     bytes: VecDeque<u8>,
     bytes_max: usize,
 }
 
-impl Tail {
+impl OutputTail {
     pub(super) fn new(bytes_max: usize) -> Self {
         Self { bytes: VecDeque::new(), bytes_max }
     }
@@ -23,7 +23,7 @@ impl Tail {
         self.bytes.extend(bytes);
     }
 
-    /// The last lines, without what steers a terminal; of a line that is only there in part, nothing.
+    /// Returns the last lines without terminal control sequences; a line that was cut at its beginning is left out.
     pub(super) fn lines(&self, lines_max: usize) -> String {
         let bytes: Vec<u8> = self.bytes.iter().copied().collect();
         let text = readable(&String::from_utf8_lossy(&bytes));
@@ -34,7 +34,7 @@ impl Tail {
     }
 }
 
-/// The last line that says something.
+/// The last line that is not empty.
 #[derive(Default)]
 pub(super) struct LastLine {
     line: Vec<u8>,
@@ -53,7 +53,7 @@ impl LastLine {
         }
     }
 
-    /// The last whole line; where there is none yet, what there is of the first.
+    /// Returns the last whole line that is not empty; if there is none yet, the beginning of the first line.
     pub(super) fn get(&self) -> Option<String> {
         self.last.clone().or_else(|| said(&self.line))
     }
@@ -65,7 +65,7 @@ fn said(line: &[u8]) -> Option<String> {
     (!line.is_empty()).then(|| line.to_owned())
 }
 
-/// A text without escape sequences and control characters, other than ends of lines and tabs.
+/// Removes escape sequences and control characters, except line ends and tabs.
 pub(super) fn readable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -82,7 +82,7 @@ pub(super) fn readable(text: &str) -> String {
     out
 }
 
-/// Goes past the rest of an escape sequence: `[…letter`, `]…BEL` or `]…ESC \`, or one character.
+/// Skips the rest of an escape sequence, which is `[…letter`, `]…BEL`, `]…ESC \` or one character.
 fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     match chars.next() {
         Some('[') => while chars.next().is_some_and(|char| !('@'..='~').contains(&char)) {},
@@ -101,7 +101,7 @@ fn skip_escape(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     }
 }
 
-/// At most this many bytes of a text, cut between characters, with a mark where it was cut.
+/// Cuts a text to at most this many bytes, between characters, and marks the cut.
 pub(super) fn cut(text: &str, bytes_max: usize) -> String {
     const MARK: &str = "…";
     if text.len() <= bytes_max {
@@ -117,18 +117,18 @@ mod tests {
 
     #[test]
     fn the_last_lines_are_whole_and_readable() {
-        let mut tail = Tail::new(20);
+        let mut tail = OutputTail::new(20);
         tail.push(b"a first line\nsecond\n\x1b[31mthird\x1b[0m\0\n");
         assert_eq!(tail.lines(10), "third");
-        let mut tail = Tail::new(100);
+        let mut tail = OutputTail::new(100);
         tail.push(b"one\r\ntwo\n");
         tail.push(b"three\n\n");
         assert_eq!(tail.lines(2), "two\nthree");
         assert_eq!(tail.lines(9), "one\ntwo\nthree");
-        let mut flood = Tail::new(8);
+        let mut flood = OutputTail::new(8);
         flood.push(&[b'x'; 100]);
         assert_eq!(flood.lines(9), "xxxxxxxx");
-        assert_eq!(Tail::new(8).lines(9), "");
+        assert_eq!(OutputTail::new(8).lines(9), "");
     }
 
     #[test]

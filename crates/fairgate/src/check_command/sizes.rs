@@ -1,19 +1,19 @@
-//! Sizes of real requests.
+//! Sizes of real requests, from public traces.
 
-/// The tokens of a request.
+/// Numbers of tokens of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct RequestSize {
     pub(super) input: u64,
     pub(super) output: u64,
 }
 
-const fn size(input: u64, output: u64) -> Size {
-    Size { input, output }
+const fn size(input: u64, output: u64) -> RequestSize {
+    RequestSize { input, output }
 }
 
-/// From Azure's public traces of 2023, every 302nd request of the conversations and every 137th of the code completions,
-/// in turn.
-pub(super) const SIZES: [Size; 128] = [
+/// Sizes of requests in Azure's public traces of 2023. Every 302nd request of the conversations and every 137th of the
+/// code completions were taken, in turn.
+pub(super) const SIZES: [RequestSize; 128] = [
     size(1316, 200),
     size(7436, 8),
     size(4105, 67),

@@ -1,4 +1,4 @@
-//! MCP over streamable HTTP.
+//! Serves MCP over streamable HTTP.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -20,25 +20,25 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-use super::desk::Desk;
-use super::server::FleetTools;
-use crate::agent_api::Say;
+use super::server::McpFleetTools;
+use super::session::McpSession;
+use crate::agent_api::StatusCallback;
 
-/// Where MCP is.
+/// Path of the MCP endpoint.
 const PATH: &str = "/mcp";
-/// How often it is looked whether anybody is still there.
+/// Pause between two checks for idle clients.
 const LOOK: Duration = Duration::from_secs(1);
 
-type Mcp = StreamableHttpService<FleetTools, LocalSessionManager>;
-type Answer = Response<BoxBody<Bytes, Infallible>>;
+type McpService = StreamableHttpService<McpFleetTools, LocalSessionManager>;
+type McpHttpResponse = Response<BoxBody<Bytes, Infallible>>;
 
-/// Serves until it is dropped. Clients show the agent's token.
+/// Serves MCP until the future is dropped. Clients must send the agent's token.
 pub(super) async fn serve(
     address: SocketAddr,
-    desk: Arc<Desk>,
+    desk: Arc<McpSession>,
     token: &str,
     idle_max: Duration,
-    say: &Say,
+    say: &StatusCallback,
 ) -> Result<()> {
     let listener = TcpListener::bind(address).await;
     let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
@@ -51,18 +51,19 @@ pub(super) async fn serve(
     }
 }
 
-fn mcp(address: SocketAddr, desk: Arc<Desk>) -> Mcp {
+fn mcp(address: SocketAddr, desk: Arc<McpSession>) -> McpService {
     let config = StreamableHttpServerConfig::default();
-    // Names of this machine are not known here. The token keeps web pages out that a browser was tricked into calling this.
+    // The names of this machine are not known here. The token keeps out web pages that trick a browser into calling
+    // this.
     let config = if address.ip().is_loopback() { config } else { config.disable_allowed_hosts() };
-    let tools = move || Ok(FleetTools::new(desk.clone()));
+    let tools = move || Ok(McpFleetTools::new(desk.clone()));
     StreamableHttpService::new(tools, Arc::new(LocalSessionManager::default()), config)
 }
 
-async fn accept(listener: &TcpListener, mcp: Mcp, token: KeyHash) -> Result<()> {
+async fn accept(listener: &TcpListener, mcp: McpService, token: KeyHash) -> Result<()> {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of files: somebody will close one.
+            // Out of file descriptors: wait until a connection closes.
             sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -79,14 +80,14 @@ async fn accept(listener: &TcpListener, mcp: Mcp, token: KeyHash) -> Result<()> 
             });
             let mut builder = auto::Builder::new(TokioExecutor::new());
             builder.http1().timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30));
-            // A client that breaks off is the client's affair.
+            // A client that disconnects is no error of the server.
             let _ = builder.serve_connection(TokioIo::new(stream), service).await;
         });
     }
 }
 
-/// What is not for MCP, or comes from somebody who is not the agent.
-fn refusal(request: &Request<Incoming>, token: KeyHash) -> Option<Answer> {
+/// Returns an error response for a request to another path, or without the agent's token.
+fn refusal(request: &Request<Incoming>, token: KeyHash) -> Option<McpHttpResponse> {
     let answer = |status, text: &'static str| {
         let mut answer = Response::new(Full::new(Bytes::from_static(text.as_bytes())).boxed());
         *answer.status_mut() = status;
@@ -112,8 +113,9 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// HTTP does not say when a client is gone for good: a task that nobody works on must not be kept alive for ever.
-async fn give_back_when_idle(desk: &Desk, idle_max: Duration) {
+/// Gives the task back after a time of `idle_max` without a tool call. This is needed because HTTP does not tell when a
+/// client is gone for good, and a task without an agent must not be kept for ever.
+async fn give_back_when_idle(desk: &McpSession, idle_max: Duration) {
     loop {
         sleep(LOOK).await;
         if desk.idle() > idle_max {

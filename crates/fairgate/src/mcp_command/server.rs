@@ -1,9 +1,9 @@
-//! The desk as an MCP server.
+//! The MCP server that exposes the current task's tools.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use fairgate_fleet::{AddedTasks, Held, ProjectView, TaskLine, Why};
+use fairgate_fleet::{AddedTasks, ProjectView, TaskExplanation, TaskLeaseBody, TaskLine};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
     ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
@@ -14,43 +14,43 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::desk::{Desk, Refused};
+use super::session::{McpSession, ToolError};
 use super::tools::{INSTRUCTIONS, ShareArguments, tools};
 
-/// One connection's server; all of them share the desk.
+/// The MCP server of one connection. All connections share the one task that the agent holds.
 #[derive(Clone)]
-pub(super) struct FleetTools {
-    desk: Arc<Desk>,
+pub(super) struct McpFleetTools {
+    desk: Arc<McpSession>,
 }
 
-/// What a tool answers: a text for the model, and the same as data.
-type Answer = Result<(String, Value), Refused>;
+/// A tool's answer, as a text for the model and as data with the same content.
+type ToolAnswer = Result<(String, Value), ToolError>;
 
-impl FleetTools {
-    pub(super) fn new(desk: Arc<Desk>) -> Self {
+impl McpFleetTools {
+    pub(super) fn new(desk: Arc<McpSession>) -> Self {
         Self { desk }
     }
 
-    async fn answer(&self, name: &str, arguments: Value) -> Answer {
+    async fn answer(&self, name: &str, arguments: Value) -> ToolAnswer {
         let desk = &self.desk;
         Ok(match name {
-            "claim" => told_claim(desk.claim(read(arguments)?).await?),
-            "progress" => told_held(&desk.progress(read(arguments)?).await?),
-            "ask" => told_end(&desk.ask(read(arguments)?).await?),
-            "complete" => told_end(&desk.complete(read(arguments)?).await?),
-            "fail" => told_end(&desk.fail(read(arguments)?).await?),
-            "add_tasks" => told_added(&desk.add_tasks(read(arguments)?).await?),
-            "why" => told_why(&desk.why(read(arguments)?).await?),
+            "claim" => claim_answer(desk.claim(read(arguments)?).await?),
+            "progress" => held_answer(&desk.progress(read(arguments)?).await?),
+            "ask" => end_answer(&desk.ask(read(arguments)?).await?),
+            "complete" => end_answer(&desk.complete(read(arguments)?).await?),
+            "fail" => end_answer(&desk.fail(read(arguments)?).await?),
+            "add_tasks" => added_answer(&desk.add_tasks(read(arguments)?).await?),
+            "why" => why_answer(&desk.why(read(arguments)?).await?),
             "my_share" => {
                 let ShareArguments {} = read(arguments)?;
-                told_share(&desk.my_share().await?)
+                share_answer(&desk.my_share().await?)
             }
             _ => return Err(format!("there is no tool {name:?}")),
         })
     }
 }
 
-impl ServerHandler for FleetTools {
+impl ServerHandler for McpFleetTools {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().build();
         ServerConfig::new(capabilities)
@@ -83,7 +83,7 @@ impl ServerHandler for FleetTools {
         let arguments = Value::Object(request.arguments.unwrap_or_default());
         let answer = tokio::select! {
             answer = self.answer(&request.name, arguments) => answer,
-            // Nobody waits for it any more. A claim that was just given is given again.
+            // The client no longer waits. A claim that was just granted is returned again by the next claim.
             () = context.ct.cancelled() => Err("cancelled".to_owned()),
         };
         self.desk.touch();
@@ -99,7 +99,7 @@ impl ServerHandler for FleetTools {
     }
 }
 
-fn read<T: DeserializeOwned>(arguments: Value) -> Result<T, Refused> {
+fn read<T: DeserializeOwned>(arguments: Value) -> Result<T, ToolError> {
     serde_json::from_value(arguments).map_err(|error| format!("arguments: {error}"))
 }
 
@@ -107,7 +107,7 @@ fn both(text: String, data: &impl Serialize) -> (String, Value) {
     (text, serde_json::to_value(data).unwrap_or_default())
 }
 
-fn told_claim(claim: Option<Value>) -> (String, Value) {
+fn claim_answer(claim: Option<Value>) -> (String, Value) {
     let Some(claim) = claim else {
         let none = "There is no task for you now. Claim again to wait for one.".to_owned();
         return (none, json!({ "claimed": false }));
@@ -131,19 +131,19 @@ fn told_claim(claim: Option<Value>) -> (String, Value) {
     (text, data)
 }
 
-fn told_held(held: &Held) -> (String, Value) {
-    let Held { used, reserved, .. } = held;
+fn held_answer(held: &TaskLeaseBody) -> (String, Value) {
+    let TaskLeaseBody { used, reserved, .. } = held;
     let text =
         format!("The task is yours. It used {used} tokens; {reserved} are set aside for it.");
     both(text, held)
 }
 
-fn told_end(line: &TaskLine) -> (String, Value) {
+fn end_answer(line: &TaskLine) -> (String, Value) {
     let reason = line.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
     both(format!("Task {} is {}{reason}. Claim the next one.", line.id, line.state), line)
 }
 
-fn told_added(added: &AddedTasks) -> (String, Value) {
+fn added_answer(added: &AddedTasks) -> (String, Value) {
     let verb = if added.dry_run { "Would be added" } else { "Added" };
     let mut text = format!("{verb}: {}.", added.added.len());
     for line in &added.added {
@@ -155,7 +155,7 @@ fn told_added(added: &AddedTasks) -> (String, Value) {
     both(text, added)
 }
 
-fn told_why(why: &Why) -> (String, Value) {
+fn why_answer(why: &TaskExplanation) -> (String, Value) {
     let mut text = why.sentence.clone();
     for fact in &why.facts {
         let _ = write!(text, "\n{}: {}", fact.name, fact.value);
@@ -163,7 +163,7 @@ fn told_why(why: &Why) -> (String, Value) {
     both(text, why)
 }
 
-fn told_share(project: &ProjectView) -> (String, Value) {
+fn share_answer(project: &ProjectView) -> (String, Value) {
     let percent = |ppm: Option<u64>| {
         ppm.map_or("nothing yet".to_owned(), |ppm| {
             format!("{}.{} %", ppm / 10_000, ppm / 1000 % 10)

@@ -1,4 +1,4 @@
-//! The tools as agents see them: names, what they are for, and their arguments.
+//! The tools as agents see them: names, descriptions and arguments.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What an agent is told when it connects.
+/// Instructions that an agent gets when it connects.
 pub(super) const INSTRUCTIONS: &str = "\
 Work on tasks of a shared fleet, one at a time. Call claim to get a task, do what its prompt says, in its workspace folder \
 where it has one, and end it with complete, fail or ask. Until then the task is yours alone: signs of life are given for you. \
 Call progress now and then, so that people see what you do; it also tells you when the task was taken from you, and then you \
 stop working on it. All calls may be repeated.";
 
-/// How long to wait for a task.
+/// Arguments of the tool `claim`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ClaimArguments {
@@ -49,7 +49,8 @@ pub(super) struct FailArguments {
     pub(super) tokens: Option<u64>,
 }
 
-/// Each task without its project, which is the one of the task in hand.
+/// Arguments of the tool `add_tasks`. The tasks name no project, because they belong to the project of the current
+/// task.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AddTasksArguments {
@@ -64,12 +65,12 @@ pub(super) struct WhyArguments {
     pub(super) task: Option<String>,
 }
 
-/// No arguments.
+/// Arguments of `my_share`, which takes none.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ShareArguments {}
 
-/// All tools.
+/// Returns all tools that the server offers.
 pub(super) fn tools() -> Vec<Tool> {
     vec![claim(), progress(), ask(), complete(), fail(), add_tasks(), why(), my_share()]
 }

@@ -1,31 +1,31 @@
-//! The decisions as JSON lines.
+//! Prints the decisions as JSON lines.
 
 use std::io;
 
 use anyhow::Context;
 use fairgate_core::Pool;
-use fairgate_core::decision::{Decision, Sink};
+use fairgate_core::decision::{Decision, DecisionSink};
 use fairgate_core::units::Micros;
-use fairgate_journal::Writer;
+use fairgate_journal::JournalWriter;
 
-use super::steps::{Listener, Step};
-use crate::output::Output;
+use super::steps::{ReplayListener, ReplayStep};
+use crate::output::StdoutWriter;
 
 /// Prints each decision when it is made.
 #[derive(Debug)]
-pub(crate) struct Decisions {
-    writer: Writer<Output>,
+pub(crate) struct DecisionPrinter {
+    writer: JournalWriter<StdoutWriter>,
     at: Micros,
     written: io::Result<()>,
 }
 
-impl Decisions {
-    pub(crate) fn new(output: Output) -> Self {
-        Self { writer: Writer::new(output), at: Micros(0), written: Ok(()) }
+impl DecisionPrinter {
+    pub(crate) fn new(output: StdoutWriter) -> Self {
+        Self { writer: JournalWriter::new(output), at: Micros(0), written: Ok(()) }
     }
 }
 
-impl Sink for Decisions {
+impl DecisionSink for DecisionPrinter {
     fn decided(&mut self, decision: Decision) {
         if self.written.is_ok() {
             self.written = self.writer.write_decision(self.at, &decision);
@@ -33,8 +33,8 @@ impl Sink for Decisions {
     }
 }
 
-impl Listener for Decisions {
-    fn before(&mut self, step: Step<'_>, _pool: &Pool) {
+impl ReplayListener for DecisionPrinter {
+    fn before(&mut self, step: ReplayStep<'_>, _pool: &Pool) {
         self.at = step.at;
     }
 

@@ -1,4 +1,4 @@
-//! What each flow got under both policies, side by side.
+//! Compares each flow's results under both policies, side by side.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -7,13 +7,16 @@ use fairgate_core::attribute::Attribute;
 use fairgate_core::units::Micros;
 use serde::Serialize;
 
-use super::tally::{FlowTally, Tallies};
-use crate::table::{Cell, Table};
-use crate::words::{Span, shown};
+use super::edition::OtherEdition;
+use super::flow_tally::{FlowTallies, FlowTally};
+use crate::table::{TableCell, TextTable};
+use crate::text_format::{TimeSpan, safe_name};
 
-/// Two runs of the same arrivals.
+/// Results of two runs of the same arrivals, under the recorded and the other policy.
 #[derive(Debug, Serialize)]
-pub(crate) struct Diff {
+pub(crate) struct PolicyDiff {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other_edition: Option<OtherEdition>,
     by: &'static str,
     flows: Vec<FlowDiff>,
     all: RunDiff,
@@ -29,16 +32,17 @@ struct FlowDiff {
 #[derive(Debug, Serialize)]
 struct RunDiff {
     requests: u64,
-    /// Where requests are in other classes than they were.
+    /// Number of the flow's requests under the other policy; `None` if it is the same under both. It differs if
+    /// requests changed their class.
     #[serde(skip_serializing_if = "Option::is_none")]
     requests_what_if: Option<u64>,
-    recorded: Run,
-    what_if: Run,
+    recorded: FlowRun,
+    what_if: FlowRun,
 }
 
-/// What a flow got in one run.
+/// Results of one flow under one of the two policies.
 #[derive(Debug, Serialize)]
-struct Run {
+struct FlowRun {
     granted: u64,
     tokens: u128,
     refused: u64,
@@ -47,7 +51,7 @@ struct Run {
     wait_max_us: Option<u64>,
 }
 
-impl From<&FlowTally> for Run {
+impl From<&FlowTally> for FlowRun {
     fn from(tally: &FlowTally) -> Self {
         let wait = |percent| tally.wait(percent).map(|wait| wait.0);
         Self {
@@ -73,9 +77,14 @@ impl RunDiff {
     }
 }
 
-impl Diff {
-    /// Both runs have the same arrivals. A flow that is in one of them only, as classes may be, has nothing in the other.
-    pub(crate) fn new(recorded: &Tallies, what_if: &Tallies) -> Self {
+impl PolicyDiff {
+    /// Compares two runs of the same arrivals. A flow that exists in only one run, as classes may, has zeros for the
+    /// other run.
+    pub(crate) fn new(
+        recorded: &FlowTallies,
+        what_if: &FlowTallies,
+        other_edition: Option<OtherEdition>,
+    ) -> Self {
         let mut both: BTreeMap<&str, [&FlowTally; 2]> = BTreeMap::new();
         let nothing = FlowTally::default();
         for (run, tallies) in [recorded, what_if].into_iter().enumerate() {
@@ -92,19 +101,20 @@ impl Diff {
         all.0.extend(recorded.flows.iter().map(|(_, tally)| tally));
         all.1.extend(what_if.flows.iter().map(|(_, tally)| tally));
         Self {
+            other_edition,
             by: recorded.by.map_or("flow", Attribute::name),
             flows,
             all: RunDiff::new(&all.0, &all.1),
         }
     }
 
-    /// Writes it as one JSON object.
+    /// Writes the comparison as one JSON object.
     pub(crate) fn write_json(&self, mut out: impl Write) -> io::Result<()> {
         serde_json::to_writer(&mut out, self)?;
         writeln!(out)
     }
 
-    /// Writes it as a table.
+    /// Writes the comparison as a table.
     pub(crate) fn write_table(&self, mut out: impl Write) -> io::Result<()> {
         let waits = ["wait p50", "wait p95", "wait max"];
         let mut headings = vec![self.by, "requests", "granted", "tokens", "refused"];
@@ -112,9 +122,9 @@ impl Diff {
             headings.insert(4, "share");
         }
         headings.extend(waits);
-        let mut table = Table::new(headings);
+        let mut table = TextTable::new(headings);
         for flow in &self.flows {
-            table.row(self.row(shown(&flow.flow), &flow.runs));
+            table.row(self.row(safe_name(&flow.flow), &flow.runs));
         }
         if self.flows.len() > 1 {
             table.row(self.row("(all)".into(), &self.all));
@@ -123,45 +133,45 @@ impl Diff {
         writeln!(out, "\nrecorded → what if; waits are of granted requests, exact, by nearest rank")
     }
 
-    /// Classes are there to share tokens, so their parts are shown.
+    /// Returns true if the flows are classes, for which the part of all tokens is shown too.
     fn is_by_class(&self) -> bool {
         self.by == Attribute::Class.name()
     }
 
-    fn row(&self, name: String, runs: &RunDiff) -> Vec<Cell> {
+    fn row(&self, name: String, runs: &RunDiff) -> Vec<TableCell> {
         let RunDiff { requests, requests_what_if, recorded: was, what_if: is } = runs;
-        let wait = |was: Option<u64>, is: Option<u64>| Cell::Pair(span(was), span(is));
+        let wait = |was: Option<u64>, is: Option<u64>| TableCell::Pair(span(was), span(is));
         let requests = requests.to_string();
         let mut row = vec![
-            Cell::Text(name),
+            TableCell::Text(name),
             match self.flows.iter().any(|flow| flow.runs.requests_what_if.is_some()) {
                 true => {
                     let then = requests_what_if.map_or_else(|| requests.clone(), |n| n.to_string());
-                    Cell::Pair(requests, then)
+                    TableCell::Pair(requests, then)
                 }
-                false => Cell::Number(requests),
+                false => TableCell::Number(requests),
             },
-            Cell::Pair(was.granted.to_string(), is.granted.to_string()),
-            Cell::Pair(was.tokens.to_string(), is.tokens.to_string()),
-            Cell::Pair(was.refused.to_string(), is.refused.to_string()),
+            TableCell::Pair(was.granted.to_string(), is.granted.to_string()),
+            TableCell::Pair(was.tokens.to_string(), is.tokens.to_string()),
+            TableCell::Pair(was.refused.to_string(), is.refused.to_string()),
             wait(was.wait_p50_us, is.wait_p50_us),
             wait(was.wait_p95_us, is.wait_p95_us),
             wait(was.wait_max_us, is.wait_max_us),
         ];
         if self.is_by_class() {
             let all = [self.all.recorded.tokens, self.all.what_if.tokens];
-            row.insert(4, Cell::Pair(part(was.tokens, all[0]), part(is.tokens, all[1])));
+            row.insert(4, TableCell::Pair(part(was.tokens, all[0]), part(is.tokens, all[1])));
         }
         row
     }
 }
 
-/// A part in percent, rounded down to one decimal.
+/// Formats `tokens` as a percentage of `all`, rounded down to one decimal.
 fn part(tokens: u128, all: u128) -> String {
     let thousandths = tokens.saturating_mul(1000).checked_div(all).unwrap_or(0);
     format!("{}.{} %", thousandths / 10, thousandths % 10)
 }
 
 fn span(wait: Option<u64>) -> String {
-    wait.map_or_else(|| "–".into(), |wait| Span(Micros(wait)).to_string())
+    wait.map_or_else(|| "–".into(), |wait| TimeSpan(Micros(wait)).to_string())
 }

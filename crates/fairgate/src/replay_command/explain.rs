@@ -1,93 +1,104 @@
-//! One request's story, gathered while its journal is replayed.
+//! Collects the history of one request while its journal is replayed.
 
+mod history;
 mod json;
 mod settlement;
-mod story;
-mod telling;
+mod text;
 
 use std::io::{self, Write};
 
 use fairgate_core::attribute::Attributes;
-use fairgate_core::decision::{Decision, Grant, Reject, Sink};
+use fairgate_core::decision::{Decision, DecisionSink, Grant, RejectedRequest};
 use fairgate_core::event::{Event, Submit};
-use fairgate_core::explain::{Readiness, Waiting, Whereabouts};
+use fairgate_core::explain::{FlowReadiness, RequestLocation, WaitingRequest};
 use fairgate_core::snapshot::RequestSnapshot;
 use fairgate_core::units::Micros;
-use fairgate_core::{Handle, Pool};
+use fairgate_core::{Pool, RequestHandle};
 
-use self::json::StoryJson;
+use self::history::{
+    GrantedRun, GrantedRunEnd, JournalTime, RejectionCause, RequestHistory, RequestOutcome,
+    WaitEvent,
+};
+use self::json::HistoryJson;
 use self::settlement::settle;
-use self::story::{Cause, Chapter, Ending, Fate, Flight, Moment, When};
-use super::path::{Level, path};
-use super::steps::{Listener, Step};
+use super::edition::OtherEdition;
+use super::path::{PathLevel, path};
+use super::steps::{ReplayListener, ReplayStep};
 
-/// How many moments of one wait are told. Finding out costs a copy of the pool each, so no more than
-/// [`MOST_LOOKS`] are looked at.
-const MOST_MOMENTS: usize = 12;
-/// How often in one wait it is found out whether something changed its place.
-const MOST_LOOKS: usize = 100;
+/// Greatest number of events that are reported for one wait of a request.
+const WAIT_EVENTS_MAX: usize = 12;
+/// Greatest number of checks, per request, if an event changed what the request waits for. The number is limited
+/// because each check copies the pool.
+const CHECKS_MAX: usize = 100;
 
-/// Gathers the story of every request of one id.
+/// Collects the history of every request with one id.
 #[derive(Debug)]
-pub(crate) struct Explain {
+pub(crate) struct HistoryCollector {
     id: Box<str>,
-    told: Vec<Chapter>,
-    /// The request that waits or is in flight.
-    open: Option<Chapter>,
-    /// The one that is being submitted.
-    arriving: Option<Chapter>,
-    looks: usize,
-    now: When,
+    finished: Vec<RequestHistory>,
+    /// History of the request with this id that waits or is in flight; `None` if there is none.
+    open: Option<RequestHistory>,
+    /// History of the request that is being submitted; `None` at other times.
+    arriving: Option<RequestHistory>,
+    checks: usize,
+    now: JournalTime,
     event: Event,
     timeout: Option<Micros>,
 }
 
-impl Explain {
+impl HistoryCollector {
     pub(crate) fn new(id: &str) -> Self {
         Self {
             id: id.into(),
-            told: Vec::new(),
+            finished: Vec::new(),
             open: None,
             arriving: None,
-            looks: 0,
-            now: When { line: None, at: Micros(0) },
+            checks: 0,
+            now: JournalTime { line: None, at: Micros(0) },
             event: Event::Tick,
             timeout: None,
         }
     }
 
-    /// The replay is over.
+    /// Ends the replay, and adds the request that still waits or is in flight to the histories.
     pub(crate) fn finish(&mut self) {
-        self.told.extend(self.open.take());
+        self.finished.extend(self.open.take());
     }
 
-    /// Whether there was no request of that id.
+    /// Returns true if there was no request with that id.
     pub(crate) fn is_empty(&self) -> bool {
-        self.told.is_empty()
+        self.finished.is_empty()
     }
 
-    /// Writes the story in words.
+    /// Writes the history as text.
     pub(crate) fn write_words(&self, out: impl Write) -> io::Result<()> {
-        telling::write(out, &self.id, &self.told)
+        text::write(out, &self.id, &self.finished)
     }
 
-    /// Writes the story as one JSON object.
-    pub(crate) fn write_json(&self, mut out: impl Write) -> io::Result<()> {
-        serde_json::to_writer(&mut out, &StoryJson::new(&self.id, &self.told)?)?;
+    /// Writes the history as one JSON object.
+    pub(crate) fn write_json(
+        &self,
+        mut out: impl Write,
+        other_edition: Option<OtherEdition>,
+    ) -> io::Result<()> {
+        serde_json::to_writer(
+            &mut out,
+            &HistoryJson::new(&self.id, &self.finished, other_edition)?,
+        )?;
         writeln!(out)
     }
 
     fn arrive(&mut self, submit: &Submit, pool: &Pool) {
-        self.arriving = Some(Chapter {
+        self.arriving = Some(RequestHistory {
             submitted: self.now,
             attributes: submit.attributes.clone(),
             cost: submit.cost,
             priority: submit.priority,
             path: path(pool.policy(), &submit.attributes),
             arrival: None,
-            moments: Vec::new(),
-            untold: 0,
-            fate: Fate::Waits,
+            wait_events: Vec::new(),
+            unreported: 0,
+            fate: RequestOutcome::Waits,
         });
     }
 
@@ -97,10 +108,10 @@ impl Explain {
             _ => (true, None),
         };
         let Some(mut chapter) = self.open.take() else { return };
-        if let Fate::Granted(flight) = &mut chapter.fate {
+        if let RequestOutcome::Granted(flight) = &mut chapter.fate {
             let settled = settle(pool, self.now.at, &self.event, &chapter.attributes);
-            flight.ending = Some(Ending { when: self.now, cancelled, tokens, settled });
-            self.told.push(chapter);
+            flight.ending = Some(GrantedRunEnd { when: self.now, cancelled, tokens, settled });
+            self.finished.push(chapter);
         } else {
             self.open = Some(chapter);
         }
@@ -112,55 +123,60 @@ impl Explain {
         }
         if let Some(chapter) = &mut self.open {
             chapter.cost = Some(grant.cost);
-            let flight = Flight { when: self.now, grant, first_token: None, ending: None };
-            chapter.fate = Fate::Granted(Box::new(flight));
+            let flight = GrantedRun { when: self.now, grant, first_token: None, ending: None };
+            chapter.fate = RequestOutcome::Granted(Box::new(flight));
         }
     }
 
-    fn refused(&mut self, reject: Reject) {
+    fn refused(&mut self, reject: RejectedRequest) {
         let (chapter, cause) = match (self.arriving.take(), &self.event) {
-            (Some(newcomer), _) => (Some(newcomer), Cause::ItsOwn),
-            (None, Event::Submit(other)) => (self.open.take(), Cause::Newcomer(other.id.clone())),
-            (None, Event::Worker(change)) => (self.open.take(), Cause::Worker(change.name.clone())),
-            (None, _) => (self.open.take(), Cause::ItsOwn),
+            (Some(newcomer), _) => (Some(newcomer), RejectionCause::OwnSubmit),
+            (None, Event::Submit(other)) => {
+                (self.open.take(), RejectionCause::OtherSubmit(other.id.clone()))
+            }
+            (None, Event::Worker(change)) => {
+                (self.open.take(), RejectionCause::Worker(change.name.clone()))
+            }
+            (None, _) => (self.open.take(), RejectionCause::OwnSubmit),
         };
-        let fate = Fate::Refused { when: self.now, reject, cause };
-        self.told.extend(chapter.map(|chapter| Chapter { fate, ..chapter }));
+        let fate = RequestOutcome::Refused { when: self.now, reject, cause };
+        self.finished.extend(chapter.map(|chapter| RequestHistory { fate, ..chapter }));
     }
 
     fn expired(&mut self) {
-        let fate = Fate::Expired { when: self.now, timeout: self.timeout };
-        self.told.extend(self.open.take().map(|chapter| Chapter { fate, ..chapter }));
+        let fate = RequestOutcome::Expired { when: self.now, timeout: self.timeout };
+        self.finished.extend(self.open.take().map(|chapter| RequestHistory { fate, ..chapter }));
     }
 
-    /// Takes note of what has happened while the request waits.
-    fn look(&mut self, pool: &Pool) {
-        let Some(chapter) = self.open.as_mut().filter(|c| matches!(c.fate, Fate::Waits)) else {
+    /// Records the last event, if it concerns the flows of the waiting request or changed what the request waits for.
+    fn record_change(&mut self, pool: &Pool) {
+        let Some(chapter) = self.open.as_mut().filter(|c| matches!(c.fate, RequestOutcome::Waits))
+        else {
             return;
         };
         let concern = concern(&self.event, &chapter.path);
-        if concern == Concern::None {
+        if concern == EventConcern::None {
             return;
         }
-        if self.looks == MOST_LOOKS || chapter.moments.len() == MOST_MOMENTS {
-            chapter.untold += 1;
+        if self.checks == CHECKS_MAX || chapter.wait_events.len() == WAIT_EVENTS_MAX {
+            chapter.unreported += 1;
             return;
         }
-        self.looks += 1;
+        self.checks += 1;
         if matches!(self.event, Event::Policy(_)) {
             chapter.path = path(pool.policy(), &chapter.attributes);
         }
         let Some(waiting) = waiting(pool, &self.id) else { return };
-        let before = chapter.moments.last().map(|m| &m.waiting).or(chapter.arrival.as_ref());
+        let before = chapter.wait_events.last().map(|m| &m.waiting).or(chapter.arrival.as_ref());
         let changed = before.is_none_or(|before| readiness(before) != readiness(&waiting));
-        if concern == Concern::Direct || changed {
+        if concern == EventConcern::Direct || changed {
             let event = self.event.clone();
-            chapter.moments.push(Moment { when: self.now, event, waiting });
+            chapter.wait_events.push(WaitEvent { when: self.now, event, waiting });
         }
     }
 }
 
-impl Sink for Explain {
+impl DecisionSink for HistoryCollector {
     fn decided(&mut self, decision: Decision) {
         match decision {
             Decision::Grant(grant) if *grant.id == *self.id => self.granted(grant),
@@ -175,7 +191,7 @@ impl Sink for Explain {
     }
 }
 
-impl Listener for Explain {
+impl ReplayListener for HistoryCollector {
     fn start(&mut self, pool: &Pool) {
         let snapshot = pool.snapshot();
         self.timeout = snapshot.queue_timeout;
@@ -183,12 +199,12 @@ impl Listener for Explain {
         self.open = known.map(|request| {
             let path = path(&snapshot.policy, &request.attributes);
             let arrival = waiting(pool, &self.id);
-            Chapter { arrival, ..known_chapter(request, pool.find(&self.id), path) }
+            RequestHistory { arrival, ..known_chapter(request, pool.find(&self.id), path) }
         });
     }
 
-    fn before(&mut self, step: Step<'_>, pool: &Pool) {
-        self.now = When { line: step.line, at: step.at };
+    fn before(&mut self, step: ReplayStep<'_>, pool: &Pool) {
+        self.now = JournalTime { line: step.line, at: step.at };
         let ours = match step.event {
             Event::Submit(submit) => *submit.id == *self.id,
             Event::Release { id, .. } | Event::Cancel { id } | Event::FirstToken { id } => {
@@ -204,7 +220,9 @@ impl Listener for Explain {
             _ if !ours => {}
             Event::Submit(submit) => self.arrive(submit, pool),
             Event::FirstToken { .. } => {
-                if let Some(Fate::Granted(flight)) = self.open.as_mut().map(|c| &mut c.fate) {
+                if let Some(RequestOutcome::Granted(flight)) =
+                    self.open.as_mut().map(|c| &mut c.fate)
+                {
                     flight.first_token.get_or_insert(self.now);
                 }
             }
@@ -214,68 +232,73 @@ impl Listener for Explain {
 
     fn after(&mut self, pool: &Pool) -> anyhow::Result<()> {
         if let Some(newcomer) = self.arriving.take() {
-            self.looks = 0;
+            self.checks = 0;
             let arrival = waiting(pool, &self.id);
             let cost = arrival.as_ref().map(|waiting| waiting.cost);
-            self.open = Some(Chapter { arrival, cost, ..newcomer });
+            self.open = Some(RequestHistory { arrival, cost, ..newcomer });
             return Ok(());
         }
         match (&self.event, &self.open) {
             (Event::Cancel { id }, Some(_)) if **id == *self.id => {
-                let fate = Fate::GaveUp { when: self.now };
-                self.told.extend(self.open.take().map(|chapter| Chapter { fate, ..chapter }));
+                let fate = RequestOutcome::GaveUp { when: self.now };
+                self.finished
+                    .extend(self.open.take().map(|chapter| RequestHistory { fate, ..chapter }));
             }
-            (_, Some(_)) => self.look(pool),
+            (_, Some(_)) => self.record_change(pool),
             _ => {}
         }
         Ok(())
     }
 }
 
-/// Whether an event may change a waiting request's place by itself.
+/// The relation of an event to a waiting request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Concern {
+enum EventConcern {
     None,
-    /// It is worth telling where it changed what the request waits for.
+    /// The event may concern the request, and is reported only if it changed what the request waits for.
     Indirect,
-    /// It is about the request's own flows.
+    /// The event concerns the request's own flows, and is always reported.
     Direct,
 }
 
-fn concern(event: &Event, path: &[Level]) -> Concern {
+fn concern(event: &Event, path: &[PathLevel]) -> EventConcern {
     match event {
         Event::Hold { by, flow }
         | Event::Resume { by, flow }
         | Event::Weight { by, flow, .. }
         | Event::Cap { by, flow, .. } => {
             match path.iter().any(|level| level.by == *by && level.flow == *flow) {
-                true => Concern::Direct,
-                false => Concern::None,
+                true => EventConcern::Direct,
+                false => EventConcern::None,
             }
         }
-        Event::Policy(_) => Concern::Direct,
-        Event::Capacity { .. } | Event::Worker(_) => Concern::Indirect,
-        _ => Concern::None,
+        Event::Policy(_) => EventConcern::Direct,
+        Event::Capacity { .. } | Event::Worker(_) => EventConcern::Indirect,
+        _ => EventConcern::None,
     }
 }
 
-fn readiness(waiting: &Waiting) -> (Vec<Readiness>, Option<u64>) {
+fn readiness(waiting: &WaitingRequest) -> (Vec<FlowReadiness>, Option<u64>) {
     (waiting.levels.iter().map(|level| level.readiness).collect(), waiting.place)
 }
 
-fn waiting(pool: &Pool, id: &str) -> Option<Box<Waiting>> {
-    match pool.whereabouts(id)? {
-        Whereabouts::Waiting(waiting) => Some(waiting),
-        Whereabouts::InFlight { .. } => None,
+fn waiting(pool: &Pool, id: &str) -> Option<Box<WaitingRequest>> {
+    match pool.request_location(id)? {
+        RequestLocation::Waiting(waiting) => Some(waiting),
+        RequestLocation::InFlight { .. } => None,
     }
 }
 
-/// What is known of a request that waited or was in flight before the journal's first event.
-fn known_chapter(request: &RequestSnapshot, handle: Option<Handle>, path: Vec<Level>) -> Chapter {
+/// Builds the history of a request that waited or was in flight before the journal's first event.
+fn known_chapter(
+    request: &RequestSnapshot,
+    handle: Option<RequestHandle>,
+    path: Vec<PathLevel>,
+) -> RequestHistory {
     let fate = match request.flight.as_ref().zip(handle) {
-        None => Fate::Waits,
-        Some((flight, handle)) => Fate::Granted(Box::new(Flight {
-            when: When { line: None, at: flight.granted_at },
+        None => RequestOutcome::Waits,
+        Some((flight, handle)) => RequestOutcome::Granted(Box::new(GrantedRun {
+            when: JournalTime { line: None, at: flight.granted_at },
             grant: Grant {
                 request: handle,
                 id: request.id.clone(),
@@ -289,15 +312,15 @@ fn known_chapter(request: &RequestSnapshot, handle: Option<Handle>, path: Vec<Le
             ending: None,
         })),
     };
-    Chapter {
-        submitted: When { line: None, at: request.at },
+    RequestHistory {
+        submitted: JournalTime { line: None, at: request.at },
         attributes: Attributes::clone(&request.attributes),
         cost: Some(request.cost),
         priority: request.priority,
         path,
         arrival: None,
-        moments: Vec::new(),
-        untold: 0,
+        wait_events: Vec::new(),
+        unreported: 0,
         fate,
     }
 }

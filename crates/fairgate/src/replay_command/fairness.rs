@@ -1,15 +1,17 @@
-//! What every flow got beside what it was due, and how far the waiting ones are from their node's clock.
+//! Reports the service that every flow got and was due, and the lag of flows with waiting requests.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use fairgate_core::Pool;
-use fairgate_core::fairness::{CapUse, FlowFairness, Lag, NodeFairness};
+use fairgate_core::fairness::{CapUse, FlowFairness, LagWithBound, NodeFairness};
 use fairgate_journal::write_fairness;
 
-use crate::table::{Cell, Table};
-use crate::words::{got_beside_due, shown};
+use super::edition::OtherEdition;
+use crate::table::{TableCell, TextTable};
+use crate::text_format::{format_got_and_due, safe_name};
 
-/// Writes the tables of each node, and what their columns mean.
+/// Writes the tables of each node, and a legend of the columns.
 pub(crate) fn write_tables(pool: &Pool, mut out: impl Write) -> io::Result<()> {
     let nodes = pool.fairness();
     if nodes.is_empty() {
@@ -19,8 +21,8 @@ pub(crate) fn write_tables(pool: &Pool, mut out: impl Write) -> io::Result<()> {
         writeln!(out, "{}", heading(node))?;
         service(node).write(&mut out)?;
         for flow in node.flows.iter().filter(|flow| !flow.is_within_bound()) {
-            let name = format!("{} {}", node.by.name(), shown(&flow.name));
-            writeln!(out, "! {name} {}", got_beside_due(flow.got, flow.due))?;
+            let name = format!("{} {}", node.by.name(), safe_name(&flow.name));
+            writeln!(out, "! {name} {}", format_got_and_due(flow.got, flow.due))?;
         }
         if node.flows.iter().any(|flow| flow.lag.is_some()) {
             writeln!(out)?;
@@ -31,20 +33,29 @@ pub(crate) fn write_tables(pool: &Pool, mut out: impl Write) -> io::Result<()> {
     write_legend(&nodes, out)
 }
 
-/// Writes the same as one JSON list, in the journal's form.
-pub(crate) fn write_json(pool: &Pool, mut out: impl Write) -> io::Result<()> {
-    writeln!(out, "{}", write_fairness(&pool.fairness()))
+/// Writes the report as one JSON list, in the journal's format.
+pub(crate) fn write_json(
+    pool: &Pool,
+    mut out: impl Write,
+    other_edition: Option<OtherEdition>,
+) -> io::Result<()> {
+    let list = write_fairness(&pool.fairness());
+    match other_edition {
+        Some(other) => writeln!(out, "{}", other.in_each(&list)?),
+        None => writeln!(out, "{list}"),
+    }
 }
 
 fn heading(node: &NodeFairness) -> String {
-    let path: Vec<String> = node.path.iter().map(|name| shown(name)).collect();
+    let path: Vec<String> = node.path.iter().map(|name| safe_name(name)).collect();
     let place =
         if path.is_empty() { "at the root".into() } else { format!("in {}", path.join(" / ")) };
     format!("{} by {} {place}", node.kind, node.by.name())
 }
 
-/// Got beside due; only got where nothing is promised, and cap use where a flow has a cap.
-fn service(node: &NodeFairness) -> Table {
+/// Builds a table of the service that each flow got and was due. The service due is left out if the node promises no
+/// shares, and the use of caps is added if a flow has a cap.
+fn service(node: &NodeFairness) -> TextTable {
     let promises = node.flows.iter().any(|flow| flow.due.is_some());
     let caps = node.flows.iter().any(|flow| flow.cap_use.is_some());
     let mut headings = vec![node.by.name()];
@@ -53,10 +64,12 @@ fn service(node: &NodeFairness) -> Table {
     headings
         .extend(promises.then_some(["due tokens", "difference", "bound"]).into_iter().flatten());
     headings.extend(caps.then_some("cap use"));
-    let mut table = Table::new(headings);
+    let strict = node.flows.iter().any(|flow| flow.goes_before.is_some());
+    headings.extend(strict.then_some("order"));
+    let mut table = TextTable::new(headings);
     for flow in &node.flows {
-        let number = |it: String| Cell::Number(it);
-        let mut cells = vec![Cell::Text(shown(&flow.name))];
+        let number = |it: String| TableCell::Number(it);
+        let mut cells = vec![TableCell::Text(safe_name(&flow.name))];
         if promises {
             cells.push(number(flow.weight.map_or_else(none, |weight| weight.get().to_string())));
         }
@@ -68,12 +81,25 @@ fn service(node: &NodeFairness) -> Table {
         if caps {
             cells.push(number(flow.cap_use.map_or_else(none, percent)));
         }
+        if let Some(goes_before) = &flow.goes_before {
+            cells.push(TableCell::Text(strict_order(goes_before)));
+        }
         table.row(cells);
     }
     table
 }
 
-/// Due, difference and bound.
+/// Describes the place of a class in a strict order, by the classes that it goes before.
+fn strict_order(goes_before: &[Arc<str>]) -> String {
+    let below: Vec<String> = goes_before.iter().map(|name| safe_name(name)).collect();
+    match below.is_empty() {
+        true => "strict: goes last".into(),
+        false => format!("strict: goes before {}", below.join(", ")),
+    }
+}
+
+/// Returns the service that a flow was due, the difference from the service that it got, and the bound of this
+/// difference.
 fn against_due(flow: &FlowFairness) -> [String; 3] {
     let Some((due, difference)) = flow.due.zip(flow.difference()) else {
         return [none(), none(), none()];
@@ -88,17 +114,17 @@ fn percent(cap_use: CapUse) -> String {
     format!("{}.{} %", thousandths / 10, thousandths % 10)
 }
 
-/// How far the flows in which something waits are from the node's clock.
-fn lags(node: &NodeFairness) -> Table {
-    let mut table = Table::new(vec![node.by.name(), "lag", "least", "most"]);
+/// Builds a table of the lags of flows with waiting requests.
+fn lags(node: &NodeFairness) -> TextTable {
+    let mut table = TextTable::new(vec![node.by.name(), "lag", "least", "most"]);
     for flow in &node.flows {
-        let Some(Lag { lag, bound }) = flow.lag else { continue };
+        let Some(LagWithBound { lag, bound }) = flow.lag else { continue };
         let (least, most) = match bound {
             Some((least, most)) => (least.to_string(), most.to_string()),
             None => (none(), none()),
         };
-        let numbers = [lag.to_string(), least, most].map(Cell::Number);
-        table.row([Cell::Text(shown(&flow.name))].into_iter().chain(numbers).collect());
+        let numbers = [lag.to_string(), least, most].map(TableCell::Number);
+        table.row([TableCell::Text(safe_name(&flow.name))].into_iter().chain(numbers).collect());
     }
     table
 }
@@ -107,7 +133,7 @@ fn none() -> String {
     "–".into()
 }
 
-/// What the columns mean that are there.
+/// Writes a legend of the columns that are present.
 fn write_legend(nodes: &[NodeFairness], mut out: impl Write) -> io::Result<()> {
     let any = |is: fn(&FlowFairness) -> bool| nodes.iter().flat_map(|node| &node.flows).any(is);
     let promises = any(|flow| flow.due.is_some());

@@ -1,35 +1,35 @@
-//! The other policy of a what-if: a tree, or the classes of a policy file.
+//! The other policy of a replay with --policy, which is a policy tree or a policy file with classes.
 //!
-//! With a policy file every arrival gets its class anew. The journal has what that takes: the input tokens of a request, how
-//! many of them each worker had cached, and the workers that it might run on. It does not have the family that the client
-//! named, but the class that came of it. So a class that the file has keeps its family, a family or an explicit class of
-//! that name is taken for named, and all other requests are of the default family. Models are not in the journal: the
-//! file's profile for all models stands for every request.
+//! With a policy file every arrival gets a new class. The journal has the data for that: the input tokens of a request,
+//! the cached part on each worker, and the workers that it may run on. It does not have the family that the client
+//! named, only the resulting class. A class that is in the file therefore keeps its family, any other recorded class
+//! counts as a named family or explicit class, and all other requests get the default family. The journal has no
+//! models: the file's profile for all models applies to every request.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use fairgate_config::{Classes, PolicyFile};
+use fairgate_config::{PolicyClasses, PolicyFile};
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::event::{Event, Submit};
 use fairgate_core::policy::Policy;
 use fairgate_core::units::Tokens;
 use fairgate_journal::parse_policy;
 
-/// A policy, and which class each request gets under it.
+/// A policy, and the class of each request under it.
 #[derive(Debug)]
 pub(crate) struct OtherPolicy {
     pub(crate) policy: Policy,
-    /// None where requests keep the class that they had.
-    classes: Option<Classes>,
+    /// Classes of the policy file, which give each request a new class; `None` if requests keep their recorded class.
+    classes: Option<PolicyClasses>,
 }
 
 impl OtherPolicy {
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let name = || path.display().to_string();
         let text = fs::read_to_string(path).with_context(name)?;
-        if !PolicyFile::is_meant(&text) {
+        if !PolicyFile::is_policy_file(&text) {
             return Ok(Self { policy: parse_policy(&text).with_context(name)?, classes: None });
         }
         let file = PolicyFile::parse(&text, path)?;
@@ -43,12 +43,12 @@ impl OtherPolicy {
         Ok(Self { policy: classes.policy(), classes: Some(classes) })
     }
 
-    /// Whether requests get their classes anew.
+    /// Returns true if requests get new classes.
     pub(crate) fn classifies(&self) -> bool {
         self.classes.is_some()
     }
 
-    /// The event, with the class that its request gets under this policy.
+    /// Returns the event with the request's class under this policy.
     pub(crate) fn classified(&self, event: Event) -> Event {
         match (&self.classes, event) {
             (Some(classes), Event::Submit(mut submit)) => {
@@ -61,14 +61,15 @@ impl OtherPolicy {
     }
 }
 
-fn class<'a>(classes: &'a Classes, submit: &Submit) -> &'a str {
+fn class<'a>(classes: &'a PolicyClasses, submit: &Submit) -> &'a str {
     let recorded = submit.attributes.get(Attribute::Class);
     let of_file = classes.all().iter().find(|class| Some(class.name.as_str()) == recorded);
     let family = of_file.and_then(|class| class.cell.as_ref()).map(|cell| cell.family.as_str());
     classes.resolve(family.or(recorded), uncached_tokens(submit)).class.as_str()
 }
 
-/// Its input less the most that is cached on a worker which it names or allows. Taints are not looked at.
+/// Returns the request's input tokens minus the cached ones, on that worker the request may run on which has the most
+/// of them cached. Ignores taints.
 fn uncached_tokens(submit: &Submit) -> u64 {
     let may_run_on = |worker: &str| match (&submit.pin, &submit.allow) {
         (Some(pin), _) => *pin.worker == *worker,

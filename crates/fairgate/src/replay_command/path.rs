@@ -1,51 +1,61 @@
-//! The flows that a request goes through under a policy.
+//! The flows that a request belongs to under a policy, from the root down.
 
 use fairgate_core::attribute::{Attribute, Attributes, DEFAULT_FLOW};
-use fairgate_core::policy::{Inside, Node, Policy};
+use fairgate_core::policy::{FlowInside, Policy, PolicyNode};
 
-/// One level of a request's path: a node's attribute and the flow in it.
+/// One level of a request's path, with the attribute of the node and the name of the request's flow in this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Level {
+pub(crate) struct PathLevel {
     pub(crate) by: Attribute,
     pub(crate) flow: Box<str>,
 }
 
-/// The flow of a node that a request goes into.
-pub(crate) fn flow<'a>(node: &'a Node, attributes: &'a Attributes) -> &'a str {
+/// Returns the flow of a node that a request belongs to.
+pub(crate) fn flow<'a>(node: &'a PolicyNode, attributes: &'a Attributes) -> &'a str {
     let named = attributes.get(node.by());
     let (classes, default): (Vec<&str>, _) = match node {
-        Node::Drr(drr) => (drr.classes.iter().map(|class| &*class.name).collect(), &drr.default),
-        Node::Share(share) => {
+        PolicyNode::Drr(drr) => {
+            (drr.classes.iter().map(|class| &*class.name).collect(), &drr.default)
+        }
+        PolicyNode::Share(share) => {
             (share.classes.iter().map(|class| &*class.name).collect(), &share.default)
         }
-        Node::Load(_) => (Vec::new(), &None),
+        PolicyNode::Bands(bands) => {
+            (bands.classes.iter().map(|class| &*class.name).collect(), &bands.default)
+        }
+        PolicyNode::Load(_) => (Vec::new(), &None),
     };
-    // A node that lists no classes has a flow for every name.
+    // A node without a list of classes has a flow for every name.
     let Some(first) = classes.first() else { return named.unwrap_or(DEFAULT_FLOW) };
     named.filter(|name| classes.contains(name)).or(default.as_deref()).unwrap_or(first)
 }
 
-/// The node inside a flow, where there is one.
-pub(crate) fn inside<'a>(node: &'a Node, flow: &str) -> Option<&'a Node> {
+/// Returns the node inside a flow; `None` if the flow has a queue inside.
+pub(crate) fn inside<'a>(node: &'a PolicyNode, flow: &str) -> Option<&'a PolicyNode> {
     let inside = match node {
-        Node::Share(share) if share.classes.is_empty() => &share.inside,
-        Node::Share(share) => &share.classes.iter().find(|class| *class.name == *flow)?.inside,
-        Node::Load(load) => &load.inside,
-        Node::Drr(drr) => &drr.classes.iter().find(|class| *class.name == *flow)?.inside,
+        PolicyNode::Share(share) if share.classes.is_empty() => &share.inside,
+        PolicyNode::Share(share) => {
+            &share.classes.iter().find(|class| *class.name == *flow)?.inside
+        }
+        PolicyNode::Load(load) => &load.inside,
+        PolicyNode::Drr(drr) => &drr.classes.iter().find(|class| *class.name == *flow)?.inside,
+        PolicyNode::Bands(bands) => {
+            &bands.classes.iter().find(|class| *class.name == *flow)?.inside
+        }
     };
     match inside {
-        Inside::Node(inner) => Some(inner),
-        Inside::Queue(_) => None,
+        FlowInside::Node(inner) => Some(inner),
+        FlowInside::Queue(_) => None,
     }
 }
 
-/// A request's path, from the root down.
-pub(crate) fn path(policy: &Policy, attributes: &Attributes) -> Vec<Level> {
+/// Returns a request's path, from the root down.
+pub(crate) fn path(policy: &Policy, attributes: &Attributes) -> Vec<PathLevel> {
     let mut levels = Vec::new();
-    let mut next: Option<&Node> = Some(policy.root());
+    let mut next: Option<&PolicyNode> = Some(policy.root());
     while let Some(node) = next {
         let flow = flow(node, attributes);
-        levels.push(Level { by: node.by(), flow: flow.into() });
+        levels.push(PathLevel { by: node.by(), flow: flow.into() });
         next = inside(node, flow);
     }
     levels

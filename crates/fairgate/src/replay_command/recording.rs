@@ -1,85 +1,88 @@
-//! What a recording says about each of its requests: when it ran, for how long, what it used.
+//! Facts about each request of a journal, such as the time of its grant, its service time and its usage.
 
 use fairgate_core::Pool;
-use fairgate_core::decision::{Decision, Sink};
+use fairgate_core::decision::{Decision, DecisionSink};
 use fairgate_core::event::Event;
 use fairgate_core::units::{Micros, Tokens};
 
-use super::roster::{Number, Roster};
-use super::steps::{Listener, Step};
+use super::live_requests::{LiveRequests, ReplayRequestIndex};
+use super::steps::{ReplayListener, ReplayStep};
 
-/// The facts about every request of a journal, learned by replaying it under its own policy. It takes about a
-/// hundred bytes a request.
+/// Facts about every request of a journal, learned by replaying the journal under its own policy. They take about a
+/// hundred bytes per request.
 #[derive(Debug, Default)]
-pub(crate) struct Recording {
-    facts: Vec<Fact>,
-    /// The service times and the tokens of all flights that ended.
+pub(crate) struct ReplayRecording {
+    facts: Vec<RecordedRequest>,
+    /// Sum of the service times in microseconds of all requests that ran to their end. The next field is the sum of
+    /// their tokens.
     service_us: u128,
     tokens: u128,
 }
 
-/// What the recording says about one request.
+/// The recorded facts about one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fact {
-    pub(crate) granted: Option<Granted>,
-    pub(crate) first_token: Option<Mark>,
-    pub(crate) end: End,
+pub(crate) struct RecordedRequest {
+    pub(crate) granted: Option<RecordedGrant>,
+    pub(crate) first_token: Option<RecordedLine>,
+    pub(crate) end: RecordedEnd,
 }
 
-/// When a request was granted, and what it was charged.
+/// The time of a grant, and the cost that was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Granted {
+pub(crate) struct RecordedGrant {
     pub(crate) at: Micros,
     pub(crate) cost: Tokens,
 }
 
 /// A line of the recording, and its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct RecordedLine {
     pub(crate) line: u64,
     pub(crate) at: Micros,
 }
 
-/// How a request came to its end.
+/// The end of a request, as the journal recorded it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// It did not, or was refused or expired: no line says so.
-    Unsaid,
-    /// It was cancelled while it waited.
+pub(crate) enum RecordedEnd {
+    /// The recording has no end of the request, or the request was refused or expired.
+    Unknown,
+    /// The request was cancelled while it waited.
     GaveUp { line: u64 },
-    /// Its flight ended, with the tokens it really used and what it took from its worker's token rate, where the
-    /// recording tells.
-    Flight { mark: Mark, tokens: Option<Tokens>, quota: Option<Tokens> },
+    /// The request ran and ended. `tokens` are its real tokens, and `quota` are the tokens that it took from its
+    /// worker's rate, both `None` if not recorded.
+    Flight { mark: RecordedLine, tokens: Option<Tokens>, quota: Option<Tokens> },
 }
 
-impl Fact {
-    const UNKNOWN: Self = Self { granted: None, first_token: None, end: End::Unsaid };
+impl RecordedRequest {
+    const UNKNOWN: Self = Self { granted: None, first_token: None, end: RecordedEnd::Unknown };
 
-    /// The time at which it was granted.
+    /// Returns the recorded time of the grant; `None` if the request was never granted.
     pub(crate) fn granted_at(&self) -> Option<Micros> {
         self.granted.map(|granted| granted.at)
     }
 
-    /// The tokens that it really used, where the recording tells.
+    /// Returns the tokens that the request really used; `None` if they are not recorded.
     pub(crate) fn used(&self) -> Option<Tokens> {
         match self.end {
-            End::Flight { tokens, .. } => tokens,
+            RecordedEnd::Flight { tokens, .. } => tokens,
             _ => None,
         }
     }
 }
 
-impl Recording {
-    pub(crate) fn fact(&self, number: Number) -> &Fact {
+impl ReplayRecording {
+    pub(crate) fn fact(&self, number: ReplayRequestIndex) -> &RecordedRequest {
         &self.facts[number]
     }
 
-    /// How long a request of this cost takes: as long as it took in the recording, or where it never ran there, its
-    /// cost times the mean service time per token, rounded down. Nothing where the recording cannot tell: its flight
-    /// never ended there, or no flight ended at all.
-    pub(crate) fn service(&self, fact: &Fact, cost: Tokens) -> Option<Micros> {
+    /// Returns the service time of a request with this cost. This is the recorded service time or, if the request never
+    /// ran in the recording, its cost times the mean service time per token, rounded down. Returns `None` if the
+    /// request's run has no end in the recording, or if no run has one.
+    pub(crate) fn service(&self, fact: &RecordedRequest, cost: Tokens) -> Option<Micros> {
         match (fact.granted_at(), fact.end) {
-            (Some(granted), End::Flight { mark, .. }) => Some(Micros(mark.at.0 - granted.0)),
+            (Some(granted), RecordedEnd::Flight { mark, .. }) => {
+                Some(Micros(mark.at.0 - granted.0))
+            }
             (Some(_), _) => None,
             (None, _) => self.estimate(cost),
         }
@@ -92,8 +95,9 @@ impl Recording {
     }
 }
 
-/// part × times / whole, rounded down and exact, for a part below the whole, which is far below 2^126 as sums of
-/// 64-bit numbers over a file's lines are: bit by bit of `times`, so that the product is never needed.
+/// Computes part × times ÷ whole, rounded down and exact, for a part below the whole. The whole must be below 2^126,
+/// which sums of 64-bit numbers over a file's lines are. Goes through `times` bit by bit, so that the product is never
+/// needed.
 fn scaled(part: u128, times: u64, whole: u128) -> u128 {
     let (mut quotient, mut rest) = (0, 0);
     for bit in (0..u64::BITS).rev() {
@@ -108,27 +112,27 @@ fn scaled(part: u128, times: u64, whole: u128) -> u128 {
     quotient
 }
 
-/// Learns a recording while it is replayed.
+/// Collects the facts about a journal's requests while the journal is replayed.
 #[derive(Debug, Default)]
-pub(crate) struct Learner {
-    roster: Roster,
-    recording: Recording,
-    now: Mark,
+pub(crate) struct RecordingBuilder {
+    roster: LiveRequests,
+    recording: ReplayRecording,
+    now: RecordedLine,
 }
 
-impl Learner {
-    /// What was learned.
-    pub(crate) fn finish(self) -> Recording {
+impl RecordingBuilder {
+    /// Returns the recording that was learned.
+    pub(crate) fn finish(self) -> ReplayRecording {
         self.recording
     }
 
-    fn flight_ended(&mut self, number: Number, event: &Event) {
+    fn flight_ended(&mut self, number: ReplayRequestIndex, event: &Event) {
         let (tokens, quota) = match event {
             Event::Release { tokens, quota, .. } => (*tokens, *quota),
             _ => (None, None),
         };
         let fact = &mut self.recording.facts[number];
-        fact.end = End::Flight { mark: self.now, tokens, quota };
+        fact.end = RecordedEnd::Flight { mark: self.now, tokens, quota };
         if let Some(granted) = fact.granted {
             self.recording.tokens += u128::from(tokens.unwrap_or(granted.cost).0);
             self.recording.service_us += u128::from(self.now.at.0 - granted.at.0);
@@ -141,30 +145,32 @@ impl Learner {
     }
 }
 
-impl Sink for Learner {
+impl DecisionSink for RecordingBuilder {
     fn decided(&mut self, decision: Decision) {
         let about = self.roster.decided(self.now.at, &decision);
         if let (Some(number), Decision::Grant(grant)) = (about, decision) {
-            let granted = Granted { at: self.now.at, cost: grant.cost };
+            let granted = RecordedGrant { at: self.now.at, cost: grant.cost };
             self.recording.facts[number].granted = Some(granted);
         }
     }
 }
 
-impl Listener for Learner {
+impl ReplayListener for RecordingBuilder {
     fn start(&mut self, pool: &Pool) {
-        self.roster = Roster::of(pool);
-        let known = pool.snapshot().requests.into_iter().map(|request| Fact {
-            granted: request.flight.map(|it| Granted { at: it.granted_at, cost: request.cost }),
-            ..Fact::UNKNOWN
+        self.roster = LiveRequests::of(pool);
+        let known = pool.snapshot().requests.into_iter().map(|request| RecordedRequest {
+            granted: request
+                .flight
+                .map(|it| RecordedGrant { at: it.granted_at, cost: request.cost }),
+            ..RecordedRequest::UNKNOWN
         });
         self.recording.facts = known.collect();
     }
 
-    fn before(&mut self, step: Step<'_>, _pool: &Pool) {
-        self.now = Mark { line: step.line.unwrap_or(self.now.line), at: step.at };
+    fn before(&mut self, step: ReplayStep<'_>, _pool: &Pool) {
+        self.now = RecordedLine { line: step.line.unwrap_or(self.now.line), at: step.at };
         match step.event {
-            Event::Submit(_) => self.recording.facts.push(Fact::UNKNOWN),
+            Event::Submit(_) => self.recording.facts.push(RecordedRequest::UNKNOWN),
             Event::FirstToken { id } => self.first_token(id),
             _ => {}
         }
@@ -175,7 +181,7 @@ impl Listener for Learner {
 
     fn after(&mut self, _pool: &Pool) -> anyhow::Result<()> {
         if let Some(number) = self.roster.after() {
-            self.recording.facts[number].end = End::GaveUp { line: self.now.line };
+            self.recording.facts[number].end = RecordedEnd::GaveUp { line: self.now.line };
         }
         Ok(())
     }
@@ -187,23 +193,24 @@ mod tests {
 
     #[test]
     fn a_request_that_never_ran_takes_its_cost_times_the_mean() {
-        let recording = Recording { facts: Vec::new(), service_us: 1000, tokens: 300 };
-        let (fact, cost) = (Fact::UNKNOWN, Tokens(7));
+        let recording = ReplayRecording { facts: Vec::new(), service_us: 1000, tokens: 300 };
+        let (fact, cost) = (RecordedRequest::UNKNOWN, Tokens(7));
         assert_eq!(recording.service(&fact, cost), Some(Micros(23)), "7 × 1000 / 300 = 23.33");
-        let ran = Fact { granted: Some(Granted { at: Micros(5), cost }), ..fact };
+        let ran = RecordedRequest { granted: Some(RecordedGrant { at: Micros(5), cost }), ..fact };
         assert_eq!(recording.service(&ran, cost), None, "nobody knows when it would have ended");
-        let mark = Mark { line: 9, at: Micros(11) };
-        let ended = Fact { end: End::Flight { mark, tokens: None, quota: None }, ..ran };
+        let mark = RecordedLine { line: 9, at: Micros(11) };
+        let ended =
+            RecordedRequest { end: RecordedEnd::Flight { mark, tokens: None, quota: None }, ..ran };
         assert_eq!(recording.service(&ended, cost), Some(Micros(6)));
-        let none_ended = Recording::default();
+        let none_ended = ReplayRecording::default();
         assert_eq!(none_ended.service(&fact, cost), None);
     }
 
     #[test]
     fn absurd_numbers_are_exact_or_saturate() {
         let tokens = u128::from(u64::MAX) * 1000;
-        let recording = Recording { facts: Vec::new(), service_us: tokens * 3 - 1, tokens };
-        let service = |cost| recording.service(&Fact::UNKNOWN, Tokens(cost));
+        let recording = ReplayRecording { facts: Vec::new(), service_us: tokens * 3 - 1, tokens };
+        let service = |cost| recording.service(&RecordedRequest::UNKNOWN, Tokens(cost));
         assert_eq!(service(u64::MAX / 3), Some(Micros(u64::MAX - 1)));
         assert_eq!(service(u64::MAX), Some(Micros(u64::MAX)));
     }

@@ -1,65 +1,65 @@
-//! The loop of every replay, and what listens to it.
+//! The loop that every replay runs, and the listeners that observe it.
 
 use fairgate_core::Pool;
-use fairgate_core::decision::{Decision, Sink};
+use fairgate_core::decision::{Decision, DecisionSink};
 use fairgate_core::event::Event;
 use fairgate_core::units::Micros;
 
-use super::journal::{Entry, Journal};
+use super::journal::{ReplayEntry, ReplayJournal};
 
-/// One event on its way into a pool.
+/// An event that is about to be applied.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step<'a> {
-    /// The line of the journal it stands on; none where no line says it.
+pub(crate) struct ReplayStep<'a> {
+    /// Number of the journal's line with the event; `None` for an event that is not in the journal.
     pub(crate) line: Option<u64>,
     pub(crate) at: Micros,
     pub(crate) event: &'a Event,
 }
 
-/// Hears what a replay does while it does it: the pool it starts from, each event before it is applied, the decisions it leads to (as a
-/// [`Sink`]), and then that it is over.
-pub(crate) trait Listener: Sink {
-    /// The replay begins with this pool, which may not be empty.
+/// Observes a replay: the pool it starts from, each event before it is applied, the resulting decisions (as a
+/// [`DecisionSink`]), and the pool after the event.
+pub(crate) trait ReplayListener: DecisionSink {
+    /// Called once with the pool at the start, which may not be empty.
     fn start(&mut self, _pool: &Pool) {}
 
-    /// An event is about to be applied to the pool.
-    fn before(&mut self, _step: Step<'_>, _pool: &Pool) {}
+    /// Called before an event is applied to the pool.
+    fn before(&mut self, _step: ReplayStep<'_>, _pool: &Pool) {}
 
-    /// The event has been applied. An error ends the replay.
+    /// Called after the event was applied. An error ends the replay.
     fn after(&mut self, _pool: &Pool) -> anyhow::Result<()> {
         Ok(())
     }
 }
 
-/// Applies one event to a pool, with the listener told.
+/// Applies one event to a pool and calls the listener.
 pub(crate) fn apply(
     pool: &mut Pool,
     (line, at, event): (Option<u64>, Micros, Event),
-    listener: &mut impl Listener,
+    listener: &mut impl ReplayListener,
 ) -> anyhow::Result<()> {
-    listener.before(Step { line, at, event: &event }, pool);
+    listener.before(ReplayStep { line, at, event: &event }, pool);
     pool.apply(at, event, listener)?;
     listener.after(pool)
 }
 
-/// Replays a journal to its end; the pool is then as the last event left it.
+/// Applies all events of a journal to the pool, which is then in the state after the last event.
 pub(crate) fn replay(
     pool: &mut Pool,
-    journal: &mut Journal,
-    listener: &mut impl Listener,
+    journal: &mut ReplayJournal,
+    listener: &mut impl ReplayListener,
 ) -> anyhow::Result<()> {
     listener.start(pool);
-    while let Some(Entry { line, at, event }) = journal.next_entry()? {
+    while let Some(ReplayEntry { line, at, event }) = journal.next_entry()? {
         apply(pool, (Some(line), at, event), listener)?;
     }
     Ok(())
 }
 
-/// Two listeners at once.
+/// Calls two listeners in turn.
 #[derive(Debug)]
-pub(crate) struct Both<'a, A, B>(pub(crate) &'a mut A, pub(crate) &'a mut B);
+pub(crate) struct BothListeners<'a, A, B>(pub(crate) &'a mut A, pub(crate) &'a mut B);
 
-impl<A: Sink, B: Sink> Sink for Both<'_, A, B> {
+impl<A: DecisionSink, B: DecisionSink> DecisionSink for BothListeners<'_, A, B> {
     fn decided(&mut self, decision: Decision) {
         self.0.decided(decision.clone());
         self.1.decided(decision);
@@ -70,13 +70,13 @@ impl<A: Sink, B: Sink> Sink for Both<'_, A, B> {
     }
 }
 
-impl<A: Listener, B: Listener> Listener for Both<'_, A, B> {
+impl<A: ReplayListener, B: ReplayListener> ReplayListener for BothListeners<'_, A, B> {
     fn start(&mut self, pool: &Pool) {
         self.0.start(pool);
         self.1.start(pool);
     }
 
-    fn before(&mut self, step: Step<'_>, pool: &Pool) {
+    fn before(&mut self, step: ReplayStep<'_>, pool: &Pool) {
         self.0.before(step, pool);
         self.1.before(step, pool);
     }
@@ -87,12 +87,12 @@ impl<A: Listener, B: Listener> Listener for Both<'_, A, B> {
     }
 }
 
-/// A listener that takes no notice.
+/// A listener that ignores everything.
 #[derive(Debug)]
-pub(crate) struct Silent;
+pub(crate) struct SilentListener;
 
-impl Sink for Silent {
+impl DecisionSink for SilentListener {
     fn decided(&mut self, _decision: Decision) {}
 }
 
-impl Listener for Silent {}
+impl ReplayListener for SilentListener {}

@@ -1,92 +1,92 @@
-//! The same arrivals under another policy.
+//! Replays the same arrivals under another policy.
 //!
-//! A recording says what reached a pool, and with it what clients and workers did in answer to its grants. Under
-//! another policy the grants come at other times, so those answers move along:
+//! A recording has everything that reached a pool, including the reactions of clients and workers to its grants. Under
+//! another policy the grants come at other times, so those reactions move too:
 //!
 //! * Requests arrive as recorded. So do holds, resumes, capacities, weights, caps, workers and ticks.
-//! * A request that is granted gives its first token, and ends, as long after its grant as it did in the
-//!   recording, with the tokens it had there. One that never ran there takes its cost times the mean service time
-//!   per token (of all flights that ended: service times over tokens used, or costs where those are not known)
-//!   and uses its cost. One that still ran when the recording ended keeps its slot to the end.
-//! * A client that gave up waiting gives up at the same time: out of the queue if its request still waits, or by
-//!   ending it if it runs. Where it was cancelled in flight, that was the end of its service, and moves along.
-//! * Policy events are left out: the new policy stands throughout.
-//! * Where the new policy is a policy file, each arrival gets its class anew (`other_policy.rs`). What waits or is in flight when
-//!   the recording begins keeps its own. Costs and tokens used are those of the recording.
-//! * After the last line, what has been granted still ends when it would, and so do those granted thereby, until
-//!   nothing that is in flight has an end.
+//! * A granted request gives its first token, and ends, as long after its grant as it did in the recording, with its
+//!   recorded tokens. A request that never ran there takes its cost times the mean service time per token (over all
+//!   requests that ran to their end: service times ÷ tokens used, or costs if those are not known) and uses its cost. A
+//!   request that still ran when the recording ended keeps its slot to the end.
+//! * A client that gave up waiting gives up at the same time: its request leaves the queue if it still waits, or ends
+//!   if it runs. If a request was cancelled in flight, that was the end of its service, and moves with the grant.
+//! * Policy events are left out: the new policy applies throughout.
+//! * If the new policy is a policy file, each arrival gets a new class (`other_policy.rs`). Requests that wait or are
+//!   in flight when the recording begins keep theirs. Costs and tokens used are those of the recording.
+//! * After the last line, granted requests still end in their time, and so do the requests granted by that, until no
+//!   request in flight has an end.
 //!
-//! What ends at the same microsecond as something recorded happens goes first, in the order of the grants, but for
-//! this: a request granted at the very time of its recorded grant keeps to the lines of the recording. Each line left
-//! out still moves time, as a tick does. So a recording without policy events, replayed under its own policy, gives
-//! its own decisions, line by line, whatever its ids, late releases and ties.
+//! An end at the same microsecond as a recorded event goes first, in the order of the grants, with one exception: a
+//! request granted at the very time of its recorded grant follows the lines of the recording. Each line that is left
+//! out still advances time, like a tick. A recording without policy events, replayed under its own policy, therefore
+//! gives its own decisions, line by line, whatever its ids, late releases and ties.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use fairgate_core::Pool;
-use fairgate_core::decision::{Decision, Sink};
+use fairgate_core::decision::{Decision, DecisionSink};
 use fairgate_core::event::Event;
 use fairgate_core::units::{Micros, Tokens};
 
-use super::journal::{Entry, Journal};
+use super::journal::{ReplayEntry, ReplayJournal};
+use super::live_requests::{LiveRequest, LiveRequests, ReplayRequestIndex};
 use super::other_policy::OtherPolicy;
-use super::recording::{End, Fact, Mark, Recording};
-use super::roster::{Live, Number, Roster};
-use super::steps::{self, Listener, Step};
+use super::recording::{RecordedEnd, RecordedLine, RecordedRequest, ReplayRecording};
+use super::steps::{self, ReplayListener, ReplayStep};
 
 /// A replay under another policy.
 #[derive(Debug)]
-pub(crate) struct WhatIf<'a> {
-    recording: &'a Recording,
+pub(crate) struct WhatIfReplay<'a> {
+    recording: &'a ReplayRecording,
     policy: &'a OtherPolicy,
     pool: Pool,
-    roster: Roster,
-    due: BinaryHeap<Reverse<Due>>,
+    roster: LiveRequests,
+    due: BinaryHeap<Reverse<ScheduledEvent>>,
     grants: u64,
-    /// The last line of the recording that has been applied.
+    /// Number of the last line of the recording that has been applied.
     line: u64,
 }
 
-/// Something that a granted request will do.
+/// A future event of a granted request: its first token or its end.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Due {
+struct ScheduledEvent {
     at: Micros,
     grant: u64,
-    deed: Deed,
-    number: Number,
+    kind: ScheduledEventKind,
+    number: ReplayRequestIndex,
     id: Arc<str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Deed {
+enum ScheduledEventKind {
     FirstToken,
     End,
 }
 
-impl<'a> WhatIf<'a> {
-    /// For the pool that the recording starts from, and the policy that stands instead of its own.
-    pub(crate) fn new(recording: &'a Recording, pool: Pool, policy: &'a OtherPolicy) -> Self {
-        let roster = Roster::of(&pool);
+impl<'a> WhatIfReplay<'a> {
+    /// Creates a replay of the pool that the recording starts from, with the policy that replaces its own.
+    pub(crate) fn new(recording: &'a ReplayRecording, pool: Pool, policy: &'a OtherPolicy) -> Self {
+        let roster = LiveRequests::of(&pool);
         Self { recording, policy, pool, roster, due: BinaryHeap::new(), grants: 0, line: 1 }
     }
 
-    /// Replays the journal under the policy, and gives back the pool as it is then.
+    /// Replays the journal under the policy; returns the pool at the end.
     pub(crate) fn run(
         mut self,
-        journal: &mut Journal,
-        listener: &mut impl Listener,
+        journal: &mut ReplayJournal,
+        listener: &mut impl ReplayListener,
     ) -> anyhow::Result<Pool> {
         listener.start(&self.pool);
-        // Even where nothing has happened yet, the pool may begin with requests that wait or are in flight.
+        // The pool may begin with requests that wait or are in flight, even before the first event.
         let policy = &self.policy.policy;
         if self.pool.policy() != policy {
             self.apply(None, self.pool.now(), Event::Policy(policy.clone()), listener)?;
         }
-        while let Some(Entry { line, at, event }) = journal.next_entry()? {
+        while let Some(ReplayEntry { line, at, event }) = journal.next_entry()? {
             self.catch_up(Some(at), listener)?;
-            let event = self.policy.classified(self.as_it_is_now(line, event));
+            let event = self.policy.classified(self.adjusted_event(line, event));
             self.line = line;
             self.apply(Some(line), at, event, listener)?;
         }
@@ -94,45 +94,50 @@ impl<'a> WhatIf<'a> {
         Ok(self.pool)
     }
 
-    /// Does what is due until then, or all that is ever due.
+    /// Applies all scheduled events that are due until the given time, or all of them if no time is given.
     fn catch_up(
         &mut self,
         until: Option<Micros>,
-        listener: &mut impl Listener,
+        listener: &mut impl ReplayListener,
     ) -> anyhow::Result<()> {
         while let Some(Reverse(next)) = self.due.peek() {
             if until.is_some_and(|until| next.at > until) {
                 break;
             }
-            let Some(Reverse(Due { at, number, deed, id, .. })) = self.due.pop() else { break };
+            let Some(Reverse(ScheduledEvent { at, number, kind: deed, id, .. })) = self.due.pop()
+            else {
+                break;
+            };
             if self.roster.get(&id).is_none_or(|live| live.number != number) {
                 continue;
             }
             let event = match (deed, self.recording.fact(number).end) {
-                (Deed::FirstToken, _) => Event::FirstToken { id },
-                (Deed::End, End::Flight { tokens, quota, .. }) => {
+                (ScheduledEventKind::FirstToken, _) => Event::FirstToken { id },
+                (ScheduledEventKind::End, RecordedEnd::Flight { tokens, quota, .. }) => {
                     Event::Release { id, tokens, quota }
                 }
-                (Deed::End, _) => Event::Release { id, tokens: None, quota: None },
+                (ScheduledEventKind::End, _) => Event::Release { id, tokens: None, quota: None },
             };
             self.apply(None, at, event, listener)?;
         }
         Ok(())
     }
 
-    /// A line's event, or a tick in the place of one that the new policy overtakes.
-    fn as_it_is_now(&self, line: u64, event: Event) -> Event {
+    /// Returns the event of a line, or a tick if the event does not apply under the new policy.
+    fn adjusted_event(&self, line: u64, event: Event) -> Event {
         let stands = match &event {
             Event::Release { id, .. } | Event::Cancel { id } => {
                 self.known(id).is_some_and(|(live, fact)| match fact.end {
-                    End::GaveUp { line: given_up } => given_up == line,
-                    End::Flight { mark, .. } => mark.line == line && on_record(live, fact),
-                    End::Unsaid => false,
+                    RecordedEnd::GaveUp { line: given_up } => given_up == line,
+                    RecordedEnd::Flight { mark, .. } => {
+                        mark.line == line && is_on_record(live, fact)
+                    }
+                    RecordedEnd::Unknown => false,
                 })
             }
             Event::FirstToken { id } => self.known(id).is_some_and(|(live, fact)| {
                 let recorded = fact.first_token.is_some_and(|mark| mark.line == line);
-                recorded && on_record(live, fact)
+                recorded && is_on_record(live, fact)
             }),
             Event::Policy(_) => false,
             _ => true,
@@ -140,7 +145,7 @@ impl<'a> WhatIf<'a> {
         if stands { event } else { Event::Tick }
     }
 
-    fn known(&self, id: &str) -> Option<(Live, &'a Fact)> {
+    fn known(&self, id: &str) -> Option<(LiveRequest, &'a RecordedRequest)> {
         let live = self.roster.get(id)?;
         Some((live, self.recording.fact(live.number)))
     }
@@ -150,9 +155,9 @@ impl<'a> WhatIf<'a> {
         line: Option<u64>,
         at: Micros,
         event: Event,
-        listener: &mut impl Listener,
+        listener: &mut impl ReplayListener,
     ) -> anyhow::Result<()> {
-        let mut tap = Tap { listener, roster: &mut self.roster, at, granted: Vec::new() };
+        let mut tap = GrantListener { listener, roster: &mut self.roster, at, granted: Vec::new() };
         steps::apply(&mut self.pool, (line, at, event), &mut tap)?;
         for (number, id, cost) in tap.granted {
             self.schedule(at, number, id, cost);
@@ -160,42 +165,55 @@ impl<'a> WhatIf<'a> {
         Ok(())
     }
 
-    fn schedule(&mut self, granted: Micros, number: Number, id: Arc<str>, cost: Tokens) {
+    fn schedule(
+        &mut self,
+        granted: Micros,
+        number: ReplayRequestIndex,
+        id: Arc<str>,
+        cost: Tokens,
+    ) {
         let fact = self.recording.fact(number);
         let grant = self.grants;
         self.grants += 1;
         let mut push = |deed, after: Micros| {
             let at = Micros(granted.0.saturating_add(after.0));
-            self.due.push(Reverse(Due { at, grant, deed, number, id: id.clone() }));
+            self.due.push(Reverse(ScheduledEvent {
+                at,
+                grant,
+                kind: deed,
+                number,
+                id: id.clone(),
+            }));
         };
-        let on_record = |mark: Mark| fact.granted_at() == Some(granted) && mark.line > self.line;
+        let on_record =
+            |mark: RecordedLine| fact.granted_at() == Some(granted) && mark.line > self.line;
         if let (Some(mark), Some(then)) = (fact.first_token, fact.granted_at())
             && !on_record(mark)
         {
-            push(Deed::FirstToken, Micros(mark.at.0 - then.0));
+            push(ScheduledEventKind::FirstToken, Micros(mark.at.0 - then.0));
         }
         match (fact.end, self.recording.service(fact, cost)) {
-            (End::Flight { mark, .. }, _) if on_record(mark) => {}
-            (_, Some(service)) => push(Deed::End, service),
+            (RecordedEnd::Flight { mark, .. }, _) if on_record(mark) => {}
+            (_, Some(service)) => push(ScheduledEventKind::End, service),
             (_, None) => {}
         }
     }
 }
 
-/// Whether a request was granted when the recording granted it, and so follows its lines.
-fn on_record(live: Live, fact: &Fact) -> bool {
+/// Returns true if a request was granted at its recorded time, so that its end comes from the recorded lines.
+fn is_on_record(live: LiveRequest, fact: &RecordedRequest) -> bool {
     live.granted.is_some() && live.granted == fact.granted_at()
 }
 
-/// Listens in on a replay for grants, and passes everything on.
-struct Tap<'t, L> {
+/// Listener that notes the grants of a replay, and passes everything on to another listener.
+struct GrantListener<'t, L> {
     listener: &'t mut L,
-    roster: &'t mut Roster,
+    roster: &'t mut LiveRequests,
     at: Micros,
-    granted: Vec<(Number, Arc<str>, Tokens)>,
+    granted: Vec<(ReplayRequestIndex, Arc<str>, Tokens)>,
 }
 
-impl<L: Listener> Sink for Tap<'_, L> {
+impl<L: ReplayListener> DecisionSink for GrantListener<'_, L> {
     fn decided(&mut self, decision: Decision) {
         let about = self.roster.decided(self.at, &decision);
         if let (Some(number), Decision::Grant(grant)) = (about, &decision) {
@@ -209,8 +227,8 @@ impl<L: Listener> Sink for Tap<'_, L> {
     }
 }
 
-impl<L: Listener> Listener for Tap<'_, L> {
-    fn before(&mut self, step: Step<'_>, pool: &Pool) {
+impl<L: ReplayListener> ReplayListener for GrantListener<'_, L> {
+    fn before(&mut self, step: ReplayStep<'_>, pool: &Pool) {
         self.roster.before(step.event);
         self.listener.before(step, pool);
     }

@@ -1,4 +1,5 @@
-//! The admin token: configured, or made on the first start and kept where only its owner can read it.
+//! The admin token, which is configured, or generated on the first start and stored in a file that only the file's
+//! owner can read.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -8,15 +9,16 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use fairgate_config::{Config, Secret};
 
-/// The file in the data folder.
+/// Name of the token's file in the data folder.
 const FILE: &str = "admin-token";
 
-/// Where the token is kept, unless the configuration has one.
+/// Returns the path of the token's file, which is used unless the configuration has a token.
 pub(super) fn file(config: &Config) -> PathBuf {
     config.data_dir.join(FILE)
 }
 
-/// The configured token, else the one in the data folder, else a new one there.
+/// Returns the configured token, else the token in the data folder. If there is none either, generates a token and
+/// stores it there.
 pub(super) fn find_or_make(config: &Config) -> Result<Secret> {
     if let Some(token) = &config.admin.token {
         return Ok(token.clone());
@@ -35,7 +37,7 @@ pub(super) fn find_or_make(config: &Config) -> Result<Secret> {
 }
 
 fn make(file: &Path) -> Result<Secret> {
-    let token = fairgate_store::Secret::generate()
+    let token = fairgate_store::KeySecret::generate()
         .map_err(|error| anyhow!("the system gives no random numbers: {error}"))?;
     let text = token.expose().replacen("fg-", "fga-", 1);
     let named = || file.display().to_string();

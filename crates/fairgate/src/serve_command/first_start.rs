@@ -1,4 +1,4 @@
-//! What a newcomer sees: a first tenant with its key, and a line that works.
+//! The output of a first start, with a first tenant, its key, and a command to try.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use fairgate_config::Config;
 use fairgate_gateway::Gateway;
-use fairgate_store::{Change, Limits, Rights, Secret, Store, UnixMicros};
+use fairgate_store::{DirectoryChange, DirectoryLimits, KeyRights, KeySecret, Store, UnixMicros};
 
 use super::admin_token;
 use crate::admin::{DEFAULT_TOKEN_FILE, DEFAULT_URL};
@@ -17,34 +17,35 @@ const GROUP: &str = "default";
 const TENANT: &str = "demo";
 const WEIGHT: u64 = 100;
 
-/// A first tenant and its key, where there is none yet.
-pub(super) async fn first_key(store: &Store) -> Result<Option<Secret>> {
+/// Creates a first tenant and its key, if there is no key yet. Returns the key's secret; `None` if there was a key.
+pub(super) async fn first_key(store: &Store) -> Result<Option<KeySecret>> {
     if !store.directory().await?.keys.is_empty() {
         return Ok(None);
     }
-    let limits = Limits::default;
-    let group = Change::AddGroup { name: GROUP.into(), weight: WEIGHT, budgets: Vec::new() };
+    let limits = DirectoryLimits::default;
+    let group =
+        DirectoryChange::AddGroup { name: GROUP.into(), weight: WEIGHT, budgets: Vec::new() };
     let (tenant, name) = (TENANT.to_owned(), "first".to_owned());
-    let add = Change::AddTenant {
+    let add = DirectoryChange::AddTenant {
         name: tenant.clone(),
         group: GROUP.into(),
         weight: WEIGHT,
         limits: limits(),
     };
-    let key = Change::CreateKey {
+    let key = DirectoryChange::CreateKey {
         tenant,
         name,
         weight: WEIGHT,
         limits: limits(),
         models: None,
-        rights: Rights::default(),
+        rights: KeyRights::default(),
         expires_at: None,
     };
     let mut secret = None;
     for change in [group, add, key] {
         match store.change("first-start", now(), change).await {
             Ok(changed) => secret = changed.secret,
-            // A start that was cut off between these has left it.
+            // Created by an earlier start that was interrupted.
             Err(fairgate_store::StoreError::Exists { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -52,26 +53,26 @@ pub(super) async fn first_key(store: &Store) -> Result<Option<Secret>> {
     Ok(secret)
 }
 
-/// The system's time.
+/// Returns the system's time.
 pub(super) fn now() -> UnixMicros {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMicros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// What `fairgate serve` says when it is ready.
-pub(super) struct Greeting<'a> {
+/// The text that `fairgate serve` prints when it is ready.
+pub(super) struct StartupMessage<'a> {
     pub(super) gateway: &'a Gateway,
     pub(super) config: &'a Config,
-    /// The secret of a first key, where one was made.
-    pub(super) first: Option<Secret>,
+    /// Secret of the first key; `None` if no key was created.
+    pub(super) first: Option<KeySecret>,
 }
 
-impl Greeting<'_> {
-    /// Says where the gateway is, what the admin commands need, and to a newcomer what to do next.
+impl StartupMessage<'_> {
+    /// Prints the gateway's address, the settings for the admin commands, and on a first start a command to try.
     pub(super) fn write(&self, mut out: impl Write) -> io::Result<()> {
         let url = self.url(self.gateway.addr());
         writeln!(out, "Fairgate {} listens on {url}", env!("CARGO_PKG_VERSION"))?;
-        tell_pools(&mut out, self.config)?;
+        print_pools(&mut out, self.config)?;
         if self.config.admin.token.is_none() {
             writeln!(out, "  admin token  in {}", admin_token::file(self.config).display())?;
         }
@@ -83,9 +84,9 @@ impl Greeting<'_> {
                 writeln!(out, "  tenant       {TENANT}, in group {GROUP}")?;
                 writeln!(out, "  key          {}   (shown this once)", secret.expose())?;
             }
-            None => self.tell_keys(&mut out)?,
+            None => self.print_keys(&mut out)?,
         }
-        self.tell_variables(&mut out)?;
+        self.print_variables(&mut out)?;
         if let Some(secret) = &self.first {
             writeln!(out, "\nTry it:")?;
             writeln!(
@@ -104,8 +105,9 @@ impl Greeting<'_> {
         format!("{scheme}://{address}")
     }
 
-    /// How to come by a key: those that there are were shown once, perhaps to somebody else.
-    fn tell_keys(&self, mut out: impl Write) -> io::Result<()> {
+    /// Prints how to create a key, because the secrets of existing keys were shown only once, perhaps to another
+    /// person.
+    fn print_keys(&self, mut out: impl Write) -> io::Result<()> {
         let directory = self.gateway.app().identity.directory();
         match directory.tenants.first() {
             Some(tenant) => {
@@ -121,8 +123,8 @@ impl Greeting<'_> {
         }
     }
 
-    /// What the admin commands must be told in another shell, where it is not what they take anyway.
-    fn tell_variables(&self, mut out: impl Write) -> io::Result<()> {
+    /// Prints the variables that the admin commands need in another shell, unless the defaults fit.
+    fn print_variables(&self, mut out: impl Write) -> io::Result<()> {
         let url = self.url(reachable(self.gateway.admin_addr()));
         let token = admin_token::file(self.config);
         let configured = self.config.admin.token.is_some();
@@ -142,7 +144,7 @@ impl Greeting<'_> {
     }
 }
 
-/// An address to connect to: one that means all addresses is reached at this machine's own.
+/// Returns an address to connect to. The unspecified address, such as 0.0.0.0, becomes the loopback address.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address {
@@ -153,7 +155,7 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// A path as a shell takes it.
+/// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     let path = path.display().to_string();
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+:@%,".contains(c);
@@ -163,8 +165,8 @@ fn quoted(path: &Path) -> String {
     }
 }
 
-/// Says which pools a configuration has.
-pub(crate) fn tell_pools(mut out: impl Write, config: &Config) -> io::Result<()> {
+/// Prints the pools of a configuration.
+pub(crate) fn print_pools(mut out: impl Write, config: &Config) -> io::Result<()> {
     for pool in &config.pools {
         let models: Vec<&str> = pool.models.iter().map(|model| model.name.as_str()).collect();
         let (models, workers) = (models.join(", "), pool.workers.join(", "));

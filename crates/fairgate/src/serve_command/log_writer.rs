@@ -1,8 +1,8 @@
-//! Writes the log without ever making anybody wait for it.
+//! Writes the log without ever blocking the caller.
 //!
-//! Standard error may be a pipe that nobody reads, a full disk, or closed. Lines go through a bounded queue to a thread of
-//! their own; where the queue is full or writing fails, lines are lost and counted (`fairgate_log_lines_lost_total`), and
-//! the log says how many as soon as it works again.
+//! Standard error may be a pipe that no one reads, a full disk, or closed. Lines go through a bounded queue to a thread
+//! of their own. If the queue is full or writing fails, lines are lost and counted (`fairgate_log_lines_lost_total`),
+//! and the log says how many as soon as it works again.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TrySendError};
@@ -12,27 +12,27 @@ use std::time::Duration;
 use fairgate_gateway::metrics::lost_log_lines;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// How many lines may wait to be written.
+/// Largest number of lines in the queue.
 const LINES_MAX: usize = 1024;
-/// The longest line, in bytes; what is beyond is cut off.
+/// Length of the longest line, in bytes. The rest of a longer line is cut off.
 const LINE_BYTES_MAX: usize = 16 << 10;
-/// How long the end of the process waits for lines that are still to be written.
+/// Longest wait at the end of the process for lines in the queue.
 const LAST_WAIT: Duration = Duration::from_millis(500);
 
-/// What the thread is told.
-enum Told {
+/// A message to the writing thread.
+enum LogMessage {
     Line(Vec<u8>),
-    /// Says so when everything before this is written.
+    /// Request for a confirmation when all lines before this message are written.
     Flush(SyncSender<()>),
 }
 
-/// Where events are written to. Never fails and never waits.
+/// The sink of the log's events. Never fails and never blocks.
 #[derive(Clone)]
-pub(super) struct LogWriter(SyncSender<Told>);
+pub(super) struct LogWriter(SyncSender<LogMessage>);
 
-/// Waits for the last lines when it is dropped, but not for long.
+/// Guard that, when dropped, waits for at most [`LAST_WAIT`] until the last lines are written.
 #[must_use]
-pub(crate) struct LogGuard(SyncSender<Told>);
+pub(crate) struct LogGuard(SyncSender<LogMessage>);
 
 /// Starts the thread that writes to `to`.
 pub(super) fn start(to: impl Write + Send + 'static) -> io::Result<(LogWriter, LogGuard)> {
@@ -41,11 +41,11 @@ pub(super) fn start(to: impl Write + Send + 'static) -> io::Result<(LogWriter, L
     Ok((LogWriter(lines.clone()), LogGuard(lines)))
 }
 
-fn write_all(told: &Receiver<Told>, mut to: impl Write) {
+fn write_all(told: &Receiver<LogMessage>, mut to: impl Write) {
     let mut reported = lost_log_lines().get();
     for told in told {
         match told {
-            Told::Line(line) => {
+            LogMessage::Line(line) => {
                 let lost = lost_log_lines().get();
                 if lost > reported {
                     let note = format!("{} lines of the log were lost\n", lost - reported);
@@ -57,7 +57,7 @@ fn write_all(told: &Receiver<Told>, mut to: impl Write) {
                     lost_log_lines().inc();
                 }
             }
-            Told::Flush(done) => {
+            LogMessage::Flush(done) => {
                 let _ = done.try_send(());
             }
         }
@@ -71,7 +71,7 @@ impl Write for LogWriter {
             kept.push(b'\n');
         }
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) =
-            self.0.try_send(Told::Line(kept))
+            self.0.try_send(LogMessage::Line(kept))
         {
             lost_log_lines().inc();
         }
@@ -94,10 +94,10 @@ impl<'a> MakeWriter<'a> for LogWriter {
 impl Drop for LogGuard {
     fn drop(&mut self) {
         let (done, written) = mpsc::sync_channel(1);
-        if self.0.try_send(Told::Flush(done)).is_ok()
+        if self.0.try_send(LogMessage::Flush(done)).is_ok()
             && let Err(RecvTimeoutError::Timeout) = written.recv_timeout(LAST_WAIT)
         {
-            // Nobody reads it: the process need not wait for that.
+            // The output is blocked: the process need not wait for it.
         }
     }
 }
@@ -133,7 +133,7 @@ mod tests {
         let (mut writer, guard) = start(disk.clone()).unwrap();
         let (done, written) = mpsc::sync_channel(1);
         let settled = || {
-            guard.0.send(Told::Flush(done.clone())).unwrap();
+            guard.0.send(LogMessage::Flush(done.clone())).unwrap();
             written.recv().unwrap();
         };
         writer.write_all(b"one\n").unwrap();

@@ -1,29 +1,29 @@
-//! Reading the configuration file again, for SIGHUP and for the admin API.
+//! Reloads the configuration file, for SIGHUP and for the admin API.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use fairgate_config::{ConfigError, ConfigErrors, Plan, ProcessEnvironment, Reload};
-use fairgate_gateway::control::{Reloader, Reloading};
-use fairgate_gateway::{Gateway, ReloadError};
-use fairgate_store::Change;
+use fairgate_config::{ConfigError, ConfigErrors, ConfigReload, ProcessEnvironment, ReloadPlan};
+use fairgate_gateway::control_plane::{ConfigReloader, ReloadFuture};
+use fairgate_gateway::{Gateway, GatewayReloadError};
+use fairgate_store::DirectoryChange;
 
 use super::first_start::now;
 
-/// Reads the file, checks it, and only then puts it in force.
+/// Reads the file, checks it, and only then applies it.
 pub(super) async fn reload(
     gateway: &Gateway,
     file: &Path,
     actor: &str,
-) -> Result<Plan, ConfigErrors> {
+) -> Result<ReloadPlan, ConfigErrors> {
     let current = gateway.app().config.load_full();
     let path = file.to_owned();
-    // A file may be on a disk that hangs, and what is read beside it too.
-    let read = move || Reload::from_file(&current, &path, &ProcessEnvironment);
+    // The file, and the files that it names, may be on a disk that hangs.
+    let read = move || ConfigReload::from_file(&current, &path, &ProcessEnvironment);
     let read = tokio::task::spawn_blocking(read).await;
     let reload = read.map_err(|problem| about(file, problem.to_string()))??;
     let plan = gateway.reload(reload.next).await.map_err(|error| match error {
-        ReloadError::Config(errors) => errors,
+        GatewayReloadError::Config(errors) => errors,
         other => about(file, other.to_string()),
     })?;
     if !plan.is_empty() {
@@ -32,10 +32,10 @@ pub(super) async fn reload(
     Ok(plan)
 }
 
-/// The configuration is in force whether this can be written or not.
-async fn audit(gateway: &Gateway, plan: &Plan, actor: &str) {
+/// Records the reload in the audit trail. The new configuration applies even if this fails.
+async fn audit(gateway: &Gateway, plan: &ReloadPlan, actor: &str) {
     let changes: Vec<String> = plan.changes.iter().map(ToString::to_string).collect();
-    let note = Change::Note {
+    let note = DirectoryChange::Note {
         action: "config.reload",
         subject: "configuration".into(),
         after: serde_json::json!({ "changes": changes }),
@@ -51,20 +51,20 @@ fn about(file: &Path, message: String) -> ConfigErrors {
     ConfigErrors::from(error)
 }
 
-/// What `POST /api/v1/config/reload` calls. The gateway holds it, so it must not hold the gateway.
-pub(super) struct FromFile {
+/// Handler of `POST /api/v1/config/reload`. The gateway owns the handler, so the handler must not own the gateway.
+pub(super) struct FileReloader {
     gateway: Weak<Gateway>,
     file: PathBuf,
 }
 
-impl FromFile {
+impl FileReloader {
     pub(super) fn new(gateway: &Arc<Gateway>, file: &Path) -> Self {
         Self { gateway: Arc::downgrade(gateway), file: file.to_owned() }
     }
 }
 
-impl Reloader for FromFile {
-    fn reload<'a>(&'a self, actor: &'a str) -> Reloading<'a> {
+impl ConfigReloader for FileReloader {
+    fn reload<'a>(&'a self, actor: &'a str) -> ReloadFuture<'a> {
         Box::pin(async move {
             match self.gateway.upgrade() {
                 Some(gateway) => reload(&gateway, &self.file, actor).await,

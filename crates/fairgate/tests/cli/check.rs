@@ -110,6 +110,38 @@ fn a_configuration_is_drawn_pool_by_pool() {
 }
 
 #[test]
+fn bands_are_drawn_and_what_lets_others_wait_is_warned_of() {
+    let bands = "\
+default_policy_family: batch
+arbiter: bands
+uncached_isl_buckets: [{min_tokens: 0, bucket: any}]
+policy_classes:
+  - {name: chat, queue_policy: edf, inside: queue}
+  - {name: batch, policy_family: batch, cache_bucket: any}
+";
+    let files = Files::new("bands", bands);
+    let drawn = files.check("policy.yaml", &[]).ok();
+    let tree = "\
+for all models: bands by class: strict, the first goes before the next, default family batch
+├─ chat: explicit: requests name it, any number in flight
+│  └─ one queue: the earliest deadline first (edf)
+└─ batch: batch × any (0 uncached tokens and more), any number in flight
+   └─ share by group, then tenant, then key; first come, first served (fcfs)
+
+warning: policy_classes[0]: chat goes before batch and has no cap: ";
+    assert!(drawn.starts_with(tree), "{drawn}");
+    assert!(drawn.contains("\nwarning: policy_classes[0]: one queue for everybody"), "{drawn}");
+    assert!(!drawn.contains("Quanta are not shares"), "{drawn}");
+    let pools = files.check("fairgate.yaml", &[]).ok();
+    assert!(pools.contains("Give it a cap below 4, which"), "{pools}");
+    assert_eq!(
+        pools.matches("warning:").count(),
+        2,
+        "the other pool has the default policy: {pools}"
+    );
+}
+
+#[test]
 fn a_request_is_told_its_class_and_why() {
     let files = Files::new("asked", POLICY);
     let asked = |file: &str, more: &[&str]| files.check(file, more).ok();

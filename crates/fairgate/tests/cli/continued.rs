@@ -4,14 +4,14 @@ use std::fs;
 
 use fairgate_core::event::Event;
 use fairgate_core::units::Micros;
-use fairgate_journal::{Reader, Writer, format_policy};
+use fairgate_journal::{JournalReader, JournalWriter, format_policy};
 
 use crate::run::{example, fairgate, file};
 
 /// The example cut before an event: the journal that goes on from there, and its policy.
 fn cut(before: usize) -> (String, String) {
     let text = fs::read(example("noisy-neighbour.jsonl")).expect("the example is there");
-    let (start, mut reader) = Reader::open(&text[..]).expect("it is a journal");
+    let (start, mut reader) = JournalReader::open(&text[..]).expect("it is a journal");
     let mut pool = start.into_pool().expect("it has a pool");
     let mut rest: Vec<(Micros, Event)> = Vec::new();
     let mut count = 0;
@@ -22,7 +22,7 @@ fn cut(before: usize) -> (String, String) {
         }
         count += 1;
     }
-    let mut writer = Writer::new(Vec::new());
+    let mut writer = JournalWriter::new(Vec::new());
     let snapshot = pool.snapshot();
     writer.write_snapshot(&snapshot).expect("a snapshot can be written");
     for (at, event) in &rest {

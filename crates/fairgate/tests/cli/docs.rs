@@ -18,8 +18,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use fairgate_core::decision::Reason;
-use fairgate_journal::{Reader, Writer, parse_policy};
+use fairgate_core::decision::RejectionReason;
+use fairgate_journal::{JournalReader, JournalWriter, parse_policy};
 
 use crate::run::{Run, fairgate_with_stdin};
 
@@ -169,12 +169,13 @@ fn a_snapshot_is_what_the_journal_before_it_comes_to() {
     let journals = marked("jsonl journal");
     let goes_on = |block: &Block| block.body.starts_with(r#"{"fairgate_journal":1,"snapshot""#);
     let second = journals.iter().position(goes_on).expect("one journal goes on from another");
-    let (start, mut reader) = Reader::open(journals[second - 1].body.as_bytes()).expect("a start");
+    let (start, mut reader) =
+        JournalReader::open(journals[second - 1].body.as_bytes()).expect("a start");
     let mut pool = start.into_pool().expect("a pool");
     while let Some((at, event)) = reader.next_event().expect("an event") {
         pool.apply(at, event, &mut Vec::new()).expect("in time");
     }
-    let mut writer = Writer::new(Vec::new());
+    let mut writer = JournalWriter::new(Vec::new());
     writer.write_snapshot(&pool.snapshot()).expect("it can be written");
     let line = String::from_utf8(writer.into_inner()).expect("text");
     assert_eq!(journals[second].body.lines().next(), Some(line.trim_end()));
@@ -327,7 +328,7 @@ fn every_field_of_a_journal_is_named() {
     let events: Vec<&str> = listed.expect("it lists the events").0.split(", ").collect();
     assert_eq!(events.len(), names.split(' ').count(), "{events:?}");
     assert!(names.split(' ').all(|name| events.contains(&name)), "{events:?}");
-    let reasons = Reason::ALL.map(|reason| reason.code().to_owned());
+    let reasons = RejectionReason::ALL.map(|reason| reason.code().to_owned());
     assert_named("journal.md", &reasons);
 }
 

@@ -126,3 +126,50 @@ fn the_example_shows_a_loud_tenant_locking_a_quiet_one_out() {
     assert_eq!(decisions[2], "20000 reject quiet-1");
     assert_eq!(decisions[13], "586300 grant quiet-2");
 }
+
+#[test]
+fn a_journal_of_another_edition_is_replayed_and_said_to_be_one() {
+    let pool =
+        r#""capacity":1,"workers":[{"name":"w","slots":1}],"policy":{"share":{"by":"tenant"}}"#;
+    let header = |more: &str| format!(r#"{{"fairgate_journal":1{more},"pool":{{{pool}}}}}"#);
+    let lines = "{\"at\":0,\"event\":\"submit\",\"id\":\"a\"}\n";
+    let journal = |more: &str| file(&format!("{}\n{lines}", header(more)));
+    let clock = r#","clock":{"at":0,"unix_us":1790000000000000}"#;
+    let ours =
+        [journal(""), journal(&format!(r#"{clock},"machine":3"#)), journal(r#","machine":3"#)];
+    for name in &ours {
+        let run = fairgate(&["replay", name]);
+        assert_eq!((run.status, run.stderr.as_str()), (0, ""));
+    }
+    let second = r#","machine":2"#;
+    for (name, says, machine) in [
+        (journal(second), "edition 2 of the rules", "2"),
+        (journal(clock), "an earlier edition of the rules", "null"),
+    ] {
+        let run = fairgate(&["replay", &name]);
+        assert_eq!(run.status, 0);
+        assert!(run.stdout.contains(r#""decision":"grant""#), "{}", run.stdout);
+        assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+        let prefix = format!("fairgate: {name}: its writer decided by ");
+        assert!(run.stderr.starts_with(&prefix) && run.stderr.contains(says), "{}", run.stderr);
+        let field = format!(r#""other_edition":{{"machine":{machine},"replayed_by":3}}"#);
+        let policy = file(r#"{"share":{"by":"tenant"}}"#);
+        for report in
+            [vec!["--explain", "a"], vec!["--fairness"], vec!["--policy", &policy, "--diff"]]
+        {
+            let run = fairgate(&[&["replay", &name, "--json"], &report[..]].concat());
+            assert!(run.stdout.contains(&field), "{report:?}: {}", run.stdout);
+            assert_eq!(run.stderr.lines().count(), 1, "{report:?}: {}", run.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_journal_that_a_gateway_of_the_second_edition_wrote_is_one() {
+    let path = "../fairgate-runtime/tests/fixtures/second-edition-journal.jsonl";
+    let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
+    let run = fairgate(&["replay", &path]);
+    assert_eq!(run.status, 0);
+    assert_eq!(run.stdout.matches(r#""decision":"grant""#).count(), 7, "{}", run.stdout);
+    assert!(run.stderr.contains("an earlier edition of the rules"), "{}", run.stderr);
+}

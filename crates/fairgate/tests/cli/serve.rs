@@ -3,6 +3,7 @@
 mod admin;
 mod agents;
 mod crash;
+mod editions;
 mod fleet;
 mod fleet_days;
 mod http;

@@ -1,7 +1,7 @@
 //! The same arrivals under another policy.
 
-use fairgate_journal::{Writer, format_policy};
-use fairgate_testkit::workload::{Shape, generate_answered};
+use fairgate_journal::{JournalWriter, format_policy};
+use fairgate_testkit::workload::{WorkloadShape, generate_answered};
 
 use crate::run::{example, fairgate, file, journal};
 
@@ -239,17 +239,17 @@ fn what_cannot_be_read_twice_is_refused() {
 #[test]
 fn random_recordings_under_their_own_policy_decide_as_they_did() {
     let shapes = [
-        Shape::drr(),
-        Shape::share(),
-        Shape::load(),
-        Shape::hierarchical(),
-        Shape::tree(),
-        Shape::workers(),
+        WorkloadShape::drr(),
+        WorkloadShape::share(),
+        WorkloadShape::load(),
+        WorkloadShape::hierarchical(),
+        WorkloadShape::tree(),
+        WorkloadShape::workers(),
     ];
     for (shape, seed) in shapes.iter().flat_map(|shape| (0..8).map(move |seed| (shape, seed))) {
-        let shape = Shape { policy_changes: false, ..shape.clone() };
+        let shape = WorkloadShape { policy_changes: false, ..shape.clone() };
         let (config, events) = generate_answered(&shape, seed);
-        let mut writer = Writer::new(Vec::new());
+        let mut writer = JournalWriter::new(Vec::new());
         writer.write_header(&config).expect("a header can be written");
         for (at, event) in &events {
             writer.write_event(*at, event).expect("an event can be written");

@@ -1,25 +1,25 @@
-//! Buckets of uncached tokens.
+//! Reads the buckets of uncached tokens.
 
 use std::collections::BTreeMap;
 
 use super::class::identifier;
-use crate::classes::Bucket;
-use crate::field::Field;
+use crate::classes::ClassBucket;
+use crate::field::ConfigField;
 
-/// Buckets by rising floors, the first of which is 0.
-pub(super) fn buckets(field: Field<'_>) -> Option<Vec<Bucket>> {
+/// Reads buckets in the order of rising `min_tokens`, starting at 0.
+pub(super) fn buckets(field: ConfigField<'_>) -> Option<Vec<ClassBucket>> {
     let mut names = BTreeMap::new();
     let mut floor_before = None;
     let read = |field| bucket(field, &mut names, &mut floor_before);
-    let all: Vec<Option<Bucket>> = field.list()?.into_iter().map(read).collect();
+    let all: Vec<Option<ClassBucket>> = field.list()?.into_iter().map(read).collect();
     all.into_iter().collect()
 }
 
 fn bucket(
-    field: Field<'_>,
+    field: ConfigField<'_>,
     names: &mut BTreeMap<String, usize>,
     floor_before: &mut Option<u64>,
-) -> Option<Bucket> {
+) -> Option<ClassBucket> {
     let line = field.node.place.line;
     let section = field.section(&["min_tokens", "bucket"])?;
     let min_tokens = section.required(
@@ -47,5 +47,5 @@ fn bucket(
             }
         }
     });
-    Some(Bucket { min_tokens: min_tokens?, name: name? })
+    Some(ClassBucket { min_tokens: min_tokens?, name: name? })
 }

@@ -1,14 +1,16 @@
-//! One class of a policy file.
+//! Reads one class of a policy file.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use fairgate_core::policy::{BusyThresholds, ClassLimits, Order};
-use fairgate_core::units::{Fraction, Tokens, Weight};
+use fairgate_core::policy::{BusyThresholds, ClassLimits, QueueOrder};
+use fairgate_core::units::{BatchFraction, Tokens, Weight};
 
-use crate::classes::{Bucket, Cell, ClassInside, ClassName, PolicyClass, queue};
-use crate::field::{Field, Section};
-use crate::read::policy;
+use crate::classes::{
+    ClassArbiter, ClassBucket, ClassCell, ClassInside, PolicyClass, PolicyClassName, queue,
+};
+use crate::field::{ConfigField, ConfigSection};
+use crate::read::{TIMEOUT, policy};
 use crate::suggest::did_you_mean;
 use crate::values::parse_thousandths;
 
@@ -17,6 +19,7 @@ pub(super) const CLASS: &[&str] = &[
     "policy_family",
     "cache_bucket",
     "quantum",
+    "cap",
     "queue_policy",
     "prefill_busy_threshold",
     "prefill_busy_threshold_frac",
@@ -25,14 +28,13 @@ pub(super) const CLASS: &[&str] = &[
     "cached_token_queue_limit_per_worker",
     "inside",
     "max_wait",
+    "deadline",
 ];
-
-const ORDERS: [(&str, Order); 2] = [("fcfs", Order::Fcfs), ("wspt", Order::Wspt)];
 
 const MAX_WAIT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
 
-/// A name that may be a label and a part of a header: letters, digits, `_`, `.` and `-`.
-pub(super) fn identifier(field: Field<'_>) -> Option<String> {
+/// Reads a name that is also valid as a metric label and in a header: letters, digits, `_`, `.` and `-`.
+pub(super) fn identifier(field: ConfigField<'_>) -> Option<String> {
     let text = field.scalar().unwrap_or_default();
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     match (1..=256).contains(&text.len()) && text.bytes().all(fits) {
@@ -41,40 +43,71 @@ pub(super) fn identifier(field: Field<'_>) -> Option<String> {
     }
 }
 
-/// Reads a class. Buckets are none where they could not be read, which has been said.
-pub(super) fn class(section: &Section<'_>, buckets: Option<&[Bucket]>) -> Option<PolicyClass> {
+/// Reads a class. `buckets` or `arbiter` is `None` if reading it failed and an error was recorded.
+pub(super) fn class(
+    section: &ConfigSection<'_>,
+    buckets: Option<&[ClassBucket]>,
+    arbiter: Option<ClassArbiter>,
+) -> Option<PolicyClass> {
     let name =
         section.required("name", "what journals, metrics and the live view call it", identifier);
     let cell = cell(section, buckets);
-    let quantum = section.required(
-        "quantum",
-        "the tokens that it may spend in each round, or its weight with arbiter: share",
-        |field| Weight::new(field.integer(1..=u64::MAX)?).ok(),
-    );
+    let (quantum, cap) = (quantum(section, arbiter), cap(section, arbiter));
     let inside = section.nullable("inside", inside);
     let has_tree = matches!(inside, Some(Some(ClassInside::Tree(_))));
     let order = section.nullable("queue_policy", |field| {
-        let order = field.clone().one_of(&ORDERS)?;
+        let order = field.clone().one_of(&QueueOrder::ALL.map(|order| (order.name(), order)))?;
         beside_tree(&field, has_tree, "queue: {order: …}").map(|()| order)
     });
     let max_wait = section.nullable("max_wait", |field| {
         let wait = field.clone().duration(MAX_WAIT)?;
         beside_tree(&field, has_tree, "queue: {max_wait_us: …}").map(|()| wait)
     });
+    let deadline = section.nullable("deadline", |field| field.duration(TIMEOUT));
     let (busy, limits) = (busy(section), limits(section));
     Some(PolicyClass {
-        name: ClassName(name?.into()),
+        name: PolicyClassName(name?.into()),
         cell: cell?,
         quantum: quantum?,
+        cap: cap?,
         queue: queue(order?.unwrap_or_default(), max_wait?),
         inside: inside?.unwrap_or(ClassInside::Owners),
         busy: busy?,
         limits: limits?,
+        deadline: deadline?,
     })
 }
 
-/// A tree has queues of its own, so the class cannot say how they are ordered.
-fn beside_tree(field: &Field<'_>, has_tree: bool, instead: &str) -> Option<()> {
+/// Reads the quantum of a class. Under bands, where the order of the file decides, a quantum is an error.
+fn quantum(section: &ConfigSection<'_>, arbiter: Option<ClassArbiter>) -> Option<Option<Weight>> {
+    if arbiter == Some(ClassArbiter::Bands) {
+        return section.nullable("quantum", |field| {
+            field.wrong(
+                "does nothing with arbiter: bands, where a class goes before all that are listed after it: remove it, and \
+                 state cap to leave slots for the classes below",
+            )
+        });
+    }
+    let what = "the tokens that it may spend in each round, or its weight with arbiter: share";
+    let quantum =
+        section.required("quantum", what, |field| Weight::new(field.integer(1..=u64::MAX)?).ok());
+    quantum.map(Some)
+}
+
+/// Reads the cap of a class, which is the largest number of its requests in flight. Under drr, which has no caps, a cap
+/// is an error.
+fn cap(section: &ConfigSection<'_>, arbiter: Option<ClassArbiter>) -> Option<Option<u64>> {
+    section.nullable("cap", |field| match arbiter {
+        Some(ClassArbiter::Drr) => field.wrong(
+            "does nothing with arbiter: drr, which knows no caps: remove it, or use arbiter: share or arbiter: bands",
+        ),
+        _ => field.integer(1..=1_000_000),
+    })
+}
+
+/// Records an error at a queue setting of a class that has a tree inside. A tree has its own queues, so queue settings
+/// of the class would have no effect.
+fn beside_tree(field: &ConfigField<'_>, has_tree: bool, instead: &str) -> Option<()> {
     match has_tree {
         false => Some(()),
         true => field.wrong(format!(
@@ -83,13 +116,13 @@ fn beside_tree(field: &Field<'_>, has_tree: bool, instead: &str) -> Option<()> {
     }
 }
 
-/// The family and bucket that a class serves: both or neither.
-fn cell(section: &Section<'_>, buckets: Option<&[Bucket]>) -> Option<Option<Cell>> {
+/// Reads the family and bucket that a class serves; a class states both or neither.
+fn cell(section: &ConfigSection<'_>, buckets: Option<&[ClassBucket]>) -> Option<Option<ClassCell>> {
     let family = section.nullable("policy_family", identifier);
     let bucket = section.nullable("cache_bucket", |field| known_bucket(field, buckets));
     match (family?, bucket?) {
         (None, None) => Some(None),
-        (Some(family), Some(bucket)) => Some(Some(Cell { family, bucket })),
+        (Some(family), Some(bucket)) => Some(Some(ClassCell { family, bucket })),
         (Some(_), None) => section.missing(
             "cache_bucket",
             "a class of a family serves one bucket of it; name it, or remove policy_family to make it an explicit class",
@@ -101,7 +134,7 @@ fn cell(section: &Section<'_>, buckets: Option<&[Bucket]>) -> Option<Option<Cell
     }
 }
 
-fn known_bucket(field: Field<'_>, buckets: Option<&[Bucket]>) -> Option<String> {
+fn known_bucket(field: ConfigField<'_>, buckets: Option<&[ClassBucket]>) -> Option<String> {
     let name = identifier(field.clone())?;
     let Some(buckets) = buckets else { return Some(name) };
     let names = || buckets.iter().map(|bucket| &*bucket.name);
@@ -113,33 +146,33 @@ fn known_bucket(field: Field<'_>, buckets: Option<&[Bucket]>) -> Option<String> 
     field.wrong(format!("uncached_isl_buckets has no bucket {name:?}{guess} (it has {list})"))
 }
 
-fn inside(field: Field<'_>) -> Option<ClassInside> {
+fn inside(field: ConfigField<'_>) -> Option<ClassInside> {
     match field.scalar() {
         Some("queue") => Some(ClassInside::Queue),
-        Some(_) => {
-            field.expected("a node (share, drr or load), or queue for one queue of the whole class")
-        }
+        Some(_) => field.expected(
+            "a node (share, drr, load or bands), or queue for one queue of the whole class",
+        ),
         None => policy(field).map(ClassInside::Tree),
     }
 }
 
-fn busy(section: &Section<'_>) -> Option<BusyThresholds> {
+fn busy(section: &ConfigSection<'_>) -> Option<BusyThresholds> {
     let tokens =
         section.nullable("prefill_busy_threshold", |field| field.integer(0..=u64::MAX).map(Tokens));
     let fraction = section.nullable("prefill_busy_threshold_frac", fraction);
     Some(BusyThresholds { tokens: tokens?, fraction: fraction? })
 }
 
-/// A decimal of any precision, kept in thousandths: Dynamo reads a float here.
-fn fraction(field: Field<'_>) -> Option<Fraction> {
+/// Reads a decimal of any precision, because Dynamo reads a float here, and rounds it to thousandths.
+fn fraction(field: ConfigField<'_>) -> Option<BatchFraction> {
     let number = field.plain().and_then(|text| text.parse::<f64>().ok());
     let number = number.filter(|number| (0.0..=1e6).contains(number));
     let thousandths = number.and_then(|number| parse_thousandths(&format!("{number:.3}")));
-    let fraction = thousandths.and_then(|number| Fraction::from_thousandths(number).ok());
+    let fraction = thousandths.and_then(|number| BatchFraction::from_thousandths(number).ok());
     fraction.or_else(|| field.expected("a decimal from 0 to 1000000, a part of a worker's batch"))
 }
 
-fn limits(section: &Section<'_>) -> Option<ClassLimits> {
+fn limits(section: &ConfigSection<'_>) -> Option<ClassLimits> {
     let read = |name| {
         section.nullable(name, |field| match field.plain() {
             Some("0") => field.wrong(

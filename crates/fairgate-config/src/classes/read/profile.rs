@@ -1,32 +1,36 @@
-//! A profile: families, buckets and classes that fit together.
+//! Reads a profile, whose families, buckets and classes must be consistent.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::Surroundings;
+use super::ClassPoolFeatures;
 use super::buckets::buckets;
 use super::class::{class, identifier};
-use crate::classes::{Arbiter, Bucket, Cell, Classes, Family, PolicyClass, policy};
-use crate::field::{Field, Section};
+use crate::classes::{
+    ClassArbiter, ClassBucket, ClassCell, ClassFamily, PolicyClass, PolicyClasses, policy,
+};
+use crate::field::{ConfigField, ConfigSection};
 use crate::suggest::did_you_mean;
 
 pub(super) const PROFILE: &[&str] =
     &["default_policy_family", "uncached_isl_buckets", "policy_classes", "arbiter"];
 
-const ARBITERS: [(&str, Arbiter); 2] = [("drr", Arbiter::Drr), ("share", Arbiter::Share)];
+const ARBITERS: [(&str, ClassArbiter); 3] =
+    [("drr", ClassArbiter::Drr), ("share", ClassArbiter::Share), ("bands", ClassArbiter::Bands)];
 
-/// A profile while its file is read: it knows where the settings stand that need something of the pool.
-pub(in crate::classes) struct Profile<'a> {
-    pub(in crate::classes) classes: Classes,
-    /// `prefill_busy_threshold_frac` of the classes that state it.
-    fractions: Vec<Field<'a>>,
-    /// `cached_token_queue_limit_per_worker` of the classes that state it.
-    cached_limits: Vec<Field<'a>>,
+/// Profile while its file is being read. Keeps the fields that are valid only in some pools, so that errors can point
+/// at them.
+pub(in crate::classes) struct PolicyProfile<'a> {
+    pub(in crate::classes) classes: PolicyClasses,
+    /// Field `prefill_busy_threshold_frac` of each class that states it.
+    fractions: Vec<ConfigField<'a>>,
+    /// Field `cached_token_queue_limit_per_worker` of each class that states it.
+    cached_limits: Vec<ConfigField<'a>>,
 }
 
-impl Profile<'_> {
-    /// Says which settings cannot act in such a pool.
-    pub(super) fn check(&self, around: &Surroundings) {
+impl PolicyProfile<'_> {
+    /// Records an error for each setting that cannot have an effect in a pool with the features `around`.
+    pub(super) fn check(&self, around: &ClassPoolFeatures) {
         if !around.states_batch {
             for field in &self.fractions {
                 field.wrong::<()>(
@@ -46,22 +50,22 @@ impl Profile<'_> {
     }
 }
 
-/// A class, and where it stands.
-struct Listed<'a> {
-    section: Section<'a>,
+/// Class, together with its section in the policy file.
+struct ClassEntry<'a> {
+    section: ConfigSection<'a>,
     class: PolicyClass,
 }
 
-pub(super) fn profile<'a>(section: &Section<'a>, file: &Path) -> Option<Profile<'a>> {
-    let missing = Suggestions::of(section);
+pub(super) fn profile<'a>(section: &ConfigSection<'a>, file: &Path) -> Option<PolicyProfile<'a>> {
+    let missing = ProfileSuggestions::of(section);
     let default_family =
         section.required("default_policy_family", &missing.default_family, |field| {
             identifier(field.clone()).map(|name| (name, field))
         });
     let buckets = section.required("uncached_isl_buckets", &missing.buckets, buckets);
-    let arbiter = section.or("arbiter", Arbiter::Drr, |field| field.one_of(&ARBITERS));
+    let arbiter = section.or("arbiter", ClassArbiter::Drr, |field| field.one_of(&ARBITERS));
     let listed = section.required("policy_classes", "the classes, at least one", |field| {
-        let listed = classes(field.clone(), buckets.as_deref())?;
+        let listed = classes(field.clone(), buckets.as_deref(), arbiter)?;
         Some((field, listed))
     });
     let (field, listed) = listed?;
@@ -80,26 +84,37 @@ pub(super) fn profile<'a>(section: &Section<'a>, file: &Path) -> Option<Profile<
     let policy = match policy(arbiter, &classes, first_cell) {
         Ok(policy) => policy,
         Err(error) => {
-            // The tree's path begins with `drr.classes[1]`, the file's with `policy_classes[1]`.
+            // The tree's path begins with `drr.classes[1]`, the file's path with `policy_classes[1]`.
             let path = error.field.split_once(".classes").map_or("", |(_, rest)| rest);
             return field.wrong_below(path, error.problem.to_string());
         }
     };
     let file = file.to_owned();
     let buckets = buckets?;
-    let classes =
-        Classes { file, arbiter, default_family: default, buckets, families, classes, policy };
-    Some(Profile { classes, fractions, cached_limits })
+    let classes = PolicyClasses {
+        file,
+        arbiter,
+        default_family: default,
+        buckets,
+        families,
+        classes,
+        policy,
+    };
+    Some(PolicyProfile { classes, fractions, cached_limits })
 }
 
-fn classes<'a>(field: Field<'a>, buckets: Option<&[Bucket]>) -> Option<Vec<Listed<'a>>> {
+fn classes<'a>(
+    field: ConfigField<'a>,
+    buckets: Option<&[ClassBucket]>,
+    arbiter: Option<ClassArbiter>,
+) -> Option<Vec<ClassEntry<'a>>> {
     let mut names = BTreeMap::new();
-    let mut read = |field: Field<'a>| {
+    let mut read = |field: ConfigField<'a>| {
         let line = field.node.place.line;
         let section = field.section(super::class::CLASS)?;
-        let class = class(&section, buckets)?;
+        let class = class(&section, buckets, arbiter)?;
         match names.insert(class.name.clone(), line) {
-            None => Some(Listed { section, class }),
+            None => Some(ClassEntry { section, class }),
             Some(first) => {
                 let message =
                     format!("another class is called {:?}, on line {first}", class.name.as_str());
@@ -111,12 +126,16 @@ fn classes<'a>(field: Field<'a>, buckets: Option<&[Bucket]>) -> Option<Vec<Liste
     all.into_iter().collect()
 }
 
-/// The families that the classes name, with a class for every bucket each.
-fn families(field: &Field<'_>, listed: &[Listed<'_>], buckets: &[Bucket]) -> Option<Vec<Family>> {
+/// Builds the families that the classes name. Records an error for each family without exactly one class per bucket.
+fn families(
+    field: &ConfigField<'_>,
+    listed: &[ClassEntry<'_>],
+    buckets: &[ClassBucket],
+) -> Option<Vec<ClassFamily>> {
     let mut families: Vec<(String, Vec<Option<usize>>)> = Vec::new();
     let mut fits = true;
-    for (i, Listed { section, class }) in listed.iter().enumerate() {
-        let Some(Cell { family, bucket }) = &class.cell else { continue };
+    for (i, ClassEntry { section, class }) in listed.iter().enumerate() {
+        let Some(ClassCell { family, bucket }) = &class.cell else { continue };
         let known = families.iter().position(|(name, _)| name == family);
         let at = known.unwrap_or_else(|| {
             families.push((family.clone(), vec![None; buckets.len()]));
@@ -124,7 +143,7 @@ fn families(field: &Field<'_>, listed: &[Listed<'_>], buckets: &[Bucket]) -> Opt
         });
         let column = buckets.iter().position(|known| known.name == *bucket)?;
         if let Some(first) = families[at].1[column].replace(i) {
-            let Listed { section: other, class } = &listed[first];
+            let ClassEntry { section: other, class } = &listed[first];
             fits = false;
             section.field.wrong::<()>(format!(
                 "the class {:?} on line {} is of the family {family:?} and the bucket {bucket:?} already: name another \
@@ -134,7 +153,8 @@ fn families(field: &Field<'_>, listed: &[Listed<'_>], buckets: &[Bucket]) -> Opt
             ));
         }
     }
-    for Listed { section, class } in listed.iter().filter(|listed| listed.class.cell.is_none()) {
+    for ClassEntry { section, class } in listed.iter().filter(|listed| listed.class.cell.is_none())
+    {
         if families.iter().any(|(name, _)| name == class.name.as_str()) {
             fits = false;
             section.stated("name")?.wrong::<()>(format!(
@@ -155,19 +175,20 @@ fn families(field: &Field<'_>, listed: &[Listed<'_>], buckets: &[Bucket]) -> Opt
         }
     }
     let whole = |(name, cells): (String, Vec<Option<usize>>)| {
-        Some(Family { name, cells: cells.into_iter().collect::<Option<_>>()? })
+        Some(ClassFamily { name, cells: cells.into_iter().collect::<Option<_>>()? })
     };
     fits.then(|| families.into_iter().map(whole).collect()).flatten()
 }
 
-/// What a profile could add where it lacks its family or its buckets: names that its classes use.
-struct Suggestions {
+/// Suggestions for a profile without a default family or without buckets. The suggestions are names that the profile's
+/// classes use.
+struct ProfileSuggestions {
     default_family: String,
     buckets: String,
 }
 
-impl Suggestions {
-    fn of(section: &Section<'_>) -> Self {
+impl ProfileSuggestions {
+    fn of(section: &ConfigSection<'_>) -> Self {
         let classes = section.stated("policy_classes");
         let texts = |name: &str| {
             let mut texts: Vec<&str> = Vec::new();
@@ -184,7 +205,7 @@ impl Suggestions {
         if names.is_empty() {
             names = vec!["any"];
         }
-        // Dynamo's sample has its second floor at 3072 tokens.
+        // In Dynamo's sample the second bucket starts at 3072 tokens.
         let bucket = |(i, name)| format!("{{min_tokens: {}, bucket: {name}}}", 3072 * i);
         let listed = names.into_iter().enumerate().map(bucket).collect::<Vec<_>>().join(", ");
         Self {

@@ -1,7 +1,7 @@
 //! A policy file in a pool: which profile, which cost, what cannot act there, and reload.
 
 use fairgate_config::{Config, ConfigErrors, CostConfig};
-use fairgate_core::policy::Node;
+use fairgate_core::policy::PolicyNode;
 
 use super::LEAST;
 use crate::support::Folder;
@@ -43,7 +43,7 @@ fn its_policy_is_the_pools() {
     let pool = &config.expect("it is right").pools[0];
     let classes = pool.classes.as_ref().expect("it names a policy file");
     assert_eq!(pool.policy, classes.policy());
-    let Node::Drr(drr) = &**pool.policy.root() else { panic!("a Dynamo file is drr") };
+    let PolicyNode::Drr(drr) = &**pool.policy.root() else { panic!("a Dynamo file is drr") };
     assert_eq!(drr.classes.len(), 2);
     assert!(classes.file().ends_with("policy/router.yaml"));
 }
@@ -106,7 +106,7 @@ fn the_models_of_a_pool_have_one_profile() {
         let (_, config) = with(policy, &apart);
         let pool = &config.expect("it is right").pools[0];
         let classes = pool.classes.as_ref().expect("it names a policy file");
-        assert_eq!(classes.all()[1].quantum.get(), 600, "the model's own profile");
+        assert_eq!(super::quantum(&classes.all()[1]), 600, "the model's own profile");
     }
     let same = format!("models:\n{}{}", profile_of("small", 600), profile_of("large", 600));
     assert!(with(&same, CONFIG).1.is_ok(), "a root is not needed where each model has the same");

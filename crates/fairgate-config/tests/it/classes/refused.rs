@@ -65,6 +65,16 @@ const SINGLE: &[(&str, &str, &str)] = &[
         "policy_classes[1].quantum: must be an integer from 1 to 18446744073709551615, not 0",
     ),
     (
+        "quantum: 512",
+        "quantum: 512, cap: ▸3",
+        "policy_classes[1].cap: does nothing with arbiter: drr, which knows no caps: remove it, or use arbiter: share or arbiter: bands",
+    ),
+    (
+        "quantum: 2048}\n  - {name: long, policy_family: standard, cache_bucket: uncached, quantum: 512}",
+        "cap: 1}\n  - {name: long, policy_family: standard, cache_bucket: uncached, quantum: ▸512}\narbiter: bands",
+        "policy_classes[1].quantum: does nothing with arbiter: bands, where a class goes before all that are listed after it: remove it, and state cap to leave slots for the classes below",
+    ),
+    (
         ", quantum: 512",
         "",
         "policy_classes[1].quantum: is missing: the tokens that it may spend in each round, or its weight with arbiter: share",
@@ -102,7 +112,7 @@ const SINGLE: &[(&str, &str, &str)] = &[
     (
         "quantum: 512",
         "quantum: 512, queue_policy: ▸lifo",
-        "policy_classes[1].queue_policy: must be one of fcfs, wspt, not lifo",
+        "policy_classes[1].queue_policy: must be one of fcfs, wspt, edf, not lifo",
     ),
     (
         "quantum: 512",
@@ -132,7 +142,7 @@ const SINGLE: &[(&str, &str, &str)] = &[
     (
         "quantum: 512",
         "quantum: 512, ▸raw_isl_queue_limit: 5",
-        "policy_classes[1].raw_isl_queue_limit: unknown; known here: name, policy_family, cache_bucket, quantum, queue_policy, prefill_busy_threshold, prefill_busy_threshold_frac, request_queue_limit_per_worker, raw_isl_token_queue_limit_per_worker, cached_token_queue_limit_per_worker, inside, max_wait",
+        "policy_classes[1].raw_isl_queue_limit: unknown; known here: name, policy_family, cache_bucket, quantum, cap, queue_policy, prefill_busy_threshold, prefill_busy_threshold_frac, request_queue_limit_per_worker, raw_isl_token_queue_limit_per_worker, cached_token_queue_limit_per_worker, inside, max_wait, deadline",
     ),
     (
         "policy_classes:",
@@ -142,7 +152,7 @@ const SINGLE: &[(&str, &str, &str)] = &[
     (
         "policy_classes:",
         "arbiter: ▸fair\npolicy_classes:",
-        "arbiter: must be one of drr, share, not fair",
+        "arbiter: must be one of drr, share, bands, not fair",
     ),
     (
         "quantum: 512",
@@ -152,7 +162,7 @@ const SINGLE: &[(&str, &str, &str)] = &[
     (
         "quantum: 512",
         "quantum: 512, inside: ▸fcfs",
-        "policy_classes[1].inside: must be a node (share, drr or load), or queue for one queue of the whole class, not fcfs",
+        "policy_classes[1].inside: must be a node (share, drr, load or bands), or queue for one queue of the whole class, not fcfs",
     ),
     (
         "quantum: 512",

@@ -1,4 +1,4 @@
-//! Agents, for people.
+//! Handlers for agents, used by people.
 
 use std::sync::Arc;
 
@@ -13,23 +13,23 @@ use utoipa::ToSchema;
 
 use crate::admin::ErrorBody;
 use crate::admin::api_error::ApiError;
-use crate::admin::auth::Admin;
-use crate::admin::body::Body;
+use crate::admin::auth::AdminCaller;
+use crate::admin::body::JsonBody;
 use crate::admin::page::{PageQuery, page_after, page_length};
-use crate::admin::path::{Named, path_to};
-use crate::admin::query::Params;
+use crate::admin::path::{PathName, path_to};
+use crate::admin::query::QueryParams;
 use crate::app::App;
 
-/// A page of agents, by name.
+/// A page of agents, sorted by name.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(in crate::admin) struct AgentPage {
-    /// The agents.
+    /// The agents of the page.
     items: Vec<AgentView>,
-    /// What to give as `after` for the next page; null where this is the last.
+    /// Value for `after` to get the next page; null on the last page.
     next: Option<String>,
 }
 
-/// Lists agents, by name.
+/// Lists agents, sorted by name.
 #[utoipa::path(
     get, path = "/api/v1/agents", tag = "fleet", params(PageQuery),
     responses(
@@ -39,8 +39,8 @@ pub(in crate::admin) struct AgentPage {
 )]
 pub(in crate::admin) async fn list(
     State(app): State<Arc<App>>,
-    _: Admin,
-    Params(query): Params<PageQuery>,
+    _: AdminCaller,
+    QueryParams(query): QueryParams<PageQuery>,
 ) -> Result<Json<AgentPage>, ApiError> {
     let limit = page_length(query.limit)?;
     let agents = app.fleet.agents().await?;
@@ -49,7 +49,7 @@ pub(in crate::admin) async fn list(
     Ok(Json(AgentPage { items, next }))
 }
 
-/// Makes an agent, and shows its token once.
+/// Creates an agent, and shows its token once.
 #[utoipa::path(
     post, path = "/api/v1/agents", tag = "fleet", request_body = NewAgent,
     responses(
@@ -59,8 +59,8 @@ pub(in crate::admin) async fn list(
 )]
 pub(in crate::admin) async fn create(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Body(new): Body<NewAgent>,
+    admin: AdminCaller,
+    JsonBody(new): JsonBody<NewAgent>,
 ) -> Result<impl IntoResponse, ApiError> {
     let made = app.fleet.add_agent(&admin.actor, new).await?;
     let headers =
@@ -68,7 +68,9 @@ pub(in crate::admin) async fn create(
     Ok((StatusCode::CREATED, headers, Json(made)))
 }
 
-/// Changes an agent. Paused, it gets nothing new; retired, it is gone for good and what it holds goes back.
+/// Changes an agent.
+///
+/// A paused agent gets no new tasks. Retiring is final. The task that a retired agent holds is given back.
 #[utoipa::path(
     patch, path = "/api/v1/agents/{id}", tag = "fleet", request_body = AgentPatch,
     params(("id" = String, Path, description = "The agent's name")),
@@ -79,14 +81,14 @@ pub(in crate::admin) async fn create(
 )]
 pub(in crate::admin) async fn patch(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Named(id): Named,
-    Body(patch): Body<AgentPatch>,
+    admin: AdminCaller,
+    PathName(id): PathName,
+    JsonBody(patch): JsonBody<AgentPatch>,
 ) -> Result<Json<AgentView>, ApiError> {
     Ok(Json(app.fleet.patch_agent(&admin.actor, &id, patch).await?))
 }
 
-/// Gives an agent a new token. The old one is refused at once.
+/// Gives an agent a new token. The old token is refused at once.
 #[utoipa::path(
     post, path = "/api/v1/agents/{id}/rotate", tag = "fleet",
     params(("id" = String, Path, description = "The agent's name")),
@@ -97,8 +99,8 @@ pub(in crate::admin) async fn patch(
 )]
 pub(in crate::admin) async fn rotate(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Named(id): Named,
+    admin: AdminCaller,
+    PathName(id): PathName,
 ) -> Result<impl IntoResponse, ApiError> {
     let made = app.fleet.rotate_agent(&admin.actor, &id).await?;
     Ok(([(CACHE_CONTROL, "no-store")], Json(made)))

@@ -1,4 +1,4 @@
-//! What agents do with tasks: claim one, show that they are alive, end it. All of it may be said twice.
+//! Handlers with which agents claim a task, send heartbeats and end a claim. A client may safely repeat every call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,10 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use fairgate_fleet::{Claim, Completion, Failure, Heartbeat, Held, Question, Release, TaskLine};
+use fairgate_fleet::{
+    Claim, TaskCompletionBody, TaskFailureBody, TaskHeartbeatBody, TaskLeaseBody, TaskLine,
+    TaskQuestionBody, TaskReleaseBody,
+};
 use fairgate_store::UnixMicros;
 use http::StatusCode;
 use http::header::CACHE_CONTROL;
@@ -16,104 +19,106 @@ use utoipa::ToSchema;
 use crate::admin::ErrorBody;
 use crate::admin::api_error::ApiError;
 use crate::admin::auth::AgentCaller;
-use crate::admin::body::Body;
-use crate::admin::name::Whole;
-use crate::admin::path::TaskNamed;
+use crate::admin::body::JsonBody;
+use crate::admin::name::JsonWholeNumber;
+use crate::admin::path::PathTaskName;
 use crate::app::App;
-use crate::phase::Stage;
+use crate::phase::GatewayPhase;
 
-/// The longest that a claim waits, in seconds.
+/// Longest time that an agent may wait for a task in one call, in seconds.
 const WAIT_S_MAX: u64 = 60;
 
-/// How long to wait for a task.
+/// Body of a call that claims a task.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schema(as = ClaimRequest)]
 pub(in crate::admin) struct ClaimBody {
-    /// How long to wait where there is no task now, in seconds.
+    /// Time to wait for a task if there is none now, in seconds, at most 60.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 60, default = 0)]
-    wait_s: Option<Whole>,
+    wait_s: Option<JsonWholeNumber>,
 }
 
-/// A sign of life.
+/// Body of a heartbeat, with which an agent shows that it still works on its task.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = HeartbeatRequest)]
 pub(in crate::admin) struct HeartbeatBody {
-    /// Which claim of the task it is about.
+    /// Epoch of the claim, from the response to the claim.
     #[schema(value_type = u64, minimum = 0)]
-    epoch: Whole,
-    /// What the agent is doing; at most 4 KiB, cut beyond.
+    epoch: JsonWholeNumber,
+    /// Current activity of the agent as text; truncated to 4 KiB.
     progress: Option<String>,
-    /// What this claim used so far in all, in tokens. Counts only for agents that report.
+    /// Total tokens that this claim has used so far. Counts only for agents that report their tokens.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_i64)]
-    tokens: Option<Whole>,
+    tokens: Option<JsonWholeNumber>,
 }
 
-/// How a task ended well.
+/// Body of a call that completes a task.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = CompleteRequest)]
 pub(in crate::admin) struct CompleteBody {
-    /// Which claim of the task it is about.
+    /// Epoch of the claim, from the response to the claim.
     #[schema(value_type = u64, minimum = 0)]
-    epoch: Whole,
-    /// What it came to; at most 64 KiB.
+    epoch: JsonWholeNumber,
+    /// Result of the task; at most 64 KiB.
     #[schema(max_length = 65536, pattern = "^([^\\x00]*\\S[^\\x00]*)?$")]
     result: Option<String>,
-    /// What this claim used in all, in tokens. Counts only for agents that report.
+    /// Total tokens that this claim used. Counts only for agents that report their tokens.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_i64)]
-    tokens: Option<Whole>,
+    tokens: Option<JsonWholeNumber>,
 }
 
-/// How a task ended badly.
+/// Body of a call that ends a claim with a failure.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = FailRequest)]
 pub(in crate::admin) struct FailBody {
-    /// Which claim of the task it is about.
+    /// Epoch of the claim, from the response to the claim.
     #[schema(value_type = u64, minimum = 0)]
-    epoch: Whole,
-    /// Why; at most 4 KiB, cut beyond.
+    epoch: JsonWholeNumber,
+    /// Reason for the failure; truncated to 4 KiB.
     reason: Option<String>,
-    /// The provider's limit is reached until this moment, in microseconds since 1970: the task waits until then, and this
-    /// counts as no failure.
+    /// Time at which a provider's limit ends, in microseconds since 1970. If given, the task waits until then, and the
+    /// end of this claim does not count as a failure of the task.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 253_402_300_799_999_999_i64)]
-    limited_until: Option<Whole>,
-    /// What this claim used in all, in tokens. Counts only for agents that report.
+    limited_until: Option<JsonWholeNumber>,
+    /// Total tokens that this claim used. Counts only for agents that report their tokens.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_i64)]
-    tokens: Option<Whole>,
+    tokens: Option<JsonWholeNumber>,
 }
 
-/// What an agent asks a person.
+/// Body of a call that asks a person a question.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = AskRequest)]
 pub(in crate::admin) struct AskBody {
-    /// Which claim of the task it is about.
+    /// Epoch of the claim, from the response to the claim.
     #[schema(value_type = u64, minimum = 0)]
-    epoch: Whole,
-    /// The question; at most 16 KiB.
+    epoch: JsonWholeNumber,
+    /// The question for a person; at most 16 KiB.
     #[schema(max_length = 16384, pattern = "^[^\\x00]*\\S[^\\x00]*$")]
     question: String,
-    /// What this claim used in all, in tokens. Counts only for agents that report.
+    /// Total tokens that this claim used. Counts only for agents that report their tokens.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_i64)]
-    tokens: Option<Whole>,
+    tokens: Option<JsonWholeNumber>,
 }
 
-/// A task that an agent gives back unharmed.
+/// Body of a call that gives a task back without a failure.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ReleaseRequest)]
 pub(in crate::admin) struct ReleaseBody {
-    /// Which claim of the task it is about.
+    /// Epoch of the claim, from the response to the claim.
     #[schema(value_type = u64, minimum = 0)]
-    epoch: Whole,
-    /// Why.
+    epoch: JsonWholeNumber,
+    /// Reason for giving the task back.
     reason: Option<String>,
 }
 
-/// Gives the agent a task, waiting for one where there is none now. An agent that holds a task is given that one again.
+/// Gives the agent a task, and waits up to `wait_s` seconds for one if there is none.
+///
+/// An agent that already holds a task gets that task again.
 #[utoipa::path(
     post, path = "/api/v1/agents/{id}/claim", tag = "agents", request_body = ClaimBody, security(("agent" = [])),
     params(("id" = String, Path, description = "The agent's own name")),
@@ -125,7 +130,7 @@ pub(in crate::admin) struct ReleaseBody {
 pub(in crate::admin) async fn claim(
     State(app): State<Arc<App>>,
     AgentCaller(agent): AgentCaller,
-    Body(body): Body<ClaimBody>,
+    JsonBody(body): JsonBody<ClaimBody>,
 ) -> Result<Response, ApiError> {
     let wait_s = body.wait_s.map_or(0, |wait| wait.0);
     if wait_s > WAIT_S_MAX {
@@ -137,10 +142,10 @@ pub(in crate::admin) async fn claim(
         return Err(ApiError::unavailable("too_many_claims", message));
     };
     let mut phase = app.phase.watch();
-    // A client that leaves drops this, and a claim that was just given to it is given to it again when it comes back.
+    // A client that disconnects drops this future. If it had just got a task, its next claim returns the same task.
     let claim = tokio::select! {
         claim = app.fleet.claim(&agent, Duration::from_secs(wait_s)) => claim?,
-        _ = phase.wait_for(|stage| *stage > Stage::Serving) => None,
+        _ = phase.wait_for(|stage| *stage > GatewayPhase::Serving) => None,
     };
     Ok(match claim {
         Some(claim) => ([(CACHE_CONTROL, "no-store")], Json(claim)).into_response(),
@@ -148,26 +153,26 @@ pub(in crate::admin) async fn claim(
     })
 }
 
-/// Shows that the agent is alive, and what it is doing. Its lease begins anew.
+/// Renews the lease of the agent's claim, and records the agent's progress.
 #[utoipa::path(
     post, path = "/api/v1/agents/{id}/tasks/{task}/heartbeat", tag = "agents", request_body = HeartbeatBody, security(("agent" = [])),
     params(("id" = String, Path, description = "The agent's own name"), ("task" = String, Path, description = "The task's name")),
     responses(
-        (status = 200, description = "Until when it holds the task", body = Held),
+        (status = 200, description = "Until when it holds the task", body = TaskLeaseBody),
         (status = 409, description = "It holds the task no more (`lease_lost`)", body = ErrorBody),
     ),
 )]
 pub(in crate::admin) async fn heartbeat(
     State(app): State<Arc<App>>,
     AgentCaller(agent): AgentCaller,
-    TaskNamed(task): TaskNamed,
-    Body(body): Body<HeartbeatBody>,
-) -> Result<Json<Held>, ApiError> {
-    let heartbeat = Heartbeat { progress: body.progress, tokens: whole(body.tokens) };
+    PathTaskName(task): PathTaskName,
+    JsonBody(body): JsonBody<HeartbeatBody>,
+) -> Result<Json<TaskLeaseBody>, ApiError> {
+    let heartbeat = TaskHeartbeatBody { progress: body.progress, tokens: whole(body.tokens) };
     Ok(Json(app.fleet.heartbeat(&agent, &task, body.epoch.0, heartbeat).await?))
 }
 
-/// Ends the task well. Saying it twice is no error.
+/// Completes the task. Repeating the call is no error.
 #[utoipa::path(
     post, path = "/api/v1/agents/{id}/tasks/{task}/complete", tag = "agents", request_body = CompleteBody, security(("agent" = [])),
     params(("id" = String, Path, description = "The agent's own name"), ("task" = String, Path, description = "The task's name")),
@@ -179,14 +184,16 @@ pub(in crate::admin) async fn heartbeat(
 pub(in crate::admin) async fn complete(
     State(app): State<Arc<App>>,
     AgentCaller(agent): AgentCaller,
-    TaskNamed(task): TaskNamed,
-    Body(body): Body<CompleteBody>,
+    PathTaskName(task): PathTaskName,
+    JsonBody(body): JsonBody<CompleteBody>,
 ) -> Result<Json<TaskLine>, ApiError> {
-    let completion = Completion { result: body.result, tokens: whole(body.tokens) };
+    let completion = TaskCompletionBody { result: body.result, tokens: whole(body.tokens) };
     Ok(Json(app.fleet.complete(&agent, &task, body.epoch.0, completion).await?))
 }
 
-/// Ends the claim badly: the task is tried again later, or is blocked. Saying it twice is no error.
+/// Ends the claim with a failure.
+///
+/// The task is retried later, or is blocked. Repeating the call is no error.
 #[utoipa::path(
     post, path = "/api/v1/agents/{id}/tasks/{task}/fail", tag = "agents", request_body = FailBody, security(("agent" = [])),
     params(("id" = String, Path, description = "The agent's own name"), ("task" = String, Path, description = "The task's name")),
@@ -198,10 +205,10 @@ pub(in crate::admin) async fn complete(
 pub(in crate::admin) async fn fail(
     State(app): State<Arc<App>>,
     AgentCaller(agent): AgentCaller,
-    TaskNamed(task): TaskNamed,
-    Body(body): Body<FailBody>,
+    PathTaskName(task): PathTaskName,
+    JsonBody(body): JsonBody<FailBody>,
 ) -> Result<Json<TaskLine>, ApiError> {
-    let failure = Failure {
+    let failure = TaskFailureBody {
         reason: body.reason,
         limited_until: body
             .limited_until
@@ -211,7 +218,9 @@ pub(in crate::admin) async fn fail(
     Ok(Json(app.fleet.fail(&agent, &task, body.epoch.0, failure).await?))
 }
 
-/// Asks a person something: the task waits for the answer, and the agent is free. Saying it twice is no error.
+/// Asks a person a question.
+///
+/// The task waits for the answer, and the agent is free for another task. Repeating the call is no error.
 #[utoipa::path(
     post, path = "/api/v1/agents/{id}/tasks/{task}/ask", tag = "agents", request_body = AskBody, security(("agent" = [])),
     params(("id" = String, Path, description = "The agent's own name"), ("task" = String, Path, description = "The task's name")),
@@ -223,14 +232,14 @@ pub(in crate::admin) async fn fail(
 pub(in crate::admin) async fn ask(
     State(app): State<Arc<App>>,
     AgentCaller(agent): AgentCaller,
-    TaskNamed(task): TaskNamed,
-    Body(body): Body<AskBody>,
+    PathTaskName(task): PathTaskName,
+    JsonBody(body): JsonBody<AskBody>,
 ) -> Result<Json<TaskLine>, ApiError> {
-    let question = Question { question: body.question, tokens: whole(body.tokens) };
+    let question = TaskQuestionBody { question: body.question, tokens: whole(body.tokens) };
     Ok(Json(app.fleet.ask(&agent, &task, body.epoch.0, question).await?))
 }
 
-/// Gives the task back unharmed. Saying it twice is no error.
+/// Gives the task back without a failure. Repeating the call is no error.
 #[utoipa::path(
     post, path = "/api/v1/agents/{id}/tasks/{task}/release", tag = "agents", request_body = ReleaseBody, security(("agent" = [])),
     params(("id" = String, Path, description = "The agent's own name"), ("task" = String, Path, description = "The task's name")),
@@ -242,13 +251,13 @@ pub(in crate::admin) async fn ask(
 pub(in crate::admin) async fn release(
     State(app): State<Arc<App>>,
     AgentCaller(agent): AgentCaller,
-    TaskNamed(task): TaskNamed,
-    Body(body): Body<ReleaseBody>,
+    PathTaskName(task): PathTaskName,
+    JsonBody(body): JsonBody<ReleaseBody>,
 ) -> Result<Json<TaskLine>, ApiError> {
-    let release = Release { reason: body.reason };
+    let release = TaskReleaseBody { reason: body.reason };
     Ok(Json(app.fleet.release(&agent, &task, body.epoch.0, release).await?))
 }
 
-fn whole(number: Option<Whole>) -> Option<u64> {
+fn whole(number: Option<JsonWholeNumber>) -> Option<u64> {
     number.map(|number| number.0)
 }

@@ -1,4 +1,4 @@
-//! The fleet as a whole.
+//! Handler for the overview of the fleet.
 
 use std::sync::Arc;
 
@@ -7,17 +7,18 @@ use axum::extract::State;
 use fairgate_fleet::FleetView;
 
 use crate::admin::api_error::ApiError;
-use crate::admin::auth::Admin;
+use crate::admin::auth::AdminCaller;
 use crate::app::App;
 
-/// Shows each project's share beside its target, what runs, what waits and why, and the agents.
+/// Shows the share and the target share of each project, the running tasks, the waiting tasks with the reasons for
+/// waiting, and the agents.
 #[utoipa::path(
     get, path = "/api/v1/fleet", tag = "fleet",
     responses((status = 200, description = "The fleet at this moment", body = FleetView)),
 )]
 pub(in crate::admin) async fn show(
     State(app): State<Arc<App>>,
-    _: Admin,
+    _: AdminCaller,
 ) -> Result<Json<FleetView>, ApiError> {
     Ok(Json(app.fleet.view().await?))
 }

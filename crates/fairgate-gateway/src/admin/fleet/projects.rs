@@ -1,4 +1,4 @@
-//! Projects, for people.
+//! Handlers for projects, used by people.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use utoipa::ToSchema;
 use super::tenant_of;
 use crate::admin::ErrorBody;
 use crate::admin::api_error::ApiError;
-use crate::admin::auth::{Admin, Viewer};
-use crate::admin::body::Body;
+use crate::admin::auth::{AdminCaller, Viewer};
+use crate::admin::body::JsonBody;
 use crate::admin::page::{PageQuery, page_after, page_length};
-use crate::admin::path::{Named, path_to};
-use crate::admin::query::Params;
+use crate::admin::path::{PathName, path_to};
+use crate::admin::query::QueryParams;
 use crate::app::App;
 
-/// A page of projects, in the order in which they were made.
+/// A page of projects, in order of creation.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(in crate::admin) struct ProjectPage {
-    /// The projects.
+    /// The projects of the page.
     items: Vec<ProjectView>,
-    /// What to give as `after` for the next page; null where this is the last.
+    /// Value for `after` to get the next page; null on the last page.
     next: Option<String>,
 }
 
-/// Lists projects, in the order in which they were made. A tenant's key sees that tenant's.
+/// Lists projects, in order of creation. A tenant's key sees only that tenant's projects.
 #[utoipa::path(
     get, path = "/api/v1/projects", tag = "fleet", params(PageQuery), security(("admin" = []), ("tenant" = [])),
     responses(
@@ -41,7 +41,7 @@ pub(in crate::admin) struct ProjectPage {
 pub(in crate::admin) async fn list(
     State(app): State<Arc<App>>,
     viewer: Viewer,
-    Params(query): Params<PageQuery>,
+    QueryParams(query): QueryParams<PageQuery>,
 ) -> Result<Json<ProjectPage>, ApiError> {
     let limit = page_length(query.limit)?;
     let projects = app.fleet.projects(tenant_of(&viewer)).await?;
@@ -50,7 +50,9 @@ pub(in crate::admin) async fn list(
     Ok(Json(ProjectPage { items, next }))
 }
 
-/// Shows a project: what it used beside what its weight promises, its tasks by state. A tenant's key sees that tenant's.
+/// Shows a project with its use, its target share, and the number of its tasks in each state.
+///
+/// A tenant's key sees only that tenant's projects.
 #[utoipa::path(
     get, path = "/api/v1/projects/{id}", tag = "fleet", security(("admin" = []), ("tenant" = [])),
     params(("id" = String, Path, description = "The project's name")),
@@ -59,7 +61,7 @@ pub(in crate::admin) async fn list(
 pub(in crate::admin) async fn show(
     State(app): State<Arc<App>>,
     viewer: Viewer,
-    Named(id): Named,
+    PathName(id): PathName,
 ) -> Result<Json<ProjectView>, ApiError> {
     let project = app.fleet.project(&id).await?;
     match viewer.may_see(&project.tenant) {
@@ -68,7 +70,7 @@ pub(in crate::admin) async fn show(
     }
 }
 
-/// Makes a project.
+/// Creates a project of a tenant.
 #[utoipa::path(
     post, path = "/api/v1/projects", tag = "fleet", request_body = NewProject,
     responses(
@@ -79,15 +81,17 @@ pub(in crate::admin) async fn show(
 )]
 pub(in crate::admin) async fn create(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Body(new): Body<NewProject>,
+    admin: AdminCaller,
+    JsonBody(new): JsonBody<NewProject>,
 ) -> Result<impl IntoResponse, ApiError> {
     let project = app.fleet.add_project(&admin.actor, new).await?;
     let location = [(LOCATION, path_to("projects", &project.id))];
     Ok((StatusCode::CREATED, location, Json(project)))
 }
 
-/// Changes a project. Paused, nothing new of it starts; archived, it is finished.
+/// Changes a project.
+///
+/// No task of a paused project is started. An archived project is finished.
 #[utoipa::path(
     patch, path = "/api/v1/projects/{id}", tag = "fleet", request_body = ProjectPatch,
     params(("id" = String, Path, description = "The project's name")),
@@ -98,9 +102,9 @@ pub(in crate::admin) async fn create(
 )]
 pub(in crate::admin) async fn patch(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Named(id): Named,
-    Body(patch): Body<ProjectPatch>,
+    admin: AdminCaller,
+    PathName(id): PathName,
+    JsonBody(patch): JsonBody<ProjectPatch>,
 ) -> Result<Json<ProjectView>, ApiError> {
     Ok(Json(app.fleet.patch_project(&admin.actor, &id, patch).await?))
 }

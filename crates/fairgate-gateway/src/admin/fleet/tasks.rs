@@ -1,4 +1,4 @@
-//! Tasks, for people.
+//! Handlers for tasks, used by people.
 
 use std::sync::Arc;
 
@@ -6,58 +6,59 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use fairgate_fleet::{
-    AddedTasks, NewTasks, TaskAction, TaskLine, TaskPatch, TaskQuery, TaskState, TaskView, Why,
+    AddedTasks, NewTasks, TaskAction, TaskExplanation, TaskLine, TaskPatch, TaskQuery, TaskState,
+    TaskView,
 };
 use http::StatusCode;
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{TASKS_BYTES_MAX, see_project, tenant_of};
+use super::{TASKS_BYTES_MAX, check_project_visible, tenant_of};
 use crate::admin::ErrorBody;
 use crate::admin::api_error::ApiError;
-use crate::admin::auth::{Admin, Viewer};
-use crate::admin::body::Body;
+use crate::admin::auth::{AdminCaller, Viewer};
+use crate::admin::body::JsonBody;
 use crate::admin::page::page_length;
-use crate::admin::path::Named;
-use crate::admin::query::{Filter, Params};
+use crate::admin::path::PathName;
+use crate::admin::query::{NameFilter, QueryParams};
 use crate::app::App;
 
-/// A page of tasks, in the order in which they were made.
+/// A page of tasks, in order of creation.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(in crate::admin) struct TaskPage {
-    /// The tasks.
+    /// The tasks of the page.
     items: Vec<TaskLine>,
-    /// What to give as `after` for the next page; null where this is the last.
+    /// Value for `after` to get the next page; null on the last page.
     next: Option<String>,
 }
 
-/// Which tasks.
+/// Filter and page of the list of tasks.
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
 pub(in crate::admin) struct TasksQuery {
-    /// Of this project only.
+    /// Returns only tasks of this project.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
-    project: Option<Filter>,
-    /// In these states only, with commas between: `READY,PAUSED`.
+    project: Option<NameFilter>,
+    /// Returns only tasks in these states, separated by commas: `READY,PAUSED`.
     #[param(
         value_type = Option<String>, nullable = false,
         pattern = "^(DEFINED|READY|ASSIGNED|IN_PROGRESS|WAITING_INPUT|PAUSED|COMPLETED|FAILED|BLOCKED)(,(DEFINED|READY|ASSIGNED|IN_PROGRESS|WAITING_INPUT|PAUSED|COMPLETED|FAILED|BLOCKED))*$",
     )]
-    state: Option<States>,
-    /// At most this many (default 100).
+    state: Option<TaskStatesFilter>,
+    /// Maximum number of tasks, 1 to 1000 (default 100).
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<u32>,
-    /// Only what comes after this task: a page's `next`.
+    /// Returns only tasks after this task; pass the `next` of the previous page.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
-    after: Option<Filter>,
+    after: Option<NameFilter>,
 }
 
-/// Several states.
+/// A list of task states, separated by commas.
 #[derive(Clone, Debug)]
-struct States(Vec<TaskState>);
+struct TaskStatesFilter(Vec<TaskState>);
 
-impl<'de> Deserialize<'de> for States {
+impl<'de> Deserialize<'de> for TaskStatesFilter {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let state = |word: &str| {
@@ -71,7 +72,9 @@ impl<'de> Deserialize<'de> for States {
     }
 }
 
-/// Lists tasks, in the order in which they were made. A tenant's key sees those of that tenant's projects.
+/// Lists tasks, in order of creation.
+///
+/// A tenant's key sees only the tasks of that tenant's projects.
 #[utoipa::path(
     get, path = "/api/v1/tasks", tag = "fleet", params(TasksQuery), security(("admin" = []), ("tenant" = [])),
     responses(
@@ -82,22 +85,23 @@ impl<'de> Deserialize<'de> for States {
 pub(in crate::admin) async fn list(
     State(app): State<Arc<App>>,
     viewer: Viewer,
-    Params(query): Params<TasksQuery>,
+    QueryParams(query): QueryParams<TasksQuery>,
 ) -> Result<Json<TaskPage>, ApiError> {
     let limit = page_length(query.limit)?;
     let project = query.project.map(|project| project.0);
     if let Some(project) = &project {
-        see_project(&app, &viewer, project, || ApiError::not_found("project", project)).await?;
+        check_project_visible(&app, &viewer, project, || ApiError::not_found("project", project))
+            .await?;
     }
     if let Some(after) = &query.after {
-        see(&app, &viewer, &after.0).await?;
+        check_task_visible(&app, &viewer, &after.0).await?;
     }
     let query = TaskQuery {
         project,
         states: query.state.map(|states| states.0).unwrap_or_default(),
         tenant: tenant_of(&viewer).map(str::to_owned),
         after: query.after.map(|after| after.0),
-        // One more, to know whether there is a next page.
+        // One more than asked, to know if there is a next page.
         limit: limit + 1,
     };
     let mut items = app.fleet.tasks(query).await?;
@@ -107,18 +111,24 @@ pub(in crate::admin) async fn list(
     Ok(Json(TaskPage { items, next }))
 }
 
-/// Finds nothing where a task is not the viewer's.
-pub(super) async fn see(app: &App, viewer: &Viewer, id: &str) -> Result<(), ApiError> {
+/// Returns a 404 error unless the viewer may see the task.
+pub(super) async fn check_task_visible(
+    app: &App,
+    viewer: &Viewer,
+    id: &str,
+) -> Result<(), ApiError> {
     match viewer {
         Viewer::Admin => Ok(()),
         Viewer::Tenant(_) => {
             let project = app.fleet.task_line(id).await?.project;
-            see_project(app, viewer, &project, || ApiError::not_found("task", id)).await
+            check_project_visible(app, viewer, &project, || ApiError::not_found("task", id)).await
         }
     }
 }
 
-/// Shows a task with its history. A tenant's key sees those of that tenant's projects.
+/// Shows a task with its history.
+///
+/// A tenant's key sees only the tasks of that tenant's projects.
 #[utoipa::path(
     get, path = "/api/v1/tasks/{id}", tag = "fleet", security(("admin" = []), ("tenant" = [])),
     params(("id" = String, Path, description = "The task's name")),
@@ -127,13 +137,15 @@ pub(super) async fn see(app: &App, viewer: &Viewer, id: &str) -> Result<(), ApiE
 pub(in crate::admin) async fn show(
     State(app): State<Arc<App>>,
     viewer: Viewer,
-    Named(id): Named,
+    PathName(id): PathName,
 ) -> Result<Json<TaskView>, ApiError> {
-    see(&app, &viewer, &id).await?;
+    check_task_visible(&app, &viewer, &id).await?;
     Ok(Json(app.fleet.task(&id).await?))
 }
 
-/// Makes tasks, all or none. With `dry_run` everything is checked and nothing is made.
+/// Adds all tasks of the body, or none if any is refused.
+///
+/// With `dry_run`, everything is checked and nothing is added.
 #[utoipa::path(
     post, path = "/api/v1/tasks", tag = "fleet", request_body = NewTasks,
     responses(
@@ -147,13 +159,13 @@ pub(in crate::admin) async fn show(
 )]
 pub(in crate::admin) async fn create(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Body(new): Body<NewTasks, TASKS_BYTES_MAX>,
+    admin: AdminCaller,
+    JsonBody(new): JsonBody<NewTasks, TASKS_BYTES_MAX>,
 ) -> Result<impl IntoResponse, ApiError> {
     Ok(added(app.fleet.add_tasks(&admin.actor, new).await?))
 }
 
-/// What adding tasks is answered with.
+/// Returns the response for added tasks: 201, or 200 for a dry run.
 pub(super) fn added(added: AddedTasks) -> (StatusCode, Json<AddedTasks>) {
     let status = if added.dry_run { StatusCode::OK } else { StatusCode::CREATED };
     (status, Json(added))
@@ -171,14 +183,14 @@ pub(super) fn added(added: AddedTasks) -> (StatusCode, Json<AddedTasks>) {
 )]
 pub(in crate::admin) async fn patch(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Named(id): Named,
-    Body(patch): Body<TaskPatch, TASKS_BYTES_MAX>,
+    admin: AdminCaller,
+    PathName(id): PathName,
+    JsonBody(patch): JsonBody<TaskPatch, TASKS_BYTES_MAX>,
 ) -> Result<Json<TaskView>, ApiError> {
     Ok(Json(app.fleet.patch_task(&admin.actor, &id, patch).await?))
 }
 
-/// Cancels, pauses, resumes, restarts or skips a task, or answers what its agent asked.
+/// Cancels, pauses, resumes, restarts or skips a task, or answers the question that the task's agent asked.
 #[utoipa::path(
     post, path = "/api/v1/tasks/{id}/actions", tag = "fleet", request_body = TaskAction,
     params(("id" = String, Path, description = "The task's name")),
@@ -189,25 +201,27 @@ pub(in crate::admin) async fn patch(
 )]
 pub(in crate::admin) async fn act(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Named(id): Named,
-    Body(action): Body<TaskAction>,
+    admin: AdminCaller,
+    PathName(id): PathName,
+    JsonBody(action): JsonBody<TaskAction>,
 ) -> Result<Json<TaskView>, ApiError> {
     Ok(Json(app.fleet.act(&admin.actor, &id, action).await?))
 }
 
-/// Says why a task stands where it does: one sentence, then the numbers. A tenant's key sees those of that tenant's projects.
+/// Explains the state of a task in one sentence, followed by the numbers behind it.
+///
+/// A tenant's key sees only the tasks of that tenant's projects.
 #[utoipa::path(
     get, path = "/api/v1/tasks/{id}/why", tag = "fleet", security(("admin" = []), ("tenant" = [])),
     params(("id" = String, Path, description = "The task's name")),
-    responses((status = 200, description = "Why", body = Why)),
+    responses((status = 200, description = "Why", body = TaskExplanation)),
 )]
 pub(in crate::admin) async fn why(
     State(app): State<Arc<App>>,
     viewer: Viewer,
-    Named(id): Named,
-) -> Result<Json<Why>, ApiError> {
-    see(&app, &viewer, &id).await?;
+    PathName(id): PathName,
+) -> Result<Json<TaskExplanation>, ApiError> {
+    check_task_visible(&app, &viewer, &id).await?;
     Ok(Json(match viewer {
         Viewer::Admin => app.fleet.why(&id).await?,
         Viewer::Tenant(_) => app.fleet.why_within_tenant(&id).await?,

@@ -1,4 +1,4 @@
-//! Workspaces, for people: folders that one task at a time has to itself.
+//! Handlers for workspaces, used by people. A workspace is a folder that only one task uses at a time.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,42 +12,44 @@ use http::header::LOCATION;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{see_project, tenant_of};
+use super::{check_project_visible, tenant_of};
 use crate::admin::ErrorBody;
 use crate::admin::api_error::ApiError;
-use crate::admin::auth::{Admin, Viewer};
-use crate::admin::body::Body;
+use crate::admin::auth::{AdminCaller, Viewer};
+use crate::admin::body::JsonBody;
 use crate::admin::page::{page_after, page_length};
-use crate::admin::path::{Named, path_to};
-use crate::admin::query::{Filter, Params};
+use crate::admin::path::{PathName, path_to};
+use crate::admin::query::{NameFilter, QueryParams};
 use crate::app::App;
 
-/// A page of workspaces, by name.
+/// A page of workspaces, sorted by name.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(in crate::admin) struct WorkspacePage {
-    /// The workspaces.
+    /// The workspaces of the page.
     items: Vec<WorkspaceView>,
-    /// What to give as `after` for the next page; null where this is the last.
+    /// Value for `after` to get the next page; null on the last page.
     next: Option<String>,
 }
 
-/// Which workspaces.
+/// Filter and page of the list of workspaces.
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
 pub(in crate::admin) struct WorkspacesQuery {
-    /// Of this project only.
+    /// Returns only workspaces of this project.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
-    project: Option<Filter>,
-    /// At most this many (default 100).
+    project: Option<NameFilter>,
+    /// Maximum number of workspaces, 1 to 1000 (default 100).
     #[param(minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<u32>,
-    /// Only what comes after this name: a page's `next`.
+    /// Returns only workspaces after this name; pass the `next` of the previous page.
     #[param(value_type = Option<String>, max_length = 512, nullable = false)]
-    after: Option<Filter>,
+    after: Option<NameFilter>,
 }
 
-/// Lists workspaces, by name. A tenant's key sees those of that tenant's projects.
+/// Lists workspaces, sorted by name.
+///
+/// A tenant's key sees only the workspaces of that tenant's projects.
 #[utoipa::path(
     get, path = "/api/v1/workspaces", tag = "fleet", params(WorkspacesQuery), security(("admin" = []), ("tenant" = [])),
     responses(
@@ -58,12 +60,13 @@ pub(in crate::admin) struct WorkspacesQuery {
 pub(in crate::admin) async fn list(
     State(app): State<Arc<App>>,
     viewer: Viewer,
-    Params(query): Params<WorkspacesQuery>,
+    QueryParams(query): QueryParams<WorkspacesQuery>,
 ) -> Result<Json<WorkspacePage>, ApiError> {
     let limit = page_length(query.limit)?;
     let project = query.project.as_ref().map(|project| project.0.as_str());
     if let Some(project) = project {
-        see_project(&app, &viewer, project, || ApiError::not_found("project", project)).await?;
+        check_project_visible(&app, &viewer, project, || ApiError::not_found("project", project))
+            .await?;
     }
     let mut workspaces = app.fleet.workspaces(project).await?;
     if let Some(tenant) = tenant_of(&viewer) {
@@ -81,7 +84,7 @@ pub(in crate::admin) async fn list(
     Ok(Json(WorkspacePage { items, next }))
 }
 
-/// Makes a workspace.
+/// Creates a workspace of a project.
 #[utoipa::path(
     post, path = "/api/v1/workspaces", tag = "fleet", request_body = NewWorkspace,
     responses(
@@ -92,15 +95,15 @@ pub(in crate::admin) async fn list(
 )]
 pub(in crate::admin) async fn create(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Body(new): Body<NewWorkspace>,
+    admin: AdminCaller,
+    JsonBody(new): JsonBody<NewWorkspace>,
 ) -> Result<impl IntoResponse, ApiError> {
     let workspace = app.fleet.add_workspace(&admin.actor, new).await?;
     let location = [(LOCATION, path_to("workspaces", &workspace.id))];
     Ok((StatusCode::CREATED, location, Json(workspace)))
 }
 
-/// Removes a workspace that no task holds. What is in its folder stays.
+/// Removes a workspace that no task holds. The files in its folder stay.
 #[utoipa::path(
     delete, path = "/api/v1/workspaces/{id}", tag = "fleet",
     params(("id" = String, Path, description = "The workspace's name")),
@@ -111,8 +114,8 @@ pub(in crate::admin) async fn create(
 )]
 pub(in crate::admin) async fn remove(
     State(app): State<Arc<App>>,
-    admin: Admin,
-    Named(id): Named,
+    admin: AdminCaller,
+    PathName(id): PathName,
 ) -> Result<StatusCode, ApiError> {
     app.fleet.remove_workspace(&admin.actor, &id).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -1,7 +1,7 @@
-//! One lease: what its client is told of it, and what its client says.
+//! One lease, with its state as the client sees it and the messages that the client sends.
 //!
-//! The request itself belongs to the lease's own task (`drive`), behind the same guard as every other request. Handlers
-//! only read the state, renew the lease, and leave a word for that task.
+//! The request itself belongs to the lease's own task (`run_lease`), behind the guard that every request has. Handlers
+//! only read the state, renew the lease, and send messages to that task.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,98 +10,99 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::super::bill::Stated;
-use super::super::passage::Charge;
-use super::super::provider::Heard;
+use super::super::bill::StatedUsage;
+use super::super::provider::LeaseProviderResponse;
+use super::super::request_guard::RequestCharge;
 use crate::refusal::Refusal;
 
 /// A lease, from its submission until it is forgotten.
-pub(super) struct Lease {
+pub(super) struct LeaseHandle {
     pub(super) id: Box<str>,
-    /// What its client called it, so that a submission can be repeated.
+    /// The client's own id for the lease, so that a submission can be repeated safely.
     pub(super) own_id: Option<Box<str>>,
     pub(super) pool: Arc<str>,
-    /// How long it lives without being renewed.
+    /// Time for which the lease lives without a renewal.
     pub(super) ttl: Duration,
-    pub(super) mailbox: Arc<Mailbox>,
-    state: watch::Sender<State>,
-    /// The number of its last change in its mailbox.
+    pub(super) mailbox: Arc<LeaseChanges>,
+    state: watch::Sender<LeaseStatus>,
+    /// Number of the lease's last change, counted over all leases of its client program.
     changed: AtomicU64,
-    heard_at: Mutex<Instant>,
-    words: mpsc::Sender<Word>,
+    renewed_at: Mutex<Instant>,
+    messages: mpsc::Sender<LeaseMessage>,
 }
 
-/// Where a lease is.
+/// The state of a lease.
 #[derive(Clone)]
-pub(super) enum State {
-    /// Its budgets and limits are being asked.
+pub(super) enum LeaseStatus {
+    /// Budgets and limits are being checked.
     Opening,
     Queued,
-    /// It holds a slot.
+    /// The lease holds a slot.
     Granted {
         attempt: u32,
         waited: Duration,
     },
-    Over(Arc<Over>),
+    Over(Arc<LeaseResult>),
 }
 
-/// How a lease ended.
-pub(super) enum Over {
-    Settled(Charge),
-    /// Its client has cancelled it.
-    Cancelled(Charge),
-    /// Its client has not renewed it in time, or the gateway stopped.
-    Lost(Charge),
+/// The result of a lease that has ended.
+pub(super) enum LeaseResult {
+    Settled(RequestCharge),
+    /// The client cancelled the lease.
+    Cancelled(RequestCharge),
+    /// The lease was not renewed in time, or the gateway stopped.
+    Lost(RequestCharge),
     Refused(Refusal),
 }
 
-/// What a client says of its lease.
-pub(super) enum Word {
-    Settle(Report),
-    /// The provider has not taken the call on.
-    Limited(Box<Heard>),
+/// A message from a client about its lease.
+pub(super) enum LeaseMessage {
+    Settle(LeaseReport),
+    /// The provider has refused the call.
+    Limited(Box<LeaseProviderResponse>),
     Cancel,
 }
 
-/// The end of a call, as its client tells it.
-pub(super) struct Report {
-    /// What it used; its estimate where its client does not know.
-    pub(super) stated: Option<Stated>,
+/// The end of a call, as its client reports it.
+pub(super) struct LeaseReport {
+    /// Usage of the call; the estimate is charged if the client does not state it.
+    pub(super) stated: Option<StatedUsage>,
     pub(super) succeeded: bool,
-    /// What its provider's answer said about limits.
-    pub(super) heard: Option<Box<Heard>>,
+    /// Provider's response with its rate limits, if the client passed the response on.
+    pub(super) provider_response: Option<Box<LeaseProviderResponse>>,
 }
 
-/// Where the changes of all leases of one client program are noticed.
+/// Numbers the changes of all leases of one client program, and wakes its waiting requests.
 #[derive(Default)]
-pub(super) struct Mailbox {
+pub(super) struct LeaseChanges {
     changes: Mutex<u64>,
-    pub(super) news: Notify,
+    pub(super) changed_notify: Notify,
 }
 
-impl Mailbox {
-    /// Numbers a change. Under a lock, so that whoever sees a number sees all lower ones.
+impl LeaseChanges {
+    /// Gives a change the next number, and stores the number in `changed`. Done under a lock, so that a reader that
+    /// sees a number also sees all lower ones.
     fn number(&self, changed: &AtomicU64) {
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         *changes += 1;
         changed.store(*changes, Ordering::Release);
     }
 
-    /// The number of the last change.
+    /// Returns the number of the client program's last change; 0 before the first.
     pub(super) fn latest(&self) -> u64 {
         *self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Lease {
-    /// A lease, and what its task hears its client by.
+impl LeaseHandle {
+    /// Creates a lease, and the receiver of its client's messages for its task.
     pub(super) fn new(
         id: Box<str>,
         own_id: Option<Box<str>>,
         pool: Arc<str>,
         ttl: Duration,
-        mailbox: Arc<Mailbox>,
-    ) -> (Arc<Self>, mpsc::Receiver<Word>) {
+        mailbox: Arc<LeaseChanges>,
+    ) -> (Arc<Self>, mpsc::Receiver<LeaseMessage>) {
         let (words, heard) = mpsc::channel(1);
         let lease = Self {
             id,
@@ -109,35 +110,35 @@ impl Lease {
             pool,
             ttl,
             mailbox,
-            state: watch::Sender::new(State::Opening),
+            state: watch::Sender::new(LeaseStatus::Opening),
             changed: AtomicU64::new(0),
-            heard_at: Mutex::new(Instant::now()),
-            words,
+            renewed_at: Mutex::new(Instant::now()),
+            messages: words,
         };
         (Arc::new(lease), heard)
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> LeaseStatus {
         self.state.borrow().clone()
     }
 
     pub(super) fn is_over(&self) -> bool {
-        matches!(&*self.state.borrow(), State::Over(_))
+        matches!(&*self.state.borrow(), LeaseStatus::Over(_))
     }
 
     pub(super) fn changed(&self) -> u64 {
         self.changed.load(Ordering::Acquire)
     }
 
-    /// Puts it in another state, and tells whoever waits for that. A lease that is over stays so.
-    pub(super) fn enter(&self, next: State) {
-        let granted = matches!(next, State::Granted { .. });
+    /// Moves the lease to another state, and wakes all waiters. A lease that has ended stays ended.
+    pub(super) fn enter(&self, next: LeaseStatus) {
+        let granted = matches!(next, LeaseStatus::Granted { .. });
         if granted {
-            // Its client may have asked a while ago: it has the whole time to hear of it.
+            // Its client may have polled a while ago: it gets the whole TTL to learn of the grant.
             self.renew();
         }
         let is_news = self.state.send_if_modified(|state| {
-            let open = !matches!(state, State::Over(_));
+            let open = !matches!(state, LeaseStatus::Over(_));
             if open {
                 *state = next;
             }
@@ -145,22 +146,27 @@ impl Lease {
         });
         if is_news {
             self.mailbox.number(&self.changed);
-            self.mailbox.news.notify_waiters();
+            self.mailbox.changed_notify.notify_waiters();
         }
     }
 
-    /// Its client lives.
+    /// Restarts the lease's TTL, because the client has shown that it is alive.
     pub(super) fn renew(&self) {
-        *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.renewed_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// Leaves a word for its task. One is enough: while it is being heard, a second one is dropped.
-    pub(super) fn say(&self, word: Word) {
-        let _ = self.words.try_send(word);
+    /// Sends a message to the lease's task. The message is dropped if the task has not yet taken the previous one,
+    /// because one message is enough.
+    pub(super) fn send_message(&self, word: LeaseMessage) {
+        let _ = self.messages.try_send(word);
     }
 
-    /// Waits until it is in such a state, and gives the state; whatever it is then, at the deadline.
-    pub(super) async fn until(&self, due: Instant, is: impl Fn(&State) -> bool) -> State {
+    /// Waits until the state satisfies `is`, or until `due`. Returns the state at that time.
+    pub(super) async fn wait_until(
+        &self,
+        due: Instant,
+        is: impl Fn(&LeaseStatus) -> bool,
+    ) -> LeaseStatus {
         let mut states = self.state.subscribe();
         let reached = async { states.wait_for(|state| is(state)).await.is_ok() };
         tokio::select! {
@@ -171,10 +177,10 @@ impl Lease {
         self.state()
     }
 
-    /// Ready once its client has not been heard of for as long as it may be silent.
-    pub(super) async fn silence(&self) {
+    /// Waits until the lease has not been renewed for its TTL.
+    pub(super) async fn wait_expired(&self) {
         loop {
-            let heard_at = *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let heard_at = *self.renewed_at.lock().unwrap_or_else(PoisonError::into_inner);
             let due = heard_at + self.ttl;
             if due <= Instant::now() {
                 return;

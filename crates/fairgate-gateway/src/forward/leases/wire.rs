@@ -1,66 +1,72 @@
-//! What goes over the wire about leases, in JSON.
+//! The JSON bodies of the lease API.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fairgate_dialect::Usage;
-use fairgate_store::UsageSource;
+use fairgate_dialect::TokenUsage;
+use fairgate_store::{DEADLINE_MS_MAX, UsageSource};
 use http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::super::bill::Stated;
-use super::super::passage::Charge;
-use super::super::provider::Heard;
-use super::lease::{Lease, Over, Report, State};
+use super::super::bill::StatedUsage;
+use super::super::provider::LeaseProviderResponse;
+use super::super::request_guard::RequestCharge;
+use super::lease::{LeaseHandle, LeaseReport, LeaseResult, LeaseStatus};
 use crate::refusal::{self, Refusal};
 
-/// More than any call uses: a number beyond is a mistake.
+/// The highest token count that a client may state. No call uses more, so a higher number is a mistake.
 const TOKENS_MAX: u64 = 1_000_000_000;
-/// The longest name, in bytes, and the longest name of a model.
+/// Longest name in a lease, such as that of its agent or class, in bytes. `MODEL_BYTES_MAX` is the longest name of a
+/// model.
 const NAME_BYTES_MAX: usize = 128;
 const MODEL_BYTES_MAX: usize = 256;
 
-/// What a client asks for.
+/// Body of a request that submits a lease.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = LeaseSubmission)]
-pub(super) struct Submission {
-    /// The pool; the only one that leases where absent.
+pub(super) struct LeaseSubmissionBody {
+    /// Name of the pool. May be left out if only one pool leases its slots.
     #[schema(value_type = Option<String>)]
     pub(super) pool: Option<Box<str>>,
-    /// What the client calls the lease: repeated, it is the same lease.
+    /// The client's own id for the lease. A repeated submission with the same id returns the same lease.
     #[schema(value_type = Option<String>)]
     pub(super) id: Option<Box<str>>,
-    /// What the client program calls itself: it can ask for the news of all its leases at once.
+    /// Name of the client program, with which it can ask for the changes of all its leases at once.
     #[schema(value_type = Option<String>)]
     pub(super) client: Option<Box<str>>,
-    /// Whose call it is, where the pool's policy shares by agent.
+    /// The agent that makes the call, if the pool's policy shares by agent.
     #[schema(value_type = Option<String>)]
     pub(super) agent: Option<Box<str>>,
-    /// The session of the call, where the pool's policy shares by session.
+    /// The session of the call, if the pool's policy shares by session.
     #[schema(value_type = Option<String>)]
     pub(super) session: Option<Box<str>>,
-    /// The class of the call, where its key may choose one.
+    /// Class of the call, if the key may choose one.
     #[schema(value_type = Option<String>)]
     pub(super) class: Option<Box<str>>,
-    /// Higher goes first within its flow; 0 where absent.
+    /// Priority of the call; a higher number goes first within its flow. 0 if absent.
     pub(super) priority: i64,
-    /// For the ledger, prices and the key's list of models.
+    /// Model of the call, for the ledger and the prices. It must be in the key's list of models, if the key has one.
     pub(super) model: Option<String>,
-    /// What it is expected to be charged, in weighted tokens.
+    /// Expected charge, in weighted tokens.
     pub(super) cost: Option<u64>,
-    /// The tokens of input that it is expected to use.
+    /// Input tokens that the call is expected to use.
     pub(super) input_tokens: Option<u64>,
-    /// The tokens of output that it is expected to use.
+    /// Output tokens that the call is expected to use.
     pub(super) output_tokens: Option<u64>,
-    /// How long to wait for the grant before this is answered, in milliseconds; at most half of the lease's life.
+    /// The longest wait for the slot, from the submission, in milliseconds: 1 to 86400000. After that the lease is
+    /// refused with 504 `deadline_passed`. If absent, the deadline of its key or class applies. The wait is never
+    /// longer than the pool's `queue_timeout`.
+    #[schema(minimum = 1, maximum = 86_400_000)]
+    pub(super) deadline_ms: Option<u64>,
+    /// Time to wait for the grant before this request is answered, in milliseconds; at most half of the lease's TTL.
     pub(super) wait_ms: u64,
 }
 
-impl Submission {
+impl LeaseSubmissionBody {
     pub(super) fn read(bytes: &Bytes) -> Result<Self, Refusal> {
         let read: Self = parsed(bytes)?;
         let names = [
@@ -78,93 +84,100 @@ impl Submission {
         tokens("cost", read.cost)?;
         tokens("input_tokens", read.input_tokens)?;
         tokens("output_tokens", read.output_tokens)?;
+        if read.deadline_ms.is_some_and(|millis| !(1..=DEADLINE_MS_MAX).contains(&millis)) {
+            let problem = format!("must be 1 to {DEADLINE_MS_MAX} milliseconds");
+            return Err(refusal::bad_lease("deadline_ms", &problem));
+        }
         Ok(read)
     }
 }
 
-/// How a call ended. Where it says nothing of tokens, the estimate is charged.
+/// The result of a call. If the client states no tokens, the estimate is charged.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = LeaseSettlement)]
-pub(super) struct Settlement {
-    /// What it is charged, in weighted tokens; by the pool's weights where absent. 0 of a completed call is charged 0.
+pub(super) struct LeaseSettlementBody {
+    /// Charge in weighted tokens; computed with the pool's weights if absent. 0 charges nothing for a completed call.
     tokens: Option<u64>,
-    /// The tokens of input that it used.
+    /// Input tokens that the call used.
     input_tokens: Option<u64>,
-    /// How many of these its provider had in its cache.
+    /// Input tokens that the provider read from its cache; included in `input_tokens`.
     cached_tokens: Option<u64>,
-    /// The tokens of output that it used.
+    /// Output tokens that the call used.
     output_tokens: Option<u64>,
-    outcome: Outcome,
-    /// The HTTP status of the provider's answer, where the client has seen it.
+    outcome: LeaseOutcome,
+    /// HTTP status of the provider's response, if the client has it.
     status: Option<u16>,
-    /// The body of an answer that was an error.
+    /// Body of the provider's response, if it was an error.
     body: String,
-    /// The answer's headers, of which those about limits are read.
+    /// Headers of the provider's response; those about rate limits are read.
     headers: BTreeMap<String, String>,
 }
 
-/// Whether a call did what it was made for. One that failed is charged at least what its time in the slot is worth.
+/// The result of a call. A failed call is charged at least the price of its time in the slot.
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = LeaseOutcome)]
-pub(super) enum Outcome {
+pub(super) enum LeaseOutcome {
     #[default]
     Completed,
     Failed,
 }
 
-/// An answer in which a provider says that it has not taken a call on.
+/// A provider's response that refuses a call because of a limit.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = LeaseLimited)]
-pub(super) struct Limited {
-    /// The HTTP status of the provider's answer.
+pub(super) struct LeaseLimitedBody {
+    /// HTTP status of the provider's response.
     status: u16,
-    /// The answer's headers, of which those about limits are read.
+    /// Headers of the provider's response; those about rate limits are read.
     #[serde(default)]
     headers: BTreeMap<String, String>,
     #[serde(default)]
     body: String,
 }
 
-/// A lease, as its client is told of it.
+/// A lease, as its client sees it.
 #[derive(Debug, Default, Serialize, ToSchema)]
 #[schema(as = Lease)]
 pub(super) struct LeaseBody {
-    /// The gateway's id of it.
+    /// The gateway's id of the lease.
     id: String,
-    /// What its client calls it.
+    /// The client's own id of the lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     own_id: Option<String>,
     pool: String,
-    /// How long it lives without being renewed, in milliseconds.
+    /// Time that the lease lives without a renewal, in milliseconds.
     ttl_ms: u64,
     state: LeaseState,
-    /// How many grants come before its own, where it is queued and that was asked.
+    /// Expected wait in milliseconds: requests waiting in the lease's flow ÷ the flow's grants per second in the last
+    /// minute. Present for a queued lease; null if unknown, because it was not asked for or nothing was granted in the
+    /// last minute.
     #[serde(skip_serializing_if = "Option::is_none")]
-    place: Option<Option<u64>>,
-    /// Which grant of it this is: 1 before its provider has refused it.
+    expected_wait_ms: Option<Option<u64>>,
+    /// Number of this grant, from 1; one more after each refusal by the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     attempt: Option<u32>,
-    /// How long it was queued, in milliseconds.
+    /// Time in the queue, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     waited_ms: Option<u64>,
-    /// What its tenant was charged, in weighted tokens.
+    /// Weighted tokens that the lease's tenant was charged.
     #[serde(skip_serializing_if = "Option::is_none")]
     charged: Option<u64>,
-    /// What it took of budgets in tokens.
+    /// Tokens that the call took from token budgets.
     #[serde(skip_serializing_if = "Option::is_none")]
     provider_tokens: Option<u64>,
-    /// What it cost, in millionths of the installation's currency.
+    /// Price of the call, in millionths of the installation's currency.
     #[serde(skip_serializing_if = "Option::is_none")]
     money_micro_units: Option<u64>,
-    /// Why it was refused, in the news of a client program.
+    /// Refusal of the lease; present only in the list of a client program's changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<LeaseRefusal>,
 }
 
-/// Where a lease is. What is refused or lost is an error where one lease is asked about, and stands in the news of its client.
+/// The state of a lease. `lost` and `refused` occur only in the list of changes, because a request for one lost or
+/// refused lease gets an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum LeaseState {
@@ -177,51 +190,53 @@ pub(super) enum LeaseState {
     Refused,
 }
 
-/// Why a lease was refused.
+/// The refusal of a lease.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct LeaseRefusal {
-    /// The HTTP status that goes with it.
+    /// HTTP status of the refusal.
     status: u16,
-    /// Its stable code.
+    /// Stable code of the refusal.
     code: &'static str,
     message: String,
-    /// After how many milliseconds to try again, where that is known.
+    /// Milliseconds after which to try again, if known.
     retry_after_ms: Option<u64>,
 }
 
-/// An error in the form that the clients of OpenAI know.
+/// An error in OpenAI's format.
 #[derive(ToSchema)]
 #[schema(as = DialectError)]
 #[expect(dead_code, reason = "it describes in the OpenAPI document what the dialect writes")]
-pub(super) struct ErrorInDialect {
-    error: ErrorFields,
+pub(super) struct DialectErrorBody {
+    error: DialectErrorFields,
 }
 
-/// What is wrong.
+/// The fields of an error in OpenAI's format.
 #[derive(ToSchema)]
 #[schema(as = DialectErrorFields)]
 #[expect(dead_code, reason = "it describes in the OpenAPI document what the dialect writes")]
-struct ErrorFields {
+struct DialectErrorFields {
     message: String,
     r#type: String,
-    /// The field that it is about, where it is about one.
+    /// Name of the wrong field; null if the error is not about one field.
     param: Option<String>,
-    /// The stable code.
+    /// Stable code of the error.
     code: String,
 }
 
 /// The leases of a client program that have changed.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct LeaseNews {
+pub(super) struct LeaseChangesBody {
     pub(super) leases: Vec<LeaseBody>,
-    /// The number of the last change among them: the `after` of the next question.
+    /// Number of the last change in this list, which the client sends as `after` in its next request.
     pub(super) latest: u64,
 }
 
-/// Reads how a call ended.
-pub(super) fn report(bytes: &Bytes) -> Result<Report, Refusal> {
-    let read: Settlement = if bytes.is_empty() { Settlement::default() } else { parsed(bytes)? };
-    let Settlement { tokens: charged, input_tokens, cached_tokens, output_tokens, .. } = read;
+/// Parses the report of a call's end. An empty body means a completed call without token counts.
+pub(super) fn report(bytes: &Bytes) -> Result<LeaseReport, Refusal> {
+    let read: LeaseSettlementBody =
+        if bytes.is_empty() { LeaseSettlementBody::default() } else { parsed(bytes)? };
+    let LeaseSettlementBody { tokens: charged, input_tokens, cached_tokens, output_tokens, .. } =
+        read;
     for (field, number) in [
         ("tokens", charged),
         ("input_tokens", input_tokens),
@@ -236,24 +251,29 @@ pub(super) fn report(bytes: &Bytes) -> Result<Report, Refusal> {
     }
     let is_counted = input_tokens.is_some() || output_tokens.is_some();
     let stated = (charged.is_some() || is_counted).then(|| {
-        // Of a total nobody knows which tokens it was.
+        // Of a total it is not known which tokens were input; all count as output.
         let output = output_tokens.or(charged.filter(|_| !is_counted)).unwrap_or(0);
-        let usage = Usage { input, cached, output };
-        Stated { usage, charged, source: UsageSource::Reported }
+        let usage = TokenUsage { input, cached, output };
+        StatedUsage { usage, charged, source: UsageSource::Reported }
     });
     let status = status(read.status.unwrap_or(200))?;
     let has_answered = read.status.is_some() || !read.headers.is_empty();
-    let heard = has_answered.then(|| Box::new(heard(status, &read.headers, &read.body)));
-    Ok(Report { stated, succeeded: matches!(read.outcome, Outcome::Completed), heard })
+    let heard =
+        has_answered.then(|| Box::new(provider_response(status, &read.headers, &read.body)));
+    Ok(LeaseReport {
+        stated,
+        succeeded: matches!(read.outcome, LeaseOutcome::Completed),
+        provider_response: heard,
+    })
 }
 
-/// Reads what a provider said that has not taken a call on.
-pub(super) fn limited(bytes: &Bytes) -> Result<Box<Heard>, Refusal> {
-    let Limited { status, headers, body } = parsed(bytes)?;
+/// Parses the report of a provider's refusal. Fails if the response is not about a limit.
+pub(super) fn limited(bytes: &Bytes) -> Result<Box<LeaseProviderResponse>, Refusal> {
+    let LeaseLimitedBody { status, headers, body } = parsed(bytes)?;
     let status = self::status(status)?;
-    let heard = heard(status, &headers, &body);
-    match heard.said {
-        fairgate_dialect::limits::Refusal::Other => Err(refusal::not_a_limit()),
+    let heard = provider_response(status, &headers, &body);
+    match heard.refusal {
+        fairgate_dialect::limits::ProviderRefusal::Other => Err(refusal::not_a_limit()),
         _ => Ok(Box::new(heard)),
     }
 }
@@ -263,10 +283,14 @@ fn status(number: u16) -> Result<StatusCode, Refusal> {
     StatusCode::from_u16(number).map_err(bad)
 }
 
-fn heard(status: StatusCode, headers: &BTreeMap<String, String>, body: &str) -> Heard {
+fn provider_response(
+    status: StatusCode,
+    headers: &BTreeMap<String, String>,
+    body: &str,
+) -> LeaseProviderResponse {
     let names: Vec<String> = headers.keys().map(|name| name.to_ascii_lowercase()).collect();
     let pairs = names.iter().map(String::as_str).zip(headers.values().map(String::as_bytes));
-    Heard::read(status, pairs, body.as_bytes())
+    LeaseProviderResponse::read(status, pairs, body.as_bytes())
 }
 
 fn parsed<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Refusal> {
@@ -299,14 +323,18 @@ fn name(field: &'static str, text: &str, bytes_max: usize) -> Result<(), Refusal
     }
 }
 
-/// The name of a client program: it stands in a query.
+/// Checks the name of a client program, which is also used in a query.
 pub(super) fn client(text: &str) -> Result<(), Refusal> {
     let words = "must be 1 to 64 letters, digits, -, _ and ., and start with a letter or digit";
     fairgate_config::check_name(text).map_err(|_| refusal::bad_lease("client", words))
 }
 
-/// What a client is told of a lease. `place`: how many grants come before its own, where that was asked.
-pub(super) fn shown(lease: &Lease, state: &State, place: Option<u64>) -> LeaseBody {
+/// Returns the JSON body of a lease. `expected_wait_ms` is shown only while the lease is queued.
+pub(super) fn lease_body(
+    lease: &LeaseHandle,
+    state: &LeaseStatus,
+    expected_wait_ms: Option<u64>,
+) -> LeaseBody {
     let mut shown = LeaseBody {
         id: lease.id.to_string(),
         own_id: lease.own_id.as_deref().map(str::to_owned),
@@ -315,17 +343,19 @@ pub(super) fn shown(lease: &Lease, state: &State, place: Option<u64>) -> LeaseBo
         ..LeaseBody::default()
     };
     match state {
-        State::Opening | State::Queued => shown.place = Some(place),
-        State::Granted { attempt, waited } => {
+        LeaseStatus::Opening | LeaseStatus::Queued => {
+            shown.expected_wait_ms = Some(expected_wait_ms)
+        }
+        LeaseStatus::Granted { attempt, waited } => {
             shown.attempt = Some(*attempt);
             shown.waited_ms = Some(millis(*waited));
             shown.state = LeaseState::Granted;
         }
-        State::Over(over) => match &**over {
-            Over::Settled(charge) => shown.charged(LeaseState::Settled, charge),
-            Over::Cancelled(charge) => shown.charged(LeaseState::Cancelled, charge),
-            Over::Lost(charge) => shown.charged(LeaseState::Lost, charge),
-            Over::Refused(refusal) => {
+        LeaseStatus::Over(over) => match &**over {
+            LeaseResult::Settled(charge) => shown.charged(LeaseState::Settled, charge),
+            LeaseResult::Cancelled(charge) => shown.charged(LeaseState::Cancelled, charge),
+            LeaseResult::Lost(charge) => shown.charged(LeaseState::Lost, charge),
+            LeaseResult::Refused(refusal) => {
                 shown.error = Some(LeaseRefusal {
                     status: refusal.problem.status.as_u16(),
                     code: refusal.problem.code,
@@ -340,7 +370,7 @@ pub(super) fn shown(lease: &Lease, state: &State, place: Option<u64>) -> LeaseBo
 }
 
 impl LeaseBody {
-    fn charged(&mut self, state: LeaseState, charge: &Charge) {
+    fn charged(&mut self, state: LeaseState, charge: &RequestCharge) {
         self.charged = Some(charge.charged);
         self.provider_tokens = Some(charge.provider_tokens);
         self.money_micro_units = Some(charge.money.0);
@@ -368,7 +398,7 @@ mod tests {
             let report = code(report(&Bytes::from_static(body.as_bytes())))?;
             Ok(report.stated.map(|stated| (stated.usage, stated.charged)))
         };
-        let usage = |input, cached, output| Usage { input, cached, output };
+        let usage = |input, cached, output| TokenUsage { input, cached, output };
         assert_eq!(stated(""), Ok(None));
         assert_eq!(stated("{}"), Ok(None));
         assert_eq!(stated(r#"{"tokens": 7}"#), Ok(Some((usage(0, 0, 7), Some(7)))));
@@ -390,7 +420,7 @@ mod tests {
     fn only_a_providers_limit_is_one() {
         let limited = |body: &'static str| code(limited(&Bytes::from_static(body.as_bytes())));
         let heard = limited(r#"{"status": 429, "headers": {"Retry-After": "2"}}"#).unwrap();
-        assert_eq!(heard.told.retry_after, Some(Duration::from_secs(2)));
+        assert_eq!(heard.rate_limits.retry_after, Some(Duration::from_secs(2)));
         assert_eq!(limited(r#"{"status": 400}"#).err(), Some("not_a_limit"));
         assert_eq!(limited(r#"{"status": 42}"#).err(), Some("invalid_lease"));
         assert_eq!(limited("{}").err(), Some("invalid_lease"));
@@ -398,7 +428,7 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_bounded() {
-        let read = |body: String| code(Submission::read(&Bytes::from(body))).map(drop);
+        let read = |body: String| code(LeaseSubmissionBody::read(&Bytes::from(body))).map(drop);
         assert_eq!(read("{}".into()), Ok(()));
         assert_eq!(read(json!({"agent": "ü".repeat(64), "model": "m"}).to_string()), Ok(()));
         for field in ["pool", "id", "agent", "session", "class", "client", "model"] {

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use fairgate_store::Limits as Allowed;
+use fairgate_store::DirectoryLimits as Allowed;
 use fairgate_testkit::seeds::for_each_seed;
 use fairgate_testkit::workload::Rng;
 
-use super::{Limits, Queued, caller};
+use super::{CallerLimits, QueuedCountGuard, caller};
 
 /// One owner: levels in sixty-thousandths, so that a millisecond brings `rate` of them.
 struct Naive {
@@ -85,8 +85,8 @@ fn run(seed: u64) {
     let (tenant, key) = (allowed(&mut rng), allowed(&mut rng));
     let mut naive = [Naive::new(tenant.clone()), Naive::new(key.clone())];
     let caller = caller(tenant, key);
-    let (limits, mut now) = (Limits::new(), Instant::now());
-    let mut waiting: Vec<Queued> = Vec::new();
+    let (limits, mut now) = (CallerLimits::new(), Instant::now());
+    let mut waiting: Vec<QueuedCountGuard> = Vec::new();
     // Nobody settles who never entered.
     let mut entered = false;
     for step in 0..300 {
@@ -109,7 +109,7 @@ fn run(seed: u64) {
             _ => {
                 let (bytes, estimate) = (rng.range(0..=150), rng.range(0..=5_000));
                 let expected = naive.iter().find_map(|owner| owner.refusal(bytes));
-                match limits.enter(&caller, bytes, estimate, now) {
+                match limits.count_in(&caller, bytes, estimate, now) {
                     Ok(queued) => {
                         assert_eq!(expected, None, "seed {seed}, step {step}");
                         entered = true;

@@ -1,45 +1,45 @@
-//! What an account makes of what it is told.
+//! Rates, pauses and blocks of an account, from the answers of its provider.
 
 mod unstated;
 
-use fairgate_dialect::limits::{UnixMicros, told};
+use fairgate_dialect::limits::{EpochMicros, read_rate_limits};
 use fairgate_dialect::quota::{LOWER_HOLDS, PAUSE_FIRST, PAUSE_MAX};
 
 use super::*;
 
-fn account(requests: Option<u64>, tokens: Option<u64>) -> Account {
+fn account(requests: Option<u64>, tokens: Option<u64>) -> ProviderAccount {
     let quota = QuotaConfig {
         account: Some("test".into()),
         requests_per_minute: requests,
         tokens_per_minute: tokens,
         burst_seconds: 10,
     };
-    Account::new("test".into(), quota, None)
+    ProviderAccount::new("test".into(), quota, None)
 }
 
-fn headers(pairs: &[(&str, &str)]) -> Told {
-    told(pairs.iter().map(|(name, value)| (*name, value.as_bytes())), UnixMicros(0))
+fn headers(pairs: &[(&str, &str)]) -> RateLimitHeaders {
+    read_rate_limits(pairs.iter().map(|(name, value)| (*name, value.as_bytes())), EpochMicros(0))
 }
 
-fn rate(per_minute: u64, from: From) -> Option<Rate> {
-    Some(Rate { per_minute, from })
+fn rate(per_minute: u64, from: RateSource) -> Option<SourcedRate> {
+    Some(SourcedRate { per_minute, from })
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_lower_of_what_is_stated_counts_and_nothing_is_learned_beside_it() {
     let unknown = account(None, None);
-    assert_eq!(unknown.rates(), (rate(60, From::Learned), None));
+    assert_eq!(unknown.rates(), (rate(60, RateSource::Learned), None));
     let ticket = unknown.sent("p", "w", 100);
     let openai = [("x-ratelimit-limit-requests", "500"), ("x-ratelimit-limit-tokens", "30000")];
     unknown.accepted(ticket, &headers(&openai));
-    assert_eq!(unknown.rates(), (rate(500, From::Header), rate(30_000, From::Header)));
+    assert_eq!(unknown.rates(), (rate(500, RateSource::Header), rate(30_000, RateSource::Header)));
     let stated = account(Some(200), Some(90_000));
     stated.accepted(stated.sent("p", "w", 100), &headers(&openai));
-    assert_eq!(stated.rates(), (rate(200, From::File), rate(30_000, From::Header)));
+    assert_eq!(stated.rates(), (rate(200, RateSource::File), rate(30_000, RateSource::Header)));
     // A provider that states tokens alone limits no requests.
     let azure = account(None, None);
     azure.accepted(azure.sent("p", "w", 1), &headers(&[("x-ratelimit-limit-tokens", "30000")]));
-    assert_eq!(azure.rates(), (None, rate(30_000, From::Header)));
+    assert_eq!(azure.rates(), (None, rate(30_000, RateSource::Header)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +64,7 @@ async fn a_pause_is_as_long_as_was_asked_for_and_never_longer_than_a_minute() {
     let account = account(Some(600), None);
     let refuse = |asked| {
         let ticket = account.sent("p", "w", 1);
-        account.refused(ticket, &Told::default(), None, asked).until - Instant::now()
+        account.refused(ticket, &RateLimitHeaders::default(), None, asked).until - Instant::now()
     };
     assert_eq!(refuse(Some(Duration::from_millis(300))), Duration::from_millis(300));
     tokio::time::advance(Duration::from_secs(1)).await;
@@ -76,17 +76,17 @@ async fn a_pause_is_as_long_as_was_asked_for_and_never_longer_than_a_minute() {
     // Others that were sent before the pause do not make it longer.
     assert_eq!(refuse(None), 4 * PAUSE_FIRST);
     tokio::time::advance(Duration::from_secs(10)).await;
-    account.accepted(account.sent("p", "w", 1), &Told::default());
+    account.accepted(account.sent("p", "w", 1), &RateLimitHeaders::default());
     assert_eq!(refuse(None), PAUSE_FIRST);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_account_that_is_spent_is_tried_again_after_a_while() {
     let account = account(None, None);
-    assert!(account.close("insufficient_quota"));
-    assert!(!account.close("insufficient_quota"));
-    assert_eq!(account.out().map(|out| out.reason), Some("insufficient_quota".into()));
+    assert!(account.block("insufficient_quota"));
+    assert!(!account.block("insufficient_quota"));
+    assert_eq!(account.block_reason().map(|out| out.reason), Some("insufficient_quota".into()));
     tokio::time::advance(OUT_FOR).await;
-    account.look(&[], Instant::now());
-    assert_eq!(account.out(), None);
+    account.update(&[], Instant::now());
+    assert_eq!(account.block_reason(), None);
 }

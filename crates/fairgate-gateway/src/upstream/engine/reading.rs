@@ -1,12 +1,13 @@
-//! What an engine's metrics say: which engine it is, what runs and waits in it, and how large its cache is.
+//! Parses an engine's metrics, which show its kind, its running and queued requests, and the size of its cache.
 //!
-//! The engine is known by its metrics' names. Names as of vLLM 0.6 to 0.11 (`--enable-metrics` is its default), SGLang 0.4 and later
-//! (`--enable-metrics`) and llama.cpp's server (`--metrics`). An engine with several ranks has a sample of each; they are
-//! added up, but for the part of the cache in use, of which the highest counts.
+//! The engine is recognised by the names of its metrics: those of vLLM 0.6 to 0.11 (`--enable-metrics` is its default),
+//! SGLang 0.4 and later (`--enable-metrics`) and llama.cpp's server (`--metrics`). An engine with several ranks has a
+//! sample for each rank. The samples are added up, except for the fraction of the cache in use, of which the highest
+//! counts.
 
-use super::exposition::{Malformed, Sample, samples};
+use super::prometheus_text::{MetricLineError, MetricSample, samples};
 
-/// An engine.
+/// Kind of an engine, recognised by the names of its metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EngineKind {
     Vllm,
@@ -15,7 +16,7 @@ pub(crate) enum EngineKind {
 }
 
 impl EngineKind {
-    /// What it is called.
+    /// Returns the name of the engine in the API.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Vllm => "vllm",
@@ -25,51 +26,52 @@ impl EngineKind {
     }
 }
 
-/// One look at an engine.
+/// One reading of an engine's metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Reading {
+pub(crate) struct EngineReading {
     pub(crate) kind: EngineKind,
-    /// Requests that it works on.
+    /// Number of requests that the engine is working on.
     pub(crate) running: u64,
-    /// Requests in its own queue.
+    /// Number of requests in the engine's own queue.
     pub(crate) waiting: u64,
-    /// The part of its cache in use, in thousandths.
+    /// Fraction of the engine's cache that is in use, in thousandths; `None` if the engine does not report it.
     pub(crate) cache_used_milli: Option<u64>,
-    /// How many tokens its cache holds.
+    /// Size of the engine's cache in tokens; `None` if the engine does not report it.
     pub(crate) cache_tokens: Option<u64>,
-    /// When its process started, in a unit of the engine's own: two readings of one process say the same.
+    /// Start time of the engine's process, in a unit that depends on the engine. All readings of one process have the
+    /// same value.
     pub(crate) started: Option<u64>,
-    /// Input tokens since its start: falls only where it was started anew.
+    /// Number of input tokens since the engine started, which falls only after a restart.
     pub(crate) input_tokens: Option<u64>,
 }
 
-/// Why a text says nothing of an engine.
+/// Reason why a text cannot be read as the metrics of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unreadable {
+pub(crate) enum EngineReadingError {
     #[error("its metrics are not in Prometheus' text format: {0}")]
-    Malformed(#[from] MalformedText),
+    Malformed(#[from] MetricsTextError),
     #[error("its metrics are those of no engine that is known: vLLM, SGLang or llama.cpp")]
     Unknown,
 }
 
-/// See [`Malformed`].
+/// Wrapper that makes [`MetricLineError`] visible in the crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
-pub(crate) struct MalformedText(#[from] Malformed);
+pub(crate) struct MetricsTextError(#[from] MetricLineError);
 
-/// The names of an engine's metrics.
-struct Names {
+/// Names of an engine's metrics.
+struct EngineMetricNames {
     kind: EngineKind,
     running: &'static str,
     waiting: &'static str,
-    /// The later name first.
+    /// Names of the metric for the use of the cache, the newer name first.
     cache_used: [&'static str; 2],
     cache_tokens: Option<&'static str>,
     input_tokens: &'static str,
 }
 
-const ENGINES: [Names; 3] = [
-    Names {
+const ENGINES: [EngineMetricNames; 3] = [
+    EngineMetricNames {
         kind: EngineKind::Vllm,
         running: "vllm:num_requests_running",
         waiting: "vllm:num_requests_waiting",
@@ -77,7 +79,7 @@ const ENGINES: [Names; 3] = [
         cache_tokens: None,
         input_tokens: "vllm:prompt_tokens_total",
     },
-    Names {
+    EngineMetricNames {
         kind: EngineKind::Sglang,
         running: "sglang:num_running_reqs",
         waiting: "sglang:num_queue_reqs",
@@ -85,7 +87,7 @@ const ENGINES: [Names; 3] = [
         cache_tokens: Some("sglang:max_total_num_tokens"),
         input_tokens: "sglang:prompt_tokens_total",
     },
-    Names {
+    EngineMetricNames {
         kind: EngineKind::LlamaCpp,
         running: "llamacpp:requests_processing",
         waiting: "llamacpp:requests_deferred",
@@ -95,21 +97,21 @@ const ENGINES: [Names; 3] = [
     },
 ];
 
-/// vLLM says how its cache is made in the labels of this one.
+/// Metric whose labels describe the cache of vLLM.
 const VLLM_CACHE: &str = "vllm:cache_config_info";
 const PROCESS_START: &str = "process_start_time_seconds";
 
-impl Reading {
-    /// What a text of metrics says.
-    pub(crate) fn of(text: &str) -> Result<Self, Unreadable> {
-        let all: Vec<Sample<'_>> =
-            samples(text).collect::<Result<_, _>>().map_err(MalformedText::from)?;
+impl EngineReading {
+    /// Parses a text of metrics.
+    pub(crate) fn of(text: &str) -> Result<Self, EngineReadingError> {
+        let all: Vec<MetricSample<'_>> =
+            samples(text).collect::<Result<_, _>>().map_err(MetricsTextError::from)?;
         let values = |name: &str| {
             let named = all.iter().filter(move |sample| sample.name == name);
             named.map(|sample| sample.value).collect::<Vec<f64>>()
         };
         let known = ENGINES.iter().find(|engine| !values(engine.running).is_empty());
-        let names = known.ok_or(Unreadable::Unknown)?;
+        let names = known.ok_or(EngineReadingError::Unknown)?;
         let sum = |name: &str| Some(values(name)).filter(|found| !found.is_empty()).map(added);
         let used = names.cache_used.iter().find_map(|name| highest(&values(name)));
         let cache_tokens = match names.cache_tokens {
@@ -136,7 +138,7 @@ fn highest(values: &[f64]) -> Option<f64> {
     values.iter().copied().reduce(f64::max)
 }
 
-/// A count; 0 where it is none.
+/// Rounds a value to a whole number; 0 for negative values and NaN.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -146,10 +148,10 @@ fn whole(value: f64) -> u64 {
     value.round() as u64
 }
 
-/// Blocks × tokens of a block, over all ranks.
-fn vllm_cache_tokens(all: &[Sample<'_>]) -> Option<u64> {
+/// Returns the cache size of vLLM: blocks × tokens per block, summed over all ranks.
+fn vllm_cache_tokens(all: &[MetricSample<'_>]) -> Option<u64> {
     let caches = all.iter().filter(|sample| sample.name == VLLM_CACHE);
-    let number = |sample: &Sample<'_>, label| sample.label(label)?.parse::<u64>().ok();
+    let number = |sample: &MetricSample<'_>, label| sample.label(label)?.parse::<u64>().ok();
     let tokens = caches.filter_map(|cache| {
         let blocks = number(cache, "num_gpu_blocks")?;
         Some(blocks.saturating_mul(number(cache, "block_size")?))
@@ -176,7 +178,7 @@ vllm:cache_config_info{block_size=\"16\",cache_dtype=\"auto\",engine=\"0\",num_g
 vllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"None\"} 1.0
 vllm:prompt_tokens_total{engine=\"0\",model_name=\"m\"} 1.2e+06
 ";
-        let expected = Reading {
+        let expected = EngineReading {
             kind: EngineKind::Vllm,
             running: 5,
             waiting: 4,
@@ -185,9 +187,9 @@ vllm:prompt_tokens_total{engine=\"0\",model_name=\"m\"} 1.2e+06
             started: Some(1_763_200_000_250),
             input_tokens: Some(1_200_000),
         };
-        assert_eq!(Reading::of(text), Ok(expected));
+        assert_eq!(EngineReading::of(text), Ok(expected));
         let old = "vllm:num_requests_running 1\nvllm:gpu_cache_usage_perc 0.5\n";
-        assert_eq!(Reading::of(old).unwrap().cache_used_milli, Some(500));
+        assert_eq!(EngineReading::of(old).unwrap().cache_used_milli, Some(500));
     }
 
     #[test]
@@ -199,11 +201,11 @@ sglang:token_usage{model_name=\"m\"} 0.28
 sglang:max_total_num_tokens{model_name=\"m\"} 471258.0
 sglang:prompt_tokens_total{model_name=\"m\"} 10
 ";
-        let sglang = Reading::of(text).unwrap();
+        let sglang = EngineReading::of(text).unwrap();
         assert_eq!((sglang.kind, sglang.running, sglang.waiting), (EngineKind::Sglang, 7, 1));
         assert_eq!((sglang.cache_used_milli, sglang.cache_tokens), (Some(280), Some(471_258)));
         let text = "llamacpp:requests_processing 4\nllamacpp:requests_deferred 46\nllamacpp:prompt_tokens_total 33065\n";
-        let llama = Reading::of(text).unwrap();
+        let llama = EngineReading::of(text).unwrap();
         assert_eq!((llama.kind, llama.running, llama.waiting), (EngineKind::LlamaCpp, 4, 46));
         assert_eq!((llama.cache_used_milli, llama.cache_tokens, llama.started), (None, None, None));
         assert_eq!(llama.input_tokens, Some(33_065));
@@ -211,10 +213,10 @@ sglang:prompt_tokens_total{model_name=\"m\"} 10
 
     #[test]
     fn what_is_no_engine_is_not_taken_for_an_idle_one() {
-        assert_eq!(Reading::of("python_info 1\n"), Err(Unreadable::Unknown));
-        assert_eq!(Reading::of(""), Err(Unreadable::Unknown));
-        assert!(matches!(Reading::of("<html>\n"), Err(Unreadable::Malformed(_))));
-        assert_eq!(Reading::of("vllm:num_requests_running NaN").unwrap().running, 0);
-        assert_eq!(Reading::of("vllm:num_requests_running -1e300").unwrap().running, 0);
+        assert_eq!(EngineReading::of("python_info 1\n"), Err(EngineReadingError::Unknown));
+        assert_eq!(EngineReading::of(""), Err(EngineReadingError::Unknown));
+        assert!(matches!(EngineReading::of("<html>\n"), Err(EngineReadingError::Malformed(_))));
+        assert_eq!(EngineReading::of("vllm:num_requests_running NaN").unwrap().running, 0);
+        assert_eq!(EngineReading::of("vllm:num_requests_running -1e300").unwrap().running, 0);
     }
 }

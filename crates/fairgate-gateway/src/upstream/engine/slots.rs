@@ -1,70 +1,72 @@
-//! How many slots a worker has whose engine says how it is doing.
+//! Adjusts the slots of a worker to its engine's metrics.
 //!
-//! A request is better off in the gateway's queue than in the engine's: there it is first come, first served, and nobody's
-//! share counts. So the engine should have as many requests as it can work on at once, and none in its own queue. It
-//! does not say how many that is (it depends on the lengths of the requests), so it is found by trying, as TCP finds how much
-//! a path carries:
+//! A request is better off in the gateway's queue than in the engine's, which is first come, first served and ignores
+//! shares. So the engine should get as many requests as it can work on at once, and none in its own queue. The engine
+//! does not state that number, which depends on the lengths of the requests. It is found by trying, as TCP finds the
+//! capacity of a path:
 //!
-//! - **Down** while the engine's own queue is not empty at two looks in a row (a request that has just come waits a moment in
-//!   any engine): by as many as waited at both, at most a quarter, and never below 1. Requests in flight beyond the slots do not
-//!   count as waiting: they were sent before the last step down, and leave by themselves. Counted, they would take the slots far
-//!   below what the engine works on, since requests take longer than looks.
-//! - **Up** while all slots are busy and that queue is empty, at two looks in a row: by 1; by a quarter until it went down for the
-//!   first time, so that a large engine is found in seconds and not in minutes. Busy means that the engine itself works on
-//!   three quarters of them: others may be on their way to it or back, which looks like an empty queue.
-//! - After it went down it stays for [`REST`] looks: a step up that fails would else be tried again at once, and something would
-//!   always wait in the engine.
+//! - **Down** if the engine's own queue is not empty at two readings in a row. One reading is not enough, because a
+//!   request that has just arrived waits a moment in any engine. The slots fall by the number of requests that waited
+//!   at both readings, but by at most a quarter, and never below 1. Requests in flight beyond the slots do not count as
+//!   waiting, because they were sent before the last step down, and end by themselves. If they counted, the slots would
+//!   fall far below what the engine works on, because requests take longer than the interval of readings.
+//! - **Up** if all slots are busy and the engine's own queue is empty at two readings in a row. The slots rise by 1, or
+//!   by a quarter before the first step down, so that the limit of a large engine is found in seconds and not in
+//!   minutes. The engine itself must work on at least three quarters of the slots, because many requests that are still
+//!   on their way to the engine would also look like an empty queue.
+//! - After a step down the slots do not rise for [`COOLDOWN_READINGS`] readings. Otherwise a failed step up would be
+//!   repeated at once, and some requests would always wait in the engine.
 
-/// How many looks pass after a step down before the next step up.
-const REST: u32 = 10;
+/// Number of readings after a step down before the slots may rise again.
+const COOLDOWN_READINGS: u32 = 10;
 
-/// The slots of one worker, of each of its ranks.
+/// Rule that adjusts the slots of one worker. All numbers of slots are per rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotRule {
     slots: u64,
     first: u64,
     most: u64,
     ranks: u64,
-    /// Whether it has gone down since it began.
-    has_met_the_limit: bool,
-    /// How many looks pass before it may go up.
-    rest: u32,
-    /// The look before.
-    before: Option<Look>,
+    /// True once the slots have gone down since the start.
+    has_stepped_down: bool,
+    /// Number of readings before the slots may rise again.
+    cooldown: u32,
+    /// The previous reading; `None` at the start and after each change of the slots.
+    before: Option<SlotReading>,
 }
 
-/// One look at an engine and at what it was given.
+/// One reading of an engine, with the gateway's requests in flight at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Look {
-    /// How many requests the gateway has in flight on it.
+pub(crate) struct SlotReading {
+    /// Number of requests that the gateway has in flight on the engine.
     pub(crate) in_flight: u64,
-    /// How many requests the engine works on.
+    /// Number of requests that the engine works on.
     pub(crate) running: u64,
-    /// How many requests wait in the engine's own queue.
+    /// Number of requests in the engine's own queue.
     pub(crate) waiting: u64,
 }
 
-impl Look {
-    /// How many wait in the engine because there are so many slots, and not because there were more.
+impl SlotReading {
+    /// Returns the number of requests that wait in the engine, without those that are in flight beyond `slots`.
     fn waiting_for(self, slots: u64) -> u64 {
         self.waiting.saturating_sub(self.in_flight.saturating_sub(slots))
     }
 
-    /// Whether so many slots are busy, and the engine's queue is empty.
+    /// Returns true if all `slots` are busy and the engine's queue is empty.
     fn fills(self, slots: u64) -> bool {
         let is_at_work = self.running.saturating_mul(4) >= slots.saturating_mul(3);
         self.waiting == 0 && self.in_flight >= slots && is_at_work
     }
 }
 
-/// Why slots have changed.
+/// Reason for a change of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotChange {
-    /// So many waited in the engine's own queue.
+    /// This many requests waited in the engine's own queue.
     Fewer { waiting: u64 },
-    /// All were busy, and nothing waited in the engine.
+    /// All slots were busy, and nothing waited in the engine.
     More,
-    /// The engine was started anew: what was found is not true of it any more.
+    /// The engine was restarted, so earlier results no longer apply.
     Restarted,
 }
 
@@ -79,7 +81,7 @@ impl std::fmt::Display for SlotChange {
 }
 
 impl SlotRule {
-    /// Begins with `first` slots for each rank; never more than `most`.
+    /// Creates a rule that starts with `first` slots per rank and never allows more than `most`.
     pub(crate) fn new(first: u64, most: u64, ranks: u64) -> Self {
         let first = first.clamp(1, most.max(1));
         Self {
@@ -87,36 +89,36 @@ impl SlotRule {
             first,
             most: most.max(1),
             ranks: ranks.max(1),
-            has_met_the_limit: false,
-            rest: 0,
+            has_stepped_down: false,
+            cooldown: 0,
             before: None,
         }
     }
 
-    /// The slots of each rank.
+    /// Returns the slots per rank.
     pub(crate) fn slots(&self) -> u64 {
         self.slots
     }
 
-    /// Forgets what was found.
+    /// Resets to the first number of slots. Returns the change, if there is one.
     pub(crate) fn restart(&mut self) -> Option<SlotChange> {
         let changed = self.slots != self.first;
         *self = Self::new(self.first, self.most, self.ranks);
         changed.then_some(SlotChange::Restarted)
     }
 
-    /// What a look changes.
-    pub(crate) fn look(&mut self, now: Look) -> Option<SlotChange> {
+    /// Adjusts the slots to a reading. Returns the change, if there is one.
+    pub(crate) fn adjust(&mut self, now: SlotReading) -> Option<SlotChange> {
         let before = self.before.replace(now)?;
-        self.rest = self.rest.saturating_sub(1);
+        self.cooldown = self.cooldown.saturating_sub(1);
         let all = self.slots.saturating_mul(self.ranks);
         let waiting = now.waiting_for(all).min(before.waiting_for(all));
         if waiting > 0 {
             return self.shrink(waiting);
         }
-        let is_busy = |look: Look| look.fills(all);
-        if is_busy(now) && is_busy(before) && self.rest == 0 && self.slots < self.most {
-            let step = if self.has_met_the_limit { 1 } else { (self.slots / 4).max(1) };
+        let is_busy = |look: SlotReading| look.fills(all);
+        if is_busy(now) && is_busy(before) && self.cooldown == 0 && self.slots < self.most {
+            let step = if self.has_stepped_down { 1 } else { (self.slots / 4).max(1) };
             self.slots = (self.slots + step).min(self.most);
             // The new slots have not been busy yet.
             self.before = None;
@@ -126,15 +128,15 @@ impl SlotRule {
     }
 
     fn shrink(&mut self, waiting: u64) -> Option<SlotChange> {
-        self.has_met_the_limit = true;
-        self.rest = REST;
+        self.has_stepped_down = true;
+        self.cooldown = COOLDOWN_READINGS;
         let step = waiting.div_ceil(self.ranks).min((self.slots / 4).max(1));
         let fewer = self.slots.saturating_sub(step).max(1);
         if fewer == self.slots {
             return None;
         }
         self.slots = fewer;
-        // What waits now waits because of the slots before.
+        // Requests that wait now wait because of the earlier slots.
         self.before = None;
         Some(SlotChange::Fewer { waiting })
     }
@@ -144,31 +146,31 @@ impl SlotRule {
 mod tests {
     use super::*;
 
-    fn look(in_flight: u64, waiting: u64) -> Look {
-        Look { in_flight, running: in_flight.saturating_sub(waiting), waiting }
+    fn look(in_flight: u64, waiting: u64) -> SlotReading {
+        SlotReading { in_flight, running: in_flight.saturating_sub(waiting), waiting }
     }
 
     #[test]
     fn one_look_says_nothing() {
         let mut rule = SlotRule::new(8, 256, 1);
-        assert_eq!(rule.look(look(8, 5)), None);
-        assert_eq!(rule.look(look(8, 0)), None);
-        assert_eq!(rule.look(look(8, 5)), None);
+        assert_eq!(rule.adjust(look(8, 5)), None);
+        assert_eq!(rule.adjust(look(8, 0)), None);
+        assert_eq!(rule.adjust(look(8, 5)), None);
         assert_eq!(rule.slots(), 8);
     }
 
     #[test]
     fn it_goes_down_by_what_waited_at_both_looks_and_by_a_quarter_at_most() {
         let mut rule = SlotRule::new(16, 256, 1);
-        rule.look(look(16, 9));
-        assert_eq!(rule.look(look(16, 2)), Some(SlotChange::Fewer { waiting: 2 }));
+        rule.adjust(look(16, 9));
+        assert_eq!(rule.adjust(look(16, 2)), Some(SlotChange::Fewer { waiting: 2 }));
         assert_eq!(rule.slots(), 14);
-        rule.look(look(14, 100));
-        assert_eq!(rule.look(look(14, 100)), Some(SlotChange::Fewer { waiting: 100 }));
+        rule.adjust(look(14, 100));
+        assert_eq!(rule.adjust(look(14, 100)), Some(SlotChange::Fewer { waiting: 100 }));
         assert_eq!(rule.slots(), 11);
         let mut least = SlotRule::new(1, 256, 1);
-        least.look(look(1, 100));
-        assert_eq!(least.look(look(1, 100)), None);
+        least.adjust(look(1, 100));
+        assert_eq!(least.adjust(look(1, 100)), None);
         assert_eq!(least.slots(), 1);
     }
 
@@ -176,28 +178,28 @@ mod tests {
     fn it_goes_up_only_while_all_are_busy_and_never_past_its_bound() {
         let mut rule = SlotRule::new(8, 11, 1);
         for _ in 0..10 {
-            assert_eq!(rule.look(look(7, 0)), None, "one is free");
+            assert_eq!(rule.adjust(look(7, 0)), None, "one is free");
         }
-        assert_eq!(rule.look(look(8, 0)), None);
-        assert_eq!(rule.look(look(8, 0)), Some(SlotChange::More));
+        assert_eq!(rule.adjust(look(8, 0)), None);
+        assert_eq!(rule.adjust(look(8, 0)), Some(SlotChange::More));
         assert_eq!(rule.slots(), 10);
-        rule.look(look(10, 0));
-        assert_eq!(rule.look(look(10, 0)), Some(SlotChange::More));
+        rule.adjust(look(10, 0));
+        assert_eq!(rule.adjust(look(10, 0)), Some(SlotChange::More));
         assert_eq!(rule.slots(), 11);
-        rule.look(look(11, 0));
-        assert_eq!(rule.look(look(11, 0)), None);
+        rule.adjust(look(11, 0));
+        assert_eq!(rule.adjust(look(11, 0)), None);
     }
 
     #[test]
     fn a_worker_with_ranks_is_busy_when_all_its_ranks_are() {
         let mut rule = SlotRule::new(4, 256, 2);
-        rule.look(look(7, 0));
-        assert_eq!(rule.look(look(7, 0)), None);
-        rule.look(look(8, 0));
-        assert_eq!(rule.look(look(8, 0)), Some(SlotChange::More));
+        rule.adjust(look(7, 0));
+        assert_eq!(rule.adjust(look(7, 0)), None);
+        rule.adjust(look(8, 0));
+        assert_eq!(rule.adjust(look(8, 0)), Some(SlotChange::More));
         assert_eq!(rule.slots(), 5);
-        rule.look(look(10, 3));
-        assert_eq!(rule.look(look(10, 3)), Some(SlotChange::Fewer { waiting: 3 }));
+        rule.adjust(look(10, 3));
+        assert_eq!(rule.adjust(look(10, 3)), Some(SlotChange::Fewer { waiting: 3 }));
         assert_eq!(rule.slots(), 4, "a quarter of five at most");
     }
 
@@ -207,7 +209,7 @@ mod tests {
         let mut rule = SlotRule::new(8, 256, 1);
         let found: Vec<u64> = (0..40)
             .map(|_| {
-                rule.look(look(8, 6));
+                rule.adjust(look(8, 6));
                 rule.slots()
             })
             .collect();
@@ -217,18 +219,18 @@ mod tests {
     #[test]
     fn it_does_not_go_up_while_the_engine_works_on_fewer() {
         let mut rule = SlotRule::new(3, 256, 1);
-        let on_the_way = Look { in_flight: 3, running: 2, waiting: 0 };
-        assert!((0..10).all(|_| rule.look(on_the_way).is_none()));
-        let at_work = Look { running: 3, ..on_the_way };
-        rule.look(at_work);
-        assert_eq!(rule.look(at_work), Some(SlotChange::More));
+        let on_the_way = SlotReading { in_flight: 3, running: 2, waiting: 0 };
+        assert!((0..10).all(|_| rule.adjust(on_the_way).is_none()));
+        let at_work = SlotReading { running: 3, ..on_the_way };
+        rule.adjust(at_work);
+        assert_eq!(rule.adjust(at_work), Some(SlotChange::More));
     }
 
     /// An engine that works on `limit` requests at once, behind a gateway that always has more to send. A tick is one look.
     fn steps(rule: &mut SlotRule, limit: u64, ticks: u32) -> Vec<u64> {
         let steps = (0..ticks).map(|_| {
             let in_flight = rule.slots();
-            rule.look(look(in_flight, in_flight.saturating_sub(limit)));
+            rule.adjust(look(in_flight, in_flight.saturating_sub(limit)));
             rule.slots()
         });
         steps.collect()

@@ -79,10 +79,15 @@ async fn a_key_opens_the_gateway_until_it_may_not() {
     assert_eq!((&changed["models"], &changed["expires_at"]), (&json!(null), &json!(null)));
     assert_eq!(changed["classes"], json!(["batch"]), "what is absent stays");
 
-    let none = json!({"priority_max": 0, "may_pin": false, "taints": []});
-    let all = json!({"classes": null, "priority_max": 9, "may_pin": true, "taints": null});
+    let none = json!({
+        "priority_max": 0, "may_pin": false, "taints": [], "deadline_ms": null, "deadline_min_ms": null
+    });
+    let all = json!({
+        "classes": null, "priority_max": 9, "may_pin": true, "taints": null, "deadline_ms": 5000, "deadline_min_ms": 250
+    });
     let rights = |key: &Value| {
-        let fields = ["classes", "priority_max", "may_pin", "taints"];
+        let fields =
+            ["classes", "priority_max", "may_pin", "taints", "deadline_ms", "deadline_min_ms"];
         fields.map(|field| (field, key[field].clone())).into_iter().collect::<BTreeMap<_, _>>()
     };
     for (field, value) in none.as_object().expect("an object") {
@@ -92,6 +97,9 @@ async fn a_key_opens_the_gateway_until_it_may_not() {
     assert_eq!(rights(&changed), rights(&all));
     let me = it.app().identity.caller(&bearing(secret), now()).expect("known").rights.clone();
     assert_eq!((me.classes, me.priority_max, me.may_pin, me.taints.0), (None, 9, true, None));
+    assert_eq!((me.deadline_ms, me.deadline_min_ms), (Some(5000), Some(250)));
+    let changed = it.patch(&location, json!({"deadline_ms": null})).await.expect(200);
+    assert_eq!((&changed["deadline_ms"], &changed["deadline_min_ms"]), (&json!(null), &json!(250)));
     let open = it.post("/api/v1/keys", json!({"tenant": "chat"})).await.expect(201);
     assert_eq!(open["key"]["classes"], json!(null));
     it.post(
@@ -208,7 +216,7 @@ async fn weights_and_caps_reach_the_pool_once() {
     assert_eq!(caps, [(Attribute::Tenant, "t", Some(2)), (Attribute::Key, &*id, Some(1))]);
 
     // What is known is not said again: an event would move the pool's time.
-    fairgate_gateway::sync::refresh(it.app()).await.expect("a store");
+    fairgate_gateway::directory_sync::refresh(it.app()).await.expect("a store");
     assert_eq!(gate.snapshot().await.expect("a pool").now, snapshot.now);
 
     it.patch("/api/v1/tenants/t", json!({"limits": {}})).await.expect(200);
@@ -236,7 +244,7 @@ async fn weights_and_caps_reach_the_pool_once() {
 #[tokio::test(start_paused = true)]
 async fn a_change_by_another_gateway_is_followed() {
     let it = Fixture::new().await;
-    let change = fairgate_store::Change::AddGroup {
+    let change = fairgate_store::DirectoryChange::AddGroup {
         name: "elsewhere".into(),
         weight: 5,
         budgets: Vec::new(),

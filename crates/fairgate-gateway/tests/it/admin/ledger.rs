@@ -1,14 +1,14 @@
 //! Usage, rows and budgets.
 
-use fairgate_store::{Attempt, MicroUnits, Outcome, UnixMicros, UsageSource};
+use fairgate_store::{AttemptOutcome, AttemptRow, MicroUnits, UnixMicros, UsageSource};
 use serde_json::json;
 
 use super::Fixture;
 
 const START: i64 = 1_700_000_000_000_000;
 
-fn row(request: &str, tenant: &str, charged: u64) -> Attempt {
-    Attempt {
+fn row(request: &str, tenant: &str, charged: u64) -> AttemptRow {
+    AttemptRow {
         request: request.into(),
         attempt: 1,
         last: true,
@@ -33,7 +33,7 @@ fn row(request: &str, tenant: &str, charged: u64) -> Attempt {
         first_token_us: Some(6),
         total_us: 7,
         status: 200,
-        outcome: Outcome::Completed,
+        outcome: AttemptOutcome::Completed,
         code: None,
         brownout: false,
         occupied: 0,

@@ -1,20 +1,20 @@
 //! Money: prices, budgets of groups and of the hosted tier, and who may use hosted workers.
 
 use fairgate_config::Config;
-use fairgate_money::{Currency, MicroUnits, PerMillion, Price, Prices, Rates};
+use fairgate_money::{Currency, MicroUnits, ModelPrices, PerMillion, Price, PriceRates};
 use serde_json::{Value, json};
 
 use super::Fixture;
 
-fn price(currency: &str, output: &str) -> Prices {
-    let rates = Rates {
+fn price(currency: &str, output: &str) -> ModelPrices {
+    let rates = PriceRates {
         input: PerMillion::parse("2.50").unwrap(),
         cached_input: PerMillion::parse("1.25").unwrap(),
         output: PerMillion::parse(output).unwrap(),
         request: MicroUnits(0),
     };
     let currency = Currency::parse(currency).unwrap();
-    Prices::new(vec![Price::new("sim", None, currency, rates, None)])
+    ModelPrices::new(vec![Price::new("sim", None, currency, rates, None)])
 }
 
 fn priced(config: &mut Config) {

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use fairgate_config::{Change, Config, ConfigError, ConfigErrors, HealthConfig, Place, Plan};
+use fairgate_config::{
+    Config, ConfigError, ConfigErrors, FilePosition, HealthConfig, ReloadPlan, SettingChange,
+};
 use fairgate_core::attribute::Attribute;
-use fairgate_gateway::control::{Reloader, Reloading};
+use fairgate_gateway::control_plane::{ConfigReloader, ReloadFuture};
 use serde_json::json;
 
 use super::{Fixture, request};
@@ -20,7 +22,7 @@ async fn pools_show_their_workers() {
         pool["workers"],
         json!([{
             "name": "sim", "state": "up", "reason": null, "source": "file", "address": "http://127.0.0.1:9/",
-            "in_flight": 0, "prefill_tokens": 0, "slots": 8, "slots_reason": null, "engine": null, "cache": null, "tier": 0, "quota": null,
+            "in_flight": 0, "prefill_tokens": 0, "slots": 8, "slots_reason": null, "engine": null, "cache": null, "cache_size": null, "tier": 0, "quota": null,
         }])
     );
     assert_eq!(pool["journal"]["status"], "writing");
@@ -115,10 +117,10 @@ async fn a_pool_without_a_worker_does_not_take_the_others_out_of_service() {
     assert_eq!(it.get("/readyz").await.expect(200), one);
 }
 
-struct Always(Result<Plan, ConfigErrors>);
+struct Always(Result<ReloadPlan, ConfigErrors>);
 
-impl Reloader for Always {
-    fn reload<'a>(&'a self, _: &'a str) -> Reloading<'a> {
+impl ConfigReloader for Always {
+    fn reload<'a>(&'a self, _: &'a str) -> ReloadFuture<'a> {
         Box::pin(async { self.0.clone() })
     }
 }
@@ -128,8 +130,11 @@ async fn a_reload_says_what_it_changed() {
     let it = Fixture::new().await;
     let reload = async || it.post("/api/v1/config/reload", json!(null)).await;
     assert_eq!(reload().await.refused(409), "no_config_file");
-    let change = Change { field: "pools.sim.capacity".into(), words: "8 → 9".into() };
-    it.app().control.reloads_with(Always(Ok(Plan { changes: vec![change], ..Plan::default() })));
+    let change =
+        SettingChange { field: "pools.sim.capacity".into(), description: "8 → 9".into() };
+    it.app()
+        .control
+        .set_reloader(Always(Ok(ReloadPlan { changes: vec![change], ..ReloadPlan::default() })));
     assert_eq!(reload().await.expect(200), json!({"changes": ["pools.sim.capacity: 8 → 9"]}));
 }
 
@@ -138,11 +143,11 @@ async fn a_bad_file_is_told_with_file_line_and_field() {
     let it = Fixture::new().await;
     let error = ConfigError {
         file: Some("fairgate.yaml".into()),
-        place: Some(Place { line: 5, column: 54 }),
+        place: Some(FilePosition { line: 5, column: 54 }),
         field: "pools[0].workers[0]".into(),
         message: "no upstream is called \"vlm-a\"".into(),
     };
-    it.app().control.reloads_with(Always(Err(error.into())));
+    it.app().control.set_reloader(Always(Err(error.into())));
     let log = Log::here();
     let refused = it.post("/api/v1/config/reload", json!(null)).await.expect(409);
     assert_eq!(refused["error"]["code"], "invalid_config");

@@ -136,6 +136,8 @@ async fn fields_have_bounds() {
         (&format!("/api/v1/keys/{id}"), json!({"taints": ["a b"]}), "taints[0]"),
         (&format!("/api/v1/keys/{id}"), json!({"priority_max": -1}), "priority_max"),
         (&format!("/api/v1/keys/{id}"), json!({"priority_max": 2_147_483_648_u64}), "priority_max"),
+        (&format!("/api/v1/keys/{id}"), json!({"deadline_ms": 0}), "deadline_ms"),
+        (&format!("/api/v1/keys/{id}"), json!({"deadline_min_ms": 86_400_001}), "deadline_min_ms"),
         (&format!("/api/v1/keys/{id}"), json!({"may_pin": null}), "may_pin"),
         (&format!("/api/v1/keys/{id}"), json!({"expires_at": "tomorrow"}), "expires_at"),
         (&format!("/api/v1/keys/{id}"), json!({"name": "a\nb"}), "name"),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Fleet, expect, refused};
 use crate::support::client::get;
-use fairgate_store::Limits;
+use fairgate_store::DirectoryLimits;
 
 #[tokio::test]
 async fn projects_are_made_changed_and_listed() {
@@ -113,7 +113,7 @@ async fn tasks_are_listed_by_page_project_and_state() {
 #[tokio::test]
 async fn a_tenants_key_sees_its_own_projects_and_tasks_alone() {
     let it = Fleet::new().await;
-    let key = it.house.tenant("globex", Limits::default()).await;
+    let key = it.house.tenant("globex", DirectoryLimits::default()).await;
     it.project("web", json!({})).await;
     it.project("theirs", json!({"tenant": "globex"})).await;
     it.task("web", "t", json!({})).await;

@@ -47,11 +47,11 @@ async fn served(clever: &Way) -> (usize, usize) {
             parse_policy(&CLASSES.replace(r#""limit_requests_per_worker":2,"#, "")).unwrap();
     })
     .await;
-    let honest = house.tenant("honest", Limits::default()).await;
-    house.tenant("clever", Limits::default()).await;
+    let honest = house.tenant("honest", DirectoryLimits::default()).await;
+    house.tenant("clever", DirectoryLimits::default()).await;
     let mut keys = Vec::new();
     for _ in 0..clever.keys {
-        keys.push(house.key("clever", Limits::default(), &["chat"]).await);
+        keys.push(house.key("clever", DirectoryLimits::default(), &["chat"]).await);
     }
     let mut answers = vec![asking(&house, post(CHAT, &body("blocker", &HONEST)).key(&house.key))];
     let blocker = upstream.call().await;
@@ -109,7 +109,7 @@ async fn who_claims_another_class_gets_nothing_for_it() {
         config.pools[0].policy = parse_policy(CLASSES).unwrap();
     })
     .await;
-    let batch = house.key("acme", Limits::default(), &["batch"]).await;
+    let batch = house.key("acme", DirectoryLimits::default(), &["batch"]).await;
     let mut hint = chat("x");
     // Dynamo has no such hint, and here nobody reads it.
     hint["nvext"] = json!({"agent_hints": {"policy_class": "chat"}, "policy_class": "chat"});
@@ -145,7 +145,7 @@ async fn a_class_of_another_pool_opens_no_class_of_this_one() {
         config.pools[0].policy = parse_policy(CLASSES).unwrap();
     })
     .await;
-    let key = house.key("acme", Limits::default(), &["elsewhere", "batch"]).await;
+    let key = house.key("acme", DirectoryLimits::default(), &["elsewhere", "batch"]).await;
     let ask = async |key: &str, named: Option<&str>| {
         let mut question = post(CHAT, &chat("x")).key(key);
         if let Some(name) = named {
@@ -158,7 +158,7 @@ async fn a_class_of_another_pool_opens_no_class_of_this_one() {
     assert_eq!(row.class.as_deref(), Some("batch"), "the first of its list that the pool has");
     let named = ask(&key, Some("elsewhere")).await;
     assert_eq!((named.status, named.code()), (StatusCode::FORBIDDEN, "class_not_allowed".into()));
-    let foreign = house.key("acme", Limits::default(), &["elsewhere"]).await;
+    let foreign = house.key("acme", DirectoryLimits::default(), &["elsewhere"]).await;
     let answer = ask(&foreign, None).await;
     assert_eq!((answer.status, answer.code()), (StatusCode::FORBIDDEN, "class_not_allowed".into()));
     house.close().await;

@@ -6,7 +6,7 @@ use std::io::BufReader;
 
 use fairgate_core::decision::Decision;
 use fairgate_core::snapshot::Snapshot;
-use fairgate_journal::Reader;
+use fairgate_journal::JournalReader;
 use fairgate_store::AllowedTaints;
 
 use super::*;
@@ -19,7 +19,8 @@ fn replayed(folder: &Folder, live: &Snapshot) -> (Vec<(String, String)>, bool) {
     files.sort_unstable();
     let (mut granted, mut was_equal) = (Vec::new(), false);
     for file in files {
-        let (start, mut reader) = Reader::open(BufReader::new(File::open(file).unwrap())).unwrap();
+        let (start, mut reader) =
+            JournalReader::open(BufReader::new(File::open(file).unwrap())).unwrap();
         let mut pool = start.into_pool().unwrap();
         while let Some(event) = reader.next_event().unwrap() {
             let mut decisions: Vec<Decision> = Vec::new();
@@ -53,11 +54,11 @@ async fn classes_caches_pins_and_changing_workers_replay_to_the_same_grants_and_
     let (first, second) = (caching(addr), caching(addr));
     let folder = Folder::new();
     let config = with_policy(&folder, &first.url());
-    let house = house_in(folder, config, Limits::default()).await;
+    let house = house_in(folder, config, DirectoryLimits::default()).await;
     let taints = AllowedTaints(Some(vec!["eu".into()]));
-    let rights = Rights { may_pin: true, priority_max: 9, taints, ..Rights::default() };
-    let key = house.key_with("acme", Limits::default(), rights).await;
-    let other = house.tenant("other", Limits::default()).await;
+    let rights = KeyRights { may_pin: true, priority_max: 9, taints, ..KeyRights::default() };
+    let key = house.key_with("acme", DirectoryLimits::default(), rights).await;
+    let other = house.tenant("other", DirectoryLimits::default()).await;
     let asks = async |turns: std::ops::Range<usize>, headers: &[(&str, &str)]| {
         let all = turns.map(|turn| {
             let topic = ["rivers", "lakes", "seas"][turn % 3];

@@ -10,7 +10,7 @@ use crate::support::client::raw;
 async fn with_classes(engine: &Scripted) -> House {
     let folder = Folder::new();
     let config = with_policy(&folder, &engine.url());
-    house_in(folder, config, Limits::default()).await
+    house_in(folder, config, DirectoryLimits::default()).await
 }
 
 const USAGE: &str = r#"{"usage":{"prompt_tokens":2000,"completion_tokens":1}}"#;
@@ -121,7 +121,7 @@ async fn a_worker_that_was_unhealthy_has_an_empty_cache() {
         unhealthy_after: 1,
         healthy_after: 1,
     });
-    let house = house_in(folder, config, Limits::default()).await;
+    let house = house_in(folder, config, DirectoryLimits::default()).await;
     let class = async || {
         let answer = post(CHAT, &conversation("rivers", 0)).key(&house.key);
         assert_eq!(answer.ask(house.gateway.addr()).await.status, StatusCode::OK);

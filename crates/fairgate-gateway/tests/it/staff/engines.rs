@@ -146,7 +146,7 @@ async fn a_request_reaches_the_rank_that_it_was_granted_whatever_its_client_says
     admin(&house.gateway, Method::POST, WORKERS, body).await;
     assert_eq!(capacity(&house).await, 14);
     let snapshot = house.gateway.app().pools.all()[0].gate.snapshot().await.unwrap();
-    let added = &snapshot.workers.unwrap().list[1].said;
+    let added = &snapshot.workers.unwrap().list[1].settings;
     assert_eq!((added.ranks, added.slots), (Some(4), Some(3)));
     assert_eq!(added.taints.as_deref(), Some(&["zone-a".into()][..]));
     for call in calls {

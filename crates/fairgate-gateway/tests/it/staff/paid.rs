@@ -1,8 +1,8 @@
 //! Workers that are made from a hosted upstream: they have its credential, so they draw on its account and cost what it costs.
 
 use fairgate_config::QuotaConfig;
-use fairgate_money::{Currency, MicroUnits, Price, Prices, Rates};
-use fairgate_store::{Budget, BudgetTier, Limits, Period, Unit};
+use fairgate_money::{Currency, MicroUnits, ModelPrices, Price, PriceRates};
+use fairgate_store::{Budget, BudgetPeriod, BudgetTier, BudgetUnit, DirectoryLimits};
 
 use super::*;
 use crate::hosted::hosted;
@@ -29,16 +29,21 @@ async fn a_worker_like_a_hosted_one_draws_on_its_account() {
 async fn a_worker_like_a_priced_one_is_paid_for_in_advance() {
     let sim = sim();
     let house = house_with(&sim.url(), |config| {
-        let rates = Rates { request: MicroUnits::parse("0.01").unwrap(), ..Rates::default() };
+        let rates =
+            PriceRates { request: MicroUnits::parse("0.01").unwrap(), ..PriceRates::default() };
         let usd = Currency::parse("USD").unwrap();
-        config.prices = Prices::new(vec![Price::new("sim", Some("sim"), usd, rates, None)]);
+        config.prices = ModelPrices::new(vec![Price::new("sim", Some("sim"), usd, rates, None)]);
     })
     .await;
     add(&house, "b", &sim.url()).await;
     turn(&house, "sim", "drain").await;
-    let budget =
-        Budget { period: Period::Day, unit: Unit::Money, tier: BudgetTier::Any, amount: 15_000 };
-    let limits = Limits { budgets: vec![budget], ..Limits::default() };
+    let budget = Budget {
+        period: BudgetPeriod::Day,
+        unit: BudgetUnit::Money,
+        tier: BudgetTier::Any,
+        amount: 15_000,
+    };
+    let limits = DirectoryLimits { budgets: vec![budget], ..DirectoryLimits::default() };
     let payer = house.tenant("payer", limits).await;
     let body = json!({"model": "sim", "messages": [{"role": "user", "content": "rivers"}]});
     let question = async || post(CHAT, &body).key(&payer).ask(house.gateway.addr()).await;

@@ -1,14 +1,16 @@
-//! The classes of drr and share nodes.
+//! Reads the classes of drr, share and bands nodes.
 
-use fairgate_core::policy::{BusyThresholds, Class, ClassLimits, Inside, ShareClass};
+use fairgate_core::policy::{
+    BandClass, BusyThresholds, ClassLimits, DrrClassPolicy, FlowInside, ShareClass,
+};
 use fairgate_core::units::{Tokens, Weight};
 
 use super::inside_field;
-use crate::read::cursor::Cursor;
-use crate::read::fault::Fault;
+use crate::read::cursor::JsonCursor;
+use crate::read::fault::JournalFault;
 use crate::read::number::{count, fraction, positive, tokens, weight};
 
-/// The fields of a class, those that must be there first; so too below.
+/// The fields of a class of a drr node. In this list and the ones below, required fields come first.
 const DRR_CLASS: &[&str] = &[
     "name",
     "quantum",
@@ -33,18 +35,35 @@ const SHARE_CLASS: &[&str] = &[
     "limit_cached_tokens_per_worker",
 ];
 
-/// What classes of both kinds may say.
+const BAND_CLASS: &[&str] = &[
+    "name",
+    "cap",
+    "queue",
+    "inside",
+    "busy_tokens",
+    "busy_fraction",
+    "limit_requests_per_worker",
+    "limit_input_tokens_per_worker",
+    "limit_cached_tokens_per_worker",
+];
+
+/// The fields that classes of drr, share and bands nodes have in common.
 #[derive(Default)]
-struct Common {
+struct CommonClassFields {
     name: Box<str>,
-    inside: Option<Inside>,
+    inside: Option<FlowInside>,
     busy: BusyThresholds,
     limits: ClassLimits,
 }
 
-impl Common {
-    /// Reads a field that classes of both kinds have.
-    fn read(&mut self, field: &str, cursor: &mut Cursor<'_>, depth: usize) -> Result<(), Fault> {
+impl CommonClassFields {
+    /// Reads a field that classes of all kinds have in common.
+    fn read(
+        &mut self,
+        field: &str,
+        cursor: &mut JsonCursor<'_>,
+        depth: usize,
+    ) -> Result<(), JournalFault> {
         let Self { name, inside, busy, limits } = self;
         match field {
             "name" => *name = cursor.text()?.into(),
@@ -61,10 +80,28 @@ impl Common {
     }
 }
 
-/// Reads a class of a drr node of that depth.
-pub(super) fn drr_class(cursor: &mut Cursor<'_>, depth: usize) -> Result<Class, Fault> {
+/// A class of a drr node as it is written, before the inside of its node is known.
+pub(super) struct StatedDrrClass {
+    quantum: Weight,
+    common: CommonClassFields,
+}
+
+impl StatedDrrClass {
+    /// Completes the class. A class that states no inside of its own gets the inside of its node.
+    pub(super) fn in_node(self, node_inside: &FlowInside) -> DrrClassPolicy {
+        let Self { quantum, common: CommonClassFields { name, inside, busy, limits } } = self;
+        let inside = inside.unwrap_or_else(|| node_inside.clone());
+        DrrClassPolicy { name, quantum, inside, busy, limits }
+    }
+}
+
+/// Reads a class of a drr node of this depth.
+pub(super) fn drr_class(
+    cursor: &mut JsonCursor<'_>,
+    depth: usize,
+) -> Result<StatedDrrClass, JournalFault> {
     let mut quantum = None;
-    let mut common = Common::default();
+    let mut common = CommonClassFields::default();
     cursor.record(DRR_CLASS, 2, |field, cursor| match field {
         "quantum" => {
             quantum = Some(weight(cursor)?);
@@ -72,44 +109,78 @@ pub(super) fn drr_class(cursor: &mut Cursor<'_>, depth: usize) -> Result<Class, 
         }
         _ => common.read(field, cursor, depth),
     })?;
-    let Common { name, inside, busy, limits } = common;
     let quantum = quantum.ok_or_else(|| cursor.missing("quantum"))?;
-    Ok(Class { name, quantum, inside: inside.unwrap_or(Inside::FCFS), busy, limits })
+    Ok(StatedDrrClass { quantum, common })
 }
 
-/// A class of a share node, before it is known what is inside the node.
-pub(super) struct StatedClass {
+/// A class of a bands node as it is written, before the inside of its node is known.
+pub(super) struct StatedBandClass {
+    cap: Option<u64>,
+    common: CommonClassFields,
+}
+
+impl StatedBandClass {
+    /// Completes the class. A class that states no inside of its own gets the inside of its node.
+    pub(super) fn in_node(self, node_inside: &FlowInside) -> BandClass {
+        let Self { cap, common: CommonClassFields { name, inside, busy, limits } } = self;
+        let inside = inside.unwrap_or_else(|| node_inside.clone());
+        BandClass { name, cap, inside, busy, limits }
+    }
+}
+
+/// Reads a class of a bands node of this depth.
+pub(super) fn band_class(
+    cursor: &mut JsonCursor<'_>,
+    depth: usize,
+) -> Result<StatedBandClass, JournalFault> {
+    let mut cap = None;
+    let mut common = CommonClassFields::default();
+    cursor.record(BAND_CLASS, 1, |field, cursor| {
+        match field {
+            "cap" => cap = Some(count(cursor)?),
+            _ => common.read(field, cursor, depth)?,
+        }
+        Ok(())
+    })?;
+    Ok(StatedBandClass { cap, common })
+}
+
+/// A class of a share node as it is written, before the inside of its node is known.
+pub(super) struct StatedShareClass {
     weight: Weight,
     cap: Option<u64>,
-    common: Common,
+    common: CommonClassFields,
 }
 
-impl StatedClass {
-    /// The class in its node: what the class does not say about its inside, the node says.
-    pub(super) fn in_node(self, node_inside: &Inside) -> ShareClass {
-        let Self { weight, cap, common: Common { name, inside, busy, limits } } = self;
+impl StatedShareClass {
+    /// Completes the class. A class that states no inside of its own gets the inside of its node.
+    pub(super) fn in_node(self, node_inside: &FlowInside) -> ShareClass {
+        let Self { weight, cap, common: CommonClassFields { name, inside, busy, limits } } = self;
         let inside = inside.unwrap_or_else(|| node_inside.clone());
         ShareClass { name, weight, cap, inside, busy, limits }
     }
 }
 
-/// Reads the classes of a share node of that depth.
+/// Reads the classes of a share node of this depth.
 pub(super) fn share_classes(
-    cursor: &mut Cursor<'_>,
+    cursor: &mut JsonCursor<'_>,
     depth: usize,
-) -> Result<Vec<StatedClass>, Fault> {
+) -> Result<Vec<StatedShareClass>, JournalFault> {
     let mark = cursor.mark();
     let classes = cursor.list(|cursor| share_class(cursor, depth))?;
     match classes.is_empty() {
-        true => Err(Fault::new(mark, "a share node with classes needs at least one")),
+        true => Err(JournalFault::new(mark, "a share node with classes needs at least one")),
         false => Ok(classes),
     }
 }
 
-fn share_class(cursor: &mut Cursor<'_>, depth: usize) -> Result<StatedClass, Fault> {
+fn share_class(
+    cursor: &mut JsonCursor<'_>,
+    depth: usize,
+) -> Result<StatedShareClass, JournalFault> {
     let mut stated_weight = None;
     let mut cap = None;
-    let mut common = Common::default();
+    let mut common = CommonClassFields::default();
     cursor.record(SHARE_CLASS, 2, |field, cursor| {
         match field {
             "weight" => stated_weight = Some(weight(cursor)?),
@@ -119,5 +190,5 @@ fn share_class(cursor: &mut Cursor<'_>, depth: usize) -> Result<StatedClass, Fau
         Ok(())
     })?;
     let weight = stated_weight.ok_or_else(|| cursor.missing("weight"))?;
-    Ok(StatedClass { weight, cap, common })
+    Ok(StatedShareClass { weight, cap, common })
 }

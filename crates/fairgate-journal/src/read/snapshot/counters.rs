@@ -1,23 +1,24 @@
-//! The counters of a snapshot's tree. Recursion follows the nesting of the text, which the cursor bounds.
+//! Reads the counters of a snapshot's tree. Recursion follows the nesting of the text, which the cursor bounds.
 
 use fairgate_core::snapshot::{
-    CapUseSnapshot, ClassSnapshot, FlowMeterSnapshot, FlowSnapshot, NodeCounters,
+    BandSnapshot, CapUseSnapshot, DrrClassSnapshot, FlowMeterSnapshot, FlowSnapshot, NodeCounters,
     NodeMeterSnapshot, NodeSnapshot, ShareFlowSnapshot,
 };
 use fairgate_core::units::Alpha;
 
-use crate::read::cursor::Cursor;
+use crate::read::cursor::JsonCursor;
 use crate::read::event::repeated;
-use crate::read::fault::Fault;
+use crate::read::fault::JournalFault;
 use crate::read::number::{alpha, count, signed_wide, small_count, wide};
 use crate::read::policy::node_by_kind;
 
-/// The fields of a node's counters, those that must be there first; so too below.
+/// The fields of a drr node's counters. In this list and the ones below, required fields come first.
 const DRR: &[&str] = &["cursor", "stayed", "classes", "meter", "flows"];
 const CLASS: &[&str] = &["deficit_tokens", "reached_tokens", "meter"];
 const SHARE: &[&str] = &["virtual_time", "rises", "moments", "meter", "flows"];
 const LOAD: &[&str] = &["alpha", "history", "flows"];
-const FLOW: &[&str] = &["share", "load", "inside"];
+const BANDS: &[&str] = &["flows"];
+const FLOW: &[&str] = &["share", "load", "bands", "inside"];
 const SHARE_FLOW: &[&str] = &[
     "base",
     "served_tokens",
@@ -31,22 +32,24 @@ const SHARE_FLOW: &[&str] = &[
     "stopped",
 ];
 const LOAD_FLOW: &[&str] = &["got_tokens"];
+const BAND: &[&str] = &["got_tokens", "cap_use"];
 const BOUND: &[&str] = &["fallen", "rise", "ended"];
 const NODE_METER: &[&str] = &["volume", "carried", "widest"];
 const FLOW_METER: &[&str] =
     &["due", "floor", "got_tokens", "rise_tokens", "fall_tokens", "worst_tokens"];
 const CAP_USE: &[&str] = &["used_slot_us", "allowed_slot_us"];
 
-/// Reads a node: what kind it is, its counters and its flows.
-pub(super) fn node(cursor: &mut Cursor<'_>) -> Result<NodeSnapshot, Fault> {
+/// Reads the counters of a node and of its flows. The kind of the node is the name of the only field.
+pub(super) fn node(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalFault> {
     node_by_kind(cursor, |kind, cursor| match kind {
         "drr" => drr(cursor),
         "share" => share(cursor),
-        _ => load(cursor),
+        "load" => load(cursor),
+        _ => bands(cursor),
     })
 }
 
-fn drr(cursor: &mut Cursor<'_>) -> Result<NodeSnapshot, Fault> {
+fn drr(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalFault> {
     let (mut position, mut stayed) = (0, false);
     let (mut classes, mut within) = (Vec::new(), Vec::new());
     let mut meter = NodeMeterSnapshot::default();
@@ -64,8 +67,8 @@ fn drr(cursor: &mut Cursor<'_>) -> Result<NodeSnapshot, Fault> {
     Ok(NodeSnapshot { state, flows: within })
 }
 
-fn class(cursor: &mut Cursor<'_>) -> Result<ClassSnapshot, Fault> {
-    let mut class = ClassSnapshot::default();
+fn class(cursor: &mut JsonCursor<'_>) -> Result<DrrClassSnapshot, JournalFault> {
+    let mut class = DrrClassSnapshot::default();
     cursor.record(CLASS, 3, |field, cursor| {
         match field {
             "deficit_tokens" => class.deficit = wide(cursor)?,
@@ -77,7 +80,7 @@ fn class(cursor: &mut Cursor<'_>) -> Result<ClassSnapshot, Fault> {
     Ok(class)
 }
 
-fn share(cursor: &mut Cursor<'_>) -> Result<NodeSnapshot, Fault> {
+fn share(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalFault> {
     let (mut virtual_time, mut rises, mut moments) = (0, 0, 0);
     let (mut meter, mut within) = (NodeMeterSnapshot::default(), Vec::new());
     cursor.record(SHARE, 5, |field, cursor| {
@@ -94,7 +97,7 @@ fn share(cursor: &mut Cursor<'_>) -> Result<NodeSnapshot, Fault> {
     Ok(NodeSnapshot { state, flows: within })
 }
 
-fn load(cursor: &mut Cursor<'_>) -> Result<NodeSnapshot, Fault> {
+fn load(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalFault> {
     let (mut tuned, mut history, mut within) = (Alpha::BALANCED, Vec::new(), Vec::new());
     cursor.record(LOAD, 3, |field, cursor| {
         match field {
@@ -107,7 +110,16 @@ fn load(cursor: &mut Cursor<'_>) -> Result<NodeSnapshot, Fault> {
     Ok(NodeSnapshot { state: NodeCounters::Load { alpha: tuned, history }, flows: within })
 }
 
-fn flows(cursor: &mut Cursor<'_>) -> Result<Vec<FlowSnapshot>, Fault> {
+fn bands(cursor: &mut JsonCursor<'_>) -> Result<NodeSnapshot, JournalFault> {
+    let mut within = Vec::new();
+    cursor.record(BANDS, 1, |_, cursor| {
+        within = flows(cursor)?;
+        Ok(())
+    })?;
+    Ok(NodeSnapshot { state: NodeCounters::Bands, flows: within })
+}
+
+fn flows(cursor: &mut JsonCursor<'_>) -> Result<Vec<FlowSnapshot>, JournalFault> {
     let mark = cursor.mark();
     let mut flows: Vec<FlowSnapshot> = Vec::new();
     cursor.map(|name, cursor| {
@@ -115,17 +127,19 @@ fn flows(cursor: &mut Cursor<'_>) -> Result<Vec<FlowSnapshot>, Fault> {
         Ok(())
     })?;
     match repeated(flows.iter().map(|flow| &*flow.name).collect()) {
-        Some(name) => Err(Fault::new(mark, "given twice").in_field(name)),
+        Some(name) => Err(JournalFault::new(mark, "given twice").in_field(name)),
         None => Ok(flows),
     }
 }
 
-fn flow(name: &str, cursor: &mut Cursor<'_>) -> Result<FlowSnapshot, Fault> {
-    let mut flow = FlowSnapshot { name: name.into(), share: None, load_got: None, inside: None };
+fn flow(name: &str, cursor: &mut JsonCursor<'_>) -> Result<FlowSnapshot, JournalFault> {
+    let mut flow =
+        FlowSnapshot { name: name.into(), share: None, load_got: None, band: None, inside: None };
     cursor.object(FLOW, |field, cursor| {
         match field {
             "share" => flow.share = Some(share_flow(cursor)?),
             "load" => flow.load_got = Some(load_flow(cursor)?),
+            "bands" => flow.band = Some(band(cursor)?),
             _ => flow.inside = Some(Box::new(node(cursor)?)),
         }
         Ok(())
@@ -133,7 +147,7 @@ fn flow(name: &str, cursor: &mut Cursor<'_>) -> Result<FlowSnapshot, Fault> {
     Ok(flow)
 }
 
-fn share_flow(cursor: &mut Cursor<'_>) -> Result<ShareFlowSnapshot, Fault> {
+fn share_flow(cursor: &mut JsonCursor<'_>) -> Result<ShareFlowSnapshot, JournalFault> {
     let mut flow = ShareFlowSnapshot::default();
     cursor.record(SHARE_FLOW, 9, |field, cursor| {
         match field {
@@ -153,7 +167,7 @@ fn share_flow(cursor: &mut Cursor<'_>) -> Result<ShareFlowSnapshot, Fault> {
     Ok(flow)
 }
 
-fn load_flow(cursor: &mut Cursor<'_>) -> Result<i128, Fault> {
+fn load_flow(cursor: &mut JsonCursor<'_>) -> Result<i128, JournalFault> {
     let mut got = 0;
     cursor.record(LOAD_FLOW, 1, |_, cursor| {
         got = signed_wide(cursor)?;
@@ -162,7 +176,19 @@ fn load_flow(cursor: &mut Cursor<'_>) -> Result<i128, Fault> {
     Ok(got)
 }
 
-fn bound(cursor: &mut Cursor<'_>) -> Result<(u128, u64, u128), Fault> {
+fn band(cursor: &mut JsonCursor<'_>) -> Result<BandSnapshot, JournalFault> {
+    let mut band = BandSnapshot::default();
+    cursor.record(BAND, 2, |field, cursor| {
+        match field {
+            "got_tokens" => band.got = signed_wide(cursor)?,
+            _ => band.cap_use = cap_use(cursor)?,
+        }
+        Ok(())
+    })?;
+    Ok(band)
+}
+
+fn bound(cursor: &mut JsonCursor<'_>) -> Result<(u128, u64, u128), JournalFault> {
     let (mut fallen, mut rise, mut ended) = (0, 0, 0);
     cursor.record(BOUND, 3, |field, cursor| {
         match field {
@@ -175,7 +201,7 @@ fn bound(cursor: &mut Cursor<'_>) -> Result<(u128, u64, u128), Fault> {
     Ok((fallen, rise, ended))
 }
 
-fn node_meter(cursor: &mut Cursor<'_>) -> Result<NodeMeterSnapshot, Fault> {
+fn node_meter(cursor: &mut JsonCursor<'_>) -> Result<NodeMeterSnapshot, JournalFault> {
     let mut meter = NodeMeterSnapshot::default();
     cursor.record(NODE_METER, 3, |field, cursor| {
         match field {
@@ -188,7 +214,7 @@ fn node_meter(cursor: &mut Cursor<'_>) -> Result<NodeMeterSnapshot, Fault> {
     Ok(meter)
 }
 
-fn flow_meter(cursor: &mut Cursor<'_>) -> Result<FlowMeterSnapshot, Fault> {
+fn flow_meter(cursor: &mut JsonCursor<'_>) -> Result<FlowMeterSnapshot, JournalFault> {
     let mut meter = FlowMeterSnapshot::default();
     cursor.record(FLOW_METER, 6, |field, cursor| {
         match field {
@@ -204,8 +230,8 @@ fn flow_meter(cursor: &mut Cursor<'_>) -> Result<FlowMeterSnapshot, Fault> {
     Ok(meter)
 }
 
-/// Reads how a cap was used.
-pub(super) fn cap_use(cursor: &mut Cursor<'_>) -> Result<CapUseSnapshot, Fault> {
+/// Reads the use of a cap, which a flow has as a field.
+pub(super) fn cap_use(cursor: &mut JsonCursor<'_>) -> Result<CapUseSnapshot, JournalFault> {
     let mut cap_use = CapUseSnapshot::default();
     cursor.record(CAP_USE, 2, |field, cursor| {
         match field {

@@ -1,12 +1,12 @@
-//! What events have said about flows, in a snapshot: each list names a flow once.
+//! Reads the holds, weights and caps that events have set from a snapshot. Each list may name a flow only once.
 
 use fairgate_core::attribute::Attribute;
 use fairgate_core::snapshot::{CapSnapshot, CapUseSnapshot};
 use fairgate_core::units::Weight;
 
-use crate::read::cursor::Cursor;
+use crate::read::cursor::JsonCursor;
 use crate::read::event::repeated;
-use crate::read::fault::{Fault, printable};
+use crate::read::fault::{JournalFault, printable};
 use crate::read::number::{count, weight};
 use crate::read::policy::attribute;
 use crate::read::snapshot::counters::cap_use;
@@ -16,7 +16,9 @@ const WEIGHT: &[&str] = &["by", "flow", "weight"];
 const CAP: &[&str] = &["by", "flow", "cap_use", "slots"];
 
 /// Reads the flows that are held.
-pub(super) fn holds(cursor: &mut Cursor<'_>) -> Result<Vec<(Attribute, Box<str>)>, Fault> {
+pub(super) fn holds(
+    cursor: &mut JsonCursor<'_>,
+) -> Result<Vec<(Attribute, Box<str>)>, JournalFault> {
     let mark = cursor.mark();
     let holds = cursor.list(|cursor| flow(cursor, HOLD, 2, |_, cursor| cursor.skip()))?;
     no_flow_twice(mark, holds.iter().map(|(by, flow)| (*by, &**flow)).collect())?;
@@ -25,8 +27,8 @@ pub(super) fn holds(cursor: &mut Cursor<'_>) -> Result<Vec<(Attribute, Box<str>)
 
 /// Reads the weights that events have set.
 pub(super) fn weights(
-    cursor: &mut Cursor<'_>,
-) -> Result<Vec<(Attribute, Box<str>, Weight)>, Fault> {
+    cursor: &mut JsonCursor<'_>,
+) -> Result<Vec<(Attribute, Box<str>, Weight)>, JournalFault> {
     let mark = cursor.mark();
     let weights = cursor.list(|cursor| {
         let mut value = None;
@@ -41,7 +43,7 @@ pub(super) fn weights(
 }
 
 /// Reads the caps that events have set.
-pub(super) fn caps(cursor: &mut Cursor<'_>) -> Result<Vec<CapSnapshot>, Fault> {
+pub(super) fn caps(cursor: &mut JsonCursor<'_>) -> Result<Vec<CapSnapshot>, JournalFault> {
     let mark = cursor.mark();
     let caps = cursor.list(|cursor| {
         let mut slots = None;
@@ -59,13 +61,13 @@ pub(super) fn caps(cursor: &mut Cursor<'_>) -> Result<Vec<CapSnapshot>, Fault> {
     Ok(caps)
 }
 
-/// Reads what names a flow, and by `besides` what is said about it.
+/// Reads the attribute and the name of a flow. `besides` reads the other fields of the object.
 fn flow<'a>(
-    cursor: &mut Cursor<'a>,
+    cursor: &mut JsonCursor<'a>,
     known: &'static [&'static str],
     required: usize,
-    mut besides: impl FnMut(&'static str, &mut Cursor<'a>) -> Result<(), Fault>,
-) -> Result<(Attribute, Box<str>), Fault> {
+    mut besides: impl FnMut(&'static str, &mut JsonCursor<'a>) -> Result<(), JournalFault>,
+) -> Result<(Attribute, Box<str>), JournalFault> {
     let mut by = None;
     let mut flow = Box::default();
     cursor.record(known, required, |field, cursor| {
@@ -79,12 +81,12 @@ fn flow<'a>(
     Ok((by.ok_or_else(|| cursor.missing("by"))?, flow))
 }
 
-fn no_flow_twice(mark: usize, flows: Vec<(Attribute, &str)>) -> Result<(), Fault> {
+fn no_flow_twice(mark: usize, flows: Vec<(Attribute, &str)>) -> Result<(), JournalFault> {
     match repeated(flows) {
         None => Ok(()),
         Some((by, flow)) => {
             let flow = printable(flow);
-            Err(Fault::new(mark, format!("{} \"{flow}\" is listed twice", by.name())))
+            Err(JournalFault::new(mark, format!("{} \"{flow}\" is listed twice", by.name())))
         }
     }
 }

@@ -1,18 +1,18 @@
-//! The requests of a snapshot.
+//! Reads the requests of a snapshot.
 
 use std::sync::Arc;
 
 use fairgate_core::attribute::Attributes;
-use fairgate_core::snapshot::{FlightSnapshot, RequestSnapshot};
+use fairgate_core::snapshot::{InFlightSnapshot, RequestSnapshot};
 use fairgate_core::units::{Micros, TaskWeight, Ticks, Tokens};
 
-use crate::read::cursor::Cursor;
+use crate::read::cursor::JsonCursor;
 use crate::read::event::{AttributeTexts, cached, pin};
-use crate::read::fault::Fault;
+use crate::read::fault::JournalFault;
 use crate::read::number::{count, signed, signed_wide, small_count, task_weight, tokens};
 use crate::read::worker::texts;
 
-/// The fields of a request, those that must be there first; so too below.
+/// The fields of a request. In this list and the ones below, required fields come first.
 const REQUEST: &[&str] = &[
     "handle",
     "id",
@@ -36,6 +36,7 @@ const REQUEST: &[&str] = &[
     "pin",
     "allow",
     "requires",
+    "timeout_us",
     "flight",
 ];
 const FLIGHT: &[&str] =
@@ -44,7 +45,7 @@ const PLACE: &[&str] = &["worker_number", "rank"];
 const TAKEN: &[&str] = &["epoch", "units"];
 
 /// Reads a request that is queued or in flight.
-pub(super) fn request(cursor: &mut Cursor<'_>) -> Result<RequestSnapshot, Fault> {
+pub(super) fn request(cursor: &mut JsonCursor<'_>) -> Result<RequestSnapshot, JournalFault> {
     let mut request = blank();
     let mut texts_by_attribute = AttributeTexts::default();
     cursor.record(REQUEST, 11, |field, cursor| {
@@ -64,6 +65,7 @@ pub(super) fn request(cursor: &mut Cursor<'_>) -> Result<RequestSnapshot, Fault>
             "pin" => request.pin = Some(pin(cursor)?),
             "allow" => request.allow = Some(texts(cursor)?),
             "requires" => request.requires = texts(cursor)?,
+            "timeout_us" => request.timeout = Some(Micros(count(cursor)?)),
             "flight" => request.flight = Some(flight(cursor)?),
             _ => texts_by_attribute.read(field, cursor)?,
         }
@@ -86,6 +88,7 @@ fn blank() -> RequestSnapshot {
         cached_best: Tokens(0),
         quota: Tokens(0),
         priority: 0,
+        timeout: None,
         weight: TaskWeight::ONE,
         cached: Vec::new(),
         pin: None,
@@ -95,8 +98,8 @@ fn blank() -> RequestSnapshot {
     }
 }
 
-fn flight(cursor: &mut Cursor<'_>) -> Result<FlightSnapshot, Fault> {
-    let mut flight = FlightSnapshot {
+fn flight(cursor: &mut JsonCursor<'_>) -> Result<InFlightSnapshot, JournalFault> {
+    let mut flight = InFlightSnapshot {
         granted_at: Micros(0),
         number: 0,
         generations: None,
@@ -118,7 +121,7 @@ fn flight(cursor: &mut Cursor<'_>) -> Result<FlightSnapshot, Fault> {
     Ok(flight)
 }
 
-fn place(cursor: &mut Cursor<'_>) -> Result<(u32, u32), Fault> {
+fn place(cursor: &mut JsonCursor<'_>) -> Result<(u32, u32), JournalFault> {
     let (mut worker, mut rank) = (0, 0);
     cursor.record(PLACE, 2, |field, cursor| {
         match field {
@@ -130,7 +133,7 @@ fn place(cursor: &mut Cursor<'_>) -> Result<(u32, u32), Fault> {
     Ok((worker, rank))
 }
 
-fn taken(cursor: &mut Cursor<'_>) -> Result<(u64, i128), Fault> {
+fn taken(cursor: &mut JsonCursor<'_>) -> Result<(u64, i128), JournalFault> {
     let (mut epoch, mut units) = (0, 0);
     cursor.record(TAKEN, 2, |field, cursor| {
         match field {

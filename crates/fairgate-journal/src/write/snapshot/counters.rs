@@ -1,18 +1,21 @@
-//! The counters of a snapshot's tree.
+//! Writes the counters of a snapshot's tree.
 
 use std::io::{self, Write};
 
 use fairgate_core::snapshot::{
-    CapUseSnapshot, ClassSnapshot, FlowMeterSnapshot, FlowSnapshot, NodeCounters,
+    CapUseSnapshot, DrrClassSnapshot, FlowMeterSnapshot, FlowSnapshot, NodeCounters,
     NodeMeterSnapshot, NodeSnapshot, ShareFlowSnapshot,
 };
 use fairgate_core::units::Alpha;
 
-use super::Parts;
-use crate::write::json::{Decimal, Json};
+use super::SnapshotOutput;
+use crate::write::json::{JsonDecimal, JsonWriter};
 
-/// Writes a node as the next value.
-pub(super) fn node<W: Write>(parts: &mut Parts<'_, W>, node: &NodeSnapshot) -> io::Result<()> {
+/// Writes the counters of a node and of its flows as the next value.
+pub(super) fn node<W: Write>(
+    parts: &mut SnapshotOutput<'_, W>,
+    node: &NodeSnapshot,
+) -> io::Result<()> {
     parts.json.open('{');
     parts.json.name(kind(&node.state)).open('{');
     counters(parts.json, &node.state);
@@ -32,10 +35,11 @@ fn kind(counters: &NodeCounters) -> &'static str {
         NodeCounters::Drr { .. } => "drr",
         NodeCounters::Share { .. } => "share",
         NodeCounters::Load { .. } => "load",
+        NodeCounters::Bands => "bands",
     }
 }
 
-fn counters(json: &mut Json, counters: &NodeCounters) {
+fn counters(json: &mut JsonWriter, counters: &NodeCounters) {
     match counters {
         NodeCounters::Drr { cursor, stayed, classes, meter } => {
             json.field("cursor", cursor);
@@ -50,25 +54,32 @@ fn counters(json: &mut Json, counters: &NodeCounters) {
             node_meter(json, meter);
         }
         NodeCounters::Load { alpha, history } => {
-            json.field("alpha", Decimal { units: alpha.millionths(), scale: Alpha::SCALE });
-            json.name("history").list(history, Json::wide);
+            json.field("alpha", JsonDecimal { units: alpha.millionths(), scale: Alpha::SCALE });
+            json.name("history").list(history, JsonWriter::wide);
         }
+        NodeCounters::Bands => {}
     }
 }
 
-fn class(json: &mut Json, class: &ClassSnapshot) {
+fn class(json: &mut JsonWriter, class: &DrrClassSnapshot) {
     json.wide_field("deficit_tokens", class.deficit);
     json.wide_field("reached_tokens", class.reached);
     flow_meter(json, &class.meter);
 }
 
-fn flow<W: Write>(parts: &mut Parts<'_, W>, flow: &FlowSnapshot) -> io::Result<()> {
+fn flow<W: Write>(parts: &mut SnapshotOutput<'_, W>, flow: &FlowSnapshot) -> io::Result<()> {
     parts.json.name(&flow.name).open('{');
     if let Some(share) = &flow.share {
         parts.json.name("share").object(|json| share_flow(json, share));
     }
     if let Some(got) = flow.load_got {
         parts.json.name("load").object(|json| json.wide_field("got_tokens", got));
+    }
+    if let Some(band) = flow.band {
+        parts.json.name("bands").object(|json| {
+            json.wide_field("got_tokens", band.got);
+            cap_use(json, band.cap_use);
+        });
     }
     if let Some(inside) = &flow.inside {
         parts.json.name("inside");
@@ -78,7 +89,7 @@ fn flow<W: Write>(parts: &mut Parts<'_, W>, flow: &FlowSnapshot) -> io::Result<(
     Ok(())
 }
 
-fn share_flow(json: &mut Json, flow: &ShareFlowSnapshot) {
+fn share_flow(json: &mut JsonWriter, flow: &ShareFlowSnapshot) {
     json.wide_field("base", flow.base);
     json.wide_field("served_tokens", flow.served);
     json.wide_field("pending_tokens", flow.pending);
@@ -98,7 +109,7 @@ fn share_flow(json: &mut Json, flow: &ShareFlowSnapshot) {
     }
 }
 
-fn node_meter(json: &mut Json, meter: &NodeMeterSnapshot) {
+fn node_meter(json: &mut JsonWriter, meter: &NodeMeterSnapshot) {
     json.name("meter").object(|json| {
         json.wide_field("volume", meter.volume);
         json.wide_field("carried", meter.carried);
@@ -106,7 +117,7 @@ fn node_meter(json: &mut Json, meter: &NodeMeterSnapshot) {
     });
 }
 
-fn flow_meter(json: &mut Json, meter: &FlowMeterSnapshot) {
+fn flow_meter(json: &mut JsonWriter, meter: &FlowMeterSnapshot) {
     json.name("meter").object(|json| {
         json.wide_field("due", meter.due);
         json.wide_field("floor", meter.floor);
@@ -117,8 +128,8 @@ fn flow_meter(json: &mut Json, meter: &FlowMeterSnapshot) {
     });
 }
 
-/// Writes how a cap was used, as a field of its flow.
-pub(super) fn cap_use(json: &mut Json, cap_use: CapUseSnapshot) {
+/// Writes the use of a cap, as a field of its flow.
+pub(super) fn cap_use(json: &mut JsonWriter, cap_use: CapUseSnapshot) {
     json.name("cap_use").object(|json| {
         json.wide_field("used_slot_us", cap_use.used);
         json.wide_field("allowed_slot_us", cap_use.allowed);

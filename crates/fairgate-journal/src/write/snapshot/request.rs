@@ -1,12 +1,12 @@
-//! The requests of a snapshot.
+//! Writes the requests of a snapshot.
 
-use fairgate_core::snapshot::{FlightSnapshot, RequestSnapshot};
+use fairgate_core::snapshot::{InFlightSnapshot, RequestSnapshot};
 
 use crate::write::event::{attributes, cached, places};
-use crate::write::json::{Decimal, Json};
+use crate::write::json::{JsonDecimal, JsonWriter};
 
 /// Writes the fields of a request.
-pub(super) fn request(json: &mut Json, request: &RequestSnapshot) {
+pub(super) fn request(json: &mut JsonWriter, request: &RequestSnapshot) {
     json.field("handle", request.handle);
     json.text_field("id", &request.id);
     json.field("seq", request.seq);
@@ -17,21 +17,22 @@ pub(super) fn request(json: &mut Json, request: &RequestSnapshot) {
     json.field("cached_best_tokens", request.cached_best.0);
     json.field("quota", request.quota.0);
     json.field("priority", request.priority);
-    json.field("weight", Decimal { units: request.weight.thousandths(), scale: 1000 });
+    json.field("weight", JsonDecimal { units: request.weight.thousandths(), scale: 1000 });
     attributes(json, &request.attributes);
     cached(json, &request.cached);
     places(json, request.pin.as_ref(), request.allow.as_deref(), &request.requires);
+    json.optional("timeout_us", request.timeout.map(|t| t.0));
     if let Some(it) = &request.flight {
         json.name("flight").object(|json| flight(json, it));
     }
 }
 
-fn flight(json: &mut Json, flight: &FlightSnapshot) {
+fn flight(json: &mut JsonWriter, flight: &InFlightSnapshot) {
     json.field("granted_at_us", flight.granted_at.0);
     json.field("number", flight.number);
     json.field("prefill_tokens", flight.prefill.0);
     if let Some(generations) = &flight.generations {
-        json.name("generations").list(generations, Json::display);
+        json.name("generations").list(generations, JsonWriter::display);
     }
     if let Some((worker, rank)) = flight.place {
         json.name("place").object(|json| {

@@ -1,4 +1,4 @@
-//! `fairgate agent`.
+//! The command `fairgate agent`, which lists, adds, changes and runs agents.
 
 use std::io::Write;
 
@@ -8,13 +8,13 @@ use fairgate_fleet::{AgentState, AgentView, AgentWithToken, NewAgent};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::super::client::Client;
-use super::super::{Common, all, escaped};
+use super::super::client::AdminClient;
+use super::super::{AdminOptions, escaped, fetch_all};
 use super::{at, or_dash};
 use crate::agent_run::{self, AgentRunArgs};
-use crate::table::{Cell, Table};
+use crate::table::{TableCell, TextTable};
 
-/// Agents: who works on tasks. Each has a token of its own, which is shown once.
+/// Manage and run agents, the programs that work on tasks. Each agent has its own token, which is shown once.
 #[derive(Debug, Args)]
 pub(crate) struct AgentCommand {
     #[command(subcommand)]
@@ -25,57 +25,59 @@ pub(crate) struct AgentCommand {
 enum AgentAction {
     Run(AgentRunArgs),
     #[command(flatten)]
-    Manage(ManageAction),
+    Manage(AgentManageAction),
 }
 
-/// What people do with agents. The admin token's options are with these alone: `run` has a token of its own.
+/// Commands that manage agents. Only these commands have options for the admin token, because `run` uses the agent's
+/// own token.
 #[derive(Debug, Subcommand)]
-enum ManageAction {
-    /// List all agents and what they work on.
+enum AgentManageAction {
+    /// List all agents and the tasks that they hold.
     List {
         #[command(flatten)]
-        common: Common,
+        common: AdminOptions,
     },
-    /// Make an agent, and show its token once.
+    /// Add an agent, and show its token once.
     Add {
-        /// Its name: a-z, 0-9, `.`, `_` and `-`.
+        /// Name of the agent: a-z, 0-9, `.`, `_` and `-`.
         name: String,
-        /// Its type, which projects may limit (`default` where not given).
+        /// Type of the agent, which projects may limit. Default: `default`.
         #[arg(long = "type", value_name = "TYPE")]
         kind: Option<String>,
-        /// It does not call through the gateway and says itself what it used. It gets no task keys.
+        /// Set for an agent that does not send its LLM calls through the gateway. Such an agent reports its own usage
+        /// and gets no task keys.
         #[arg(long)]
         reports_tokens: bool,
         #[command(flatten)]
-        common: Common,
+        common: AdminOptions,
     },
-    /// Give an agent nothing new until it is resumed. What it holds it may finish.
+    /// Give an agent no new tasks until it is resumed. The agent may finish the task that it holds.
     Pause {
-        /// Its name.
+        /// Name of the agent.
         name: String,
         #[command(flatten)]
-        common: Common,
+        common: AdminOptions,
     },
     /// Let a paused agent take tasks again.
     Resume {
-        /// Its name.
+        /// Name of the agent.
         name: String,
         #[command(flatten)]
-        common: Common,
+        common: AdminOptions,
     },
-    /// Take an agent away for good. Its token opens nothing from now on, and the task that it holds goes back.
+    /// Remove an agent for good. The agent's token is refused at once, and the task that the agent holds is given back.
     Retire {
-        /// Its name.
+        /// Name of the agent.
         name: String,
         #[command(flatten)]
-        common: Common,
+        common: AdminOptions,
     },
-    /// Give an agent a new token, and show it once. The old one is refused at once.
+    /// Give an agent a new token, and show the token once. The old token is refused at once.
     Rotate {
-        /// Its name.
+        /// Name of the agent.
         name: String,
         #[command(flatten)]
-        common: Common,
+        common: AdminOptions,
     },
 }
 
@@ -88,8 +90,8 @@ impl AgentCommand {
     }
 }
 
-impl ManageAction {
-    fn common(&self) -> &Common {
+impl AgentManageAction {
+    fn common(&self) -> &AdminOptions {
         match self {
             Self::List { common }
             | Self::Add { common, .. }
@@ -104,19 +106,20 @@ impl ManageAction {
         let client = self.common().client()?;
         match self {
             Self::List { .. } => {
-                let list = all(&client, "/api/v1/agents")?;
-                self.common().tell_as(&list, |list: &Vec<AgentView>, out| agents(list).write(out))
+                let list = fetch_all(&client, "/api/v1/agents")?;
+                self.common()
+                    .print_parsed(&list, |list: &Vec<AgentView>, out| agents(list).write(out))
             }
             Self::Add { name, kind, reports_tokens, .. } => {
                 let (id, kind) = (name.clone(), kind.clone());
                 let body =
                     serde_json::to_value(NewAgent { id, kind, reports_tokens: *reports_tokens })?;
-                self.tell_token(&client.send(Method::POST, "/api/v1/agents", Some(&body))?)
+                self.print_token(&client.send(Method::POST, "/api/v1/agents", Some(&body))?)
             }
             Self::Pause { name, .. } => self.set_state(&client, name, AgentState::Paused),
             Self::Resume { name, .. } => self.set_state(&client, name, AgentState::Active),
             Self::Retire { name, .. } => self.set_state(&client, name, AgentState::Retired),
-            Self::Rotate { name, .. } => self.tell_token(&client.send(
+            Self::Rotate { name, .. } => self.print_token(&client.send(
                 Method::POST,
                 &format!("{}/rotate", path(name)),
                 None,
@@ -124,13 +127,13 @@ impl ManageAction {
         }
     }
 
-    fn set_state(&self, client: &Client, name: &str, state: AgentState) -> Result<()> {
+    fn set_state(&self, client: &AdminClient, name: &str, state: AgentState) -> Result<()> {
         let set = client.send(Method::PATCH, &path(name), Some(&json!({"state": state})))?;
-        self.common().say(&set, &format!("agent {name} is {state}"))
+        self.common().print_line(&set, &format!("agent {name} is {state}"))
     }
 
-    fn tell_token(&self, made: &Value) -> Result<()> {
-        self.common().tell_as(made, |made: &AgentWithToken, out| {
+    fn print_token(&self, made: &Value) -> Result<()> {
+        self.common().print_parsed(made, |made: &AgentWithToken, out| {
             agents(std::slice::from_ref(&made.agent)).write(&mut *out)?;
             writeln!(out, "\n{}\nThis is its token. It is shown this once.", made.token)
         })
@@ -141,19 +144,19 @@ fn path(name: &str) -> String {
     format!("/api/v1/agents/{}", escaped(name))
 }
 
-pub(super) fn agents(list: &[AgentView]) -> Table {
+pub(super) fn agents(list: &[AgentView]) -> TextTable {
     let headings = vec!["agent", "type", "state", "token", "tokens used", "works on", "last seen"];
-    let mut table = Table::new(headings);
+    let mut table = TextTable::new(headings);
     for agent in list {
         let counted = if agent.reports_tokens { "as it reports" } else { "as the gateway counts" };
         table.row(vec![
-            Cell::Text(agent.id.clone()),
-            Cell::Text(agent.kind.clone()),
-            Cell::Text(agent.state.to_string()),
-            Cell::Text(format!("…{}", agent.token_hint)),
-            Cell::Text(counted.to_owned()),
-            Cell::Text(or_dash(agent.task.as_deref())),
-            Cell::Text(agent.last_seen.map_or("never".to_owned(), at)),
+            TableCell::Text(agent.id.clone()),
+            TableCell::Text(agent.kind.clone()),
+            TableCell::Text(agent.state.to_string()),
+            TableCell::Text(format!("…{}", agent.token_hint)),
+            TableCell::Text(counted.to_owned()),
+            TableCell::Text(or_dash(agent.task.as_deref())),
+            TableCell::Text(agent.last_seen.map_or("never".to_owned(), at)),
         ]);
     }
     table

@@ -1,13 +1,13 @@
-//! A share as a bar.
+//! Draws a project's share as a bar of characters.
 
-/// How many characters a bar has.
+/// Width of a bar in characters.
 const WIDTH: u64 = 24;
 
-/// What a project got, filled, and what its weight promises, as a mark: `██████████│·····`.
+/// Draws a project's share as the filled part and its target as a mark: `██████████│·····`.
 pub(super) fn bar(share_ppm: u64, target_ppm: Option<u64>) -> String {
     let place = |ppm: u64| (ppm.min(1_000_000) * WIDTH + 500_000) / 1_000_000;
     let filled = place(share_ppm);
-    // The mark stands in the last cell that the target fills.
+    // The mark is in the last cell that the target fills.
     let mark = target_ppm.map(|target| place(target).max(1) - 1);
     let cell = |i: u64| match (mark == Some(i), i < filled) {
         (true, _) => '│',

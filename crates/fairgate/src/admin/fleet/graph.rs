@@ -1,13 +1,13 @@
-//! What adding tasks comes to: which can start at once, and which come after them.
+//! Describes the result of adding tasks, in the order in which the tasks can start.
 
 use std::collections::HashMap;
 
 use fairgate_fleet::{AddedTasks, NewTask, TaskLine};
 
-use crate::table::{Cell, Table};
-use crate::words::{counted, shown};
+use crate::table::{TableCell, TextTable};
+use crate::text_format::{counted, safe_name};
 
-/// `4 tasks would be made; 1 is there already`.
+/// Returns a summary such as `4 tasks would be made; 1 was there already`.
 pub(super) fn summary(added: &AddedTasks) -> String {
     let count = added.added.len();
     let made = match (added.dry_run, count) {
@@ -24,9 +24,9 @@ pub(super) fn summary(added: &AddedTasks) -> String {
     format!("{tasks} {made}{there}")
 }
 
-/// The new tasks in the order in which they can start. A task's step is one more than the largest of those that it needs and
-/// that are new too.
-pub(super) fn steps(given: &[NewTask], added: &AddedTasks) -> Table {
+/// Builds a table of the new tasks in the order in which they can start. A task's step is one more than the largest
+/// step of the new tasks that it needs.
+pub(super) fn steps(given: &[NewTask], added: &AddedTasks) -> TextTable {
     let is_there =
         |task: &&NewTask| task.id.as_ref().is_some_and(|id| added.unchanged.contains(id));
     let new: Vec<&NewTask> = given.iter().filter(|task| !is_there(task)).collect();
@@ -39,24 +39,24 @@ pub(super) fn steps(given: &[NewTask], added: &AddedTasks) -> Table {
         .collect();
     rows.sort_by_key(|(step, ..)| *step);
     let mut table =
-        Table::new(vec!["step", "task", "project", "state", "estimate", "needs", "title"]);
+        TextTable::new(vec!["step", "task", "project", "state", "estimate", "needs", "title"]);
     for (step, given, line) in rows {
         let needs = if given.needs.is_empty() { "-".to_owned() } else { given.needs.join(", ") };
         table.row(vec![
-            Cell::Number(step.to_string()),
-            Cell::Text(line.id.clone()),
-            Cell::Text(line.project.clone()),
-            Cell::Text(line.state.to_string()),
-            Cell::Number(line.estimate.to_string()),
-            Cell::Text(needs),
-            Cell::Text(shown(&line.title)),
+            TableCell::Number(step.to_string()),
+            TableCell::Text(line.id.clone()),
+            TableCell::Text(line.project.clone()),
+            TableCell::Text(line.state.to_string()),
+            TableCell::Number(line.estimate.to_string()),
+            TableCell::Text(needs),
+            TableCell::Text(safe_name(&line.title)),
         ]);
     }
     table
 }
 
-/// The step of each task, from 1. The gateway has refused what has no order; should it be changed while it is looked at, the
-/// rest stays at the last step.
+/// Returns the step of each task, counted from 1. The gateway has already refused tasks that need each other in a
+/// cycle. If there is a cycle nevertheless, the loop ends and its tasks keep the last computed step.
 fn numbered(tasks: &[&NewTask]) -> Vec<usize> {
     let places = tasks.iter().enumerate().filter_map(|(i, task)| Some((task.id.as_deref()?, i)));
     let places: HashMap<&str, usize> = places.collect();

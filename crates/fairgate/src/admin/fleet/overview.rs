@@ -1,4 +1,4 @@
-//! `fairgate fleet`: who has what of the fleet, once or again and again.
+//! The command `fairgate fleet`, which shows shares, running tasks and waiting tasks, once or repeatedly.
 
 use std::io::{self, IsTerminal, Write};
 use std::thread;
@@ -9,21 +9,20 @@ use clap::Args;
 use fairgate_core::units::Micros;
 use fairgate_fleet::{AgentState, FleetView, ProjectStatus, ProjectView, TaskLine};
 
-use super::super::Common;
-use super::super::live::{put, redrawn};
+use super::super::AdminOptions;
+use super::super::live::{print_now, redrawn};
 use super::bar::bar;
 use super::{at, or_dash, percent, understood};
 use crate::output::terminal_width;
-use crate::table::{Cell, Table};
-use crate::words::{Span, counted, one_line, shown};
+use crate::table::{TableCell, TextTable};
+use crate::text_format::{TimeSpan, counted, one_line, safe_name};
 
-/// Show each project's share beside its target, what runs, what waits and why.
+/// Show each project's share and target, the running tasks, and the waiting tasks with the reason.
 #[derive(Debug, Args)]
 pub(crate) struct FleetArgs {
     #[command(flatten)]
-    common: Common,
-    /// Show it again every so many seconds, until interrupted: in place on a terminal, and with --json as one object a
-    /// line.
+    common: AdminOptions,
+    /// Repeat every SECONDS until interrupted. A terminal is redrawn in place, and --json prints one object per line.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     every: Option<u64>,
 }
@@ -35,11 +34,11 @@ impl FleetArgs {
         loop {
             let answer = client.get("/api/v1/fleet")?;
             match (self.common.json, self.every) {
-                (true, None) => return self.common.say(&answer, ""),
-                (true, Some(_)) => put(&format!("{answer}\n"))?,
+                (true, None) => return self.common.print_line(&answer, ""),
+                (true, Some(_)) => print_now(&format!("{answer}\n"))?,
                 (false, every) => {
-                    let told = told(&understood(&answer)?)?;
-                    put(&if every.is_some() && on_terminal { redrawn(&told) } else { told })?;
+                    let told = format_fleet(&understood(&answer)?)?;
+                    print_now(&if every.is_some() && on_terminal { redrawn(&told) } else { told })?;
                 }
             }
             let Some(seconds) = self.every else { return Ok(()) };
@@ -48,7 +47,7 @@ impl FleetArgs {
     }
 }
 
-fn told(fleet: &FleetView) -> Result<String> {
+fn format_fleet(fleet: &FleetView) -> Result<String> {
     let mut out = Vec::new();
     writeln!(out, "{}\n", heading(fleet))?;
     if fleet.projects.is_empty() {
@@ -62,12 +61,12 @@ fn told(fleet: &FleetView) -> Result<String> {
     }
     if !fleet.waiting.is_empty() {
         writeln!(out, "\nwaiting")?;
-        let mut table = Table::new(vec!["task", "state", "why"]);
+        let mut table = TextTable::new(vec!["task", "state", "why"]);
         for why in &fleet.waiting {
             table.row(vec![
-                Cell::Text(why.task.clone()),
-                Cell::Text(why.state.to_string()),
-                Cell::Text(one_line(&why.sentence)),
+                TableCell::Text(why.task.clone()),
+                TableCell::Text(why.state.to_string()),
+                TableCell::Text(one_line(&why.sentence)),
             ]);
         }
         table.write_within(&mut out, terminal_width())?;
@@ -76,16 +75,16 @@ fn told(fleet: &FleetView) -> Result<String> {
     Ok(String::from_utf8(out)?)
 }
 
-/// `2026-11-16T10:00:00Z: 61200 of 1000000 tokens used within 24 h, 40000 set aside`.
+/// Returns the first line, such as `2026-11-16T10:00:00Z: 61200 of 1000000 tokens used within 24 h, 40000 set aside`.
 fn heading(fleet: &FleetView) -> String {
-    let window = Span(Micros(fleet.window_s.saturating_mul(1_000_000))).to_string();
+    let window = TimeSpan(Micros(fleet.window_s.saturating_mul(1_000_000))).to_string();
     let window = window.trim_end_matches(" 0 min").trim_end_matches(" 0 s");
     let of = fleet.budget.map_or(String::new(), |budget| format!(" of {budget}"));
     let (at, used, reserved) = (at(fleet.at), fleet.used, fleet.reserved);
     format!("{at}: {used}{of} tokens used within {window}, {reserved} set aside")
 }
 
-fn projects(list: &[ProjectView]) -> Table {
+fn projects(list: &[ProjectView]) -> TextTable {
     let headings = vec![
         "project",
         "weight",
@@ -99,7 +98,7 @@ fn projects(list: &[ProjectView]) -> Table {
         "ready",
         "others",
     ];
-    let mut table = Table::new(headings);
+    let mut table = TextTable::new(headings);
     for project in list {
         let name = match project.status {
             ProjectStatus::Active => project.id.clone(),
@@ -107,23 +106,23 @@ fn projects(list: &[ProjectView]) -> Table {
         };
         let ppm = |ppm: Option<u64>| ppm.map_or("-".to_owned(), percent);
         table.row(vec![
-            Cell::Text(name),
-            Cell::Number(project.weight.to_string()),
-            Cell::Text(bar(project.share_ppm.unwrap_or(0), project.target_ppm)),
-            Cell::Number(ppm(project.share_ppm)),
-            Cell::Number(ppm(project.target_ppm)),
-            Cell::Number(project.used.to_string()),
-            Cell::Number(project.reserved.to_string()),
-            Cell::Number(project.budget.map_or("-".to_owned(), |budget| budget.to_string())),
-            Cell::Number(project.running.to_string()),
-            Cell::Number(project.ready.to_string()),
-            Cell::Text(others(project)),
+            TableCell::Text(name),
+            TableCell::Number(project.weight.to_string()),
+            TableCell::Text(bar(project.share_ppm.unwrap_or(0), project.target_ppm)),
+            TableCell::Number(ppm(project.share_ppm)),
+            TableCell::Number(ppm(project.target_ppm)),
+            TableCell::Number(project.used.to_string()),
+            TableCell::Number(project.reserved.to_string()),
+            TableCell::Number(project.budget.map_or("-".to_owned(), |budget| budget.to_string())),
+            TableCell::Number(project.running.to_string()),
+            TableCell::Number(project.ready.to_string()),
+            TableCell::Text(others(project)),
         ]);
     }
     table
 }
 
-/// Tasks that neither run nor can start: `2 DEFINED, 1 BLOCKED`.
+/// Lists the number of a project's tasks that neither run nor can start, by state, such as `2 DEFINED, 1 BLOCKED`.
 fn others(project: &ProjectView) -> String {
     use fairgate_fleet::TaskState::{Assigned, InProgress, Ready};
     let rest = project
@@ -134,22 +133,22 @@ fn others(project: &ProjectView) -> String {
     if rest.is_empty() { "-".to_owned() } else { rest.join(", ") }
 }
 
-fn running(list: &[TaskLine]) -> Table {
-    let mut table = Table::new(vec!["task", "project", "agent", "used", "estimate", "title"]);
+fn running(list: &[TaskLine]) -> TextTable {
+    let mut table = TextTable::new(vec!["task", "project", "agent", "used", "estimate", "title"]);
     for task in list {
         table.row(vec![
-            Cell::Text(task.id.clone()),
-            Cell::Text(task.project.clone()),
-            Cell::Text(or_dash(task.agent.as_deref())),
-            Cell::Number(task.used.to_string()),
-            Cell::Number(task.estimate.to_string()),
-            Cell::Text(shown(&task.title)),
+            TableCell::Text(task.id.clone()),
+            TableCell::Text(task.project.clone()),
+            TableCell::Text(or_dash(task.agent.as_deref())),
+            TableCell::Number(task.used.to_string()),
+            TableCell::Number(task.estimate.to_string()),
+            TableCell::Text(safe_name(&task.title)),
         ]);
     }
     table
 }
 
-/// `4 agents: 3 work, 1 is free`.
+/// Returns a summary of the agents, such as `4 agents: 3 working, 1 free`.
 fn agents(fleet: &FleetView) -> String {
     let (mut working, mut free, mut paused) = (0_u64, 0_u64, 0_u64);
     for agent in &fleet.agents {

@@ -1,98 +1,99 @@
-//! `fairgate project`.
+//! The command `fairgate project`, which lists, adds and changes projects.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
-use fairgate_fleet::{NewProject, ProjectPatch, ProjectStatus, ProjectView, Weight};
+use fairgate_fleet::{NewProject, ProjectPatch, ProjectShareWeight, ProjectStatus, ProjectView};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::super::client::Client;
-use super::super::limits::Limit;
-use super::super::{Common, all, escaped};
+use super::super::client::AdminClient;
+use super::super::limits::LimitArg;
+use super::super::{AdminOptions, escaped, fetch_all};
 use super::bar::bar;
 use super::{at, percent};
-use crate::output::Output;
-use crate::table::{Cell, Table};
+use crate::output::StdoutWriter;
+use crate::table::{TableCell, TextTable};
 
-/// Projects: what agents work for. Each gets its weight's share of the tokens.
+/// Manage projects, the owners of tasks. Each project gets a share of the tokens by its weight.
 #[derive(Debug, Args)]
 pub(crate) struct ProjectCommand {
     #[command(flatten)]
-    common: Common,
+    common: AdminOptions,
     #[command(subcommand)]
     action: ProjectAction,
 }
 
 #[derive(Debug, Subcommand)]
 enum ProjectAction {
-    /// List all projects.
+    /// List all projects with their shares, budgets and tasks.
     List,
-    /// Show one project: its share, its budget, its tasks by state.
+    /// Show the share, the budget and the tasks by state of one project.
     Show {
-        /// Its name.
+        /// Name of the project.
         name: String,
     },
-    /// Make a project.
+    /// Add a project for a tenant.
     Add {
-        /// Its name: a-z, 0-9, `.`, `_` and `-`.
+        /// Name of the project: a-z, 0-9, `.`, `_` and `-`.
         name: String,
-        /// The tenant that it belongs to: whose budgets and share its calls count against.
+        /// Tenant of the project. The project's LLM calls count against this tenant's budgets and share.
         #[arg(long)]
         tenant: String,
         #[command(flatten)]
         about: ProjectArgs,
     },
-    /// Change a project; what is not given stays.
+    /// Change a project. Settings that are not given stay as they are.
     Set {
-        /// Its name.
+        /// Name of the project.
         name: String,
         #[command(flatten)]
         about: ProjectArgs,
     },
-    /// Start nothing new of a project until it is resumed. What runs goes on.
+    /// Start no new tasks of a project until it is resumed. Running tasks continue.
     Pause {
-        /// Its name.
+        /// Name of the project.
         name: String,
     },
-    /// Let a paused or archived project go on.
+    /// Let a paused or archived project continue.
     Resume {
-        /// Its name.
+        /// Name of the project.
         name: String,
     },
-    /// Take a project for finished: nothing of it starts any more, and it is left out of the fleet's view.
+    /// Archive a finished project. None of its tasks start any more, and `fairgate fleet` does not show the project.
     Archive {
-        /// Its name.
+        /// Name of the project.
         name: String,
     },
 }
 
 #[derive(Debug, Args)]
 struct ProjectArgs {
-    /// Its share of the tokens against the others' (1 for a new project): 0.001 or more, with at most three decimals.
+    /// Weight of the project, relative to the other projects: 0.001 or more, with at most three decimals. A new project
+    /// has 1.
     #[arg(long)]
-    weight: Option<Weight>,
-    /// How many agents may work for it at once (2 for a new project).
+    weight: Option<ProjectShareWeight>,
+    /// Maximum number of agents that work for the project at once. A new project has 2.
     #[arg(long, value_name = "AGENTS")]
     concurrency: Option<u32>,
-    /// Whether one agent at a time may work for it, whatever its concurrency (not for a new project).
+    /// True to allow only one agent at a time, whatever the concurrency. A new project has false.
     #[arg(long, value_name = "true|false", num_args = 0..=1, default_missing_value = "true")]
     exclusive: Option<bool>,
-    /// How many agents of a type may work for it at once; types that are not named have no limit. Replaces all that was set;
-    /// "" lifts all.
+    /// Greatest number of agents of a type that work for the project at once. Types that are not named have no limit.
+    /// The given limits replace all earlier ones, and "" removes all limits.
     #[arg(long, value_delimiter = ',', value_name = "TYPE=AGENTS,…", value_parser = of_type)]
-    agent_max: Option<Vec<OfType>>,
-    /// How many tokens it may use in the rolling window; `none` for no limit.
+    agent_max: Option<Vec<AgentsOfType>>,
+    /// Greatest number of tokens that the project may use in the rolling window; `none` for no limit.
     #[arg(long, value_name = "TOKENS|none")]
-    budget: Option<Limit>,
+    budget: Option<LimitArg>,
 }
 
-/// How many agents of a type; nothing where the argument was empty.
-type OfType = Option<(String, u32)>;
+/// A type of agents and the greatest number of such agents; `None` if the argument was empty.
+type AgentsOfType = Option<(String, u32)>;
 
-fn of_type(text: &str) -> Result<OfType, String> {
+fn of_type(text: &str) -> Result<AgentsOfType, String> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -124,12 +125,13 @@ impl ProjectCommand {
         let client = self.common.client()?;
         match &self.action {
             ProjectAction::List => {
-                let list = all(&client, "/api/v1/projects")?;
-                self.common.tell_as(&list, |list: &Vec<ProjectView>, out| projects(list).write(out))
+                let list = fetch_all(&client, "/api/v1/projects")?;
+                self.common
+                    .print_parsed(&list, |list: &Vec<ProjectView>, out| projects(list).write(out))
             }
             ProjectAction::Show { name } => {
                 let project = client.get(&path(name))?;
-                self.common.tell_as(&project, told)
+                self.common.print_parsed(&project, print_project)
             }
             ProjectAction::Add { name, tenant, about } => {
                 let new = NewProject {
@@ -159,13 +161,13 @@ impl ProjectCommand {
         }
     }
 
-    fn set_status(&self, client: &Client, name: &str, status: ProjectStatus) -> Result<()> {
+    fn set_status(&self, client: &AdminClient, name: &str, status: ProjectStatus) -> Result<()> {
         let set = client.send(Method::PATCH, &path(name), Some(&json!({"status": status})))?;
-        self.common.say(&set, &format!("project {name} is {status}"))
+        self.common.print_line(&set, &format!("project {name} is {status}"))
     }
 
     fn tell_one(&self, project: &Value) -> Result<()> {
-        self.common.tell_as(project, |project: &ProjectView, out| {
+        self.common.print_parsed(project, |project: &ProjectView, out| {
             projects(std::slice::from_ref(project)).write(out)
         })
     }
@@ -175,32 +177,33 @@ fn path(name: &str) -> String {
     format!("/api/v1/projects/{}", escaped(name))
 }
 
-fn projects(list: &[ProjectView]) -> Table {
-    let mut table = Table::new(vec![
+fn projects(list: &[ProjectView]) -> TextTable {
+    let mut table = TextTable::new(vec![
         "project", "tenant", "status", "weight", "agents", "share", "target", "used", "budget",
         "running", "ready", "tasks",
     ]);
     for project in list {
         let ppm = |ppm: Option<u64>| ppm.map_or("-".to_owned(), percent);
         table.row(vec![
-            Cell::Text(project.id.clone()),
-            Cell::Text(project.tenant.clone()),
-            Cell::Text(project.status.to_string()),
-            Cell::Number(project.weight.to_string()),
-            Cell::Text(agents(project)),
-            Cell::Number(ppm(project.share_ppm)),
-            Cell::Number(ppm(project.target_ppm)),
-            Cell::Number(project.used.to_string()),
-            Cell::Number(project.budget.map_or("-".to_owned(), |budget| budget.to_string())),
-            Cell::Number(project.running.to_string()),
-            Cell::Number(project.ready.to_string()),
-            Cell::Number(project.tasks.values().sum::<u64>().to_string()),
+            TableCell::Text(project.id.clone()),
+            TableCell::Text(project.tenant.clone()),
+            TableCell::Text(project.status.to_string()),
+            TableCell::Number(project.weight.to_string()),
+            TableCell::Text(agents(project)),
+            TableCell::Number(ppm(project.share_ppm)),
+            TableCell::Number(ppm(project.target_ppm)),
+            TableCell::Number(project.used.to_string()),
+            TableCell::Number(project.budget.map_or("-".to_owned(), |budget| budget.to_string())),
+            TableCell::Number(project.running.to_string()),
+            TableCell::Number(project.ready.to_string()),
+            TableCell::Number(project.tasks.values().sum::<u64>().to_string()),
         ]);
     }
     table
 }
 
-/// How many agents may work for a project at once: `4`, `1 (exclusive)`, `4 (claude 2)`.
+/// Formats the greatest number of agents that work for a project at once, such as `4`, `1 (exclusive)` or `4 (claude
+/// 2)`.
 fn agents(project: &ProjectView) -> String {
     let mut more: Vec<String> = Vec::new();
     if project.exclusive {
@@ -214,7 +217,7 @@ fn agents(project: &ProjectView) -> String {
     }
 }
 
-fn told(project: &ProjectView, out: &mut Output) -> io::Result<()> {
+fn print_project(project: &ProjectView, out: &mut StdoutWriter) -> io::Result<()> {
     let ProjectView { id, tenant, status, weight, .. } = project;
     writeln!(out, "project {id} of tenant {tenant}, weight {weight}: {status}")?;
     if let Some(target) = project.target_ppm {
@@ -240,9 +243,9 @@ fn told(project: &ProjectView, out: &mut Output) -> io::Result<()> {
         return writeln!(out, "tasks   none yet: `fairgate task add --project {id} \"…\"`");
     }
     writeln!(out)?;
-    let mut table = Table::new(vec!["state", "tasks"]);
+    let mut table = TextTable::new(vec!["state", "tasks"]);
     for (state, count) in project.tasks.iter().filter(|(_, count)| **count > 0) {
-        table.row(vec![Cell::Text(state.to_string()), Cell::Number(count.to_string())]);
+        table.row(vec![TableCell::Text(state.to_string()), TableCell::Number(count.to_string())]);
     }
     table.write(out)
 }

@@ -1,4 +1,4 @@
-//! A prompt: as an argument, or from a file.
+//! A prompt, given as an argument or in a file.
 
 use std::path::PathBuf;
 
@@ -8,17 +8,17 @@ use clap::Args;
 use crate::input::read_text;
 
 #[derive(Debug, Args)]
-pub(super) struct PromptArgs {
-    /// What the agent is to do.
+pub(super) struct TaskPromptArgs {
+    /// Instructions for the agent.
     #[arg(conflicts_with = "prompt_file")]
     pub(super) prompt: Option<String>,
-    /// The file that says what the agent is to do; `-` is standard input.
+    /// File with the instructions for the agent; `-` is standard input.
     #[arg(long, value_name = "FILE")]
     pub(super) prompt_file: Option<PathBuf>,
 }
 
-impl PromptArgs {
-    /// The prompt, where one was given.
+impl TaskPromptArgs {
+    /// Returns the prompt; `None` if none was given.
     pub(super) fn text(&self) -> Result<Option<String>> {
         match &self.prompt_file {
             Some(file) => {

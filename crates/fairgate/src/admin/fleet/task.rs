@@ -1,109 +1,110 @@
-//! `fairgate task`.
+//! The command `fairgate task`, which lists, shows, adds and changes tasks.
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
-use fairgate_fleet::{TaskAction, TaskLine, TaskPatch, TaskState, TaskView, Why};
+use fairgate_fleet::{TaskAction, TaskExplanation, TaskLine, TaskPatch, TaskState, TaskView};
 use fairgate_store::UnixMicros;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::super::client::Client;
-use super::super::{Common, all, escaped};
-use super::prompt::PromptArgs;
-use super::task_add::AddArgs;
-use super::task_log::LogArgs;
+use super::super::client::AdminClient;
+use super::super::{AdminOptions, escaped, fetch_all};
+use super::prompt::TaskPromptArgs;
+use super::task_add::TaskAddArgs;
+use super::task_log::TaskLogArgs;
 use super::{ahead_argument, or_dash, task_show};
-use crate::table::{Cell, Table};
-use crate::words::shown;
+use crate::table::{TableCell, TextTable};
+use crate::text_format::safe_name;
 
-/// Tasks: what agents do. Each belongs to a project, and may need other tasks to be completed first.
+/// Manage tasks, the pieces of work for agents. Each task belongs to a project, and may need other tasks to be
+/// completed first.
 #[derive(Debug, Args)]
 pub(crate) struct TaskCommand {
     #[command(flatten)]
-    common: Common,
+    common: AdminOptions,
     #[command(subcommand)]
-    action: Action,
+    action: TaskSubcommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
-    Add(Box<AddArgs>),
-    /// List tasks, in the order in which they were made.
+enum TaskSubcommand {
+    Add(Box<TaskAddArgs>),
+    /// List tasks in the order in which they were added.
     List {
-        /// Of this project only.
+        /// Only tasks of this project.
         #[arg(long)]
         project: Option<String>,
-        /// In these states only, such as READY,PAUSED.
+        /// Only tasks in these states, such as READY,PAUSED.
         #[arg(long, value_delimiter = ',', value_name = "STATE,…", value_parser = state)]
         state: Vec<TaskState>,
     },
-    /// Show one task: what it is to do, what it needs, what became of it step by step.
+    /// Show the prompt of one task, the tasks that it needs, and its history step by step.
     Show {
-        /// Its name.
+        /// Name of the task.
         id: String,
     },
-    /// Change a task that no agent holds; what is not given stays.
+    /// Change a task that no agent holds. Settings that are not given stay as they are.
     Set {
-        /// Its name.
+        /// Name of the task.
         id: String,
         #[command(flatten)]
-        prompt: PromptArgs,
-        /// One line, for people.
+        prompt: TaskPromptArgs,
+        /// Title for people, in one line.
         #[arg(long)]
         title: Option<String>,
-        /// Its place in its project's queue, lower first.
+        /// Priority within the project; a task with a lower number starts first.
         #[arg(long, allow_negative_numbers = true)]
         priority: Option<i64>,
-        /// How many tokens it is expected to use.
+        /// Number of tokens that the task is expected to use.
         #[arg(long, value_name = "TOKENS")]
         estimate: Option<u64>,
-        /// How often it is tried again after a failure.
+        /// Greatest number of retries after a failure.
         #[arg(long, value_name = "TIMES")]
         retries: Option<u32>,
     },
     /// End a task for good. An agent that works on it is stopped.
-    Cancel(ReasonArgs),
-    /// Put a task aside. An agent that works on it is stopped.
+    Cancel(TaskReasonArgs),
+    /// Pause a task. An agent that works on it is stopped.
     Pause {
         #[command(flatten)]
-        about: ReasonArgs,
-        /// Until when: a moment such as 2026-11-15T08:00:00Z, or how far ahead, such as 30m. Until it is resumed where not
-        /// given.
+        about: TaskReasonArgs,
+        /// End of the pause: a time such as 2026-11-15T08:00:00Z, or a span from now such as 30m. Default: no end,
+        /// until the task is resumed.
         #[arg(long, value_name = "TIME", value_parser = ahead_argument)]
         until: Option<UnixMicros>,
     },
-    /// Let a paused task go on.
+    /// Let a paused task continue.
     Resume {
-        /// Its name.
+        /// Name of the task.
         id: String,
     },
-    /// Start a blocked or failed task anew, with all its retries.
+    /// Start a blocked or failed task again, with all its retries.
     Restart {
-        /// Its name.
+        /// Name of the task.
         id: String,
     },
-    /// Take a blocked or failed task for completed, so that those that need it can start.
-    Skip(ReasonArgs),
-    /// Answer what a task's agent asked. The task goes on with the answer.
+    /// Count a blocked or failed task as completed, so that the tasks that need it can start.
+    Skip(TaskReasonArgs),
+    /// Answer the question of a task's agent. The task continues with the answer.
     Answer {
-        /// Its name.
+        /// Name of the task.
         id: String,
-        /// The answer.
+        /// Text of the answer.
         text: String,
     },
-    /// Say why a task stands where it does, then the numbers.
+    /// Explain the state of a task in a sentence, followed by the numbers.
     Why {
-        /// Its name.
+        /// Name of the task.
         id: String,
     },
-    Log(LogArgs),
+    Log(TaskLogArgs),
 }
 
 #[derive(Debug, Args)]
-struct ReasonArgs {
-    /// Its name.
+struct TaskReasonArgs {
+    /// Name of the task.
     id: String,
-    /// Why, for those who read it later.
+    /// Reason for the action, which is kept in the task's history.
     #[arg(long)]
     reason: Option<String>,
 }
@@ -119,9 +120,9 @@ impl TaskCommand {
     pub(crate) fn run(&self) -> Result<()> {
         let client = self.common.client()?;
         match &self.action {
-            Action::Add(add) => add.run(&self.common, &client),
-            Action::Log(log) => log.run(&self.common, &client),
-            Action::List { project, state } => {
+            TaskSubcommand::Add(add) => add.run(&self.common, &client),
+            TaskSubcommand::Log(log) => log.run(&self.common, &client),
+            TaskSubcommand::List { project, state } => {
                 let mut query = Vec::new();
                 query.extend(project.as_ref().map(|name| format!("project={}", escaped(name))));
                 if !state.is_empty() {
@@ -129,11 +130,13 @@ impl TaskCommand {
                     query.push(format!("state={}", states.join(",")));
                 }
                 let joint = if query.is_empty() { "" } else { "?" };
-                let list = all(&client, &format!("/api/v1/tasks{joint}{}", query.join("&")))?;
-                self.common.tell_as(&list, |list: &Vec<TaskLine>, out| tasks(list).write(out))
+                let list = fetch_all(&client, &format!("/api/v1/tasks{joint}{}", query.join("&")))?;
+                self.common.print_parsed(&list, |list: &Vec<TaskLine>, out| tasks(list).write(out))
             }
-            Action::Show { id } => self.common.tell_as(&client.get(&path(id))?, task_show::told),
-            Action::Set { id, prompt, title, priority, estimate, retries } => {
+            TaskSubcommand::Show { id } => {
+                self.common.print_parsed(&client.get(&path(id))?, task_show::print_task)
+            }
+            TaskSubcommand::Set { id, prompt, title, priority, estimate, retries } => {
                 let patch = TaskPatch {
                     title: title.clone(),
                     prompt: prompt.text()?,
@@ -146,35 +149,36 @@ impl TaskCommand {
                     bail!("nothing to change: see `fairgate task set --help`");
                 }
                 let set = client.send(Method::PATCH, &path(id), Some(&patch))?;
-                self.common.tell_as(&set, |task: &TaskView, out| {
+                self.common.print_parsed(&set, |task: &TaskView, out| {
                     tasks(std::slice::from_ref(&task.line)).write(out)
                 })
             }
-            Action::Cancel(ReasonArgs { id, reason }) => {
+            TaskSubcommand::Cancel(TaskReasonArgs { id, reason }) => {
                 self.act(&client, id, TaskAction::Cancel { reason: reason.clone() })
             }
-            Action::Pause { about: ReasonArgs { id, reason }, until } => {
+            TaskSubcommand::Pause { about: TaskReasonArgs { id, reason }, until } => {
                 self.act(&client, id, TaskAction::Pause { until: *until, reason: reason.clone() })
             }
-            Action::Resume { id } => self.act(&client, id, TaskAction::Resume),
-            Action::Restart { id } => self.act(&client, id, TaskAction::Restart),
-            Action::Skip(ReasonArgs { id, reason }) => {
+            TaskSubcommand::Resume { id } => self.act(&client, id, TaskAction::Resume),
+            TaskSubcommand::Restart { id } => self.act(&client, id, TaskAction::Restart),
+            TaskSubcommand::Skip(TaskReasonArgs { id, reason }) => {
                 self.act(&client, id, TaskAction::Skip { reason: reason.clone() })
             }
-            Action::Answer { id, text } => {
+            TaskSubcommand::Answer { id, text } => {
                 self.act(&client, id, TaskAction::Answer { text: text.clone() })
             }
-            Action::Why { id } => {
+            TaskSubcommand::Why { id } => {
                 let why = client.get(&format!("{}/why", path(id)))?;
-                self.common.tell_as(&why, |why: &Why, out| task_show::why(why, out))
+                self.common
+                    .print_parsed(&why, |why: &TaskExplanation, out| task_show::why(why, out))
             }
         }
     }
 
-    fn act(&self, client: &Client, id: &str, action: TaskAction) -> Result<()> {
+    fn act(&self, client: &AdminClient, id: &str, action: TaskAction) -> Result<()> {
         let body: Value = serde_json::to_value(action)?;
         let task = client.send(Method::POST, &format!("{}/actions", path(id)), Some(&body))?;
-        self.common.tell_as(&task, task_show::acted)
+        self.common.print_parsed(&task, task_show::acted)
     }
 }
 
@@ -182,24 +186,24 @@ pub(super) fn path(id: &str) -> String {
     format!("/api/v1/tasks/{}", escaped(id))
 }
 
-pub(super) fn tasks(list: &[TaskLine]) -> Table {
+pub(super) fn tasks(list: &[TaskLine]) -> TextTable {
     let headings = vec![
         "task", "project", "state", "priority", "agent", "used", "estimate", "retries", "title",
         "why",
     ];
-    let mut table = Table::new(headings);
+    let mut table = TextTable::new(headings);
     for task in list {
         table.row(vec![
-            Cell::Text(task.id.clone()),
-            Cell::Text(task.project.clone()),
-            Cell::Text(task.state.to_string()),
-            Cell::Number(task.priority.to_string()),
-            Cell::Text(or_dash(task.agent.as_deref())),
-            Cell::Number(task.used.to_string()),
-            Cell::Number(task.estimate.to_string()),
-            Cell::Number(format!("{} of {}", task.retries, task.retries_max)),
-            Cell::Text(shown(&task.title)),
-            Cell::Text(or_dash(task.reason.as_deref())),
+            TableCell::Text(task.id.clone()),
+            TableCell::Text(task.project.clone()),
+            TableCell::Text(task.state.to_string()),
+            TableCell::Number(task.priority.to_string()),
+            TableCell::Text(or_dash(task.agent.as_deref())),
+            TableCell::Number(task.used.to_string()),
+            TableCell::Number(task.estimate.to_string()),
+            TableCell::Number(format!("{} of {}", task.retries, task.retries_max)),
+            TableCell::Text(safe_name(&task.title)),
+            TableCell::Text(or_dash(task.reason.as_deref())),
         ]);
     }
     table

@@ -1,4 +1,4 @@
-//! `fairgate task add`: one task by flags, or a whole graph from a file.
+//! The command `fairgate task add`, which adds one task from options, or all tasks of a file.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -9,65 +9,65 @@ use fairgate_fleet::{AddedTasks, NewTask, NewTasks};
 use fairgate_store::UnixMicros;
 use http::Method;
 
-use super::super::Common;
-use super::super::client::{Client, Refusal};
-use super::prompt::PromptArgs;
+use super::super::AdminOptions;
+use super::super::client::{AdminApiError, AdminClient};
+use super::prompt::TaskPromptArgs;
 use super::tasks_file::TasksFile;
 use super::{ahead_argument, graph};
 use crate::input::read_text;
 
-/// Add a task, or with -f all tasks of a file: all or none.
+/// Add a task, or with -f all tasks of a file. If one task of a file is invalid, none is added.
 #[derive(Debug, Args)]
-pub(super) struct AddArgs {
+pub(super) struct TaskAddArgs {
     #[command(flatten)]
-    prompt: PromptArgs,
-    /// A YAML file: a list of tasks, or `project:` (for tasks that name none) and `tasks:`. `-` is standard input. A task
-    /// that is there with the same content is left alone, so a file may be added twice.
+    prompt: TaskPromptArgs,
+    /// YAML file with a list of tasks, or with `tasks:` and `project:`, the project of tasks that name none. `-` is
+    /// standard input. A task that exists with the same content is not changed, so a file may be added twice.
     #[arg(short, long, value_name = "FILE", conflicts_with_all = [
         "prompt", "prompt_file", "id", "title", "priority", "needs", "estimate", "retries", "not_before", "workspace",
         "affinity", "affinity_wait",
     ])]
     file: Option<PathBuf>,
-    /// Its project; with -f, the project of tasks that name none.
+    /// Project of the task; with -f, the project of tasks for which the file names none.
     #[arg(long)]
     project: Option<String>,
-    /// Check everything, show what would be made, and make nothing.
+    /// Check everything, show the tasks that would be added, and add none.
     #[arg(long)]
     dry_run: bool,
-    /// Its name, unique among all tasks; made up from the project's where not given.
+    /// Name of the task, unique among all tasks. Default: generated from the project's name.
     #[arg(long)]
     id: Option<String>,
-    /// One line, for people; the prompt's first line where not given.
+    /// Title for people, in one line. Default: the prompt's first line.
     #[arg(long)]
     title: Option<String>,
-    /// Its place in its project's queue, lower first (100 where not given).
+    /// Priority within the project; a task with a lower number starts first. Default: 100.
     #[arg(long, allow_negative_numbers = true)]
     priority: Option<i64>,
     /// Tasks that must be completed first.
     #[arg(long, value_delimiter = ',', value_name = "TASK,…")]
     needs: Vec<String>,
-    /// How many tokens it is expected to use; learned from its project's tasks where not given.
+    /// Number of tokens that the task is expected to use. Default: learned from earlier tasks of the project.
     #[arg(long, value_name = "TOKENS")]
     estimate: Option<u64>,
-    /// How often it is tried again after a failure (3 where not given).
+    /// Greatest number of retries after a failure. Default: 3.
     #[arg(long, value_name = "TIMES")]
     retries: Option<u32>,
-    /// Not before: a moment such as 2026-11-15T08:00:00Z, or how far ahead, such as 2h.
+    /// Earliest start: a time such as 2026-11-15T08:00:00Z, or a span from now such as 2h.
     #[arg(long, value_name = "TIME", value_parser = ahead_argument)]
     not_before: Option<UnixMicros>,
-    /// The workspace that it must run in; any of its project's where not given.
+    /// Workspace that the task must run in. Default: any workspace of the task's project.
     #[arg(long)]
     workspace: Option<String>,
-    /// The agent that it waits for.
+    /// Agent that the task waits for, up to --affinity-wait.
     #[arg(long, value_name = "AGENT")]
     affinity: Option<String>,
-    /// How long it waits for that agent, in seconds, before anybody may take it (120 where not given).
+    /// Seconds to wait for the agent given with --affinity before any agent may take the task. Default: 120.
     #[arg(long, value_name = "SECONDS", requires = "affinity")]
     affinity_wait: Option<u32>,
 }
 
-impl AddArgs {
-    pub(super) fn run(&self, common: &Common, client: &Client) -> Result<()> {
+impl TaskAddArgs {
+    pub(super) fn run(&self, common: &AdminOptions, client: &AdminClient) -> Result<()> {
         let (tasks, file) = match &self.file {
             Some(path) => {
                 let text = read_text(path).with_context(|| path.display().to_string())?;
@@ -79,14 +79,15 @@ impl AddArgs {
         let new = NewTasks { tasks, dry_run: self.dry_run };
         let body = serde_json::to_value(&new)?;
         let added = client.send(Method::POST, "/api/v1/tasks", Some(&body));
-        let added = added.map_err(|error| match (&file, error.downcast_ref::<Refusal>()) {
-            // What the gateway says of a field is said of its line.
-            (Some(file), Some(Refusal { message, field: Some(field), .. })) => {
-                file.located(field, message).map_or(error, |located| anyhow!(located))
-            }
-            _ => error,
-        })?;
-        common.tell_as(&added, |added: &AddedTasks, out| {
+        let added =
+            added.map_err(|error| match (&file, error.downcast_ref::<AdminApiError>()) {
+                // The gateway's error about a field is reported at the field's line in the file.
+                (Some(file), Some(AdminApiError { message, field: Some(field), .. })) => {
+                    file.located(field, message).map_or(error, |located| anyhow!(located))
+                }
+                _ => error,
+            })?;
+        common.print_parsed(&added, |added: &AddedTasks, out| {
             writeln!(out, "{}", graph::summary(added))?;
             graph::steps(&new.tasks, added).write(out)
         })

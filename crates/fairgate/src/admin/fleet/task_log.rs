@@ -1,4 +1,4 @@
-//! `fairgate task log`: what a task's command printed.
+//! The command `fairgate task log`, which shows the output of a task's command.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -9,31 +9,31 @@ use anyhow::Result;
 use clap::Args;
 use fairgate_fleet::{LogPage, TaskState, TaskView};
 
-use super::super::Common;
-use super::super::client::Client;
+use super::super::AdminOptions;
+use super::super::client::AdminClient;
 use super::task::path;
 use super::understood;
-use crate::output::Output;
+use crate::output::StdoutWriter;
 
-/// How often to look for more.
+/// Pause between two requests for more output.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// Show what a task's command printed.
+/// Show the output of a task's command.
 #[derive(Debug, Args)]
-pub(super) struct LogArgs {
-    /// Its name.
+pub(super) struct TaskLogArgs {
+    /// Name of the task.
     id: String,
-    /// Of this claim of the task; of its last where not given.
+    /// Number of the task's claim whose output is shown. Default: the last claim.
     #[arg(long, value_name = "CLAIM")]
     epoch: Option<u64>,
-    /// Go on until the task has ended, over all further claims.
+    /// Continue with new output, also of later claims, until the task has ended.
     #[arg(short, long, conflicts_with = "epoch")]
     follow: bool,
 }
 
-impl LogArgs {
-    /// Prints what there is; with -f, what comes too. As JSON it is one page a line.
-    pub(super) fn run(&self, common: &Common, client: &Client) -> Result<()> {
+impl TaskLogArgs {
+    /// Prints the output so far; with -f, also further output. With --json each page is one line.
+    pub(super) fn run(&self, common: &AdminOptions, client: &AdminClient) -> Result<()> {
         let (mut epoch, mut first_byte) = (self.epoch, 0);
         loop {
             let page = self.page(client, epoch, first_byte)?;
@@ -65,7 +65,7 @@ impl LogArgs {
 
     fn page(
         &self,
-        client: &Client,
+        client: &AdminClient,
         epoch: Option<u64>,
         first_byte: u64,
     ) -> Result<serde_json::Value> {
@@ -76,12 +76,12 @@ impl LogArgs {
 
     fn print(
         &self,
-        common: &Common,
+        common: &AdminOptions,
         page: &serde_json::Value,
         read: &LogPage,
         asked_from: u64,
     ) -> Result<()> {
-        let mut out = Output::stdout();
+        let mut out = StdoutWriter::stdout();
         if common.json {
             writeln!(out, "{page}")?;
         } else {
@@ -89,7 +89,7 @@ impl LogArgs {
                 writeln!(out, "[{} bytes are not kept]", read.first_byte - asked_from)?;
             }
             let text = match io::stdout().is_terminal() {
-                true => harmless(&read.text),
+                true => safe_for_terminal(&read.text),
                 false => Cow::Borrowed(read.text.as_str()),
             };
             write!(out, "{text}")?;
@@ -98,9 +98,9 @@ impl LogArgs {
     }
 }
 
-/// A log as a terminal may show it: colours stay, all other control sequences are made visible. What an agent prints must not
-/// move the cursor of whoever reads it, or rename their window.
-fn harmless(text: &str) -> Cow<'_, str> {
+/// Returns a log that is safe to show on a terminal. Colours are kept, and all other control sequences are escaped,
+/// because the output of an agent must not move the reader's cursor or rename the reader's window.
+fn safe_for_terminal(text: &str) -> Cow<'_, str> {
     let is_harmful = |c: char| c.is_control() && !matches!(c, '\n' | '\t' | '\r');
     if !text.contains(is_harmful) {
         return Cow::Borrowed(text);
@@ -126,7 +126,8 @@ fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The length of a sequence that sets a colour or weight, where the text begins with one: ESC, `[`, digits and `;`, `m`.
+/// Returns the length of a terminal sequence for colour or weight at the start of the text, which is ESC, `[`, digits
+/// and `;`, then `m`; `None` if there is none.
 fn colour(text: &str) -> Option<usize> {
     let inside = text.strip_prefix("\x1b[")?;
     let end = inside.find(|c: char| !c.is_ascii_digit() && c != ';')?;
@@ -139,10 +140,10 @@ mod tests {
 
     #[test]
     fn a_log_cannot_play_with_the_terminal() {
-        assert_eq!(harmless("plain\ttext\r\n"), "plain\ttext\r\n");
-        assert_eq!(harmless("\x1b[1;31mred\x1b[0m"), "\x1b[1;31mred\x1b[0m");
-        assert_eq!(harmless("a\x1b[2Jb"), "a\\u{1b}[2Jb");
-        assert_eq!(harmless("\x1b]0;title\x07"), "\\u{1b}]0;title\\u{7}");
-        assert_eq!(harmless("\x1b["), "\\u{1b}[");
+        assert_eq!(safe_for_terminal("plain\ttext\r\n"), "plain\ttext\r\n");
+        assert_eq!(safe_for_terminal("\x1b[1;31mred\x1b[0m"), "\x1b[1;31mred\x1b[0m");
+        assert_eq!(safe_for_terminal("a\x1b[2Jb"), "a\\u{1b}[2Jb");
+        assert_eq!(safe_for_terminal("\x1b]0;title\x07"), "\\u{1b}]0;title\\u{7}");
+        assert_eq!(safe_for_terminal("\x1b["), "\\u{1b}[");
     }
 }

@@ -1,19 +1,19 @@
-//! A task in words.
+//! Prints a task as text.
 
 use std::io::{self, Write};
 
-use fairgate_fleet::{TaskState, TaskView, Why};
+use fairgate_fleet::{TaskExplanation, TaskState, TaskView};
 
 use super::{at, or_dash};
-use crate::output::Output;
-use crate::table::{Cell, Table};
-use crate::words::{counted, one_line, shown};
+use crate::output::StdoutWriter;
+use crate::table::{TableCell, TextTable};
+use crate::text_format::{counted, one_line, safe_name};
 
-/// All that is known of a task.
-pub(super) fn told(task: &TaskView, out: &mut Output) -> io::Result<()> {
+/// Prints all fields of a task.
+pub(super) fn print_task(task: &TaskView, out: &mut StdoutWriter) -> io::Result<()> {
     let line = &task.line;
     writeln!(out, "task {} of project {}: {}", line.id, line.project, standing(task))?;
-    writeln!(out, "{}", shown(&line.title))?;
+    writeln!(out, "{}", safe_name(&line.title))?;
     for (name, value) in facts(task) {
         writeln!(out, "{name:<11} {value}")?;
     }
@@ -22,26 +22,26 @@ pub(super) fn told(task: &TaskView, out: &mut Output) -> io::Result<()> {
     block(out, "answer", task.answer.as_deref())?;
     block(out, "result", task.result.as_deref())?;
     writeln!(out)?;
-    let mut table = Table::new(vec!["at", "from", "to", "claim", "who", "why"]);
+    let mut table = TextTable::new(vec!["at", "from", "to", "claim", "who", "why"]);
     for step in &task.history {
         table.row(vec![
-            Cell::Text(at(step.at)),
-            Cell::Text(step.from.to_string()),
-            Cell::Text(step.to.to_string()),
-            Cell::Number(step.epoch.to_string()),
-            Cell::Text(shown(&step.actor)),
-            Cell::Text(or_dash(step.reason.as_deref())),
+            TableCell::Text(at(step.at)),
+            TableCell::Text(step.from.to_string()),
+            TableCell::Text(step.to.to_string()),
+            TableCell::Number(step.epoch.to_string()),
+            TableCell::Text(safe_name(&step.actor)),
+            TableCell::Text(or_dash(step.reason.as_deref())),
         ]);
     }
     table.write(out)
 }
 
-/// Where it stands, and why: `PAUSED (the provider's limit is reached) until 2026-…`.
+/// Returns a task's state and the reason for it, such as `PAUSED (the provider's limit is reached), not before 2026-…`.
 fn standing(task: &TaskView) -> String {
     let line = &task.line;
     let mut text = line.state.to_string();
     if let Some(reason) = &line.reason {
-        text.push_str(&format!(" ({})", shown(reason)));
+        text.push_str(&format!(" ({})", safe_name(reason)));
     }
     if let (false, Some(until)) = (line.state.is_ended(), line.resume_after) {
         text.push_str(&format!(", not before {}", at(until)));
@@ -83,7 +83,7 @@ fn facts(task: &TaskView) -> Vec<(&'static str, String)> {
         ("agent", agent),
         ("waits for", task.affinity.as_ref().map(|agent| format!("agent {agent}"))),
         ("workspace", workspace.cloned()),
-        ("progress", task.progress.as_deref().map(shown)),
+        ("progress", task.progress.as_deref().map(safe_name)),
         ("needs", (!needs.is_empty()).then(|| needs.join(", "))),
         ("needed by", (!task.needed_by.is_empty()).then(|| task.needed_by.join(", "))),
         ("ended", line.ended_at.map(at)),
@@ -92,8 +92,8 @@ fn facts(task: &TaskView) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// A text of several lines, indented.
-fn block(out: &mut Output, name: &str, text: Option<&str>) -> io::Result<()> {
+/// Prints a text of several lines under a name, indented. Prints nothing if there is no text.
+fn block(out: &mut StdoutWriter, name: &str, text: Option<&str>) -> io::Result<()> {
     let Some(text) = text else { return Ok(()) };
     writeln!(out, "\n{name}:")?;
     for line in text.lines() {
@@ -104,8 +104,8 @@ fn block(out: &mut Output, name: &str, text: Option<&str>) -> io::Result<()> {
     Ok(())
 }
 
-/// What an action came to, and who still waits for the task.
-pub(super) fn acted(task: &TaskView, out: &mut Output) -> io::Result<()> {
+/// Prints the result of an action, and the tasks that still wait for this one.
+pub(super) fn acted(task: &TaskView, out: &mut StdoutWriter) -> io::Result<()> {
     writeln!(out, "task {} is {}", task.line.id, standing(task))?;
     let stuck = !matches!(task.line.state, TaskState::Completed);
     if stuck && !task.needed_by.is_empty() {
@@ -114,8 +114,8 @@ pub(super) fn acted(task: &TaskView, out: &mut Output) -> io::Result<()> {
     Ok(())
 }
 
-/// Why a task stands where it does: the sentence, then the numbers.
-pub(super) fn why(why: &Why, out: &mut impl Write) -> io::Result<()> {
+/// Prints the explanation of a task's state, first as a sentence, then as numbers.
+pub(super) fn why(why: &TaskExplanation, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{}", one_line(&why.sentence))?;
     if why.facts.is_empty() {
         return Ok(());
@@ -130,7 +130,7 @@ pub(super) fn why(why: &Why, out: &mut impl Write) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use fairgate_fleet::Fact;
+    use fairgate_fleet::ExplanationFact;
 
     use super::*;
 
@@ -138,23 +138,23 @@ mod tests {
     #[test]
     fn why_cannot_play_with_the_terminal() {
         let evil = "red\x1b[31m, window\x1b]0;mine\x07, line\r, c1\u{9b}2J";
-        let why_it = Why {
+        let why_it = TaskExplanation {
             task: "t".to_owned(),
             state: TaskState::WaitingInput,
             sentence: format!("It waits for an answer to what agent a asked: {evil}"),
             code: "waiting_input".to_owned(),
-            facts: vec![Fact { name: "progress".to_owned(), value: evil.to_owned() }],
+            facts: vec![ExplanationFact { name: "progress".to_owned(), value: evil.to_owned() }],
         };
         let mut told = Vec::new();
         why(&why_it, &mut told).unwrap();
         let told = String::from_utf8(told).unwrap();
         assert!(!told.chars().any(|c| c.is_control() && c != '\n'), "{told:?}");
         assert_eq!(told.matches("red\\u{1b}[31m").count(), 2, "{told}");
-        // A long list is told to its end.
+        // A long list is printed to its end.
         let value = "one (DEFINED), ".repeat(20);
-        let facts = vec![Fact { name: "waits for".to_owned(), value: value.clone() }];
+        let facts = vec![ExplanationFact { name: "waits for".to_owned(), value: value.clone() }];
         let mut told = Vec::new();
-        why(&Why { facts, ..why_it }, &mut told).unwrap();
+        why(&TaskExplanation { facts, ..why_it }, &mut told).unwrap();
         assert!(String::from_utf8(told).unwrap().contains(&value));
     }
 }

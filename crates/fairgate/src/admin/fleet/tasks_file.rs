@@ -1,23 +1,23 @@
-//! A file of tasks, in YAML. Errors name its line and field.
+//! Reads a file of tasks, in YAML. Errors name the line and the field.
 
 use std::path::Path;
 
 use anyhow::Result;
-use fairgate_config::{ConfigError, Document};
+use fairgate_config::{ConfigError, YamlDocument};
 use fairgate_fleet::NewTask;
 use fairgate_store::UnixMicros;
 use serde_json::{Value, json};
 
 use super::ahead;
 
-/// A file of tasks: a list of them, or a mapping with `project` and `tasks`.
+/// A file of tasks, which is a list of tasks or a mapping with `project` and `tasks`.
 #[derive(Debug)]
 pub(super) struct TasksFile {
-    document: Document,
-    /// The project of tasks that name none.
+    document: YamlDocument,
+    /// Project of the tasks that name none.
     project: Option<String>,
     tasks: Vec<Value>,
-    /// Where the list is: `tasks`, or empty where the file is the list.
+    /// Path of the list in the file: `tasks`, or empty if the file itself is the list.
     at: &'static str,
 }
 
@@ -25,7 +25,7 @@ impl TasksFile {
     pub(super) fn parse(text: &str, file: &Path) -> Result<Self> {
         let empty =
             "is empty: a file of tasks is a list of tasks, or a mapping with project and tasks";
-        let document = Document::parse(text, file, empty)?;
+        let document = YamlDocument::parse(text, file, empty)?;
         let mut project = None;
         let (at, list) = match serde_json::from_str(&document.json())? {
             Value::Object(mut fields) => {
@@ -50,7 +50,7 @@ impl TasksFile {
         }
     }
 
-    /// The tasks; those that name no project are of the file's, or of `project` where that names none either.
+    /// Returns the tasks. A task that names no project belongs to the file's project, or else to `project`.
     pub(super) fn tasks(&self, project: Option<&str>, now: UnixMicros) -> Result<Vec<NewTask>> {
         let project = self.project.as_deref().or(project);
         let tasks = self.tasks.iter().enumerate().map(|(i, task)| {
@@ -60,11 +60,11 @@ impl TasksFile {
         Ok(tasks.collect::<Result<_, ConfigError>>()?)
     }
 
-    /// An error that the gateway has with a field, such as `tasks[3].needs[0]`, at its line; nothing where it is about none of
-    /// this file's.
+    /// Returns the gateway's error about a field, such as `tasks[3].needs[0]`, with the field's line in this file;
+    /// `None` if the file does not have the field.
     pub(super) fn located(&self, field: &str, message: &str) -> Option<ConfigError> {
         let below = field.strip_prefix("tasks").filter(|below| below.starts_with('['))?;
-        // The gateway begins its message with the field, which the place has too.
+        // The gateway's message begins with the field, which the error's position repeats.
         let own = message.strip_prefix(field).and_then(|rest| rest.strip_prefix(": "));
         let message = own.unwrap_or(message);
         Some(self.document.error(&format!("{}{below}", self.at), message))
@@ -75,7 +75,7 @@ impl TasksFile {
         format!("{}[{i}]{dot}{field}", self.at)
     }
 
-    /// One task; where it is none, the field and what is wrong.
+    /// Parses one task. An error is a pair of the field's name and the message.
     fn task(
         &self,
         mut task: Value,
@@ -93,7 +93,7 @@ impl TasksFile {
                 return Err(("project".into(), message.into()));
             }
         }
-        // A moment as people write it.
+        // A time in the format that people write.
         if let Some(Value::String(text)) = fields.get("resume_after") {
             let moment = ahead(text, now).ok_or_else(|| {
                 let message = format!(

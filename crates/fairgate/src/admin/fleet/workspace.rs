@@ -1,46 +1,46 @@
-//! `fairgate workspace`.
+//! The command `fairgate workspace`, which lists, adds and removes workspaces.
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use fairgate_fleet::{NewWorkspace, WorkspaceView};
 use http::Method;
 
-use super::super::{Common, all, escaped};
+use super::super::{AdminOptions, escaped, fetch_all};
 use super::or_dash;
-use crate::table::{Cell, Table};
-use crate::words::shown;
+use crate::table::{TableCell, TextTable};
+use crate::text_format::safe_name;
 
-/// Workspaces: folders on the agents' machines that one task at a time has to itself.
+/// Manage workspaces, the folders on the agents' machines. Each workspace is used by one task at a time.
 #[derive(Debug, Args)]
 pub(crate) struct WorkspaceCommand {
     #[command(flatten)]
-    common: Common,
+    common: AdminOptions,
     #[command(subcommand)]
     action: WorkspaceAction,
 }
 
 #[derive(Debug, Subcommand)]
 enum WorkspaceAction {
-    /// List workspaces and who is in them.
+    /// List workspaces and the tasks that hold them.
     List {
-        /// Of this project only.
+        /// Only workspaces of this project.
         #[arg(long)]
         project: Option<String>,
     },
-    /// Make a workspace. A project that has any runs each task in one of them.
+    /// Add a workspace. A project with workspaces runs each task in one of them.
     Add {
-        /// Its name: a-z, 0-9, `.`, `_` and `-`.
+        /// Name of the workspace: a-z, 0-9, `.`, `_` and `-`.
         name: String,
-        /// Its project.
+        /// Project of the workspace.
         #[arg(long)]
         project: String,
-        /// Where it is on the agents' machines.
+        /// Path of the folder on the agents' machines.
         #[arg(long)]
         path: String,
     },
-    /// Remove a workspace that no task holds. What is in its folder stays.
+    /// Remove a workspace that no task holds. The folder and its content are not deleted.
     Remove {
-        /// Its name.
+        /// Name of the workspace.
         name: String,
     },
 }
@@ -51,37 +51,39 @@ impl WorkspaceCommand {
         match &self.action {
             WorkspaceAction::List { project } => {
                 let of = project.as_ref().map(|project| format!("?project={}", escaped(project)));
-                let list = all(&client, &format!("/api/v1/workspaces{}", of.unwrap_or_default()))?;
-                self.common
-                    .tell_as(&list, |list: &Vec<WorkspaceView>, out| workspaces(list).write(out))
+                let list =
+                    fetch_all(&client, &format!("/api/v1/workspaces{}", of.unwrap_or_default()))?;
+                self.common.print_parsed(&list, |list: &Vec<WorkspaceView>, out| {
+                    workspaces(list).write(out)
+                })
             }
             WorkspaceAction::Add { name, project, path } => {
                 let new =
                     NewWorkspace { id: name.clone(), project: project.clone(), path: path.clone() };
                 let body = serde_json::to_value(new)?;
                 let made = client.send(Method::POST, "/api/v1/workspaces", Some(&body))?;
-                self.common.tell_as(&made, |made: &WorkspaceView, out| {
+                self.common.print_parsed(&made, |made: &WorkspaceView, out| {
                     workspaces(std::slice::from_ref(made)).write(out)
                 })
             }
             WorkspaceAction::Remove { name } => {
                 let path = format!("/api/v1/workspaces/{}", escaped(name));
                 let gone = client.send(Method::DELETE, &path, None)?;
-                self.common.say(&gone, &format!("workspace {name} is removed"))
+                self.common.print_line(&gone, &format!("workspace {name} is removed"))
             }
         }
     }
 }
 
-fn workspaces(list: &[WorkspaceView]) -> Table {
-    let mut table = Table::new(vec!["workspace", "project", "path", "task", "agent"]);
+fn workspaces(list: &[WorkspaceView]) -> TextTable {
+    let mut table = TextTable::new(vec!["workspace", "project", "path", "task", "agent"]);
     for workspace in list {
         table.row(vec![
-            Cell::Text(workspace.id.clone()),
-            Cell::Text(workspace.project.clone()),
-            Cell::Text(shown(&workspace.path)),
-            Cell::Text(or_dash(workspace.task.as_deref())),
-            Cell::Text(or_dash(workspace.agent.as_deref())),
+            TableCell::Text(workspace.id.clone()),
+            TableCell::Text(workspace.project.clone()),
+            TableCell::Text(safe_name(&workspace.path)),
+            TableCell::Text(or_dash(workspace.task.as_deref())),
+            TableCell::Text(or_dash(workspace.agent.as_deref())),
         ]);
     }
     table

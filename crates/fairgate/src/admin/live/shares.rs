@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::super::pools::{rate, state};
 use super::super::{span, text};
-use crate::table::{Cell, Table};
+use crate::table::{TableCell, TextTable};
 
-/// All pools with their flows.
-pub(super) fn told(live: &Value) -> Result<String> {
+/// Formats all pools with their flows.
+pub(super) fn format_pools(live: &Value) -> Result<String> {
     let mut out = Vec::new();
     if let Some(line) = ledger(&live["ledger"]) {
         writeln!(out, "{line}\n")?;
@@ -40,7 +40,8 @@ pub(super) fn told(live: &Value) -> Result<String> {
     Ok(String::from_utf8(out)?)
 }
 
-/// What is not as it should be with the ledger. Some rows are always on their way to the database.
+/// Describes problems of the ledger; `None` if there are none. Fewer than 10 000 rows that are not in the database yet
+/// are no problem, because some rows are always on their way.
 fn ledger(ledger: &Value) -> Option<String> {
     const MANY: u64 = 10_000;
     let number = |field: &str| ledger[field].as_u64().unwrap_or(0);
@@ -51,7 +52,7 @@ fn ledger(ledger: &Value) -> Option<String> {
     (!told.is_empty()).then(|| format!("ledger: {}", told.join("; ")))
 }
 
-/// The groups of a pool with their tenants, then the fleet's projects that call it.
+/// Iterates over the groups of a pool with their tenants, then over the fleet's projects that use the pool.
 fn flows(pool: &Value) -> impl Iterator<Item = (String, &Value)> {
     let tenants = || pool["tenants"].as_array().into_iter().flatten();
     let projects = pool["projects"].as_array().into_iter().flatten();
@@ -69,10 +70,11 @@ fn flows(pool: &Value) -> impl Iterator<Item = (String, &Value)> {
     groups.chain(projects)
 }
 
-fn shares(pool: &Value, currency: &str) -> Table {
+fn shares(pool: &Value, currency: &str) -> TextTable {
     let has_tiers = pool["hosted"]["requests"].as_u64().is_some_and(|requests| requests > 0);
     let has_money = ["own", "hosted"].iter().any(|tier| spends(&pool[*tier]));
     let has_caps = flows(pool).any(|(_, flow)| !flow["cap_use"].is_null());
+    let has_order = flows(pool).any(|(_, flow)| flow["strict"].is_string());
     let mut headings = vec![
         "flow",
         "weight",
@@ -87,46 +89,61 @@ fn shares(pool: &Value, currency: &str) -> Table {
     headings.extend(has_caps.then_some("cap use"));
     headings.extend(has_tiers.then_some(["own tokens", "hosted tokens"]).into_iter().flatten());
     headings.extend(has_money.then_some("money"));
-    let mut table = Table::new(headings);
+    headings.extend(has_order.then_some("order"));
+    let mut table = TextTable::new(headings);
     for (name, flow) in flows(pool) {
-        let number = |field: &str| Cell::Number(text(flow, field));
-        let percent = |field: &str| Cell::Number(percent(flow, field));
+        let number = |field: &str| TableCell::Number(text(flow, field));
+        let percent = |field: &str| TableCell::Number(percent(flow, field));
         let mut row = vec![
-            Cell::Text(name),
-            Cell::Number(weight(flow)),
+            TableCell::Text(name),
+            TableCell::Number(weight(flow)),
             percent("weight_share"),
             number("in_flight"),
             number("queued"),
             number("got_tokens"),
             number("due_tokens"),
-            Cell::Number(difference(flow)),
+            TableCell::Number(difference(flow)),
             number("bound_tokens"),
         ];
         row.extend(has_caps.then(|| percent("cap_use")));
         if has_tiers {
             row.extend(["own", "hosted"].map(|tier| {
                 let tokens = flow[tier]["provider_tokens"].as_u64();
-                Cell::Number(tokens.map_or_else(String::new, |tokens| tokens.to_string()))
+                TableCell::Number(tokens.map_or_else(String::new, |tokens| tokens.to_string()))
             }));
         }
         if has_money {
             let money = spent(flow).map(|money| format!("{money}{currency}"));
-            row.push(Cell::Number(money.unwrap_or_default()));
+            row.push(TableCell::Number(money.unwrap_or_default()));
         }
+        row.extend(has_order.then(|| order(flow)));
         table.row(row);
     }
     table
 }
 
-/// 0 is that of a project where the policy does not share by projects.
-fn weight(flow: &Value) -> String {
-    if flow["weight"] == 0 { "-".to_owned() } else { text(flow, "weight") }
+/// Returns the cell with a flow's place in a strict order; empty if the flow is in none.
+fn order(flow: &Value) -> TableCell {
+    TableCell::Text(flow["strict"].as_str().unwrap_or_default().to_owned())
 }
 
-/// The policy classes of a pool, where it has any. Deficits are for deficit round robin only.
-fn classes(pool: &Value) -> Option<Table> {
+/// Formats a flow's weight. Returns `-` for a class of a strict order, which has no weight, and for a weight of 0,
+/// which projects have if the policy does not share by projects.
+fn weight(flow: &Value) -> String {
+    if flow["weight"] == 0 || flow["strict"].is_string() {
+        "-".to_owned()
+    } else {
+        text(flow, "weight")
+    }
+}
+
+/// Builds the table of a pool's policy classes; `None` if the policy has no classes. Only classes under deficit round
+/// robin have deficits.
+fn classes(pool: &Value) -> Option<TextTable> {
     let classes = pool["classes"].as_array().filter(|classes| !classes.is_empty())?;
     let has_deficits = classes.iter().any(|class| !class["deficit_tokens"].is_null());
+    let has_order = classes.iter().any(|class| class["strict"].is_string());
+    let has_caps = has_order && classes.iter().any(|class| !class["cap_use"].is_null());
     let mut headings = vec![
         "class",
         if has_deficits { "quantum" } else { "weight" },
@@ -140,22 +157,26 @@ fn classes(pool: &Value) -> Option<Table> {
         "bound",
     ];
     headings.extend(has_deficits.then_some("deficit"));
-    let mut table = Table::new(headings);
+    headings.extend(has_caps.then_some("cap use"));
+    headings.extend(has_order.then_some("order"));
+    let mut table = TextTable::new(headings);
     for class in classes {
-        let number = |field: &str| Cell::Number(text(class, field));
+        let number = |field: &str| TableCell::Number(text(class, field));
         let mut row = vec![
-            Cell::Text(text(class, "name")),
+            TableCell::Text(text(class, "name")),
             number("weight"),
-            Cell::Number(percent(class, "weight_share")),
+            TableCell::Number(percent(class, "weight_share")),
             number("in_flight"),
             number("queued"),
-            Cell::Number(span(class, "oldest_wait_us")),
+            TableCell::Number(span(class, "oldest_wait_us")),
             number("got_tokens"),
             number("due_tokens"),
-            Cell::Number(difference(class)),
+            TableCell::Number(difference(class)),
             number("bound_tokens"),
         ];
         row.extend(has_deficits.then(|| number("deficit_tokens")));
+        row.extend(has_caps.then(|| TableCell::Number(percent(class, "cap_use"))));
+        row.extend(has_order.then(|| order(class)));
         table.row(row);
     }
     Some(table)
@@ -166,7 +187,8 @@ fn percent(flow: &Value, field: &str) -> String {
     part.map_or("-".to_owned(), |part| format!("{:.1} %", part * 100.0))
 }
 
-/// Got less due, with its sign, and a mark where it is outside its bound.
+/// Formats a flow's service got minus service due, with its sign, and with a mark if the difference is outside the
+/// bound.
 fn difference(flow: &Value) -> String {
     let Some(difference) = flow["difference_tokens"].as_i64() else { return "-".to_owned() };
     let mark = if is_outside(flow) { "! " } else { "" };
@@ -178,7 +200,7 @@ fn is_outside(flow: &Value) -> bool {
     flow["within_bound"] == Value::Bool(false)
 }
 
-/// A sentence for each flow that is further from its due than it should be.
+/// Returns a sentence for each flow whose service differs from the service due by more than the bound.
 fn outside(pool: &Value) -> Vec<String> {
     let outside = flows(pool).filter(|(_, flow)| is_outside(flow)).map(|(name, flow)| {
         format!(
@@ -192,7 +214,7 @@ fn outside(pool: &Value) -> Vec<String> {
     outside.collect()
 }
 
-/// What a flow spent on all workers; none where the flow does not tell.
+/// Returns the money that a flow spent on all workers; `None` if the API does not state it for this flow.
 fn spent(flow: &Value) -> Option<MicroUnits> {
     let of = |tier: &str| flow[tier]["money"].as_str().and_then(MicroUnits::parse);
     Some(MicroUnits(of("own")?.0.saturating_add(of("hosted")?.0)))
@@ -203,8 +225,8 @@ fn spends(tier: &Value) -> bool {
     money.is_some_and(|money| money > MicroUnits::ZERO)
 }
 
-/// A sentence for each worker that has a provider's limits: what they are and where they are from, and for how long nothing
-/// is sent.
+/// Returns a sentence for each worker that has a provider's limits, with the limits, their source, and the pause if
+/// there is one.
 fn providers(pool: &Value) -> Vec<String> {
     let workers = pool["workers"].as_array().into_iter().flatten();
     let hosted = workers.filter(|worker| worker["quota"].is_object());
@@ -252,7 +274,34 @@ b        100  50.0 %          4        2     1190500     1200000     ! -9500   9
 ! b is outside its bound: got 1190500 tokens, due 1200000, bound 9000 tokens
 
 ";
-        assert_eq!(told(&live).unwrap(), expected);
+        assert_eq!(format_pools(&live).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_strict_order_is_told_and_promises_nothing() {
+        let class = |name: &str, strict: &str, cap_use: Value| {
+            json!({
+                "name": name, "weight": null, "weight_share": null, "in_flight": 4, "queued": 2,
+                "oldest_wait_us": 1_500_000, "deficit_tokens": null, "got_tokens": 900, "due_tokens": null,
+                "difference_tokens": null, "bound_tokens": null, "within_bound": null, "cap_use": cap_use,
+                "strict": strict,
+            })
+        };
+        let classes = json!([
+            class("batch", "strict: goes last", json!(null)),
+            class("chat", "strict: goes before batch", json!(0.75)),
+        ]);
+        let live = json!({"pools": [{
+            "pool": "sim", "algorithm": "bands by class in strict order", "max_in_flight": 8,
+            "global_in_flight": 8, "global_queued": 4, "classes": classes, "groups": [], "tenants": [],
+        }]});
+        let told = format_pools(&live).unwrap();
+        let expected = "\
+class  weight  share  in flight  waiting  oldest wait  got tokens  due tokens  difference  bound  cap use  order
+batch       -      -          4        2        1.5 s         900           -           -      -        -  strict: goes last
+chat        -      -          4        2        1.5 s         900           -           -      -   75.0 %  strict: goes before batch
+";
+        assert!(told.contains(expected), "{told}");
     }
 
     #[test]
@@ -260,7 +309,7 @@ b        100  50.0 %          4        2     1190500     1200000     ! -9500   9
         let project = json!({"name": "web", "weight": 0, "in_flight": 3, "queued": 1});
         let group = json!({"name": "a", "weight": 100, "in_flight": 3, "queued": 1});
         let live = json!({"pools": [{"pool": "sim", "groups": [group], "projects": [project]}]});
-        let told = told(&live).unwrap();
+        let told = format_pools(&live).unwrap();
         let words: Vec<Vec<&str>> =
             told.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
         let none = ["-"; 4];
@@ -294,7 +343,7 @@ b        100  50.0 %          4        2     1190500     1200000     ! -9500   9
                 "paused_ms": 59_500, "asked_ms": 31_536_000_000_u64,
             }},
         ]);
-        let told = told(&json!({"currency": "USD", "pools": [pool]})).unwrap();
+        let told = format_pools(&json!({"currency": "USD", "pools": [pool]})).unwrap();
         let lines: Vec<&str> = told.lines().collect();
         assert!(lines[1].ends_with("own tokens  hosted tokens     money"), "{told}");
         assert!(lines[3].ends_with("70             30  1.25 USD"), "{told}");
@@ -309,7 +358,7 @@ b        100  50.0 %          4        2     1190500     1200000     ! -9500   9
     fn what_is_wrong_with_the_ledger_is_told_first() {
         let told = |waiting: u64, without: u64| {
             let ledger = json!({"rows_waiting": waiting, "answers_without_row": without});
-            told(&json!({"ledger": ledger, "pools": []})).unwrap()
+            format_pools(&json!({"ledger": ledger, "pools": []})).unwrap()
         };
         assert_eq!(told(500, 0), "");
         assert_eq!(told(20_000, 0), "ledger: 20000 rows are not in the database yet\n\n");

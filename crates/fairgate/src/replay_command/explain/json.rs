@@ -1,23 +1,29 @@
-//! A request's story as JSON. Times are microseconds. Events, decisions and what a request waits for are as the
-//! journal's own forms have them; scores, in tokens per weight, are text.
+//! A request's history as JSON. Times are microseconds. Events, decisions and waiting states have the journal's format;
+//! scores, in tokens per weight, are text.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::decision::Decision;
-use fairgate_core::explain::{Waiting, Whereabouts};
+use fairgate_core::explain::{RequestLocation, WaitingRequest};
 use fairgate_core::fairness::FlowFairness;
-use fairgate_journal::{Writer, write_whereabouts};
+use fairgate_journal::{JournalWriter, write_request_location};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::settlement::{Books, Kept, Settled};
-use super::story::{Cause, Chapter, Ending, Fate, Flight, Moment, When};
+use super::super::edition::OtherEdition;
+use super::history::{
+    GrantedRun, GrantedRunEnd, JournalTime, RejectionCause, RequestHistory, RequestOutcome,
+    WaitEvent,
+};
+use super::settlement::{DisciplineCounters, FlowCounters, SettledLevel};
 
-/// All requests of one id.
+/// Histories of all requests with one id.
 #[derive(Debug, Serialize)]
-pub(crate) struct StoryJson<'a> {
+pub(crate) struct HistoryJson<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other_edition: Option<OtherEdition>,
     id: &'a str,
     requests: Vec<RequestJson<'a>>,
 }
@@ -32,7 +38,7 @@ struct RequestJson<'a> {
     path: Vec<FlowJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting: Option<Box<RawValue>>,
-    moments: Vec<MomentJson>,
+    moments: Vec<WaitEventJson>,
     moments_untold: u64,
     outcome: OutcomeJson<'a>,
 }
@@ -51,7 +57,7 @@ struct FlowJson<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct MomentJson {
+struct WaitEventJson {
     #[serde(flatten)]
     when: WhenJson,
     event: Box<RawValue>,
@@ -101,15 +107,15 @@ struct EndJson<'a> {
 struct SettledJson<'a> {
     #[serde(flatten)]
     flow: FlowJson<'a>,
-    before: BooksJson,
-    /// Null where the flow was forgotten.
-    after: Option<BooksJson>,
+    before: FlowCountersJson,
+    /// Counters after the request ended; null if the flow was removed.
+    after: Option<FlowCountersJson>,
 }
 
 #[derive(Debug, Serialize)]
-struct BooksJson {
+struct FlowCountersJson {
     #[serde(flatten)]
-    kept: KeptJson,
+    kept: DisciplineCountersJson,
     got_tokens: i128,
     #[serde(skip_serializing_if = "Option::is_none")]
     due_tokens: Option<i128>,
@@ -119,20 +125,25 @@ struct BooksJson {
 
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum KeptJson {
+enum DisciplineCountersJson {
     Share { score_tokens_per_weight: String, served_tokens: u128, pending_tokens: u128 },
     Drr { deficit_tokens: u128 },
     Load { ticks: u64 },
+    Bands {},
 }
 
-impl<'a> StoryJson<'a> {
-    pub(crate) fn new(id: &'a str, chapters: &'a [Chapter]) -> io::Result<Self> {
+impl<'a> HistoryJson<'a> {
+    pub(crate) fn new(
+        id: &'a str,
+        chapters: &'a [RequestHistory],
+        other_edition: Option<OtherEdition>,
+    ) -> io::Result<Self> {
         let requests = chapters.iter().map(request).collect::<io::Result<_>>()?;
-        Ok(Self { id, requests })
+        Ok(Self { other_edition, id, requests })
     }
 }
 
-fn request(chapter: &Chapter) -> io::Result<RequestJson<'_>> {
+fn request(chapter: &RequestHistory) -> io::Result<RequestJson<'_>> {
     Ok(RequestJson {
         submitted: when(&chapter.submitted),
         attributes: attributes(&chapter.attributes),
@@ -140,13 +151,13 @@ fn request(chapter: &Chapter) -> io::Result<RequestJson<'_>> {
         priority: chapter.priority,
         path: chapter.path.iter().map(|l| FlowJson { by: l.by.name(), flow: &l.flow }).collect(),
         waiting: chapter.arrival.as_deref().map(waiting).transpose()?,
-        moments: chapter.moments.iter().map(moment).collect::<io::Result<_>>()?,
-        moments_untold: chapter.untold,
+        moments: chapter.wait_events.iter().map(moment).collect::<io::Result<_>>()?,
+        moments_untold: chapter.unreported,
         outcome: outcome(&chapter.fate)?,
     })
 }
 
-fn when(when: &When) -> WhenJson {
+fn when(when: &JournalTime) -> WhenJson {
     WhenJson { at: when.at.0, line: when.line }
 }
 
@@ -154,50 +165,50 @@ fn attributes(attributes: &Attributes) -> BTreeMap<&'static str, &str> {
     Attribute::ALL.into_iter().filter_map(|a| Some((a.name(), attributes.get(a)?))).collect()
 }
 
-fn moment(moment: &Moment) -> io::Result<MomentJson> {
+fn moment(moment: &WaitEvent) -> io::Result<WaitEventJson> {
     let event = written(|writer| writer.write_event(moment.when.at, &moment.event))?;
-    Ok(MomentJson { when: when(&moment.when), event, waiting: waiting(&moment.waiting)? })
+    Ok(WaitEventJson { when: when(&moment.when), event, waiting: waiting(&moment.waiting)? })
 }
 
-fn waiting(waiting: &Waiting) -> io::Result<Box<RawValue>> {
-    let whereabouts = Whereabouts::Waiting(Box::new(waiting.clone()));
-    Ok(RawValue::from_string(write_whereabouts(&whereabouts))?)
+fn waiting(waiting: &WaitingRequest) -> io::Result<Box<RawValue>> {
+    let whereabouts = RequestLocation::Waiting(Box::new(waiting.clone()));
+    Ok(RawValue::from_string(write_request_location(&whereabouts))?)
 }
 
-fn decision(at: &When, decision: &Decision) -> io::Result<Box<RawValue>> {
+fn decision(at: &JournalTime, decision: &Decision) -> io::Result<Box<RawValue>> {
     written(|writer| writer.write_decision(at.at, decision))
 }
 
-/// What the journal's writer writes, as a part of another JSON text.
+/// Returns the output of a journal writer as raw JSON, to be part of another JSON text.
 fn written(
-    write: impl FnOnce(&mut Writer<Vec<u8>>) -> io::Result<()>,
+    write: impl FnOnce(&mut JournalWriter<Vec<u8>>) -> io::Result<()>,
 ) -> io::Result<Box<RawValue>> {
-    let mut writer = Writer::new(Vec::new());
+    let mut writer = JournalWriter::new(Vec::new());
     write(&mut writer)?;
     Ok(serde_json::from_slice(&writer.into_inner())?)
 }
 
-fn outcome(fate: &Fate) -> io::Result<OutcomeJson<'_>> {
+fn outcome(fate: &RequestOutcome) -> io::Result<OutcomeJson<'_>> {
     Ok(match fate {
-        Fate::Waits => OutcomeJson::Waiting,
-        Fate::GaveUp { when: at } => OutcomeJson::Cancelled { when: when(at) },
-        Fate::Expired { when: at, timeout } => {
+        RequestOutcome::Waits => OutcomeJson::Waiting,
+        RequestOutcome::GaveUp { when: at } => OutcomeJson::Cancelled { when: when(at) },
+        RequestOutcome::Expired { when: at, timeout } => {
             OutcomeJson::Expired { when: when(at), queue_timeout_us: timeout.map(|t| t.0) }
         }
-        Fate::Refused { when, reject, cause } => {
+        RequestOutcome::Refused { when, reject, cause } => {
             let (room_made_for, changed_worker) = match cause {
-                Cause::ItsOwn => (None, None),
-                Cause::Newcomer(id) => (Some(&**id), None),
-                Cause::Worker(name) => (None, Some(&**name)),
+                RejectionCause::OwnSubmit => (None, None),
+                RejectionCause::OtherSubmit(id) => (Some(&**id), None),
+                RejectionCause::Worker(name) => (None, Some(&**name)),
             };
             let decision = decision(when, &Decision::Reject(reject.clone()))?;
             OutcomeJson::Rejected { line: when.line, decision, room_made_for, changed_worker }
         }
-        Fate::Granted(flight) => granted(flight)?,
+        RequestOutcome::Granted(flight) => granted(flight)?,
     })
 }
 
-fn granted(flight: &Flight) -> io::Result<OutcomeJson<'_>> {
+fn granted(flight: &GrantedRun) -> io::Result<OutcomeJson<'_>> {
     Ok(OutcomeJson::Granted {
         line: flight.when.line,
         decision: decision(&flight.when, &Decision::Grant(flight.grant.clone()))?,
@@ -206,7 +217,7 @@ fn granted(flight: &Flight) -> io::Result<OutcomeJson<'_>> {
     })
 }
 
-fn end(ending: &Ending) -> EndJson<'_> {
+fn end(ending: &GrantedRunEnd) -> EndJson<'_> {
     EndJson {
         when: when(&ending.when),
         event: if ending.cancelled { "cancel" } else { "release" },
@@ -215,23 +226,27 @@ fn end(ending: &Ending) -> EndJson<'_> {
     }
 }
 
-fn settled(settled: &Settled) -> SettledJson<'_> {
+fn settled(settled: &SettledLevel) -> SettledJson<'_> {
     let flow = FlowJson { by: settled.level.by.name(), flow: &settled.level.flow };
     SettledJson { flow, before: books(&settled.before), after: settled.after.as_ref().map(books) }
 }
 
-fn books(books: &Books) -> BooksJson {
+fn books(books: &FlowCounters) -> FlowCountersJson {
     let kept = match books.kept {
-        Kept::Share { score, served, pending } => KeptJson::Share {
+        DisciplineCounters::Share { score, served, pending } => DisciplineCountersJson::Share {
             score_tokens_per_weight: score.to_string(),
             served_tokens: served,
             pending_tokens: pending,
         },
-        Kept::Drr { deficit } => KeptJson::Drr { deficit_tokens: deficit },
-        Kept::Load { ticks } => KeptJson::Load { ticks },
+        DisciplineCounters::Drr { deficit } => {
+            DisciplineCountersJson::Drr { deficit_tokens: deficit }
+        }
+        DisciplineCounters::Load { ticks } => DisciplineCountersJson::Load { ticks },
+        DisciplineCounters::Bands => DisciplineCountersJson::Bands {},
     };
-    let FlowFairness { got, due, .. } = books.service;
-    BooksJson {
+    let FlowFairness { got, due, .. } = &books.service;
+    let (got, due) = (*got, *due);
+    FlowCountersJson {
         kept,
         got_tokens: got,
         due_tokens: due.map(|due| due.tokens),

@@ -1,50 +1,56 @@
-//! What the end of a flight does to the counters of the flows around it.
+//! The effect of a request's end on the counters of its flows.
 
 use fairgate_core::Pool;
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::event::Event;
 use fairgate_core::fairness::{FlowFairness, NodeFairness};
-use fairgate_core::policy::Node;
+use fairgate_core::policy::PolicyNode;
 use fairgate_core::snapshot::{NodeCounters, NodeSnapshot, Snapshot};
 use fairgate_core::units::{Micros, PerWeight, Weight};
 
-use super::super::path::{self, Level};
+use super::super::path::{self, PathLevel};
 
-/// One level's counters before and after a flight ended.
+/// Counters of one flow on a request's path, before and after the request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Settled {
-    pub(crate) level: Level,
-    pub(crate) before: Books,
-    /// None where the flow was forgotten: nothing of it is left, and it starts anew when it comes back.
-    pub(crate) after: Option<Books>,
+pub(crate) struct SettledLevel {
+    pub(crate) level: PathLevel,
+    pub(crate) before: FlowCounters,
+    /// Counters after the request ended; `None` if the flow was removed, because it had no requests left. Such a flow
+    /// starts with new counters when it returns.
+    pub(crate) after: Option<FlowCounters>,
 }
 
-/// A flow's counters.
+/// Counters of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Books {
-    pub(crate) kept: Kept,
-    /// What it got beside what it was due.
+pub(crate) struct FlowCounters {
+    pub(crate) kept: DisciplineCounters,
+    /// Service that the flow got and was due.
     pub(crate) service: FlowFairness,
 }
 
-/// What a discipline keeps.
+/// Counters that a node of the policy keeps for a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
-    /// A share flow's score, and the tokens of its ended requests and of those in flight.
+pub(crate) enum DisciplineCounters {
+    /// Score of a flow of a share node, tokens of its ended requests (`served`), and tokens of its requests in flight
+    /// (`pending`).
     Share { score: PerWeight, served: u128, pending: u128 },
-    /// A drr class's deficit.
+    /// Deficit of a class of a drr node, in tokens.
     Drr { deficit: u128 },
-    /// A load node keeps no books; the pool counts ticks.
+    /// The pool's ticks, for a flow of a load node, which keeps no counters of its own.
     Load { ticks: u64 },
+    /// A class of a bands node, which has no counters. The end of a request changes only the service that the class
+    /// got.
+    Bands,
 }
 
-/// The counters before and after, found by ending the flight in a copy that has no slots to grant.
+/// Computes the counters before and after a request's end, by ending the request in a copy of the pool that has no
+/// slots to grant.
 pub(crate) fn settle(
     pool: &Pool,
     at: Micros,
     end: &Event,
     attributes: &Attributes,
-) -> Vec<Settled> {
+) -> Vec<SettledLevel> {
     let mut copy = pool.clone();
     let mut applied =
         |event| copy.apply(at, event, &mut Vec::new()).map(|()| (copy.snapshot(), copy.fairness()));
@@ -57,15 +63,19 @@ pub(crate) fn settle(
             let levels = &levels[..=depth];
             let before = books(&before.0, &before.1, levels)?;
             let after = books(&after.0, &after.1, levels);
-            Some(Settled { level: levels[depth].clone(), before, after })
+            Some(SettledLevel { level: levels[depth].clone(), before, after })
         })
         .collect()
 }
 
-/// The books of the last of these levels.
-fn books(snapshot: &Snapshot, fairness: &[NodeFairness], levels: &[Level]) -> Option<Books> {
+/// Returns the counters of the flow at the last of these levels; `None` if there is no such flow.
+fn books(
+    snapshot: &Snapshot,
+    fairness: &[NodeFairness],
+    levels: &[PathLevel],
+) -> Option<FlowCounters> {
     let (last, around) = levels.split_last()?;
-    let mut node: &Node = snapshot.policy.root();
+    let mut node: &PolicyNode = snapshot.policy.root();
     let mut counters = &snapshot.root;
     for level in around {
         node = path::inside(node, &level.flow)?;
@@ -76,16 +86,21 @@ fn books(snapshot: &Snapshot, fairness: &[NodeFairness], levels: &[Level]) -> Op
     let metered = fairness.iter().find(|of| of.path.iter().map(|name| &**name).eq(names()))?;
     let service = metered.flows.iter().find(|flow| *flow.name == *last.flow)?.clone();
     let kept = kept(node, counters, &last.flow, snapshot)?;
-    Some(Books { kept, service })
+    Some(FlowCounters { kept, service })
 }
 
-fn kept(node: &Node, counters: &NodeSnapshot, name: &str, snapshot: &Snapshot) -> Option<Kept> {
+fn kept(
+    node: &PolicyNode,
+    counters: &NodeSnapshot,
+    name: &str,
+    snapshot: &Snapshot,
+) -> Option<DisciplineCounters> {
     match (node, &counters.state) {
-        (Node::Drr(drr), NodeCounters::Drr { classes, .. }) => {
+        (PolicyNode::Drr(drr), NodeCounters::Drr { classes, .. }) => {
             let class = drr.classes.iter().position(|class| *class.name == *name)?;
-            Some(Kept::Drr { deficit: classes.get(class)?.deficit })
+            Some(DisciplineCounters::Drr { deficit: classes.get(class)?.deficit })
         }
-        (Node::Share(share), _) => {
+        (PolicyNode::Share(share), _) => {
             let weight = weight(&snapshot.weights, share.by, name).or_else(|| {
                 let class = share.classes.iter().find(|class| *class.name == *name);
                 class.map(|class| class.weight).or(share.weights.get(name).copied())
@@ -95,13 +110,14 @@ fn kept(node: &Node, counters: &NodeSnapshot, name: &str, snapshot: &Snapshot) -
             let tokens = i128::try_from(flow.served + flow.pending).ok()?;
             let base = i128::try_from(flow.base).ok()?;
             let score = PerWeight(base.saturating_add(PerWeight::of(tokens, weight).0));
-            Some(Kept::Share { score, served: flow.served, pending: flow.pending })
+            Some(DisciplineCounters::Share { score, served: flow.served, pending: flow.pending })
         }
-        _ => Some(Kept::Load { ticks: snapshot.ticks.0 }),
+        (PolicyNode::Bands(_), _) => Some(DisciplineCounters::Bands),
+        _ => Some(DisciplineCounters::Load { ticks: snapshot.ticks.0 }),
     }
 }
 
-/// The weight that an event gave a flow.
+/// Returns the weight that an operator's event gave to a flow; `None` if there was no such event.
 fn weight(said: &[(Attribute, Box<str>, Weight)], wanted: Attribute, name: &str) -> Option<Weight> {
     let found = said.iter().find(|(by, flow, _)| *by == wanted && **flow == *name);
     found.map(|(_, _, weight)| *weight)

@@ -174,9 +174,12 @@ fn workers_are_added_drained_and_removed_by_command() {
     let told = ok(&["worker", "list", "sim"]);
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let rows: Vec<String> = told.lines().map(words).collect();
-    let headings = "worker from state in flight slots prefill engine running waiting cache hits expected slots changed";
+    let headings = "worker from state in flight slots prefill engine running waiting cache hits expected cache tokens slots changed";
     assert_eq!(rows[0], headings);
-    assert_eq!(rows[1..], ["sim file up 0 8 0 - - - - – – -", "b api drained 0 8 0 - - - - – – -"]);
+    assert_eq!(
+        rows[1..],
+        ["sim file up 0 8 0 - - - - – – – -", "b api drained 0 8 0 - - - - – – – -"]
+    );
     assert_eq!(ok(&["worker", "undrain", "sim", "b"]), "b takes requests\n");
     let gone = ok(&["worker", "remove", "sim", "b"]);
     assert_eq!(gone, "b goes once nothing is in flight on it\n");

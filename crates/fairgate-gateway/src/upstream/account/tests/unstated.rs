@@ -8,15 +8,15 @@ use std::time::Duration;
 use fairgate_config::{Config, UpstreamConfig};
 use fairgate_core::event::{PoolConfig, Submit, WorkerChange};
 use fairgate_core::units::Tokens;
-use fairgate_dialect::limits::Told;
+use fairgate_dialect::limits::RateLimitHeaders;
 use fairgate_journal::parse_policy;
-use fairgate_runtime::{Gate, Options, start};
+use fairgate_runtime::{Gate, GateOptions, start};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::super::{Account, Member};
+use super::super::{AccountMember, ProviderAccount};
 use super::account;
-use crate::in_flight::InFlight;
-use crate::pools::{Reporter, Worker};
+use crate::live_count::LiveCount;
+use crate::pools::{PoolWorker, WorkerReporter};
 use crate::upstream::Upstream;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -28,7 +28,7 @@ const ANSWER: Duration = Duration::from_millis(10);
 const CLIENTS: usize = 96;
 const CAPACITY: u64 = 16;
 
-/// A bucket of requests that nobody is told of.
+/// A bucket of requests whose rate the provider does not state.
 struct Provider {
     per_minute: f64,
     depth: f64,
@@ -65,8 +65,8 @@ impl Provider {
 /// A pool with one hosted worker.
 struct House {
     gate: Gate,
-    reporter: Arc<Reporter>,
-    account: Arc<Account>,
+    reporter: Arc<WorkerReporter>,
+    account: Arc<ProviderAccount>,
     provider: Provider,
 }
 
@@ -80,16 +80,16 @@ impl House {
             max_queue: Some(2 * CLIENTS as u64),
             ..PoolConfig::new(CAPACITY, policy)
         };
-        let gate = start(config, Options::default()).unwrap();
+        let gate = start(config, GateOptions::default()).unwrap();
         let (config, worker) = hosted_worker();
         let name = worker.upstream.name.clone();
-        let reporter = Arc::new(Reporter::start(gate.clone(), &config));
-        reporter.employ(&[worker], &config);
+        let reporter = Arc::new(WorkerReporter::start(gate.clone(), &config));
+        reporter.set_workers(&[worker], &config);
         let account = Arc::new(account(None, None));
-        let member = Member::new("p".into(), name, &reporter, gate.clone());
+        let member = AccountMember::new("p".into(), name, &reporter, gate.clone());
         let stated = account.lock().stated.clone();
-        account.serve(stated, vec![member]);
-        tokio::spawn(Account::tend(Arc::downgrade(&account)));
+        account.set_members(stated, vec![member]);
+        tokio::spawn(ProviderAccount::run_updates(Arc::downgrade(&account)));
         Arc::new(Self { gate, reporter, account, provider })
     }
 
@@ -112,27 +112,27 @@ impl House {
         let ticket = self.account.sent("p", "w", 1000);
         sleep(TO_PROVIDER).await;
         if self.provider.takes() {
-            self.account.accepted(ticket, &Told::default());
+            self.account.accepted(ticket, &RateLimitHeaders::default());
             sleep(ANSWER).await;
             permit.settle(Tokens(1000));
             return true;
         }
-        self.account.refused(ticket, &Told::default(), None, None);
+        self.account.refused(ticket, &RateLimitHeaders::default(), None, None);
         permit.give_back();
-        self.reporter.is_told().await;
+        self.reporter.wait_flushed().await;
         false
     }
 }
 
 /// A pool's configuration, and its one worker, which is never reached.
-fn hosted_worker() -> (fairgate_config::PoolConfig, Arc<Worker>) {
+fn hosted_worker() -> (fairgate_config::PoolConfig, Arc<PoolWorker>) {
     let nowhere = ("127.0.0.1:0".parse().unwrap(), "http://127.0.0.1:9".parse().unwrap());
     let mut config = Config::embedded("unused".into(), nowhere.0, nowhere.1);
     let upstream = UpstreamConfig { name: "w".into(), ..config.upstreams.remove(0) };
     let upstream = Arc::new(Upstream::new(upstream, None).unwrap());
-    let worker = Worker {
+    let worker = PoolWorker {
         upstream,
-        in_flight: InFlight::default(),
+        in_flight: LiveCount::default(),
         is_drained: false,
         hits: Default::default(),
         expects_hits: false,

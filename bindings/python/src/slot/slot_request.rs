@@ -1,0 +1,157 @@
+//! Requests a slot from its gate and handles the answer.
+
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::slot_functions::SlotFunctions;
+use super::{Slot, SlotState};
+use crate::caller::SlotAsker;
+use crate::gate::{EXPLAIN, Gate, KEEPS, PySlotRequest};
+use crate::local_scheduler::{RequestNumber, SlotAnswer};
+use crate::owners::SlotOwner;
+use crate::waiter::refusal_tuple;
+
+/// Next request number. All schedulers take numbers from it, so that no number is used twice in a process.
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+/// A gate's immediate answer to a request.
+enum GateAnswer {
+    Answer(SlotAnswer),
+    /// The refusal of a gate that is written in Python.
+    Refused(Py<PyAny>),
+}
+
+/// Requests the slot from its gate. Returns true if the slot is granted, false if the request waits, and an error if
+/// the request is refused.
+pub(super) fn ask(slf: &Bound<'_, Slot>, asker: SlotAsker, flags: u8) -> PyResult<bool> {
+    let py = slf.py();
+    // Looked up early: when the slot is dropped it may be too late to import them.
+    SlotFunctions::of(py)?;
+    let mut this = slf.borrow_mut();
+    if this.state != SlotState::New {
+        drop(this);
+        return Err(refusal(slf, ("used_before",))?);
+    }
+    let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+    this.state = SlotState::Waiting;
+    this.number = number;
+    if flags & KEEPS != 0 {
+        (this.owner, this.task) = (asker.owner, asker.task);
+    }
+    let has_hooks = this.hooks.is_some();
+    drop(this);
+    if has_hooks {
+        call_hook(slf, "start")?;
+    }
+    match submit_to_gate(slf, number, asker.owner, flags) {
+        Ok(GateAnswer::Answer(SlotAnswer::Granted(handle))) => {
+            let mut this = slf.borrow_mut();
+            this.state = SlotState::Held;
+            this.handle = Some(handle);
+            drop(this);
+            if has_hooks {
+                call_hook(slf, "grant")?;
+            }
+            Ok(true)
+        }
+        Ok(GateAnswer::Answer(SlotAnswer::Waits)) => Ok(false),
+        Ok(GateAnswer::Answer(SlotAnswer::Refused(why))) => {
+            Err(refusal(slf, refusal_tuple(py, &why)?)?)
+        }
+        Ok(GateAnswer::Refused(why)) => Err(refusal(slf, why)?),
+        Err(error) => {
+            // The request may be waiting or just granted: either way it ends now.
+            let gate = slf.borrow().gate(py);
+            Slot::_end(slf);
+            if let Some(gate) = gate {
+                gate.call_method1(py, intern!(py, "cancel"), (number,))?;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Submits a slot's request to the slot's gate, which is native or written in Python.
+fn submit_to_gate(
+    slf: &Bound<'_, Slot>,
+    number: RequestNumber,
+    owner: SlotOwner,
+    flags: u8,
+) -> PyResult<GateAnswer> {
+    let py = slf.py();
+    let this = slf.borrow();
+    let asks = &this.asks;
+    let agent = asks.agent.clone_ref(py);
+    let cost = asks.cost.as_ref().map(|cost| cost.clone_ref(py).into_bound(py));
+    let attributes = asks.attributes.as_ref().map(|its| its.clone_ref(py).into_bound(py));
+    let (weight, priority, timeout) = (asks.weight, asks.priority, asks.timeout);
+    let flags = flags | if asks.explain { EXPLAIN } else { 0 };
+    let gate = this.gate(py).unwrap_or_else(|| py.None()).into_bound(py);
+    drop(this);
+    if let Ok(gate) = gate.cast_exact::<Gate>() {
+        let question = PySlotRequest {
+            agent: agent.to_str(py)?,
+            weight,
+            cost: cost.as_ref(),
+            priority,
+            attributes: attributes.as_ref(),
+            owner,
+            flags,
+            timeout,
+        };
+        return Ok(GateAnswer::Answer(gate.get().submit(py, number, &question)?));
+    }
+    let told = (number, agent, weight, cost, priority, attributes, owner.0, flags, timeout);
+    let answer = gate.call_method1(intern!(py, "ask"), told)?;
+    match answer.is_none() {
+        true => Ok(GateAnswer::Answer(SlotAnswer::Waits)),
+        false => Ok(GateAnswer::Refused(answer.unbind())),
+    }
+}
+
+/// Builds the Python error for a refusal. The Python code that builds it also ends the slot.
+fn refusal<'py>(slf: &Bound<'py, Slot>, why: impl IntoPyObject<'py>) -> PyResult<PyErr> {
+    let refused = SlotFunctions::of(slf.py())?.refused.bind(slf.py());
+    Ok(PyErr::from_value(refused.call1((slf, why))?))
+}
+
+/// Gives the slot back when its block is left, unless the object that the block returned keeps the slot.
+pub(super) fn leave(slf: &Bound<'_, Slot>, error: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = slf.py();
+    slf.borrow_mut().covers = false;
+    if !error.is_none() {
+        SlotFunctions::of(py)?.ends_with.call1(py, (slf, error))?;
+    } else if slf.borrow().asked_at.is_some() {
+        SlotFunctions::of(py)?.taken_on.call1(py, (slf,))?;
+    }
+    if slf.borrow().kept { Slot::release(slf) } else { Ok(()) }
+}
+
+/// Sets the task or thread that will give the slot back, in the slot and in its gate.
+pub(super) fn set_owner(slf: &Bound<'_, Slot>, asker: SlotAsker) -> PyResult<()> {
+    let py = slf.py();
+    let SlotAsker { owner, task } = asker;
+    let mut this = slf.borrow_mut();
+    this.owner = owner;
+    let before = mem::replace(&mut this.task, task);
+    let (gate, number) = (this.gate(py), this.number);
+    drop(this);
+    drop(before);
+    if let Some(gate) = gate {
+        gate.call_method1(py, intern!(py, "set_owner"), (number, owner.0))?;
+    }
+    Ok(())
+}
+
+/// Calls the method `what` of the program's hooks, if the program has set hooks.
+pub(super) fn call_hook(slf: &Bound<'_, Slot>, what: &str) -> PyResult<()> {
+    let py = slf.py();
+    let hooks = slf.borrow().hooks(py);
+    if let Some(hooks) = hooks {
+        hooks.call_method1(py, what, (slf,))?;
+    }
+    Ok(())
+}

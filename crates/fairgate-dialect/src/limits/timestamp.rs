@@ -1,0 +1,240 @@
+//! Parses points in time as providers write them: RFC 3339, HTTP dates and seconds or milliseconds since 1970.
+
+use std::time::Duration;
+
+use super::EpochMicros;
+use super::header_value::{HeaderValueError, LONG_PAST};
+use super::time_span::bounded;
+
+/// Smallest difference in microseconds between the local clock and the provider's `date` at which the provider's clock
+/// is used. Below this difference, the local clock is more precise than a header in whole seconds.
+const AGREED_US: i64 = 2_000_000;
+/// Greatest plausible difference in microseconds between the local clock and the provider's `date`. A `date` that
+/// differs by more is ignored as a mistake.
+const DAY_US: i64 = 86_400_000_000;
+
+const MONTHS: [&str; 12] =
+    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+
+/// The current time, in microseconds since 1970, from which the provider's absolute times are turned into spans.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ProviderClock(i64);
+
+impl ProviderClock {
+    /// Creates a clock with the local time `now`, or with the provider's `date` if the two differ plausibly.
+    pub(super) fn new(now: EpochMicros, date: Option<&[u8]>) -> Self {
+        let date = date.and_then(|date| std::str::from_utf8(date).ok()).and_then(http_date);
+        match date {
+            Some(EpochMicros(date)) => {
+                let apart = date.abs_diff(now.0);
+                let trusted = AGREED_US.unsigned_abs()..=DAY_US.unsigned_abs();
+                Self(if trusted.contains(&apart) { date } else { now.0 })
+            }
+            None => Self(now.0),
+        }
+    }
+
+    /// Returns the time from now until `then`. Returns zero if `then` was up to a day ago.
+    pub(super) fn until(self, then: EpochMicros) -> Result<Duration, HeaderValueError> {
+        match then.0.saturating_sub(self.0) {
+            ahead @ 0.. => bounded(u128::from(ahead.unsigned_abs())),
+            behind if behind >= -DAY_US => Ok(Duration::ZERO),
+            _ => Err(LONG_PAST),
+        }
+    }
+}
+
+/// Parses `2026-11-16T02:08:05Z`, with decimals or an offset such as `+02:00`; `t`, `z` and a space are accepted too.
+pub(super) fn rfc3339(text: &str) -> Option<EpochMicros> {
+    let (date, rest) = text.split_at_checked(10)?;
+    let (time, rest) = rest.strip_prefix(['T', 't', ' '])?.split_at_checked(8)?;
+    let mut parts = date.split('-');
+    let (year, month, day) = (parts.next()?, parts.next()?, parts.next()?);
+    let (micros, zone) = fraction(rest)?;
+    let days = day_number(number(year)?, number(month)?, number(day)?)?;
+    let local = days.checked_mul(DAY_US)?.checked_add(time_of_day(time)?)?.checked_add(micros)?;
+    local.checked_sub(offset(zone)?).map(EpochMicros)
+}
+
+/// Parses `Sun, 06 Nov 1994 08:49:37 GMT`, and the two older forms that HTTP still allows.
+pub(super) fn http_date(text: &str) -> Option<EpochMicros> {
+    let mut words = text.split([' ', ',', '-']).filter(|word| !word.is_empty());
+    let mut next = || words.next();
+    let words = [next()?, next()?, next()?, next()?, next()?];
+    let (day, month, year, time) = match (words, next()) {
+        ([_, day, month, year, time], Some(zone)) if is_utc(zone) => (day, month, year, time),
+        ([_, month, day, time, year], None) => (day, month, year, time),
+        _ => return None,
+    };
+    let month = MONTHS.iter().position(|name| name.eq_ignore_ascii_case(month))?;
+    let year = match (number(year)?, year.len()) {
+        (year, 2) => year + if year < 70 { 2000 } else { 1900 },
+        (year, _) => year,
+    };
+    let days = day_number(year, i64::try_from(month).ok()? + 1, number(day)?)?;
+    days.checked_mul(DAY_US)?.checked_add(time_of_day(time)?).map(EpochMicros)
+}
+
+/// Parses seconds or milliseconds since 1970, distinguished by their size; `None` for a number that is neither.
+pub(super) fn epoch(number: u64) -> Option<EpochMicros> {
+    let micros = match number {
+        // From 2001 to the year 5138.
+        1_000_000_000..100_000_000_000 => number.checked_mul(1_000_000)?,
+        1_000_000_000_000..100_000_000_000_000 => number.checked_mul(1_000)?,
+        _ => return None,
+    };
+    i64::try_from(micros).ok().map(EpochMicros)
+}
+
+fn is_utc(zone: &str) -> bool {
+    ["GMT", "UTC", "Z"].iter().any(|utc| utc.eq_ignore_ascii_case(zone))
+}
+
+/// Parses a whole number of at most four digits.
+fn number(text: &str) -> Option<i64> {
+    let fits = (1..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    if fits { text.parse().ok() } else { None }
+}
+
+/// Parses a fraction of a second such as `.123456789` into microseconds. Also returns the rest of the text.
+fn fraction(text: &str) -> Option<(i64, &str)> {
+    let Some(decimals) = text.strip_prefix('.') else { return Some((0, text)) };
+    let end = decimals.find(|c: char| !c.is_ascii_digit()).unwrap_or(decimals.len());
+    let (digits, rest) = decimals.split_at_checked(end)?;
+    let kept = digits.get(..6.min(digits.len())).filter(|kept| !kept.is_empty())?;
+    Some((format!("{kept:0<6}").parse().ok()?, rest))
+}
+
+/// Parses a time zone such as `Z` or `+02:00` into its difference from UTC in microseconds, positive to the east.
+fn offset(zone: &str) -> Option<i64> {
+    if is_utc(zone) {
+        return Some(0);
+    }
+    let (sign, rest) = match zone.split_at_checked(1)? {
+        ("+", rest) => (1, rest),
+        ("-", rest) => (-1, rest),
+        _ => return None,
+    };
+    let (hours, minutes) = rest.split_once(':')?;
+    let (hours, minutes) = (number(hours)?, number(minutes)?);
+    (hours < 24 && minutes < 60).then_some(sign * (hours * 60 + minutes) * 60_000_000)
+}
+
+/// Parses a time of day such as `08:49:37` into microseconds since midnight. A leap second counts as the second before
+/// it.
+fn time_of_day(text: &str) -> Option<i64> {
+    let mut parts = text.split(':').map(number);
+    let (hours, minutes, seconds) = (parts.next()??, parts.next()??, parts.next()??);
+    let valid = hours < 24 && minutes < 60 && seconds <= 60 && parts.next().is_none();
+    valid.then_some(((hours * 60 + minutes) * 60 + seconds.min(59)) * 1_000_000)
+}
+
+/// Returns the number of days from 1970-01-01 to a date. In the calculation, years begin in March, so that the leap day
+/// is the last day of a year.
+fn day_number(year: i64, month: i64, day: i64) -> Option<i64> {
+    if !(1..=12).contains(&month) || !(1..=31).contains(&day) || year < 1970 {
+        return None;
+    }
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let leap_days = year / 4 - year / 100 + year / 400;
+    Some(year * 365 + leap_days + (153 * month + 2) / 5 + day - 1 - 719_468)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2026-11-16T02:08:05Z.
+    const NOW: i64 = 1_794_794_885_000_000;
+
+    #[test]
+    fn rfc_3339() {
+        let cases = [
+            ("1970-01-01T00:00:00Z", 0),
+            ("2026-11-16T02:08:05Z", NOW),
+            ("2026-11-16t02:08:05z", NOW),
+            ("2026-11-16 02:08:05Z", NOW),
+            ("2026-11-16T04:08:05+02:00", NOW),
+            ("2026-11-15T20:38:05-05:30", NOW),
+            ("2026-11-16T02:08:05.5Z", NOW + 500_000),
+            ("2026-11-16T02:08:05.123456789Z", NOW + 123_456),
+            ("2024-02-29T00:00:00Z", 1_709_164_800_000_000),
+            ("2000-03-01T00:00:00Z", 951_868_800_000_000),
+        ];
+        for (text, micros) in cases {
+            assert_eq!(rfc3339(text), Some(EpochMicros(micros)), "{text}");
+        }
+        for text in [
+            "",
+            "2026-11-16",
+            "2026-11-16T02:08:05",
+            "2026-13-16T02:08:05Z",
+            "2026-11-32T02:08:05Z",
+            "2026-11-16T24:08:05Z",
+            "2026-11-16T02:08:05.Z",
+            "2026-11-16T02:08:05+2",
+            "é26-11-16T02:08:05Z",
+            "2026-11-16T02:08:05+99:00",
+            "-026-11-16T02:08:05Z",
+            "1969-12-31T00:00:00Z",
+        ] {
+            assert_eq!(rfc3339(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn http_dates() {
+        let cases = [
+            ("Mon, 16 Nov 2026 02:08:05 GMT", NOW),
+            ("mon, 16 nov 2026 02:08:05 gmt", NOW),
+            ("Monday, 16-Nov-26 02:08:05 GMT", NOW),
+            ("Mon Nov 16 02:08:05 2026", NOW),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", 784_111_777_000_000),
+            ("Sunday, 06-Nov-94 08:49:37 GMT", 784_111_777_000_000),
+            ("Sun Nov  6 08:49:37 1994", 784_111_777_000_000),
+        ];
+        for (text, micros) in cases {
+            assert_eq!(http_date(text), Some(EpochMicros(micros)), "{text}");
+        }
+        for text in [
+            "",
+            "Mon",
+            "Mon, 16 Nov 2026 02:08:05",
+            "Mon, 16 Nov 2026 02:08:05 CET",
+            "Mon, 16 Foo 2026 02:08:05 GMT",
+        ] {
+            assert_eq!(http_date(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn counts_since_1970() {
+        assert_eq!(epoch(1_794_794_885), Some(EpochMicros(NOW)));
+        assert_eq!(epoch(1_794_794_885_000), Some(EpochMicros(NOW)));
+        for number in [0, 17, 999_999_999, 100_000_000_000, u64::MAX] {
+            assert_eq!(epoch(number), None, "{number}");
+        }
+    }
+
+    #[test]
+    fn the_providers_clock_counts_where_it_differs() {
+        let until = |date: Option<&str>| {
+            let clock = ProviderClock::new(EpochMicros(NOW), date.map(str::as_bytes));
+            clock.until(EpochMicros(NOW + 60_000_000)).unwrap().as_secs()
+        };
+        assert_eq!(until(None), 60);
+        assert_eq!(until(Some("Mon, 16 Nov 2026 02:08:04 GMT")), 60, "the clocks agree");
+        assert_eq!(until(Some("Mon, 16 Nov 2026 02:08:35 GMT")), 30);
+        assert_eq!(until(Some("Mon, 16 Nov 2020 02:08:35 GMT")), 60, "not a clock");
+        assert_eq!(until(Some("yesterday")), 60);
+    }
+
+    #[test]
+    fn a_moment_that_has_passed_is_now_and_one_long_past_is_absurd() {
+        let clock = ProviderClock::new(EpochMicros(NOW), None);
+        assert_eq!(clock.until(EpochMicros(NOW - 1)), Ok(Duration::ZERO));
+        assert_eq!(clock.until(EpochMicros(0)), Err(LONG_PAST));
+        assert_eq!(clock.until(EpochMicros(i64::MIN)), Err(LONG_PAST));
+        assert!(clock.until(EpochMicros(i64::MAX)).is_err());
+    }
+}

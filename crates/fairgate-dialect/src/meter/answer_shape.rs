@@ -1,0 +1,182 @@
+//! Describes where an answer has the text that a model wrote and the usage that the upstream reports.
+//!
+//! Each container in an answer has a meaning, an [`AnswerPlace`], which follows from the meaning of the container
+//! around it and from its key. A container in which nothing is of interest is [`AnswerPlace::Elsewhere`] and is
+//! skipped.
+
+use crate::route::Route;
+
+/// Meaning of an object or array in an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AnswerPlace {
+    /// The root of the document itself.
+    Top,
+    /// The object `response` or `message` in an event, which is a whole answer. Only the usage and the id in it are
+    /// used, because its text came in earlier events.
+    Answer,
+    /// The object `usage`, with counts of tokens.
+    Usage,
+    /// The object `prompt_tokens_details` or `input_tokens_details` in the usage.
+    Details,
+    /// The list `choices` of an answer.
+    Choices,
+    /// A model's output, in which known keys hold text.
+    Content,
+    /// A tool's input that came as JSON. All values in it count as text that a model wrote.
+    Written,
+    /// A container that is skipped, with everything inside.
+    Elsewhere,
+}
+
+/// Meaning of a value that is not a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AnswerLeaf {
+    /// Text that a model wrote.
+    Text,
+    /// The type of an event.
+    Kind,
+    /// A value that is an error unless it is null.
+    Error,
+    /// The reason why the model stopped, after which no text follows.
+    Finish,
+    /// The id under which the upstream stores the answer.
+    Id,
+    /// A number of tokens.
+    Tokens(TokenKind),
+    /// A value of no interest.
+    Other,
+}
+
+/// The kind of tokens that a number counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TokenKind {
+    Input,
+    Output,
+    /// Cached input tokens, which the upstream also counts as input tokens.
+    Cached,
+    /// Input tokens that Anthropic read from its cache. Its input tokens do not include them.
+    CacheRead,
+    /// Input tokens that Anthropic wrote to its cache. Its input tokens do not include them.
+    CacheWritten,
+}
+
+/// Meaning of the value under a key. `place` applies if the value is a container, else `leaf`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ValueMeaning {
+    pub(super) place: AnswerPlace,
+    pub(super) leaf: AnswerLeaf,
+}
+
+impl ValueMeaning {
+    const NOTHING: Self = Self { place: AnswerPlace::Elsewhere, leaf: AnswerLeaf::Other };
+    /// Meaning of the document itself.
+    pub(super) const ROOT: Self = Self { place: AnswerPlace::Top, leaf: AnswerLeaf::Other };
+
+    fn place(place: AnswerPlace) -> Self {
+        Self { place, leaf: AnswerLeaf::Other }
+    }
+
+    fn leaf(leaf: AnswerLeaf) -> Self {
+        Self { place: AnswerPlace::Elsewhere, leaf }
+    }
+}
+
+/// Structure of the JSON documents of a route, which are whole answers or events of a stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AnswerShape {
+    pub(super) route: Route,
+    pub(super) events: bool,
+}
+
+impl AnswerShape {
+    /// Returns the meaning of the value under `key`, in an object with the meaning `place`.
+    pub(super) fn member(self, place: AnswerPlace, key: &[u8]) -> ValueMeaning {
+        match place {
+            AnswerPlace::Top => self.top(key),
+            AnswerPlace::Answer if key == b"usage" => ValueMeaning::place(AnswerPlace::Usage),
+            AnswerPlace::Answer if key == b"id" => ValueMeaning::leaf(AnswerLeaf::Id),
+            AnswerPlace::Usage => self.usage(key),
+            AnswerPlace::Details if key == b"cached_tokens" => {
+                ValueMeaning::leaf(AnswerLeaf::Tokens(TokenKind::Cached))
+            }
+            AnswerPlace::Content => self.content(key),
+            AnswerPlace::Written => {
+                ValueMeaning { place: AnswerPlace::Written, leaf: AnswerLeaf::Text }
+            }
+            _ => ValueMeaning::NOTHING,
+        }
+    }
+
+    /// Returns the meaning of the elements of an array with the meaning `place`.
+    pub(super) fn element(self, place: AnswerPlace) -> ValueMeaning {
+        match place {
+            AnswerPlace::Choices | AnswerPlace::Content => {
+                ValueMeaning::place(AnswerPlace::Content)
+            }
+            AnswerPlace::Written => {
+                ValueMeaning { place: AnswerPlace::Written, leaf: AnswerLeaf::Text }
+            }
+            _ => ValueMeaning::NOTHING,
+        }
+    }
+
+    fn top(self, key: &[u8]) -> ValueMeaning {
+        use Route::{ChatCompletions, Completions, CountTokens, Messages, Responses};
+        match (key, self.route, self.events) {
+            (b"error", ..) => ValueMeaning::leaf(AnswerLeaf::Error),
+            (b"type", ..) => ValueMeaning::leaf(AnswerLeaf::Kind),
+            // The token count is the whole answer, and counts as the request's input.
+            (b"input_tokens", CountTokens, false) => {
+                ValueMeaning::leaf(AnswerLeaf::Tokens(TokenKind::Input))
+            }
+            (_, CountTokens, _) => ValueMeaning::NOTHING,
+            (b"usage", ..) => ValueMeaning::place(AnswerPlace::Usage),
+            (b"choices", ChatCompletions | Completions, _) => {
+                ValueMeaning::place(AnswerPlace::Choices)
+            }
+            (b"response", Responses, true) => ValueMeaning::place(AnswerPlace::Answer),
+            (b"delta", Responses, true) => ValueMeaning::leaf(AnswerLeaf::Text),
+            (b"id", Responses, false) => ValueMeaning::leaf(AnswerLeaf::Id),
+            (b"output", Responses, false) => ValueMeaning::place(AnswerPlace::Content),
+            (b"message", Messages, true) => ValueMeaning::place(AnswerPlace::Answer),
+            (b"delta" | b"content_block", Messages, true) => {
+                ValueMeaning::place(AnswerPlace::Content)
+            }
+            (b"content", Messages, false) => ValueMeaning::place(AnswerPlace::Content),
+            _ => ValueMeaning::NOTHING,
+        }
+    }
+
+    fn usage(self, key: &[u8]) -> ValueMeaning {
+        let count = match key {
+            b"prompt_tokens" | b"input_tokens" => TokenKind::Input,
+            b"completion_tokens" | b"output_tokens" => TokenKind::Output,
+            b"cache_read_input_tokens" if self.route == Route::Messages => TokenKind::CacheRead,
+            b"cache_creation_input_tokens" if self.route == Route::Messages => {
+                TokenKind::CacheWritten
+            }
+            b"prompt_tokens_details" | b"input_tokens_details" => {
+                return ValueMeaning::place(AnswerPlace::Details);
+            }
+            _ => return ValueMeaning::NOTHING,
+        };
+        ValueMeaning::leaf(AnswerLeaf::Tokens(count))
+    }
+
+    /// Returns the meaning of the value under a key in a model's output. The values of only a few keys are text; ids,
+    /// roles, reasons, signatures and indexes are not.
+    fn content(self, key: &[u8]) -> ValueMeaning {
+        match key {
+            b"content" | b"text" | b"arguments" | b"reasoning" | b"reasoning_content"
+            | b"thinking" | b"partial_json" | b"refusal" | b"transcript" | b"name" => {
+                ValueMeaning { place: AnswerPlace::Content, leaf: AnswerLeaf::Text }
+            }
+            b"finish_reason" | b"stop_reason" => ValueMeaning::leaf(AnswerLeaf::Finish),
+            b"logprobs" => ValueMeaning::NOTHING,
+            b"input" if self.route == Route::Messages => {
+                ValueMeaning { place: AnswerPlace::Written, leaf: AnswerLeaf::Text }
+            }
+            _ => ValueMeaning::place(AnswerPlace::Content),
+        }
+    }
+}

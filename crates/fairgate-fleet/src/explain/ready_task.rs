@@ -1,0 +1,329 @@
+//! Explains why a ready task has not started. If there are several obstacles, only the first that is found is
+//! explained.
+
+use std::collections::HashMap;
+
+use fairgate_core::proportional::{
+    OutOfAgents, ProjectShare, TaskReason, TaskReport, explain as explain_call,
+};
+use fairgate_store::{SqlValue, StoreError, Transaction};
+
+use super::{ExplainedTask, ExplanationContext, ExplanationDraft, NAMED};
+use crate::human_format::{grouped, listed, many, moment, percent, span, tokens};
+use crate::round::decide::decide;
+use crate::round::round_input::{ProjectRow, RoundInput};
+
+pub(super) fn explain(
+    tx: &mut dyn Transaction,
+    context: &ExplanationContext,
+    subject: &ExplainedTask,
+) -> Result<ExplanationDraft, StoreError> {
+    let Some(place) = context.project(&subject.project) else {
+        return Ok(ExplanationDraft::new(
+            "project_archived",
+            format!("Its project {} is archived.", subject.project),
+        ));
+    };
+    let project = &context.scene.projects[place];
+    let expected = project.learned.unwrap_or(context.rules.default_estimate);
+    let estimate = subject.estimate.unwrap_or(expected);
+    if !project.is_active {
+        return inactive(tx, subject);
+    }
+    if let Some(said) = over_budget(tx, context, project, estimate)? {
+        return Ok(said);
+    }
+    if let Some(said) = full(context, project) {
+        return Ok(said);
+    }
+    if let Some(said) = no_workspace(tx, subject, project)? {
+        return Ok(said);
+    }
+    if let Some(said) = affinity(tx, context, subject)? {
+        return Ok(said);
+    }
+    Ok(in_turn(context, subject, place))
+}
+
+fn inactive(
+    tx: &mut dyn Transaction,
+    subject: &ExplainedTask,
+) -> Result<ExplanationDraft, StoreError> {
+    let sql = "SELECT p.status, p.tenant FROM fleet_projects p WHERE p.id = $1";
+    let found =
+        tx.first(sql, &[subject.project.as_str().into()], |row| Ok((row.text(0)?, row.text(1)?)))?;
+    let (project, (status, tenant)) = (&subject.project, found.unwrap_or_default());
+    let (code, what) = match status.as_str() {
+        "PAUSED" => ("project_paused", format!("project {project} is PAUSED")),
+        "ACTIVE" => ("tenant_disabled", format!("project's tenant {tenant} is disabled")),
+        _ => ("project_archived", format!("project {project} is {status}")),
+    };
+    let until = if code == "tenant_disabled" { "enables" } else { "resumes" };
+    Ok(ExplanationDraft::new(
+        code,
+        format!("Its {what}: nothing of it starts until somebody {until} it."),
+    ))
+}
+
+/// Explains that a budget has no room for the task. This is the budget of the project or that of all projects together.
+fn over_budget(
+    tx: &mut dyn Transaction,
+    context: &ExplanationContext,
+    project: &ProjectRow,
+    estimate: u64,
+) -> Result<Option<ExplanationDraft>, StoreError> {
+    let scene = &context.scene;
+    let own = (project.budget, project.used, project.reserved);
+    let global = (scene.budget, scene.used(), scene.reserved());
+    let id = Some(&*project.id);
+    let whose = [
+        ("project_budget", "Its project", id, own),
+        ("global_budget", "All projects together", None, global),
+    ];
+    for (code, who, only, (limit, used, reserved)) in whose {
+        let Some(limit) = limit else { continue };
+        let wanted = used.saturating_add(reserved).saturating_add(estimate);
+        // If nothing is left of a budget, no task starts, whatever its estimate.
+        let over = wanted.saturating_sub(limit).max(u64::from(wanted - estimate >= limit));
+        if over == 0 {
+            continue;
+        }
+        let buckets = buckets(tx, only)?;
+        let faded = context.rules.window.all_faded_at(&buckets, over, context.now);
+        let when = match faded {
+            _ if estimate > limit => "its estimate alone is more than that budget".to_owned(),
+            Some(at) => format!("enough of that has left the window in {}", span(context.now, at)),
+            None => "running tasks must end first".to_owned(),
+        };
+        let sentence = format!(
+            "{who} used {} and set {} aside of a budget of {}, and it is expected to use {}: {when}.",
+            grouped(used),
+            grouped(reserved),
+            tokens(limit),
+            grouped(estimate)
+        );
+        let said = ExplanationDraft::new(code, sentence)
+            .fact("used", tokens(used))
+            .fact("set aside", tokens(reserved))
+            .fact("estimate", tokens(estimate))
+            .fact("budget", tokens(limit))
+            .maybe("fits at", faded.filter(|_| estimate <= limit).map(moment));
+        return Ok(Some(said));
+    }
+    Ok(None)
+}
+
+/// Returns the start and the tokens of each bucket of usage, oldest first. These are buckets of one project, or of all
+/// projects if `project` is `None`.
+fn buckets(tx: &mut dyn Transaction, project: Option<&str>) -> Result<Vec<(i64, u64)>, StoreError> {
+    let only = if project.is_some() { "WHERE project = $1" } else { "" };
+    let values: Vec<SqlValue> = project.into_iter().map(SqlValue::from).collect();
+    let sql = format!(
+        "SELECT bucket, CAST(SUM(tokens) AS BIGINT) FROM fleet_usage {only} GROUP BY bucket ORDER BY bucket"
+    );
+    tx.list(&sql, &values, |row| Ok((row.int(0)?, u64::try_from(row.int(1)?).unwrap_or(0))))
+}
+
+/// Explains that no further agent may work for the project. Either the project has its largest number of agents, or it
+/// has the largest number of every type that an active agent has.
+fn full(context: &ExplanationContext, project: &ProjectRow) -> Option<ExplanationDraft> {
+    let (running, most) = (project.running, project.agents_max);
+    if running >= most {
+        let sentence = format!("Its project has {running} of at most {}.", many(most, "agent"));
+        let said = ExplanationDraft::new("concurrency", sentence);
+        return Some(said.fact("agents", format!("{running} of {most}")));
+    }
+    let left = |kind: &str| {
+        let most = project.kind_max.get(kind).copied().unwrap_or(u64::MAX);
+        most.saturating_sub(project.running_by_kind.get(kind).copied().unwrap_or(0))
+    };
+    let mut kinds: Vec<&str> = context.agents.iter().map(|(_, kind, _)| kind.as_str()).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    if kinds.is_empty() || kinds.iter().any(|kind| left(kind) > 0) {
+        return None;
+    }
+    let shown = |kind: &&str| {
+        let running = project.running_by_kind.get(*kind).copied().unwrap_or(0);
+        let most = project.kind_max.get(*kind).copied().unwrap_or(0);
+        format!("{running} of at most {most} of type {kind}")
+    };
+    let shown: Vec<_> = kinds.iter().map(shown).collect();
+    let sentence = format!(
+        "Its project has as many agents as it may of every type that there is: {}.",
+        listed(&shown, NAMED)
+    );
+    Some(ExplanationDraft::new("agent_type", sentence).fact("agents by type", shown.join(", ")))
+}
+
+fn no_workspace(
+    tx: &mut dyn Transaction,
+    subject: &ExplainedTask,
+    project: &ProjectRow,
+) -> Result<Option<ExplanationDraft>, StoreError> {
+    if let Some(workspace) = &subject.workspace {
+        let sql = "SELECT task, agent FROM fleet_workspaces WHERE id = $1 AND project = $2";
+        let values = [workspace.as_str().into(), subject.project.as_str().into()];
+        let found =
+            tx.first(sql, &values, |row| Ok((row.text_or_null(0)?, row.text_or_null(1)?)))?;
+        return Ok(match found {
+            None => {
+                let sentence =
+                    format!("Its project has no workspace {workspace}, and it must run there.");
+                Some(ExplanationDraft::new("workspace_missing", sentence))
+            }
+            Some((None, _)) => None,
+            Some((Some(task), agent)) => {
+                let by = agent.map(|agent| format!(" of agent {agent}")).unwrap_or_default();
+                let sentence = format!("Its workspace {workspace} is held by task {task}{by}.");
+                Some(ExplanationDraft::new("workspace_taken", sentence).fact("held by", task))
+            }
+        });
+    }
+    let is_short = project.free_workspaces == Some(0);
+    Ok(is_short.then(|| {
+        ExplanationDraft::new("no_workspace", "None of its project's workspaces is free.")
+    }))
+}
+
+fn affinity(
+    tx: &mut dyn Transaction,
+    context: &ExplanationContext,
+    subject: &ExplainedTask,
+) -> Result<Option<ExplanationDraft>, StoreError> {
+    let (Some(agent), Some(until)) = (&subject.affinity, subject.affinity_until) else {
+        return Ok(None);
+    };
+    let sql = "SELECT 1 FROM fleet_agents WHERE id = $1 AND state <> 'RETIRED'";
+    let is_there = tx.first(sql, &[agent.as_str().into()], |_| Ok(()))?.is_some();
+    if until <= context.now || !is_there {
+        return Ok(None);
+    }
+    let task = context.held.iter().find(|task| task.agent == *agent);
+    let busy = task.map_or_else(String::new, |task| match context.may_name(&task.project) {
+        true => format!(", which works on {}", task.id),
+        false => ", which works on another task".to_owned(),
+    });
+    let sentence = format!(
+        "It waits for agent {agent}{busy}; in {} anybody may take it.",
+        span(context.now, until)
+    );
+    Ok(Some(
+        ExplanationDraft::new("affinity", sentence).fact("anybody may take it at", moment(until)),
+    ))
+}
+
+/// Outcome for a ready task if one agent asked for a task now.
+#[derive(Clone, Debug)]
+pub(super) enum NextAgentOutcome {
+    /// The task would get the agent.
+    First(ProjectShare),
+    /// The agent would get another task of the same project, which is named here.
+    BehindTask(Box<str>),
+    /// The agent would get a task of the project `winner`. The shares are those of the task's own project and of
+    /// `winner`.
+    BehindProject { own: ProjectShare, winner: Box<str>, winners: ProjectShare },
+}
+
+/// Decides a round whose input has one waiting agent, and returns the outcome for each loaded task.
+pub(super) fn next_agent_outcomes(scene: &RoundInput) -> HashMap<Box<str>, NextAgentOutcome> {
+    let decision = decide(scene).unwrap_or_default();
+    let Some(call) = decision.calls.first() else { return HashMap::new() };
+    let explanation = explain_call(&call.snapshot);
+    let turn = |report: &TaskReport<'_>| {
+        let turn = match &report.reason {
+            TaskReason::Given { share, .. } => NextAgentOutcome::First(*share),
+            TaskReason::Behind { task }
+            | TaskReason::OutOfAgents(OutOfAgents::TookTheLast { task, .. }) => {
+                NextAgentOutcome::BehindTask((*task).into())
+            }
+            TaskReason::OutOfAgents(OutOfAgents::LostTo(loss)) => NextAgentOutcome::BehindProject {
+                own: loss.own_share,
+                winner: loss.winner.into(),
+                winners: loss.winner_share,
+            },
+            TaskReason::Blocked(_) | TaskReason::OutOfAgents(OutOfAgents::NoneIdle) => return None,
+        };
+        Some((report.task.id.clone(), turn))
+    };
+    explanation.tasks.iter().filter_map(turn).collect()
+}
+
+/// Explains that a task waits only because the next agent would get another task. Names that task or its project.
+fn in_turn(
+    context: &ExplanationContext,
+    subject: &ExplainedTask,
+    place: usize,
+) -> ExplanationDraft {
+    let (busy, waiting) = context.busy_and_waiting();
+    let agents = match (waiting, busy) {
+        (0, 0) => "no agent is there".to_owned(),
+        (0, _) => format!("no agent is waiting, {} busy", many_are(busy, "agent")),
+        _ => format!("{} waiting", many_are(waiting, "agent")),
+    };
+    let said = match context.turns.get(subject.id.as_str()) {
+        Some(NextAgentOutcome::BehindTask(task)) => behind_task(task, &agents),
+        Some(NextAgentOutcome::BehindProject { own, winner, winners }) => {
+            let is_named = context.may_name(winner);
+            let who = match is_named {
+                true => format!("project {winner}"),
+                false => "another project".to_owned(),
+            };
+            let sentence = format!("{}, so {who} goes first, and {agents}.", standing(own));
+            let said = shares(ExplanationDraft::new("behind_others", sentence), own);
+            match is_named {
+                true => said.fact("goes first", &**winner).fact(
+                    "its share",
+                    format!(
+                        "{}, promised {}",
+                        percent(winners.actual_ppm),
+                        percent(winners.target_ppm)
+                    ),
+                ),
+                false => said,
+            }
+        }
+        Some(NextAgentOutcome::First(own)) if waiting == 0 => {
+            let who = if busy == 0 {
+                "It takes the first agent that comes"
+            } else {
+                "It takes the next agent"
+            };
+            shares(ExplanationDraft::new("no_agent", format!("{who}: {agents}.")), own)
+        }
+        Some(NextAgentOutcome::First(_)) => {
+            ExplanationDraft::new("starting", format!("It starts within moments: {agents}."))
+        }
+        // Only the first tasks of each project are looked at.
+        None => match context.scene.tasks.iter().find(|task| task.project == place) {
+            Some(first) => behind_task(&first.id, &agents),
+            None => {
+                ExplanationDraft::new("starting", format!("The next round looks at it: {agents}."))
+            }
+        },
+    };
+    said.fact("agents busy", busy.to_string()).fact("agents waiting", waiting.to_string())
+}
+
+fn behind_task(task: &str, agents: &str) -> ExplanationDraft {
+    ExplanationDraft::new(
+        "behind_task",
+        format!("Task {task} of its own project goes first, and {agents}."),
+    )
+    .fact("goes first", task)
+}
+
+/// Formats a count with its noun and verb, such as `1 agent is` or `3 agents are`.
+fn many_are(count: u64, what: &str) -> String {
+    format!("{} {}", many(count, what), if count == 1 { "is" } else { "are" })
+}
+
+fn standing(own: &ProjectShare) -> String {
+    let (has, should) = (percent(own.actual_ppm), percent(own.target_ppm));
+    format!("Its project has {has} of the tokens where its weight promises {should}")
+}
+
+fn shares(said: ExplanationDraft, own: &ProjectShare) -> ExplanationDraft {
+    said.fact("project's share", percent(own.actual_ppm))
+        .fact("its weight promises", percent(own.target_ppm))
+}

@@ -1,0 +1,186 @@
+//! Views of projects and of the whole fleet.
+
+use std::collections::{BTreeMap, HashMap};
+
+use fairgate_core::proportional::CreditWeight;
+use fairgate_store::{SqlValue, StoreError, Transaction};
+
+use crate::call_context::{CallContext, not_found};
+use crate::error::FleetError;
+use crate::explain::{self, ExplanationContext};
+use crate::model::{FleetView, ProjectShareWeight, ProjectView};
+use crate::project_account::{self, ProjectAccount};
+use crate::state::{AgentState, ProjectStatus, TaskState};
+use crate::window_usage::WindowSums;
+use crate::{agents, task_history, tasks};
+
+/// Largest number of waiting tasks that the fleet's view explains, for each project and in total.
+const EXPLAINED: (usize, usize) = (3, 60);
+/// Largest number of running tasks in the fleet's view.
+const RUNNING_MAX: usize = 1_000;
+
+/// Returns the projects of `tenant`, or all projects if `tenant` is `None`, in the order of their creation.
+pub(crate) fn projects(
+    tx: &mut dyn Transaction,
+    call: &CallContext,
+    tenant: Option<&str>,
+) -> Result<Vec<ProjectView>, FleetError> {
+    let mut views = all(tx, call)?;
+    views.retain(|view| tenant.is_none_or(|tenant| view.tenant == tenant));
+    count_tasks(tx, &mut views, None)?;
+    Ok(views)
+}
+
+/// Returns the project with this id.
+pub(crate) fn project(
+    tx: &mut dyn Transaction,
+    call: &CallContext,
+    id: &str,
+) -> Result<ProjectView, FleetError> {
+    let found = all(tx, call)?.into_iter().find(|view| view.id == id);
+    let mut view = found.ok_or_else(|| not_found("project", id))?;
+    count_tasks(tx, std::slice::from_mut(&mut view), Some(id))?;
+    Ok(view)
+}
+
+/// Returns the views of all projects, in which the counts of tasks are not filled in yet.
+fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>, StoreError> {
+    let (window, now) = (call.window(), call.now);
+    let held = project_account::reserved_tokens(tx)?;
+    let sql = format!(
+        "SELECT id, tenant, status, weight, concurrency, exclusive, agent_max, budget, learned, created_at, baseline, \
+         baseline_at, {} FROM fleet_projects ORDER BY made",
+        WindowSums::COLUMNS
+    );
+    let mut views = tx.list(&sql, &[], |row| {
+        let id = row.text(0)?;
+        let wrong = |what: &str| StoreError::Database(format!("project {id:?}: its {what}"));
+        let account = ProjectAccount {
+            baseline: row.count(10)?,
+            baseline_at: row.moment(11)?,
+            sums: WindowSums::read(row, 12)?,
+        };
+        let weight = CreditWeight::from_thousandths(row.count(3)?).map_err(|_| wrong("weight"))?;
+        Ok(ProjectView {
+            tenant: row.text(1)?,
+            status: ProjectStatus::from_word(&row.text(2)?).ok_or_else(|| wrong("status"))?,
+            weight: ProjectShareWeight(weight),
+            concurrency: u32::try_from(row.int(4)?).map_err(|_| wrong("concurrency"))?,
+            exclusive: row.flag(5)?,
+            agent_max: serde_json::from_str(&row.text(6)?).map_err(|_| wrong("agent_max"))?,
+            budget: row.count_or_null(7)?,
+            used: account.spent(window, 0, now),
+            reserved: held.get(&id).copied().unwrap_or(0),
+            baseline: account.baseline(window, now),
+            learned_estimate: row.count_or_null(8)?,
+            share_ppm: None,
+            target_ppm: None,
+            ready: 0,
+            running: 0,
+            tasks: BTreeMap::new(),
+            created_at: row.moment(9)?,
+            id,
+        })
+    })?;
+    set_shares(&mut views);
+    Ok(views)
+}
+
+/// Sets `share_ppm` and `target_ppm` of each active project. Both are parts of the sum over all active projects.
+fn set_shares(views: &mut [ProjectView]) {
+    let active = || views.iter().filter(|view| view.status == ProjectStatus::Active);
+    let used: u128 = active().map(|view| u128::from(view.used)).sum();
+    let weight: u128 = active().map(|view| u128::from(view.weight.0.thousandths())).sum();
+    let ppm = |part: u64, whole: u128| {
+        let ppm = (u128::from(part) * 1_000_000).checked_div(whole);
+        ppm.map(|ppm| u64::try_from(ppm).unwrap_or(u64::MAX))
+    };
+    for view in views.iter_mut().filter(|view| view.status == ProjectStatus::Active) {
+        view.share_ppm = ppm(view.used, used);
+        view.target_ppm = ppm(view.weight.0.thousandths(), weight);
+    }
+}
+
+/// Counts the tasks by state, and writes the counts into the views of their projects. Counts only those of project
+/// `only` if it is set.
+fn count_tasks(
+    tx: &mut dyn Transaction,
+    views: &mut [ProjectView],
+    only: Option<&str>,
+) -> Result<(), StoreError> {
+    let words: Vec<_> = TaskState::ALL.iter().map(|state| format!("'{state}'")).collect();
+    let only: Vec<SqlValue> = only.into_iter().map(SqlValue::from).collect();
+    let of_one = if only.is_empty() { "" } else { "AND project = $1" };
+    // The condition names all states, so that the database uses the index.
+    let sql = format!(
+        "SELECT project, state, COUNT(*) FROM fleet_tasks WHERE state IN ({}) {of_one} GROUP BY project, state",
+        words.join(", ")
+    );
+    let mut places: HashMap<String, &mut ProjectView> =
+        views.iter_mut().map(|view| (view.id.clone(), view)).collect();
+    tx.each(&sql, &only, &mut |row| {
+        if let Some(view) = places.get_mut(&row.text(0)?) {
+            view.tasks.insert(task_history::state(&row.text(1)?)?, row.count(2)?);
+        }
+        Ok(())
+    })?;
+    for view in views {
+        let count = |state| view.tasks.get(&state).copied().unwrap_or(0);
+        view.ready = count(TaskState::Ready);
+        view.running = count(TaskState::Assigned) + count(TaskState::InProgress);
+    }
+    Ok(())
+}
+
+/// Returns the overview of the whole fleet.
+pub(crate) fn fleet(
+    tx: &mut dyn Transaction,
+    call: &CallContext,
+    waiting: &[String],
+) -> Result<FleetView, FleetError> {
+    let mut projects = projects(tx, call, None)?;
+    let sum = |of: fn(&ProjectView) -> u64| projects.iter().map(of).fold(0, u64::saturating_add);
+    let (used, reserved) = (sum(|view| view.used), sum(|view| view.reserved));
+    projects.retain(|view| view.status != ProjectStatus::Archived);
+    sort_by_owed(&mut projects);
+    let mut agents = agents::list(tx)?;
+    agents.retain(|agent| agent.state != AgentState::Retired);
+    let sql = format!(
+        "SELECT {} {} WHERE t.state IN ('ASSIGNED', 'IN_PROGRESS') ORDER BY t.claimed_at, t.id LIMIT {RUNNING_MAX}",
+        tasks::LINE,
+        tasks::FROM
+    );
+    let running = tx.list(&sql, &[], |row| tasks::line(row, call.options.default_estimate))?;
+    let context = ExplanationContext::load(tx, call, waiting)?;
+    let with_ready = projects.iter().filter(|view| view.ready > 0);
+    let order: Vec<&str> = with_ready.map(|view| view.id.as_str()).collect();
+    let waiting = explain::of_many(tx, &context, &order, EXPLAINED)?;
+    Ok(FleetView {
+        at: call.now,
+        window_s: call.options.window.as_secs(),
+        budget: call.options.budget,
+        used,
+        reserved,
+        projects,
+        running,
+        waiting,
+        agents,
+    })
+}
+
+/// Sorts the active projects by the tokens that they are below their share, the largest number first, as the scheduler
+/// compares projects. Projects that are not active come last.
+fn sort_by_owed(views: &mut [ProjectView]) {
+    let is_active = |view: &ProjectView| view.status == ProjectStatus::Active;
+    let spent = |view: &ProjectView| {
+        i128::from(view.used) + i128::from(view.reserved) + i128::from(view.baseline)
+    };
+    let weight = |view: &ProjectView| i128::from(view.weight.0.thousandths());
+    let active = || views.iter().filter(|view| is_active(view));
+    let (weights, all): (i128, i128) = (active().map(weight).sum(), active().map(spent).sum());
+    let gap = |view: &ProjectView| {
+        spent(view).saturating_mul(weights).saturating_sub(weight(view).saturating_mul(all.max(1)))
+    };
+    views
+        .sort_by_cached_key(|view| (!is_active(view), if is_active(view) { gap(view) } else { 0 }));
+}

@@ -1,0 +1,391 @@
+//! Projects that become busy or idle, and the baseline that a project gets when it becomes busy again.
+//!
+//! A project is *busy* while an agent works for it, or while it is active and has a ready task. A project that was idle
+//! and becomes busy does not catch up on the time in which it had no work. Instead it starts level with the other
+//! project that has spent the fewest tokens per weight. For a project that has the weight w and has spent s tokens, the
+//! baseline is
+//!
+//! ```text
+//!     max(rest of its previous baseline,
+//!         w × min over the other busy, active projects of (spent + baseline) ÷ weight − s)
+//! ```
+//!
+//! rounded down. The baseline fades to 0 within one window. The rest of the previous baseline counts, because otherwise
+//! a project could lower its baseline, and so gain tokens that it is not due, by being idle for a moment. Projects that
+//! become busy in one transaction are compared with the projects that were busy before that transaction.
+//!
+//! A baseline lasts for a window, so it must not depend on tokens that are only reserved. A request may name any number
+//! of tokens as its limit, and a task may have any estimate, and both may end up using none of these tokens. For the
+//! baseline, the reserved tokens of a project therefore count only up to the expected usage of its running tasks, as
+//! learned from the tasks that the project completed.
+
+use std::collections::BTreeMap;
+
+use fairgate_money::UnixMicros;
+use fairgate_store::{SqlValue, StoreError, Transaction};
+
+use crate::project_account::{self, ProjectAccount};
+use crate::sql_placeholders;
+use crate::window_usage::{self, UsageWindow, WindowSums};
+
+/// Query for the projects whose column `busy` no longer agrees with the states of their tasks.
+const EDGES: &str = "\
+    SELECT p.id, p.busy FROM fleet_projects p WHERE p.busy <> (\
+      EXISTS (SELECT 1 FROM fleet_tasks t WHERE t.state = 'ASSIGNED' AND t.project = p.id) \
+      OR EXISTS (SELECT 1 FROM fleet_tasks t WHERE t.state = 'IN_PROGRESS' AND t.project = p.id) \
+      OR (p.status = 'ACTIVE' \
+        AND EXISTS (SELECT 1 FROM fleet_tasks t WHERE t.state = 'READY' AND t.project = p.id)))";
+
+/// Options of the fleet that the baseline depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BaselineOptions {
+    pub(crate) window: UsageWindow,
+    /// Expected usage of a task, in tokens, for projects that have not completed any task yet.
+    pub(crate) default_estimate: u64,
+}
+
+/// Updates `busy` of these projects, and sets the baseline of those that became busy. Must be called at the end of
+/// every transaction that changes tasks or the status of projects.
+pub(crate) fn update_busy(
+    tx: &mut dyn Transaction,
+    terms: BaselineOptions,
+    projects: &[&str],
+    now: UnixMicros,
+) -> Result<(), StoreError> {
+    for some in projects.chunks(sql_placeholders::ROWS_MAX) {
+        let sql = format!("{EDGES} AND p.id IN ({})", sql_placeholders::list(1, some.len()));
+        let values: Vec<SqlValue> = some.iter().map(|project| (*project).into()).collect();
+        turn(tx, terms, &sql, &values, now)?;
+    }
+    Ok(())
+}
+
+fn turn(
+    tx: &mut dyn Transaction,
+    terms: BaselineOptions,
+    edges: &str,
+    values: &[SqlValue],
+    now: UnixMicros,
+) -> Result<(), StoreError> {
+    let edges = tx.list(edges, values, |row| Ok((row.text(0)?, row.flag(1)?)))?;
+    let (ended, began): (Vec<_>, Vec<_>) = edges.into_iter().partition(|(_, was_busy)| *was_busy);
+    if !began.is_empty() {
+        let baselines = baselines(tx, terms, began.iter().map(|(id, _)| id.as_str()), now)?;
+        begin(tx, &baselines, now)?;
+    }
+    for some in ended.chunks(sql_placeholders::ROWS_MAX) {
+        let mut values: Vec<SqlValue> = vec![false.into()];
+        values.extend(some.iter().map(|(id, _)| id.as_str().into()));
+        let ids = sql_placeholders::list(2, some.len());
+        tx.run(&format!("UPDATE fleet_projects SET busy = $1 WHERE id IN ({ids})"), &values)?;
+    }
+    Ok(())
+}
+
+fn begin(
+    tx: &mut dyn Transaction,
+    baselines: &[(&str, u64)],
+    now: UnixMicros,
+) -> Result<(), StoreError> {
+    for some in baselines.chunks(sql_placeholders::ROWS_MAX) {
+        let mut values: Vec<SqlValue> = vec![true.into(), now.into()];
+        for (id, baseline) in some {
+            values.push((*id).into());
+            values.push(i64::try_from(*baseline).unwrap_or(i64::MAX).into());
+        }
+        let table = sql_placeholders::table(3, &["TEXT", "BIGINT"], some.len());
+        let sql = format!(
+            "UPDATE fleet_projects SET busy = $1, baseline_at = $2, baseline = v.column2 FROM {table} AS v \
+             WHERE id = v.column1"
+        );
+        tx.run(&sql, &values)?;
+    }
+    Ok(())
+}
+
+/// Weight and usage of one project, as the baseline compares them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProjectLevel {
+    /// Weight of the project, in thousandths.
+    pub(crate) weight: u64,
+    /// Tokens that the project used in the window plus its reserved tokens, without the baseline.
+    pub(crate) spent: u64,
+    /// Part of the project's baseline that has not faded yet, in tokens.
+    pub(crate) baseline: u64,
+}
+
+/// Returns the baseline, in tokens, of a project with this weight and these spent tokens, compared with `others`.
+/// Returns 0 if there are no others.
+pub(crate) fn baseline(weight: u64, spent: u64, others: impl Iterator<Item = ProjectLevel>) -> u64 {
+    let level = |other: &ProjectLevel| u128::from(other.spent) + u128::from(other.baseline);
+    // Weights have at most 60 bits and levels 65, so the products fit into 128.
+    let lowest = others.min_by(|one, other| {
+        let left = level(one) * u128::from(other.weight);
+        left.cmp(&(level(other) * u128::from(one.weight)))
+    });
+    let Some(lowest) = lowest else { return 0 };
+    let joins_at = u128::from(weight) * level(&lowest) / u128::from(lowest.weight.max(1));
+    u64::try_from(joins_at.saturating_sub(u128::from(spent))).unwrap_or(u64::MAX)
+}
+
+fn baselines<'a>(
+    tx: &mut dyn Transaction,
+    terms: BaselineOptions,
+    began: impl Iterator<Item = &'a str>,
+    now: UnixMicros,
+) -> Result<Vec<(&'a str, u64)>, StoreError> {
+    let window = terms.window;
+    window_usage::roll(tx, window, now)?;
+    let held = project_account::reserved_tokens(tx)?;
+    let running = running(tx)?;
+    let sql = format!(
+        "SELECT id, busy, status, weight, learned, baseline, baseline_at, {} FROM fleet_projects",
+        WindowSums::COLUMNS
+    );
+    let all = tx.list(&sql, &[], |row| {
+        let account = ProjectAccount {
+            baseline: row.count(5)?,
+            baseline_at: row.moment(6)?,
+            sums: WindowSums::read(row, 7)?,
+        };
+        let competes = row.flag(1)? && row.text(2)? == "ACTIVE";
+        Ok((row.text(0)?, competes, row.count(3)?, row.count_or_null(4)?, account))
+    })?;
+    let mut standings = BTreeMap::new();
+    let mut others = Vec::new();
+    for (id, competes, weight, learned, account) in all {
+        let running = running.get(&id).copied().unwrap_or(0);
+        let expected = running.saturating_mul(learned.unwrap_or(terms.default_estimate));
+        let held = held.get(&id).copied().unwrap_or(0).min(expected);
+        let spent = account.spent(window, held, now);
+        let standing = ProjectLevel { weight, spent, baseline: account.baseline(window, now) };
+        if competes {
+            others.push(standing);
+        }
+        standings.insert(id, standing);
+    }
+    let of = |id: &'a str| {
+        let ProjectLevel { weight, spent, baseline: left } = *standings.get(id)?;
+        Some((id, baseline(weight, spent, others.iter().copied()).max(left)))
+    };
+    Ok(began.filter_map(of).collect())
+}
+
+/// Counts the tasks of each project that agents hold. Projects without such tasks are left out.
+fn running(tx: &mut dyn Transaction) -> Result<BTreeMap<String, u64>, StoreError> {
+    let sql = "SELECT project, COUNT(*) FROM fleet_tasks WHERE state IN ('ASSIGNED', 'IN_PROGRESS') GROUP BY project";
+    Ok(tx.list(sql, &[], |row| Ok((row.text(0)?, row.count(1)?)))?.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::test_database::{self, FleetTestRng, in_memory};
+
+    const ALL: &[&str] = &["p", "q", "r"];
+
+    fn window() -> UsageWindow {
+        UsageWindow::new(Duration::from_secs(24 * 3600))
+    }
+
+    fn terms() -> BaselineOptions {
+        BaselineOptions { window: window(), default_estimate: 1_000 }
+    }
+
+    /// The largest whole baseline at which the project is not above any other: found by trying, without a division.
+    fn naive(weight: u64, spent: u64, others: &[ProjectLevel]) -> u64 {
+        if others.is_empty() {
+            return 0;
+        }
+        let is_level = |baseline: u64| {
+            others.iter().all(|other| {
+                let mine = u128::from(spent + baseline) * u128::from(other.weight);
+                mine <= u128::from(other.spent + other.baseline) * u128::from(weight)
+            })
+        };
+        (0..).take_while(|baseline| is_level(*baseline)).last().unwrap_or(0)
+    }
+
+    #[test]
+    fn baselines_are_the_naive_ones() {
+        for seed in 0..2_000 {
+            let mut dice = FleetTestRng::new(seed);
+            let mut standing = || ProjectLevel {
+                weight: 1 + dice.below(20),
+                spent: dice.below(100),
+                baseline: dice.below(30),
+            };
+            let me = standing();
+            let others: Vec<_> = (0..seed % 5).map(|_| standing()).collect();
+            let found = baseline(me.weight, me.spent, others.iter().copied());
+            assert_eq!(found, naive(me.weight, me.spent, &others), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn the_largest_numbers_fit() {
+        let heaviest = 1_000_000_000_000_000_000;
+        let most = ProjectLevel { weight: heaviest, spent: u64::MAX, baseline: u64::MAX };
+        assert_eq!(baseline(heaviest, 0, [most, most].into_iter()), u64::MAX);
+        let light = ProjectLevel { weight: 1, ..most };
+        assert_eq!(baseline(heaviest, 0, [light].into_iter()), u64::MAX);
+        assert_eq!(baseline(1, 0, [most].into_iter()), 36);
+    }
+
+    fn add_task(tx: &mut dyn Transaction, id: &str, project: &str, state: &str, reserved: i64) {
+        tx.run(
+            "INSERT INTO fleet_tasks (id, project, made, title, prompt, state, priority, retries, retries_max, open_needs, \
+             affinity_wait, epoch, ended_epoch, reserved, used, used_before, calls, created_at) \
+             VALUES ($1, $2, 0, '', '', $3, 100, 0, 3, 0, 0, 1, 0, $4, 0, 0, 0, 0)",
+            &[id.into(), project.into(), state.into(), reserved.into()],
+        )
+        .unwrap();
+    }
+
+    fn project(tx: &mut dyn Transaction, id: &str) -> (bool, u64) {
+        let sql = "SELECT busy, baseline FROM fleet_projects WHERE id = $1";
+        tx.first(sql, &[id.into()], |row| Ok((row.flag(0)?, row.count(1)?))).unwrap().unwrap()
+    }
+
+    #[test]
+    fn what_running_tasks_hold_counts() {
+        in_memory(|tx| {
+            let now = UnixMicros(1_000_000_000_000);
+            for (id, weight) in [("p", 1_000), ("q", 3_000), ("r", 1_000)] {
+                test_database::add_project(tx, id, weight, window().bucket(now));
+            }
+            // p used 100 and holds 50, of which its calls in flight are 80; one of an earlier claim holds 7.
+            window_usage::charge(tx, "p", 100).unwrap();
+            add_task(tx, "a", "p", "IN_PROGRESS", 50);
+            for (request, epoch, tokens) in [("1", 1, 30), ("2", 1, 50), ("3", 0, 7)] {
+                add_call(tx, request, "a", epoch, tokens);
+            }
+            assert_eq!(
+                project_account::reserved_tokens(tx).unwrap(),
+                BTreeMap::from([("p".to_owned(), 87)])
+            );
+            update_busy(tx, terms(), ALL, now).unwrap();
+            assert_eq!(project(tx, "p"), (true, 0));
+            add_task(tx, "b", "q", "READY", 0);
+            update_busy(tx, terms(), &["q", "r"], now).unwrap();
+            assert_eq!((project(tx, "q"), project(tx, "r")), ((true, 3 * 187), (false, 0)));
+        });
+    }
+
+    /// Adds a call in flight under a task of `p`, which holds `tokens`.
+    fn add_call(tx: &mut dyn Transaction, request: &str, task: &str, epoch: i64, tokens: i64) {
+        tx.run(
+            "INSERT INTO reservations (request, group_name, tenant, key_id, model, tokens, at, provider_tokens, project, \
+             task, epoch) VALUES ($1, 'g', 't', 'k', 'm', 0, 0, $2, 'p', $3, $4)",
+            &[request.into(), tokens.into(), task.into(), epoch.into()],
+        )
+        .unwrap();
+    }
+
+    /// What a call may use at most, or a task is said to use, is not what they use. A newcomer would pay for it for a day.
+    #[test]
+    fn nobody_joins_at_what_others_only_claim_to_use() {
+        in_memory(|tx| {
+            let now = UnixMicros(1_000_000_000_000);
+            for id in ["p", "q", "r"] {
+                test_database::add_project(tx, id, 1_000, window().bucket(now));
+            }
+            window_usage::charge(tx, "p", 100).unwrap();
+            tx.run("UPDATE fleet_projects SET learned = 40 WHERE id = 'p'", &[]).unwrap();
+            add_task(tx, "a", "p", "IN_PROGRESS", 50);
+            update_busy(tx, terms(), ALL, now).unwrap();
+            // One token of an answer, and a limit of a million million.
+            add_call(tx, "1", "a", 1, 1_000_000_000_000);
+            add_task(tx, "b", "q", "READY", 0);
+            update_busy(tx, terms(), ALL, now).unwrap();
+            assert_eq!(project(tx, "q"), (true, 140));
+            // A task whose estimate is a lie, of a project that never completed any: it counts as one is expected to.
+            tx.run("UPDATE fleet_projects SET learned = NULL WHERE id = 'p'", &[]).unwrap();
+            tx.run("UPDATE fleet_tasks SET reserved = 1000000000000 WHERE id = 'a'", &[]).unwrap();
+            tx.run("UPDATE fleet_tasks SET state = 'COMPLETED' WHERE id = 'b'", &[]).unwrap();
+            update_busy(tx, terms(), ALL, now).unwrap();
+            add_task(tx, "c", "r", "READY", 0);
+            update_busy(tx, terms(), ALL, now).unwrap();
+            assert_eq!(project(tx, "r"), (true, 1_100));
+        });
+    }
+
+    /// Nor does a project come back below the others because a call that it left behind may still use a lot.
+    #[test]
+    fn calls_in_flight_are_no_way_around_the_baseline() {
+        in_memory(|tx| {
+            let now = UnixMicros(1_000_000_000_000);
+            for id in ["p", "q"] {
+                test_database::add_project(tx, id, 1_000, window().bucket(now));
+            }
+            window_usage::charge(tx, "q", 500).unwrap();
+            add_task(tx, "b", "q", "READY", 0);
+            update_busy(tx, terms(), ALL, now).unwrap();
+            add_task(tx, "a", "p", "READY", 0);
+            add_call(tx, "1", "a", 0, 1_000_000_000_000);
+            update_busy(tx, terms(), ALL, now).unwrap();
+            assert_eq!(project(tx, "p"), (true, 500));
+        });
+    }
+
+    /// A project that is away for a moment stands no lower when it is back than before it went.
+    #[test]
+    fn leaving_and_coming_back_sheds_nothing() {
+        in_memory(|tx| {
+            let now = UnixMicros(1_000_000_000_000);
+            for id in ["p", "q", "r"] {
+                test_database::add_project(tx, id, 1_000, window().bucket(now));
+            }
+            for id in ["q", "r"] {
+                window_usage::charge(tx, id, 1_000).unwrap();
+                add_task(tx, &format!("{id}-1"), id, "READY", 0);
+            }
+            update_busy(tx, terms(), ALL, now).unwrap();
+            add_task(tx, "a", "p", "READY", 0);
+            update_busy(tx, terms(), ALL, now).unwrap();
+            assert_eq!(project(tx, "p"), (true, 1_000));
+            // It was served 600 tokens since it joined, and the others nothing: it goes last.
+            window_usage::charge(tx, "p", 600).unwrap();
+            let state = "UPDATE fleet_tasks SET state = $1 WHERE id = 'a'";
+            tx.run(state, &["PAUSED".into()]).unwrap();
+            update_busy(tx, terms(), ALL, now).unwrap();
+            tx.run(state, &["READY".into()]).unwrap();
+            update_busy(tx, terms(), ALL, now).unwrap();
+            assert_eq!(project(tx, "p"), (true, 1_000));
+        });
+    }
+
+    #[test]
+    fn projects_come_and_go() {
+        in_memory(|tx| {
+            let now = UnixMicros(1_000_000_000_000);
+            for id in ["p", "q"] {
+                test_database::add_project(tx, id, 1_000, window().bucket(now));
+            }
+            window_usage::charge(tx, "p", 100).unwrap();
+            add_task(tx, "a", "p", "READY", 0);
+            add_task(tx, "b", "q", "READY", 0);
+            // Both at once: nobody was busy before.
+            update_busy(tx, terms(), ALL, now).unwrap();
+            assert_eq!((project(tx, "p"), project(tx, "q")), ((true, 0), (true, 0)));
+            // One that is put aside is not busy, and joins the other when it is back.
+            let status = "UPDATE fleet_projects SET status = $1 WHERE id = 'q'";
+            tx.run(status, &["PAUSED".into()]).unwrap();
+            update_busy(tx, terms(), ALL, now).unwrap();
+            assert_eq!(project(tx, "q"), (false, 0));
+            tx.run(status, &["ACTIVE".into()]).unwrap();
+            update_busy(tx, terms(), ALL, now).unwrap();
+            assert_eq!(project(tx, "q"), (true, 100));
+            // Half a window later half of it is left, and that is what others join.
+            let later = UnixMicros(now.0 + 12 * 3_600_000_000);
+            tx.run("UPDATE fleet_tasks SET state = 'COMPLETED' WHERE id = 'a'", &[]).unwrap();
+            update_busy(tx, terms(), ALL, later).unwrap();
+            test_database::add_project(tx, "r", 1_000, window().bucket(later));
+            add_task(tx, "c", "r", "READY", 0);
+            update_busy(tx, terms(), ALL, later).unwrap();
+            assert_eq!((project(tx, "p").0, project(tx, "r")), (false, (true, 50)));
+        });
+    }
+}

@@ -1,0 +1,133 @@
+//! Convergence of shares: with enough work for all, every project gets its share.
+
+use std::collections::BTreeMap;
+
+use fairgate_store::{FleetTerms, KeyHash, Store};
+
+use super::FleetSimRng;
+use super::expected_state::ExpectedCall;
+use super::model_calls::{reservation, row};
+use crate::fleet::{AgentId, Fleet};
+use crate::model::{Claim, TaskCompletionBody};
+use crate::testing::{FleetTestWorld, asker, claim_of};
+
+/// Agent that works on a task.
+struct BusyAgent<'a> {
+    agent: &'a str,
+    claim: Claim,
+    /// Tokens that its task has used, and that it has yet to use.
+    used: u64,
+    left: u64,
+    /// Model call in flight, with its request id.
+    call: Option<(String, ExpectedCall)>,
+}
+
+/// Runs projects that always have ready tasks, and agents that take one after another and make model calls through the
+/// gateway's part of the store. Tasks and calls have any size, and calls may use more than they reserved. After the
+/// first round each project's tokens are never further from its ideal share than one largest real use per running
+/// agent.
+pub(super) async fn case(seed: u64) {
+    let mut dice = FleetSimRng(seed);
+    let mut w = FleetTestWorld::new().await;
+    w.options.default_estimate = dice.within(100, 1_000);
+    let (projects, agents) = (dice.within(2, 5), dice.within(1, 8));
+    let mut weights = BTreeMap::new();
+    for number in 0..projects {
+        let (id, weight) = (format!("p{number}"), dice.within(1, 12).cast_signed() * 500);
+        w.project(&id, |p| (p.weight, p.concurrency) = (weight, 1_000)).await;
+        w.many_tasks(&id, 400).await;
+        weights.insert(id, weight.cast_unsigned());
+    }
+    let names: Vec<_> = (0..agents).map(|number| format!("a{number}")).collect();
+    w.agents(names.len()).await;
+    let largest = dice.within(100, 3_000);
+    let terms = FleetTerms { window: w.rules().window, budget: None };
+    let mut used: BTreeMap<String, u64> = BTreeMap::new();
+    let mut free: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut working: Vec<BusyAgent<'_>> = Vec::new();
+    let mut requests = 0;
+    // Largest real usage of a task so far, in tokens.
+    let mut most = 0;
+    for _ in 0..40 {
+        let outcome = w.round(&free).await;
+        for (agent, reply) in free.drain(..).zip(&outcome.replies) {
+            let claim = claim_of(reply.as_ref()).expect("there is work for everybody").clone();
+            let left = dice.within(1, largest);
+            working.push(BusyAgent { agent, claim, used: 0, left, call: None });
+        }
+        // Calls begin and end in any order, until some of the tasks are done.
+        let ends = dice.within(1, working.len() as u64);
+        while (free.len() as u64) < ends {
+            let place = dice.place(&working);
+            if let Some(call) = working[place].call.take() {
+                let tokens = if dice.one_in(2) {
+                    working[place].left
+                } else {
+                    dice.below(working[place].left)
+                };
+                settle(&w.store, &call, tokens).await;
+                working[place].left -= tokens;
+                working[place].used += tokens;
+                most = most.max(working[place].used);
+                *used.entry(working[place].claim.project.clone()).or_default() += tokens;
+                check(seed, &used, &weights, agents * most);
+            } else if working[place].left == 0 {
+                let done = working.swap_remove(place);
+                complete(&w.fleet(), &done).await;
+                free.push(done.agent);
+            } else {
+                requests += 1;
+                let request = format!("r{requests}");
+                let tokens = dice.within(1, largest);
+                let flight = begin(&w, terms, &request, &working[place].claim, tokens).await;
+                working[place].call = Some((request, flight));
+            }
+        }
+    }
+    w.store.close().await.unwrap();
+}
+
+/// Starts a call that reserves these tokens; it may use more.
+async fn begin(
+    w: &FleetTestWorld,
+    fleet: FleetTerms,
+    request: &str,
+    claim: &Claim,
+    tokens: u64,
+) -> ExpectedCall {
+    let key = claim.key.as_ref().unwrap();
+    let found = w.fleet().task_key(KeyHash::of(key.as_bytes())).await.unwrap().unwrap();
+    let flight = ExpectedCall {
+        project: found.project,
+        task: found.task,
+        epoch: found.epoch,
+        tokens,
+        at: w.now.0,
+        attempts: 0,
+    };
+    let asked = reservation(request, &flight, fleet, w.now.0);
+    w.store.reserve(asked).await.unwrap().unwrap();
+    flight
+}
+
+async fn settle(store: &Store, (request, flight): &(String, ExpectedCall), tokens: u64) {
+    store.record(row(request, flight, 1, tokens, true)).await.unwrap();
+}
+
+async fn complete(fleet: &Fleet, worker: &BusyAgent<'_>) {
+    let id = AgentId { id: worker.agent.to_owned(), seed: asker(worker.agent).seed, token: None };
+    let done = TaskCompletionBody { result: None, tokens: Some(1 << 30) };
+    fleet.complete(&id, &worker.claim.task, worker.claim.epoch, done).await.unwrap();
+}
+
+fn check(seed: u64, used: &BTreeMap<String, u64>, weights: &BTreeMap<String, u64>, bound: u64) {
+    let (all, weight): (u64, u64) = (used.values().sum(), weights.values().sum());
+    for (project, its_weight) in weights {
+        let ideal = all * its_weight / weight;
+        let has = used.get(project).copied().unwrap_or(0);
+        assert!(
+            has.abs_diff(ideal) <= bound,
+            "seed {seed}: {project} has {has}, its share is {ideal} ± {bound}"
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! History of tasks. Each change of a task's state is a step of its history, and the last 200 steps of each task are
+//! kept.
+
+use fairgate_money::UnixMicros;
+use fairgate_store::{SqlValue, StoreError, Transaction};
+
+use crate::model::TaskStep;
+use crate::sql_placeholders;
+use crate::state::TaskState;
+
+/// Number of steps that are kept for each task.
+const STEPS_MAX: i64 = 200;
+
+/// Step to be written to the history.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewTaskStep<'a> {
+    pub(crate) task: &'a str,
+    pub(crate) from: TaskState,
+    pub(crate) to: TaskState,
+    pub(crate) epoch: u64,
+    pub(crate) reason: Option<&'a str>,
+}
+
+/// Writes steps, each of a different task. Runs a constant number of SQL statements per 500 steps.
+pub(crate) fn add(
+    tx: &mut dyn Transaction,
+    actor: &str,
+    now: UnixMicros,
+    steps: &[NewTaskStep<'_>],
+) -> Result<(), StoreError> {
+    for some in steps.chunks(sql_placeholders::ROWS_MAX) {
+        let mut values: Vec<SqlValue> = vec![now.into(), actor.into()];
+        for step in some {
+            values.push(step.task.into());
+            values.push(step.from.word().into());
+            values.push(step.to.word().into());
+            values.push(i64::try_from(step.epoch).unwrap_or(i64::MAX).into());
+            values.push(step.reason.map(str::to_owned).into());
+        }
+        let table =
+            sql_placeholders::table(3, &["TEXT", "TEXT", "TEXT", "BIGINT", "TEXT"], some.len());
+        let sql = format!(
+            "INSERT INTO fleet_history (at, actor, task, from_state, to_state, epoch, reason, step) \
+             SELECT CAST($1 AS BIGINT), CAST($2 AS TEXT), v.column1, v.column2, v.column3, v.column4, v.column5, \
+             COALESCE((SELECT MAX(h.step) FROM fleet_history h WHERE h.task = v.column1), 0) + 1 \
+             FROM {table} AS v RETURNING task, step"
+        );
+        let kept = tx.list(&sql, &values, |row| Ok((row.text(0)?, row.int(1)?)))?;
+        let long: Vec<_> = kept.into_iter().filter(|(_, step)| *step > STEPS_MAX).collect();
+        forget(tx, &long)?;
+    }
+    Ok(())
+}
+
+/// Deletes all but the last [`STEPS_MAX`] steps of the tasks `long`.
+fn forget(tx: &mut dyn Transaction, long: &[(String, i64)]) -> Result<(), StoreError> {
+    if long.is_empty() {
+        return Ok(());
+    }
+    let mut values: Vec<SqlValue> = long.iter().map(|(task, _)| task.as_str().into()).collect();
+    values.push(STEPS_MAX.into());
+    let sql = format!(
+        "DELETE FROM fleet_history WHERE task IN ({}) AND step <= \
+         (SELECT MAX(h.step) FROM fleet_history h WHERE h.task = fleet_history.task) - ${}",
+        sql_placeholders::list(1, long.len()),
+        values.len()
+    );
+    tx.run(&sql, &values)?;
+    Ok(())
+}
+
+/// Returns the steps of a task, oldest first.
+pub(crate) fn of(tx: &mut dyn Transaction, task: &str) -> Result<Vec<TaskStep>, StoreError> {
+    tx.list(
+        "SELECT at, from_state, to_state, epoch, actor, reason FROM fleet_history WHERE task = $1 ORDER BY step",
+        &[task.into()],
+        |row| {
+            Ok(TaskStep {
+                at: row.moment(0)?,
+                from: state(&row.text(1)?)?,
+                to: state(&row.text(2)?)?,
+                epoch: row.count(3)?,
+                actor: row.text(4)?,
+                reason: row.text_or_null(5)?,
+            })
+        },
+    )
+}
+
+/// Parses the name of a task's state as the database stores it. An unknown name is an error.
+pub(crate) fn state(word: &str) -> Result<TaskState, StoreError> {
+    let unknown = || StoreError::Database(format!("a task is in the unknown state {word:?}"));
+    TaskState::from_word(word).ok_or_else(unknown)
+}

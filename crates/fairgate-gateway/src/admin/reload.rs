@@ -1,0 +1,64 @@
+//! Reload of the configuration file.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use fairgate_config::ConfigErrors;
+use http::StatusCode;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::api_error::{ApiError, ConfigProblem};
+use super::auth::AdminCaller;
+use crate::app::App;
+
+/// Result of a successful reload.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = Reloaded)]
+pub(super) struct ReloadedBody {
+    /// Every change in words, such as `pools.llama.capacity: 32 → 48`; empty if the file equals the running
+    /// configuration.
+    changes: Vec<String>,
+}
+
+/// Reads the configuration file again and applies it.
+///
+/// If anything in the file is wrong, nothing is changed.
+#[utoipa::path(
+    post, path = "/api/v1/config/reload", tag = "operation",
+    responses(
+        (status = 200, description = "It is in force", body = ReloadedBody),
+        (status = 409, description = "There is no file, or it cannot be put in force; nothing was changed", body = super::ErrorBody),
+    ),
+)]
+pub(super) async fn reload(
+    State(app): State<Arc<App>>,
+    admin: AdminCaller,
+) -> Result<Json<ReloadedBody>, ApiError> {
+    let Some(reloader) = app.control.reloader() else {
+        let message = "this gateway was started without a configuration file; start it with one: fairgate serve -c FILE";
+        return Err(ApiError::new(StatusCode::CONFLICT, "no_config_file", message));
+    };
+    let plan = reloader.reload(&admin.actor).await.map_err(|errors| {
+        for problem in errors.iter() {
+            tracing::error!(actor = admin.actor, %problem, "the configuration is not reloaded: nothing has changed");
+        }
+        refused(errors)
+    })?;
+    let changes: Vec<String> = plan.changes.iter().map(ToString::to_string).collect();
+    tracing::info!(actor = admin.actor, ?changes, "the configuration was reloaded");
+    Ok(Json(ReloadedBody { changes }))
+}
+
+fn refused(errors: ConfigErrors) -> ApiError {
+    let message = format!("nothing was changed: {errors}");
+    let problems = errors.iter().map(|error| ConfigProblem {
+        file: error.file.as_ref().map(|file| file.display().to_string()),
+        line: error.place.map(|place| place.line),
+        column: error.place.map(|place| place.column),
+        field: error.field.clone(),
+        message: error.message.clone(),
+    });
+    ApiError::new(StatusCode::CONFLICT, "invalid_config", message).with_problems(problems.collect())
+}

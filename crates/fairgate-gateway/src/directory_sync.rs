@@ -1,0 +1,203 @@
+//! Applies the directory's weights and in-flight caps to the pools, as events, so that they are in the journal.
+//!
+//! In every share node that shares by the attribute, the names of groups, tenants and projects and the ids of keys are
+//! the names of flows. Caps also apply in `bands` nodes.
+//!
+//! A weight in the directory overrides the policy's `weights` for the flow of that name. If every node that shares by
+//! the attribute lists its classes, the weights of those classes apply instead. A cap in the directory replaces the
+//! policy's cap, and counts all requests that the tenant or key has in flight in the pool. Without a cap in the
+//! directory, the policy's cap applies.
+//!
+//! The events are sent to every pool when the directory changes, before the change is acknowledged. A new policy drops
+//! the weights and caps that events have set, so the events are sent again after a reload.
+
+mod directory_settings;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use fairgate_core::attribute::Attribute;
+use fairgate_core::policy::{DEFAULT_WEIGHT, Policy};
+use fairgate_core::units::Weight;
+use fairgate_runtime::GateChangeError;
+use fairgate_store::{Directory, Store, StoreError, fleet};
+use tokio::sync::Mutex;
+
+use self::directory_settings::{
+    DirectorySettings, ProjectWeight, directory_settings, unenforced_caps,
+};
+use crate::app::App;
+use crate::phase::GatewayPhase;
+use crate::pools::{PoolHandle, shares_by};
+
+/// Interval at which the gateway looks for changes that other gateways have made to the directory.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Remembers which weights and caps each pool has, so that only changed ones are sent to the pool.
+#[derive(Debug, Default)]
+pub(crate) struct PoolSync {
+    pools: Mutex<HashMap<Arc<str>, LastSent>>,
+}
+
+/// Weights and caps that one pool has. They are read from the pool's snapshot when the pool is new, and again when its
+/// policy changes, because a new policy drops the weights and caps that events have set.
+#[derive(Debug)]
+struct LastSent {
+    pool: Weak<PoolHandle>,
+    policy: Policy,
+    weights: HashMap<Flow, Weight>,
+    caps: HashMap<Flow, Option<u64>>,
+    /// Attributes for which the log already warned that this policy cannot enforce an in-flight cap.
+    warned: HashSet<Attribute>,
+}
+
+type Flow = (Attribute, Box<str>);
+
+/// Brings everything up to date that follows the directory: known keys, limits, and the weights and caps of the pools.
+/// Returns true if the directory had changed. Called after every change, after a reload, and by
+/// [`refresh_until_closed`].
+pub async fn refresh(app: &App) -> Result<bool, StoreError> {
+    let changed = app.identity.refresh(&app.store).await?;
+    let directory = app.identity.directory();
+    if changed {
+        app.limits.keep_only(&directory);
+    }
+    let pools = app.pools.all();
+    app.control.snapshots.keep_only(&pools);
+    let by_project = pools.iter().any(|pool| shares_by(&pool.config().policy, Attribute::Project));
+    let projects = if by_project { project_weights(&app.store).await? } else { Vec::new() };
+    app.control.sync.apply(&directory, &projects, &pools).await;
+    Ok(changed)
+}
+
+/// Returns the weight of each project in the unit of the policies, in which a project's weight of 1 is
+/// [`DEFAULT_WEIGHT`].
+async fn project_weights(store: &Store) -> Result<Vec<ProjectWeight>, StoreError> {
+    let weights = store.inspect(|transaction| fleet::project_weights(transaction)).await?;
+    let weigh = |(id, thousandths): (String, u64)| {
+        let weight = thousandths.saturating_mul(DEFAULT_WEIGHT).div_ceil(1000).max(1);
+        ProjectWeight { id, weight }
+    };
+    Ok(weights.into_iter().map(weigh).collect())
+}
+
+/// Calls [`refresh`] every two seconds until the gateway closes, so that each of several gateways on one database takes
+/// over the changes of the others.
+pub async fn refresh_until_closed(app: Arc<App>) {
+    let mut phase = app.phase.watch();
+    let closing =
+        async move { phase.wait_for(|stage| *stage >= GatewayPhase::Closing).await.map(drop) };
+    let following = async {
+        let mut failing = false;
+        loop {
+            match refresh(&app).await {
+                Ok(_) => failing = false,
+                Err(error) if !failing => {
+                    tracing::warn!(%error, "the directory could not be read; the last one holds");
+                    failing = true;
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(REFRESH_INTERVAL).await;
+        }
+    };
+    tokio::select! {
+        _ = closing => {}
+        () = following => {}
+    }
+}
+
+impl PoolSync {
+    /// Sends each pool the weights and caps that differ from those that the pool has.
+    pub(crate) async fn apply(
+        &self,
+        directory: &Directory,
+        projects: &[ProjectWeight],
+        pools: &[Arc<PoolHandle>],
+    ) {
+        let mut told = self.pools.lock().await;
+        told.retain(|name, _| pools.iter().any(|pool| pool.name == *name));
+        for pool in pools {
+            // A pool that is closing or gone does not need the change.
+            if let Err(error) = sync_pool(&mut told, directory, projects, pool).await {
+                tracing::debug!(pool = &*pool.name, %error, "weights and caps were not applied");
+            }
+        }
+    }
+}
+
+async fn sync_pool(
+    all: &mut HashMap<Arc<str>, LastSent>,
+    directory: &Directory,
+    projects: &[ProjectWeight],
+    pool: &Arc<PoolHandle>,
+) -> Result<(), GateChangeError> {
+    let known = all.get(&pool.name).is_some_and(|told| told.is_current_for(pool));
+    if !known {
+        all.insert(pool.name.clone(), LastSent::read_from(pool).await?);
+    }
+    let Some(told) = all.get_mut(&pool.name) else { return Ok(()) };
+    told.warn_of_unenforced_caps(pool, directory);
+    for wish in directory_settings(directory, projects, &told.policy) {
+        told.send_differences(pool, &wish).await?;
+    }
+    Ok(())
+}
+
+impl LastSent {
+    fn is_current_for(&self, pool: &Arc<PoolHandle>) -> bool {
+        self.pool.as_ptr() == Arc::as_ptr(pool) && self.policy == pool.config().policy
+    }
+
+    async fn read_from(pool: &Arc<PoolHandle>) -> Result<Self, GateChangeError> {
+        let snapshot = pool.gate.snapshot().await?;
+        let weights = snapshot.weights.into_iter().map(|(by, flow, weight)| ((by, flow), weight));
+        let caps = snapshot.caps.into_iter().map(|cap| ((cap.by, cap.flow), cap.slots));
+        Ok(Self {
+            pool: Arc::downgrade(pool),
+            policy: snapshot.policy,
+            weights: weights.collect(),
+            caps: caps.collect(),
+            warned: HashSet::new(),
+        })
+    }
+
+    /// Logs a warning, once for tenants and once for keys, if a pool's policy cannot enforce an in-flight cap.
+    fn warn_of_unenforced_caps(&mut self, pool: &PoolHandle, directory: &Directory) {
+        for (by, flow) in unenforced_caps(directory, &self.policy) {
+            if self.warned.insert(by) {
+                tracing::warn!(
+                    pool = &*pool.name,
+                    by = by.name(),
+                    name = flow,
+                    "in_flight is set, and this pool's policy does not hold it: every request must pass a share or bands \
+                     node by this attribute in which this name is a flow of its own"
+                );
+            }
+        }
+    }
+
+    async fn send_differences(
+        &mut self,
+        pool: &PoolHandle,
+        wish: &DirectorySettings<'_>,
+    ) -> Result<(), GateChangeError> {
+        let flow: Flow = (wish.by, wish.flow.into());
+        let weight = self.weights.get(&flow).copied().or(wish.policy_weight);
+        if let Some(wanted) = wish.weight.filter(|wanted| weight != Some(*wanted)) {
+            pool.gate.set_weight(wish.by, wish.flow, wanted).await?;
+            self.weights.insert(flow.clone(), wanted);
+        }
+        let cap = self.caps.get(&flow).copied().unwrap_or(wish.policy_cap);
+        let wanted = wish.cap.or(wish.policy_cap);
+        if cap != wanted {
+            pool.gate.set_cap(wish.by, wish.flow, wanted).await?;
+            self.caps.insert(flow, wanted);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

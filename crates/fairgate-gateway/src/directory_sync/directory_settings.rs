@@ -1,0 +1,129 @@
+//! The weights and caps that the directory gives to a policy's flows.
+
+use fairgate_core::attribute::Attribute;
+use fairgate_core::policy::{FlowInside, Policy, PolicyNode};
+use fairgate_core::units::Weight;
+use fairgate_store::Directory;
+
+use crate::policy_tree::{cap_of, nodes_inside, weight_of};
+
+/// A project's id with its weight as policies count it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProjectWeight {
+    pub(crate) id: String,
+    pub(crate) weight: u64,
+}
+
+/// Weight and cap of one flow according to the directory, beside those of the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DirectorySettings<'a> {
+    pub(super) by: Attribute,
+    pub(super) flow: &'a str,
+    /// Weight of the directory. `None` if no share node leaves the weights open: nodes that list their classes have
+    /// their own.
+    pub(super) weight: Option<Weight>,
+    /// Maximum number of requests in flight; `None` if the directory sets no cap.
+    pub(super) cap: Option<u64>,
+    /// Weight that the policy gives the flow; `None` if its nodes disagree.
+    pub(super) policy_weight: Option<Weight>,
+    /// Cap that the policy gives the flow in its innermost node.
+    pub(super) policy_cap: Option<u64>,
+}
+
+/// Returns the settings of all groups, tenants, keys and projects for whose attribute the policy has a share or bands
+/// node. Revoked keys are left out.
+pub(super) fn directory_settings<'a>(
+    directory: &'a Directory,
+    projects: &'a [ProjectWeight],
+    policy: &Policy,
+) -> Vec<DirectorySettings<'a>> {
+    let mut nodes = Vec::new();
+    capping_nodes(policy.root(), &mut nodes);
+    let groups = directory.groups.iter();
+    let groups = groups.map(|group| (Attribute::Group, group.name.as_str(), group.weight, None));
+    let tenants = directory.tenants.iter();
+    let tenants = tenants
+        .map(|each| (Attribute::Tenant, each.name.as_str(), each.weight, each.limits.in_flight));
+    let keys = directory.keys.iter().filter(|key| key.revoked_at.is_none());
+    let keys = keys.map(|key| (Attribute::Key, key.id.as_str(), key.weight, key.limits.in_flight));
+    let projects = projects.iter().map(|it| (Attribute::Project, it.id.as_str(), it.weight, None));
+    let wish = |(by, flow, weight, cap)| {
+        let of_it = || nodes.iter().filter(move |node| node.by() == by);
+        let first = of_it().next()?;
+        // The classes of a bands node have caps but no weights.
+        let sharing = || of_it().filter(|node| matches!(node, PolicyNode::Share(_)));
+        let policy_weight = sharing().next().and_then(|node| weight_of(node, flow));
+        let agreed = sharing().all(|node| weight_of(node, flow) == policy_weight);
+        let is_weighed = sharing().any(|node| !has_classes(node));
+        Some(DirectorySettings {
+            by,
+            flow,
+            weight: Weight::new(weight).ok().filter(|_| is_weighed),
+            cap,
+            policy_weight: policy_weight.filter(|_| agreed),
+            policy_cap: cap_of(first, flow),
+        })
+    };
+    groups.chain(tenants).chain(keys).chain(projects).filter_map(wish).collect()
+}
+
+fn has_classes(node: &PolicyNode) -> bool {
+    match node {
+        PolicyNode::Drr(_) | PolicyNode::Bands(_) => true,
+        PolicyNode::Share(share) => !share.classes.is_empty(),
+        PolicyNode::Load(_) => false,
+    }
+}
+
+/// Returns at most one tenant and one key with an in-flight cap that this policy cannot enforce: some of their requests
+/// pass no share or bands node by that attribute, or share a class with others.
+pub(super) fn unenforced_caps<'a>(
+    directory: &'a Directory,
+    policy: &Policy,
+) -> Vec<(Attribute, &'a str)> {
+    let root = policy.root();
+    let tenant = directory.tenants.iter().find(|each| {
+        each.limits.in_flight.is_some() && !is_enforced(root, Attribute::Tenant, &each.name)
+    });
+    let key = directory.keys.iter().find(|key| {
+        key.revoked_at.is_none()
+            && key.limits.in_flight.is_some()
+            && !is_enforced(root, Attribute::Key, &key.id)
+    });
+    let tenant = tenant.map(|tenant| (Attribute::Tenant, tenant.name.as_str()));
+    let key = key.map(|key| (Attribute::Key, key.id.as_str()));
+    tenant.into_iter().chain(key).collect()
+}
+
+/// Returns true if every path down the tree passes a share or bands node in which this name has a flow of its own. The
+/// core counts all these flows together.
+fn is_enforced(node: &PolicyNode, by: Attribute, flow: &str) -> bool {
+    if let PolicyNode::Share(share) = node
+        && share.by == by
+    {
+        let is_default = match &share.default {
+            Some(default) => **default == *flow,
+            None => share.classes.first().is_some_and(|class| *class.name == *flow),
+        };
+        let is_listed = share.classes.iter().any(|class| *class.name == *flow);
+        return share.classes.is_empty() || is_listed && !is_default;
+    }
+    if let PolicyNode::Bands(bands) = node
+        && bands.by == by
+    {
+        let is_listed = bands.classes.iter().any(|class| *class.name == *flow);
+        return is_listed && bands.default_class() != Some(flow);
+    }
+    node.insides().into_iter().all(|inside| match inside {
+        FlowInside::Queue(_) => false,
+        FlowInside::Node(node) => is_enforced(node, by, flow),
+    })
+}
+
+/// Collects the nodes whose flows may have caps, the innermost first.
+fn capping_nodes<'p>(node: &'p PolicyNode, found: &mut Vec<&'p PolicyNode>) {
+    nodes_inside(node).for_each(|inside| capping_nodes(inside, found));
+    if let PolicyNode::Share(_) | PolicyNode::Bands(_) = node {
+        found.push(node);
+    }
+}

@@ -1,0 +1,393 @@
+//! The choices of a request, from headers or from hints in its body, checked against the rights of its key: the policy
+//! class, the priority, the worker, required taints, and the deadline. A header wins over the body.
+//!
+//! A client can choose only what its key has a right to. The choices are fields of the submit, so they are in the
+//! journal.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fairgate_config::parse_deadline;
+use fairgate_core::event::Pin;
+use fairgate_dialect::RequestFields;
+use fairgate_store::{KeyRights, PRIORITY_MAX, PRIORITY_MIN};
+use http::{HeaderMap, HeaderName};
+
+use super::request_checks::read_name;
+use crate::pools::PoolSetup;
+use crate::refusal::{self, Refusal};
+
+const CLASS: HeaderName = HeaderName::from_static("x-fairgate-class");
+const PRIORITY: HeaderName = HeaderName::from_static("x-fairgate-priority");
+const WORKER: HeaderName = HeaderName::from_static("x-fairgate-worker");
+const DEADLINE: HeaderName = HeaderName::from_static("x-fairgate-deadline");
+const REQUIRES: HeaderName = HeaderName::from_static("x-fairgate-requires");
+/// Header in which clients of Dynamo name a policy class. The two headers below are Dynamo's priorities; the strict one
+/// is read first, because it orders a queue as Fairgate's own priority does.
+const DYNAMO_CLASS: HeaderName = HeaderName::from_static("x-dynamo-meta-policy-class");
+const DYNAMO_STRICT_PRIORITY: HeaderName =
+    HeaderName::from_static("x-dynamo-request-strict-priority");
+const DYNAMO_PRIORITY: HeaderName = HeaderName::from_static("x-dynamo-request-priority");
+/// The most taints that a request may require.
+const TAINTS_MAX: usize = 16;
+/// The longest name of a taint, in bytes.
+const TAINT_BYTES_MAX: usize = 128;
+
+/// The choices of a request, all of which its key has the right to make.
+#[derive(Debug, Default)]
+pub(super) struct ClientChoices {
+    /// Class or family of the request; `None` means the policy's default.
+    pub(super) class: Option<Box<str>>,
+    /// Priority within the queue, from [`PRIORITY_MIN`] to [`PRIORITY_MAX`]; a higher number goes first.
+    pub(super) priority: i64,
+    pub(super) pin: Option<Pin>,
+    /// Taints that the worker must have, without duplicates.
+    pub(super) requires: Vec<Box<str>>,
+    /// Longest wait for a slot that the request states, from its arrival. The key's right to this deadline is checked
+    /// once the queue is known.
+    pub(super) deadline: Option<Duration>,
+}
+
+/// Reads the choices of a request, and refuses those that its key may not make.
+pub(super) fn read(
+    rights: &KeyRights,
+    setup: &PoolSetup,
+    headers: &HeaderMap,
+    ask: &RequestFields,
+    body: &Bytes,
+) -> Result<ClientChoices, Refusal> {
+    let hints = ask.hints(body)?;
+    let named_class = first_named(headers, [&CLASS, &DYNAMO_CLASS])?;
+    let class = class(rights, OfferedClasses::by(setup), named_class)?;
+    let priority = stated_priority(headers)?.or(hints.priority);
+    let taints = match headers.contains_key(&REQUIRES) {
+        true => required_taints(headers)?,
+        false => hints.required_taints,
+    };
+    Ok(ClientChoices {
+        class,
+        priority: checked_priority(rights, priority.unwrap_or(0), PRIORITY.as_str())?,
+        pin: read_name(headers, &WORKER)?.map(|name| pin(rights, setup, &name)).transpose()?,
+        requires: checked_taints(rights, taints)?,
+        deadline: stated_deadline(headers)?,
+    })
+}
+
+/// Checks the class, priority and deadline that a lease states against the rights of its key.
+pub(super) fn read_for_lease(
+    rights: &KeyRights,
+    setup: &PoolSetup,
+    class_named: Option<Box<str>>,
+    priority: i64,
+    deadline: Option<Duration>,
+) -> Result<ClientChoices, Refusal> {
+    let class = class(rights, OfferedClasses::by(setup), class_named)?;
+    let priority = checked_priority(rights, priority, "priority")?;
+    Ok(ClientChoices { class, priority, deadline, ..ClientChoices::default() })
+}
+
+/// The classes and families of a pool's policy.
+#[derive(Clone, Copy)]
+struct OfferedClasses<'a> {
+    names: &'a [Box<str>],
+    /// True if the policy lists its classes, so that any other name counts as the policy's default. If false, each name
+    /// is a class of its own.
+    are_all: bool,
+    /// True if the classes come from a policy file.
+    of_file: bool,
+    /// Classes that a key without a list of classes may name if the classes have a strict order; `None` if they have
+    /// none.
+    strict_defaults: Option<&'a [Box<str>]>,
+}
+
+impl<'a> OfferedClasses<'a> {
+    fn by(setup: &'a PoolSetup) -> Self {
+        Self {
+            names: &setup.class_names,
+            are_all: setup.lists_classes,
+            of_file: setup.config.classes.is_some(),
+            strict_defaults: setup.strict_defaults.as_deref(),
+        }
+    }
+}
+
+/// Returns the class or family of a request: the one that the request names, if the key may use it; else the first of
+/// the key's list that the policy has; else `None`, which means the policy's default. With a policy file, a name that
+/// the file does not have also counts as the default, as in Dynamo, if the key has no list.
+///
+/// If classes have a strict order (`bands`), a key without a list may name only the default. Otherwise anybody could
+/// take the top class, and everyone else would wait as long as that class has work.
+///
+/// A key's list may contain classes of other pools. In this pool they would count as the default class, which the key
+/// may not be meant to have. So they are ignored, and a key that has none of this policy's classes is refused.
+fn class(
+    rights: &KeyRights,
+    offered: OfferedClasses<'_>,
+    named: Option<Box<str>>,
+) -> Result<Option<Box<str>>, Refusal> {
+    let of_policy = offered.names.iter().map(|class| &**class);
+    let Some(list) = rights.classes.as_deref() else {
+        let Some(name) = named else { return Ok(None) };
+        let names: Vec<&str> = of_policy.collect();
+        let is_known = names.contains(&&*name);
+        return match offered.strict_defaults {
+            _ if !is_known && offered.of_file => Ok(None),
+            Some(defaults) if !defaults.contains(&name) => {
+                Err(refusal::strict_class(&name, defaults))
+            }
+            _ if is_known => Ok(Some(name)),
+            _ => Err(refusal::forbidden_class(&name, &names)),
+        };
+    };
+    let is_here = |name: &&str| !offered.are_all || of_policy.clone().any(|class| class == *name);
+    let allowed: Vec<&str> = list.iter().map(String::as_str).filter(is_here).collect();
+    match named {
+        _ if allowed.is_empty() && !list.is_empty() => Err(refusal::classes_of_other_pools(list)),
+        None => Ok(allowed.first().map(|first| Box::from(*first))),
+        Some(name) if allowed.contains(&&*name) => Ok(Some(name)),
+        Some(name) => Err(refusal::forbidden_class(&name, &allowed)),
+    }
+}
+
+fn first_named(headers: &HeaderMap, names: [&HeaderName; 2]) -> Result<Option<Box<str>>, Refusal> {
+    Ok(match read_name(headers, names[0])? {
+        Some(name) => Some(name),
+        None => read_name(headers, names[1])?,
+    })
+}
+
+/// Returns the priority from the first of the priority headers that is present.
+fn stated_priority(headers: &HeaderMap) -> Result<Option<i64>, Refusal> {
+    for header in [&PRIORITY, &DYNAMO_STRICT_PRIORITY, &DYNAMO_PRIORITY] {
+        let Some(value) = headers.get(header) else { continue };
+        let number = value.to_str().ok().and_then(|text| text.parse().ok());
+        return number.map(Some).ok_or_else(|| refusal::bad_priority(header.as_str()));
+    }
+    Ok(None)
+}
+
+/// Returns the deadline from its header, if there is one. Refuses a repeated header as ambiguous.
+fn stated_deadline(headers: &HeaderMap) -> Result<Option<Duration>, Refusal> {
+    let mut values = headers.get_all(&DEADLINE).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let deadline = value.to_str().ok().and_then(parse_deadline);
+    match deadline.filter(|_| values.next().is_none()) {
+        Some(deadline) => Ok(Some(deadline)),
+        None => Err(refusal::bad_deadline(DEADLINE.as_str())),
+    }
+}
+
+/// Checks a priority against the allowed range and the key's `priority_max`. `stated_in` names the header or field in
+/// the refusal's message.
+fn checked_priority(rights: &KeyRights, priority: i64, stated_in: &str) -> Result<i64, Refusal> {
+    match priority {
+        _ if !(PRIORITY_MIN..=PRIORITY_MAX).contains(&priority) => {
+            Err(refusal::bad_priority(stated_in))
+        }
+        _ if priority > rights.priority_max => {
+            Err(refusal::forbidden_priority(priority, rights.priority_max))
+        }
+        _ => Ok(priority),
+    }
+}
+
+/// Parses `WORKER` or `WORKER/RANK`. Refuses a key that may not choose its worker, and a worker that the pool does not
+/// have.
+fn pin(rights: &KeyRights, setup: &PoolSetup, stated: &str) -> Result<Pin, Refusal> {
+    if !rights.may_pin {
+        return Err(refusal::forbidden_pin(stated));
+    }
+    // A name may contain a slash itself, so the whole text is tried first.
+    let ranked = || {
+        let (name, rank) = stated.rsplit_once('/')?;
+        Some((setup.worker(name)?, Some(rank.parse::<u32>().ok()?)))
+    };
+    let whole = setup.worker(stated).map(|worker| (worker, None));
+    match whole.or_else(ranked) {
+        Some((worker, rank)) => Ok(Pin { worker: (&*worker.upstream.name).into(), rank }),
+        None => {
+            let workers: Vec<&str> =
+                setup.workers.iter().map(|worker| &*worker.upstream.name).collect();
+            Err(refusal::unknown_worker(stated, &workers))
+        }
+    }
+}
+
+/// Reads the required taints: a comma-separated list, which may continue in further headers of the same name.
+fn required_taints(headers: &HeaderMap) -> Result<Vec<String>, Refusal> {
+    let mut taints = Vec::new();
+    for value in headers.get_all(&REQUIRES) {
+        let list = value.to_str().map_err(|_| refusal::bad_taints(TAINTS_MAX, TAINT_BYTES_MAX))?;
+        taints.extend(list.split(',').map(|taint| taint.trim().to_owned()));
+    }
+    Ok(taints)
+}
+
+fn checked_taints(rights: &KeyRights, mut taints: Vec<String>) -> Result<Vec<Box<str>>, Refusal> {
+    taints.sort_unstable();
+    taints.dedup();
+    let fits = |taint: &String| {
+        (1..=TAINT_BYTES_MAX).contains(&taint.len()) && taint.bytes().all(|b| b.is_ascii_graphic())
+    };
+    if taints.len() > TAINTS_MAX || !taints.iter().all(fits) {
+        return Err(refusal::bad_taints(TAINTS_MAX, TAINT_BYTES_MAX));
+    }
+    if let Some(allowed) = &rights.taints.0
+        && let Some(taint) = taints.iter().find(|taint| !allowed.contains(taint))
+    {
+        let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
+        return Err(refusal::forbidden_taint(taint, &allowed));
+    }
+    Ok(taints.into_iter().map(String::into_boxed_str).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code<T>(result: Result<T, Refusal>) -> Result<T, &'static str> {
+        result.map_err(|refusal| refusal.problem.code)
+    }
+
+    #[test]
+    fn a_class_is_one_of_the_keys_or_of_the_policys() {
+        let policy: Vec<Box<str>> = vec!["chat".into(), "batch".into()];
+        let offered = |are_all, of_file| OfferedClasses {
+            names: &policy,
+            are_all,
+            of_file,
+            strict_defaults: None,
+        };
+        let listed = |names: &[&str]| KeyRights {
+            classes: Some(names.iter().map(|&name| name.into()).collect()),
+            ..KeyRights::default()
+        };
+        let ask = |rights: &KeyRights, name: Option<&str>| {
+            code(class(rights, offered(true, false), name.map(Into::into)))
+                .map(|class| class.map(String::from).unwrap_or_default())
+        };
+        let forbidden = Err("class_not_allowed");
+        let all = KeyRights::default();
+        assert_eq!(ask(&all, None), Ok(String::new()));
+        assert_eq!(ask(&all, Some("batch")), Ok("batch".into()));
+        assert_eq!(ask(&all, Some("premium")), forbidden);
+        assert_eq!(code(class(&all, offered(true, true), Some("premium".into()))), Ok(None));
+        let batch = listed(&["elsewhere", "batch"]);
+        assert_eq!(ask(&batch, None), Ok("batch".into()));
+        assert_eq!(ask(&batch, Some("elsewhere")), forbidden);
+        let foreign = listed(&["elsewhere"]);
+        assert_eq!(ask(&foreign, None), forbidden);
+        assert_eq!(ask(&foreign, Some("elsewhere")), forbidden);
+        // Where the policy makes a class of every name, the key's list says which.
+        let open =
+            |name: Option<&str>| code(class(&foreign, offered(false, false), name.map(Into::into)));
+        assert_eq!(open(None), Ok(Some("elsewhere".into())));
+        assert_eq!(open(Some("elsewhere")), Ok(Some("elsewhere".into())));
+        assert_eq!(open(Some("chat")), Err("class_not_allowed"));
+        assert_eq!(ask(&batch, Some("chat")), forbidden);
+        assert_eq!(ask(&listed(&[]), None), Ok(String::new()));
+        assert_eq!(ask(&listed(&[]), Some("chat")), forbidden);
+    }
+
+    #[test]
+    fn in_a_strict_order_a_key_without_a_list_gets_the_default() {
+        let (names, defaults): (Vec<Box<str>>, Vec<Box<str>>) =
+            (vec!["batch".into(), "chat".into()], vec!["batch".into()]);
+        let strict = |of_file| OfferedClasses {
+            names: &names,
+            are_all: true,
+            of_file,
+            strict_defaults: Some(&defaults),
+        };
+        let all = KeyRights::default();
+        let ask = |name: Option<&str>| class(&all, strict(false), name.map(Into::into));
+        assert_eq!(ask(None).unwrap(), None);
+        assert_eq!(ask(Some("batch")).unwrap().as_deref(), Some("batch"));
+        let refused = ask(Some("chat")).unwrap_err();
+        assert_eq!(
+            (refused.problem.status, refused.problem.code),
+            (http::StatusCode::FORBIDDEN, "class_not_allowed")
+        );
+        assert!(refused.problem.message.contains("strict order"), "{}", refused.problem.message);
+        assert_eq!(code(ask(Some("premium"))), Err("class_not_allowed"));
+        // In a policy file an unknown name stands for the default.
+        assert_eq!(code(class(&all, strict(true), Some("premium".into()))), Ok(None));
+        assert_eq!(code(class(&all, strict(true), Some("chat".into()))), Err("class_not_allowed"));
+        let listed = KeyRights { classes: Some(vec!["chat".into()]), ..KeyRights::default() };
+        assert_eq!(code(class(&listed, strict(false), None)), Ok(Some("chat".into())));
+        assert_eq!(
+            code(class(&listed, strict(false), Some("batch".into()))),
+            Err("class_not_allowed")
+        );
+    }
+
+    #[test]
+    fn a_priority_may_always_be_lowered() {
+        let rights = KeyRights { priority_max: 3, ..KeyRights::default() };
+        for allowed in [3, 0, -1, PRIORITY_MIN] {
+            assert_eq!(code(checked_priority(&rights, allowed, "priority")), Ok(allowed));
+        }
+        assert_eq!(code(checked_priority(&rights, 4, "priority")), Err("priority_not_allowed"));
+        for beyond in [PRIORITY_MAX + 1, PRIORITY_MIN - 1, i64::MAX] {
+            assert_eq!(
+                code(checked_priority(&rights, beyond, "priority")),
+                Err("invalid_priority")
+            );
+        }
+    }
+
+    #[test]
+    fn headers_go_before_one_another() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(code(stated_priority(&headers)), Ok(None));
+        for (name, value, read) in [
+            (&DYNAMO_PRIORITY, "-7", Ok(Some(-7))),
+            (&DYNAMO_STRICT_PRIORITY, "2", Ok(Some(2))),
+            (&PRIORITY, "1", Ok(Some(1))),
+            (&PRIORITY, "high", Err("invalid_priority")),
+        ] {
+            headers.insert(name, value.parse().unwrap());
+            assert_eq!(code(stated_priority(&headers)), read);
+        }
+    }
+
+    #[test]
+    fn a_deadline_is_seconds_or_milliseconds() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(code(stated_deadline(&headers)), Ok(None));
+        for (text, millis) in [("2.5", 2500), ("750ms", 750), ("3s", 3000), ("0.0015", 1)] {
+            headers.insert(&DEADLINE, text.parse().unwrap());
+            let read = code(stated_deadline(&headers)).unwrap().unwrap();
+            assert_eq!(read.as_millis(), millis, "{text}");
+        }
+        for text in ["", "0", "-1", "soon", "1e3", "2,5", "0.0009", "86401", "1m", "0.5ms", "1."] {
+            headers.insert(&DEADLINE, text.parse().unwrap());
+            assert_eq!(code(stated_deadline(&headers)), Err("invalid_deadline"), "{text}");
+        }
+        headers.insert(&DEADLINE, "1".parse().unwrap());
+        headers.append(&DEADLINE, "1".parse().unwrap());
+        assert_eq!(code(stated_deadline(&headers)), Err("invalid_deadline"));
+    }
+
+    #[test]
+    fn taints_are_few_short_and_allowed() {
+        let taints = |allowed: Option<&[&str]>, asked: &[&str]| {
+            let list = allowed.map(|list| list.iter().map(|&name| name.into()).collect());
+            let rights =
+                KeyRights { taints: fairgate_store::AllowedTaints(list), ..KeyRights::default() };
+            code(checked_taints(&rights, asked.iter().map(|&name| name.into()).collect()))
+                .map(|taints| taints.len())
+        };
+        assert_eq!(taints(Some(&[]), &[]), Ok(0));
+        assert_eq!(taints(Some(&[]), &["eu"]), Err("taint_not_allowed"));
+        assert_eq!(taints(Some(&["eu"]), &["eu", "eu"]), Ok(1));
+        assert_eq!(taints(None, &["anything"]), Ok(1));
+        let long = "x".repeat(129);
+        for bad in [vec![""], vec!["a b"], vec!["ü"], vec![long.as_str()]] {
+            assert_eq!(taints(None, &bad), Err("invalid_taints"));
+        }
+        let many: Vec<String> = (0..17).map(|n| n.to_string()).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(taints(None, &many), Err("invalid_taints"));
+    }
+}

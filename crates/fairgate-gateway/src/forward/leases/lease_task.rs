@@ -1,0 +1,321 @@
+//! The task of one lease. It takes the lease's request through the same checks, and behind the same guard, as any other
+//! request. Only the call to the provider is made by the client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairgate_config::{HostedBudget, ModelConfig, OnStoreFailure};
+use fairgate_dialect::estimate::TokenEstimate;
+use fairgate_dialect::{RequestFields, TokenUsage};
+use fairgate_store::{AttemptOutcome, UsageSource};
+use tokio::sync::mpsc;
+
+use super::super::bill::{StatedUsage, UsageBasis};
+use super::super::deadline::RequestDeadline;
+use super::super::request_guard::{
+    CLIENT_LEFT, RequestCharge, RequestEnd, RequestGuard, RequestIn,
+};
+use super::super::send::{PoolRequest, ProviderRetry, reserve_and_queue};
+use super::super::stage::{AcceptedRequest, CountedRequest, InFlightRequest, SubmitTerms};
+use super::super::{budget, client_choices, cost, provider};
+use super::lease::{LeaseHandle, LeaseMessage, LeaseReport, LeaseResult, LeaseStatus};
+use super::wire::LeaseSubmissionBody;
+use crate::app::App;
+use crate::phase;
+use crate::pools::{PoolHandle, ServedModel};
+use crate::refusal::{self, Refusal};
+
+/// The reason for which a lease ended.
+enum LeaseTaskEnd {
+    Refused(Refusal),
+    Settled(LeaseReport),
+    Cancelled,
+    Lost,
+    /// The gateway closes, and the request's guard writes the row when it is dropped.
+    Drained,
+}
+
+/// Guard of a lease whose task runs. Dropping it marks the lease as ended, however the task ends, even by a panic.
+struct RunningLease {
+    lease: Arc<LeaseHandle>,
+    app: Arc<App>,
+    key: Arc<str>,
+}
+
+impl Drop for RunningLease {
+    fn drop(&mut self) {
+        // Changes nothing, unless the task did not finish.
+        self.lease.enter(LeaseStatus::Over(Arc::new(LeaseResult::Lost(RequestCharge::default()))));
+        self.app.leases.mark_ended(&self.key, &self.lease);
+    }
+}
+
+/// Runs the task of a lease until the lease has ended.
+pub(super) async fn run_lease(
+    mut passage: Box<RequestGuard>,
+    lease: Arc<LeaseHandle>,
+    mut words: mpsc::Receiver<LeaseMessage>,
+    pool: Arc<PoolHandle>,
+    submission: LeaseSubmissionBody,
+) {
+    let app = passage.arrival.app.clone();
+    let _counted = app.leases.running.count_one();
+    let running = RunningLease { lease, app, key: passage.arrival.caller.key.clone() };
+    let lease = &running.lease;
+    let fate = Box::pin(run_request(&mut passage, lease, &mut words, pool, submission)).await;
+    if let Some(over) = close(&mut passage, fate).await {
+        lease.enter(LeaseStatus::Over(Arc::new(over)));
+    }
+    // If the request has not ended, the guard ends it now, before the lease is shown as ended.
+    drop(passage);
+}
+
+/// Runs the checks, the wait for a slot and the time in the slot. Returns the reason why the lease ended.
+async fn run_request(
+    passage: &mut RequestGuard,
+    lease: &LeaseHandle,
+    words: &mut mpsc::Receiver<LeaseMessage>,
+    pool: Arc<PoolHandle>,
+    submission: LeaseSubmissionBody,
+) -> LeaseTaskEnd {
+    let (accepted, wish) = match accept(passage, pool, submission).await {
+        Ok(accepted) => accepted,
+        Err(refusal) => return LeaseTaskEnd::Refused(refusal),
+    };
+    let (mut counted, listed) = match accepted.count_in(0) {
+        Ok(counted) => counted,
+        Err(limited) => return LeaseTaskEnd::Refused(limited.into()),
+    };
+    let mut listed = Some(listed);
+    let mut again = ProviderRetry::default();
+    loop {
+        lease.enter(LeaseStatus::Queued);
+        let boarded = tokio::select! {
+            biased;
+            boarded = reserve_and_queue(counted, &wish, &[], &again) => boarded,
+            fate = wait_given_up(lease, words) => return fate,
+        };
+        let mut in_flight = match boarded {
+            Ok((in_flight, _)) => in_flight,
+            Err(refusal) => return LeaseTaskEnd::Refused(refusal),
+        };
+        drop(listed.take());
+        let quota = cost::quota(&in_flight, None);
+        in_flight.flight.mark_sent(&wish.model.pool.name, false, quota);
+        let (attempt, waited) = (in_flight.attempt, in_flight.waited.unwrap_or_default());
+        lease.enter(LeaseStatus::Granted { attempt, waited });
+        let heard = match wait_call_end(&mut in_flight, lease, words).await {
+            Ok(heard) => heard,
+            Err(fate) => return fate,
+        };
+        counted = match return_to_queue(in_flight, &mut again, heard).await {
+            Ok(counted) => counted,
+            Err(refusal) => return LeaseTaskEnd::Refused(refusal),
+        };
+    }
+}
+
+/// Waits until the client of a queued lease cancels it or stops renewing it.
+async fn wait_given_up(
+    lease: &LeaseHandle,
+    words: &mut mpsc::Receiver<LeaseMessage>,
+) -> LeaseTaskEnd {
+    let cancelled = async {
+        // No other message makes sense before the call was made.
+        while let Some(word) = words.recv().await {
+            if matches!(word, LeaseMessage::Cancel) {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = cancelled => LeaseTaskEnd::Cancelled,
+        () = lease.wait_expired() => LeaseTaskEnd::Lost,
+    }
+}
+
+/// Waits until the client reports that its call is over. Returns the provider's response if the provider has refused
+/// the call.
+async fn wait_call_end(
+    in_flight: &mut RequestIn<'_, InFlightRequest>,
+    lease: &LeaseHandle,
+    words: &mut mpsc::Receiver<LeaseMessage>,
+) -> Result<Box<provider::LeaseProviderResponse>, LeaseTaskEnd> {
+    let mut phase = in_flight.arrival().app.phase.watch();
+    let word = tokio::select! {
+        biased;
+        word = words.recv() => word,
+        () = lease.wait_expired() => return Err(LeaseTaskEnd::Lost),
+        _ = phase.wait_for(|stage| *stage == phase::GatewayPhase::Closing) => return Err(LeaseTaskEnd::Drained),
+    };
+    match word {
+        Some(LeaseMessage::Limited(heard)) => Ok(heard),
+        Some(LeaseMessage::Settle(mut report)) => {
+            if let Some(heard) = report.provider_response.take() {
+                report.succeeded &= record_last_response(in_flight, *heard);
+                Box::pin(in_flight.pool.reporter.wait_flushed()).await;
+            }
+            Err(LeaseTaskEnd::Settled(report))
+        }
+        Some(LeaseMessage::Cancel) => Err(LeaseTaskEnd::Cancelled),
+        // Not reached: the lease holds its own sender.
+        None => Err(LeaseTaskEnd::Lost),
+    }
+}
+
+/// Records the provider's response to a call that is not made again. A call that the provider has refused is charged
+/// nothing, unless the call was larger than the provider's whole limit. Returns true if the provider took the call.
+fn record_last_response(
+    in_flight: &mut RequestIn<'_, InFlightRequest>,
+    heard: provider::LeaseProviderResponse,
+) -> bool {
+    if matches!(heard.refusal, fairgate_dialect::limits::ProviderRefusal::Other) {
+        provider::record_accepted(in_flight, &heard.rate_limits);
+        return true;
+    }
+    let not_taken = provider::record_refused(in_flight, heard);
+    if not_taken.is_some_and(|not_taken| not_taken.is_for_this_worker_only()) {
+        in_flight.flight.mark_not_taken();
+    }
+    false
+}
+
+/// Ends the attempt of a call that its provider has refused. The slot is released, nothing is charged, and the request
+/// waits again, first in its flow.
+async fn return_to_queue<'p>(
+    mut in_flight: RequestIn<'p, InFlightRequest>,
+    again: &mut ProviderRetry,
+    heard: Box<provider::LeaseProviderResponse>,
+) -> Result<RequestIn<'p, CountedRequest>, Refusal> {
+    let Some(not_taken) = provider::record_refused(&in_flight, *heard) else {
+        return Err(refusal::not_a_limit());
+    };
+    if not_taken.is_for_this_worker_only() {
+        in_flight.flight.mark_not_taken();
+    }
+    if !again.may_wait_again(&in_flight, &not_taken, &[], true) {
+        return Err(not_taken.refusal());
+    }
+    // Otherwise the slot would go to the next request before the pool knows of the pause.
+    Box::pin(in_flight.pool.reporter.wait_flushed()).await;
+    let (code, status) = (not_taken.code(), not_taken.status);
+    again.after = Some(not_taken);
+    let (counted, recording) = in_flight.end_attempt(code, status);
+    recording.await.map_err(|_| refusal::rows_not_writable())?;
+    Ok(counted)
+}
+
+/// Runs every check that can refuse a lease before it is submitted, except the rate limits.
+async fn accept(
+    passage: &mut RequestGuard,
+    pool: Arc<PoolHandle>,
+    submission: LeaseSubmissionBody,
+) -> Result<(RequestIn<'_, AcceptedRequest>, PoolRequest), Refusal> {
+    let (app, caller) = (passage.arrival.app.clone(), passage.arrival.caller.clone());
+    if app.config.load().on_store_failure == OnStoreFailure::Refuse && !app.store.can_record() {
+        return Err(refusal::rows_not_writable());
+    }
+    let LeaseSubmissionBody { model, agent, session, class, priority, deadline_ms, .. } =
+        submission;
+    let name = model.unwrap_or_default();
+    let setup = pool.setup();
+    let tenant = &caller.tenant;
+    let usual = pool.estimator.estimate(
+        tenant,
+        &name,
+        &RequestFields::without_body(name.clone(), u64::MAX),
+        None,
+    );
+    let (expected, usual) = match (submission.input_tokens, submission.output_tokens) {
+        (None, None) => match submission.cost {
+            Some(cost) => (expected(0, cost), cost),
+            None => (expected(0, usual.output), cost::estimate(setup.weights, usual, 0)),
+        },
+        (input, output) => {
+            let expected = expected(input.unwrap_or(0), output.unwrap_or(usual.output));
+            let by_weights = cost::estimate(setup.weights, expected, 0);
+            (expected, submission.cost.unwrap_or(by_weights))
+        }
+    };
+    let read = passage.read(RequestFields::without_body(name.clone(), expected.output));
+    if caller.models.as_ref().is_some_and(|allowed| !allowed.contains(&name)) {
+        return Err(refusal::forbidden_model(&name));
+    }
+    let deadline = deadline_ms.map(Duration::from_millis);
+    let chosen = Box::new(client_choices::read_for_lease(
+        &caller.rights,
+        &setup,
+        class,
+        priority,
+        deadline,
+    )?);
+    let class = setup.class(chosen.class.as_deref(), expected.input);
+    let routed = read.route(pool.clone(), agent, session);
+    let estimate = pool.slot_time_price.expected(tenant, usual);
+    let accepted =
+        routed.accept(SubmitTerms { expected, estimate, class, prefix: None, last_worker: None });
+    let deadline = RequestDeadline::of(&accepted, chosen.deadline)?;
+    let cap = match caller.budgeted {
+        true => Box::pin(budget::check(&accepted)).await?,
+        false => None,
+    };
+    let hosted_budget = HostedBudget::default();
+    let config = ModelConfig { name, upstream_name: None, hosted: true, hosted_budget };
+    drop(setup);
+    Ok((
+        accepted,
+        PoolRequest { model: Arc::new(ServedModel { pool, config }), chosen, cap, deadline },
+    ))
+}
+
+/// Builds the estimate from the client's own numbers, which are also the most that is reserved.
+fn expected(input: u64, output: u64) -> TokenEstimate {
+    TokenEstimate { input, input_max: input, output, output_max: Some(output) }
+}
+
+/// Ends the request for the reason `fate`, and waits until its row is written. Returns `None` if the gateway closes,
+/// because then the guard ends the request.
+async fn close(passage: &mut RequestGuard, fate: LeaseTaskEnd) -> Option<LeaseResult> {
+    let left = |code| RequestEnd {
+        status: CLIENT_LEFT,
+        outcome: AttemptOutcome::ClientLeft,
+        code: Some(code),
+        used: UsageBasis::SoFar,
+    };
+    let (end, over): (RequestEnd, fn(RequestCharge) -> LeaseResult) = match fate {
+        LeaseTaskEnd::Drained => return None,
+        LeaseTaskEnd::Refused(refusal) => {
+            // The client gets the refusal even if the row could not be written.
+            let _ = passage.refuse(&refusal).await;
+            return Some(LeaseResult::Refused(refusal));
+        }
+        LeaseTaskEnd::Cancelled => (left("lease_cancelled"), LeaseResult::Cancelled),
+        LeaseTaskEnd::Lost => (left("lease_lost"), LeaseResult::Lost),
+        LeaseTaskEnd::Settled(report) => (settled(passage, &report), LeaseResult::Settled),
+    };
+    let (charge, recording) = passage.settle(&end);
+    match recording.await {
+        Ok(()) => Some(over(charge)),
+        Err(_) => Some(LeaseResult::Refused(refusal::rows_not_writable())),
+    }
+}
+
+/// Builds the end of a request from its client's report. If the report states no usage, the estimate is charged.
+fn settled(passage: &mut RequestGuard, report: &LeaseReport) -> RequestEnd {
+    let stated = report.stated.or_else(|| {
+        let terms = &passage.in_flight()?.terms;
+        let TokenEstimate { input, output, .. } = terms.expected;
+        let usage = TokenUsage { input, cached: 0, output };
+        Some(StatedUsage { usage, charged: Some(terms.estimate), source: UsageSource::Assumed })
+    });
+    let used = stated.map_or(UsageBasis::Expected, UsageBasis::Stated);
+    match report.succeeded {
+        true => RequestEnd { status: 200, outcome: AttemptOutcome::Completed, code: None, used },
+        false => RequestEnd {
+            status: 502,
+            outcome: AttemptOutcome::UpstreamError,
+            code: Some("lease_failed"),
+            used,
+        },
+    }
+}

@@ -1,0 +1,175 @@
+//! The retry policy, which classifies an upstream's response and decides if another worker may try the request. The
+//! meaning of a status is in `upstream/status.rs`, that of a failure in `upstream/failure.rs`.
+//!
+//! A retry is a new submit with a priority above every priority that clients can choose, so that it is first in its own
+//! queue. It passes no other queue. A retry goes to a worker that was not tried yet, if one of them is up. A request
+//! that is pinned to a worker is not tried elsewhere. The answer of the failed attempt is kept, and is sent if no other
+//! worker is available.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairgate_core::event::Pin;
+use fairgate_dialect::Dialect;
+use http::Response;
+use tokio::time::Instant;
+
+use super::request_guard::RequestIn;
+use super::stage::InFlightRequest;
+use crate::pools::{PoolHandle, PoolSetup};
+use crate::refusal::Refusal;
+use crate::upstream::{
+    FaultParty, StatusClass, Upstream, UpstreamBody, UpstreamFailure, UpstreamStanding,
+};
+
+/// Number of workers on which a request may fail. After that the failures count as the request's own fault, and it is
+/// not tried again.
+const FAILURES_MAX: u8 = 2;
+
+/// The workers that a request has been tried on.
+#[derive(Debug, Default)]
+pub(super) struct TriedWorkers {
+    pub(super) workers: Vec<Arc<str>>,
+    /// Number of the tried workers on which the request failed; workers that were never reached do not count.
+    failures: u8,
+}
+
+impl TriedWorkers {
+    /// Counts an attempt as failed, unless the upstream was not reached. A success is counted too, which has no effect,
+    /// because no retry follows it.
+    pub(super) fn note(&mut self, answered: &Result<Response<UpstreamBody>, UpstreamFailure>) {
+        let unreached = answered.as_ref().is_err_and(|failure| failure.kind.is_unreached());
+        self.failures += u8::from(!unreached);
+    }
+}
+
+/// The classified result of an attempt.
+pub(super) struct ClassifiedAnswer {
+    /// The client's response if there is no retry.
+    pub(super) answer: Result<Response<UpstreamBody>, Refusal>,
+    /// Code and status of the failed attempt, if another worker may try the request; `None` if there is no retry.
+    pub(super) retry: Option<RetryRecord>,
+}
+
+/// Code and status that the ledger shows for an attempt that is followed by a retry.
+pub(super) struct RetryRecord {
+    pub(super) code: &'static str,
+    pub(super) status: u16,
+}
+
+pub(super) fn classify(
+    in_flight: &mut RequestIn<'_, InFlightRequest>,
+    answered: Result<Response<UpstreamBody>, UpstreamFailure>,
+) -> ClassifiedAnswer {
+    let answer = match answered {
+        Ok(answer) => answer,
+        Err(failure) => return failed(in_flight, &failure),
+    };
+    let status = answer.status().as_u16();
+    let retry = Some(RetryRecord { code: "upstream_status", status });
+    match StatusClass::of(status) {
+        StatusClass::Failed(kind) => {
+            let worker = in_flight.flight.worker.upstream.name.clone();
+            failed(in_flight, &UpstreamFailure { kind, worker })
+        }
+        StatusClass::Unwell => {
+            in_flight.blame(FaultParty::Unknown);
+            ClassifiedAnswer { answer: Ok(answer), retry }
+        }
+        StatusClass::Busy => {
+            in_flight.flight.report_answered();
+            in_flight.flight.mark_not_taken();
+            ClassifiedAnswer { answer: Ok(answer), retry }
+        }
+        StatusClass::Success | StatusClass::ClientError | StatusClass::ServerError => {
+            in_flight.flight.report_answered();
+            ClassifiedAnswer { answer: Ok(answer), retry: None }
+        }
+    }
+}
+
+fn failed(
+    in_flight: &mut RequestIn<'_, InFlightRequest>,
+    failure: &UpstreamFailure,
+) -> ClassifiedAnswer {
+    in_flight.blame(failure.kind.blame());
+    if failure.kind.is_unreached() {
+        in_flight.flight.mark_not_taken();
+    }
+    let refusal = Refusal::from(failure);
+    let retry = RetryRecord { code: refusal.problem.code, status: refusal.problem.status.as_u16() };
+    ClassifiedAnswer {
+        answer: Err(refusal),
+        retry: failure.kind.another_may_try().then_some(retry),
+    }
+}
+
+/// Returns true if another worker is healthy and could try the request. Without one, a retry would only turn the error
+/// into "no worker".
+pub(super) fn may_retry(in_flight: &RequestIn<'_, InFlightRequest>, tried: &TriedWorkers) -> bool {
+    if tried.failures + 1 >= FAILURES_MAX {
+        return false;
+    }
+    let setup = in_flight.pool.setup();
+    let dialect = in_flight.arrival().route.dialect();
+    let left = setup.workers.iter().any(|worker| {
+        let upstream = &worker.upstream;
+        upstream.speaks(dialect)
+            && !tried.workers.contains(&upstream.name)
+            && upstream.condition.standing() == UpstreamStanding::Up
+    });
+    // A rate-limit refusal is an attempt but no failure: its worker is not in the list of tried workers.
+    left && tried.workers.len() <= usize::try_from(setup.config.retries).unwrap_or(usize::MAX)
+}
+
+/// Returns true if the pool refused the request because it has no worker, or no healthy one.
+pub(super) fn is_no_worker(refusal: &Refusal) -> bool {
+    matches!(refusal.problem.code, "no_worker" | "overloaded")
+}
+
+/// Returns the upstreams that a request could still go to.
+fn left<'a>(
+    setup: &'a PoolSetup,
+    dialect: Dialect,
+    tried: &[Arc<str>],
+    pin: Option<&Pin>,
+) -> impl Iterator<Item = &'a Arc<Upstream>> {
+    let upstreams = setup.workers.iter().map(|worker| &worker.upstream);
+    upstreams.filter(move |one| {
+        one.speaks(dialect)
+            && !tried.contains(&one.name)
+            && pin.is_none_or(|pin| *pin.worker == *one.name)
+    })
+}
+
+/// Returns the time until the first unhealthy worker is tried again; 0 if none is unhealthy. Until then the flow's
+/// grants say nothing about the wait, because nothing is granted.
+pub(super) fn time_to_next_probe(
+    pool: &PoolHandle,
+    dialect: Dialect,
+    tried: &[Arc<str>],
+    pin: Option<&Pin>,
+) -> Duration {
+    let setup = pool.setup();
+    let soonest = left(&setup, dialect, tried, pin)
+        .filter_map(|upstream| upstream.condition.tried_again_at())
+        .min();
+    soonest.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()))
+}
+
+/// Returns the first of the workers that are left, with the reason why its provider takes no further requests, if the
+/// providers of all workers that are left take none.
+pub(super) fn out_of_service(
+    pool: &PoolHandle,
+    dialect: Dialect,
+    tried: &[Arc<str>],
+    pin: Option<&Pin>,
+) -> Option<(Arc<str>, String)> {
+    let setup = pool.setup();
+    let mut first = None;
+    for upstream in left(&setup, dialect, tried, pin) {
+        let out = upstream.account.as_ref().and_then(|account| account.block_reason())?;
+        first.get_or_insert((upstream.name.clone(), out.reason.to_string()));
+    }
+    first
+}

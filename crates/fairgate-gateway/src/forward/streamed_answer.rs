@@ -1,0 +1,175 @@
+//! An answer that is sent piece by piece as its client reads it, without letting a slow client hold a slot. A client
+//! that reads in time drives the upstream's connection itself, at no extra cost. If a client falls behind, a watcher
+//! task reads ahead in its place, up to the buffer limit of one client, so that the upstream's answer ends and its slot
+//! is released whatever the client does. With HTTP/2 a client may stop reading one answer while its connection goes on.
+//!
+//! A client that leaves after the last text, but before the upstream has reported the usage, would be charged only for
+//! the forwarded text. So the rest of its answer is read for a short time.
+//!
+//! A client is behind if for 25 ms there has always been a piece that the client has not read; it stays behind until it
+//! has read everything. The time is short because a completed answer pays only for its tokens, and not for the time for
+//! which a slow client holds the slot. A client that reads nothing for `limits.body_timeout` is treated as gone; on
+//! HTTP/2, each stream is treated alone.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::Frame;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::answer::UpstreamAnswer;
+use crate::reply::BrokenReplyError;
+
+/// Time after the total timeout in which the client's own reading may still end the answer, before the watcher does.
+const READERS_TURN: Duration = Duration::from_secs(1);
+/// Time that a client may be behind before the watcher reads ahead. Short compared with most answers, because meanwhile
+/// the client holds a slot that it does not pay for; long compared with the time in which a reading client takes a
+/// piece.
+const AHEAD_AFTER: Duration = Duration::from_millis(25);
+/// The longest time that an answer is still read if its client leaves after the last text.
+const REST_WITHIN: Duration = Duration::from_secs(2);
+
+/// Body of a response that forwards an upstream's answer while it arrives.
+pub(crate) struct StreamedAnswer {
+    answer: Arc<Mutex<WatchedAnswer>>,
+    /// Notified when the client falls behind.
+    behind: Arc<Notify>,
+    watcher: JoinHandle<()>,
+}
+
+/// An answer, and the reading progress of its client.
+struct WatchedAnswer {
+    answer: UpstreamAnswer,
+    /// The time since which there has always been an unread piece. A client that reads a little now and then is as far
+    /// behind as one that reads nothing.
+    behind_since: Option<Instant>,
+    /// The last time at which the client polled for a piece.
+    came: Instant,
+}
+
+impl StreamedAnswer {
+    /// Creates the body and its watcher. The watcher ends the answer at `until`, or earlier if the client leaves a
+    /// piece unread for longer than `patience`.
+    pub(super) fn new(answer: UpstreamAnswer, until: Instant, patience: Duration) -> Self {
+        let now = Instant::now();
+        let watched = WatchedAnswer { answer, behind_since: Some(now), came: now };
+        let (answer, behind) = (Arc::new(Mutex::new(watched)), Arc::new(Notify::new()));
+        let warden = watch(Arc::downgrade(&answer), behind.clone(), until, patience);
+        Self { answer, behind, watcher: tokio::spawn(warden) }
+    }
+
+    pub(crate) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenReplyError>>> {
+        let mut watched = lock(&self.answer);
+        let polled = watched.answer.poll_frame(cx);
+        watched.came = Instant::now();
+        // A client that gets `Pending` has read everything; one that gets a piece is expected back for the next.
+        if polled.is_pending() {
+            watched.behind_since = None;
+        } else if watched.behind_since.is_none() {
+            watched.behind_since = Some(watched.came);
+            self.behind.notify_one();
+        }
+        polled
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        lock(&self.answer).answer.has_ended()
+    }
+}
+
+impl Drop for StreamedAnswer {
+    fn drop(&mut self) {
+        self.watcher.abort();
+        let lacks_usage = lock(&self.answer).answer.is_missing_usage_only();
+        // Without a runtime the process is ending.
+        if lacks_usage && let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(read_rest(self.answer.clone()));
+        }
+    }
+}
+
+/// Reads ahead for a slow client, and ends an answer whose time is up or whose client has stopped reading.
+async fn watch(
+    watched: Weak<Mutex<WatchedAnswer>>,
+    behind: Arc<Notify>,
+    until: Instant,
+    patience: Duration,
+) {
+    let mut time_is_up = pin!(sleep_until(until + READERS_TURN));
+    loop {
+        let behind_since = match watched.upgrade() {
+            Some(watched) => lock(&watched).behind_since,
+            None => return,
+        };
+        match behind_since.map(|since| since + AHEAD_AFTER) {
+            // A client that keeps up needs no help.
+            None => tokio::select! {
+                () = behind.notified() => continue,
+                () = &mut time_is_up => {}
+            },
+            Some(ahead_at) if ahead_at > Instant::now() => {
+                sleep_until(ahead_at.min(time_is_up.deadline())).await;
+            }
+            Some(_) => {
+                let look_again = Instant::now() + AHEAD_AFTER;
+                // Enough is buffered, or everything: check again later.
+                if timeout_at(look_again, poll_fn(|cx| read_on(&watched, cx))).await.is_ok() {
+                    sleep_until(look_again).await;
+                }
+            }
+        }
+        let Some(answer) = watched.upgrade() else { return };
+        let recording = {
+            let mut watched = lock(&answer);
+            let is_left = watched.behind_since.is_some() && watched.came.elapsed() >= patience;
+            match () {
+                () if time_is_up.deadline() <= Instant::now() => watched.answer.end_as_timed_out(),
+                () if is_left => watched.answer.end_as_client_left(),
+                () => continue,
+            }
+        };
+        drop(answer);
+        if let Some(recording) = recording {
+            // The client is gone, so the result does not matter.
+            let _ = recording.await;
+        }
+        return;
+    }
+}
+
+/// Reads ahead for a client that is behind. Ready when enough is buffered, or when the client has caught up.
+fn read_on(watched: &Weak<Mutex<WatchedAnswer>>, cx: &mut Context<'_>) -> Poll<()> {
+    let Some(watched) = watched.upgrade() else { return Poll::Ready(()) };
+    let mut watched = lock(&watched);
+    // A client that waits for the next piece must stay registered as its waker.
+    match watched.behind_since {
+        Some(_) => watched.answer.poll_ahead(cx),
+        None => Poll::Ready(()),
+    }
+}
+
+/// Reads the usage at the end of an answer, for a client that has left.
+async fn read_rest(answer: Arc<Mutex<WatchedAnswer>>) {
+    let rest = poll_fn(|cx| lock(&answer).answer.poll_rest(cx));
+    let _ = timeout_at(Instant::now() + REST_WITHIN, rest).await;
+    let recording = lock(&answer).answer.end_without_usage();
+    if let Some(recording) = recording {
+        // The client is gone, so a failed write cannot be reported to it; the failure is counted.
+        let _ = recording.await;
+    }
+}
+
+fn lock(answer: &Mutex<WatchedAnswer>) -> MutexGuard<'_, WatchedAnswer> {
+    // After a panic the answer can only be dropped, which settles it.
+    answer.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,331 @@
+//! Gauges of the pools and their workers, filled at each scrape.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairgate_core::attribute::Attribute;
+use fairgate_core::fairness::{FlowFairness, NodeFairness};
+use fairgate_runtime::{GateStatus, JournalStatus};
+use futures_util::future::join_all;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+use tokio::time::timeout;
+
+use super::classes::ClassGauges;
+use super::instruments::PoolLabel;
+use crate::lag_in_tokens::FlowLag;
+use crate::pools::{PoolHandle, WorkerView};
+
+/// Time limit for a pool's answer to a scrape.
+const POOL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Maximum number of tenants per pool that have gauges. Those with the largest lag have gauges of the lag, and those
+/// with the largest difference between got and due tokens have gauges of these tokens, above or below zero.
+const TENANTS_SHOWN: usize = 50;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WorkerLabels {
+    pool: Arc<str>,
+    worker: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TenantLabels {
+    pool: Arc<str>,
+    tenant: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndLabels {
+    pool: Arc<str>,
+    end: &'static str,
+}
+
+type Gauges = Family<PoolLabel, Gauge>;
+type Counters = Family<PoolLabel, Counter>;
+
+/// The metrics that are read from the pools, created and filled once for each scrape.
+#[derive(Debug, Default)]
+struct PoolGauges {
+    with_tenants: bool,
+    answers: Gauges,
+    capacity: Gauges,
+    in_flight: Gauges,
+    queued: Gauges,
+    draining: Gauges,
+    ends: Family<EndLabels, Counter>,
+    journal_lost: Counters,
+    journal_gaps: Counters,
+    journal_writing: Gauges,
+    state_failing: Gauges,
+    lag: Gauges,
+    bound: Gauges,
+    bound_used: Family<PoolLabel, Gauge<f64, std::sync::atomic::AtomicU64>>,
+    outside: Gauges,
+    largest_difference: Gauges,
+    tenant_got: Family<TenantLabels, Gauge>,
+    tenant_due: Family<TenantLabels, Gauge>,
+    tenant_off_bound: Family<TenantLabels, Gauge>,
+    tenant_lag: Family<TenantLabels, Gauge>,
+    tenant_bound: Family<TenantLabels, Gauge>,
+    worker_up: Family<WorkerLabels, Gauge>,
+    worker_in_flight: Family<WorkerLabels, Gauge>,
+    worker_slots: Family<WorkerLabels, Gauge>,
+    engine_running: Family<WorkerLabels, Gauge>,
+    engine_waiting: Family<WorkerLabels, Gauge>,
+    worker_input: Family<WorkerLabels, Counter>,
+    worker_cached: Family<WorkerLabels, Counter>,
+    worker_expected: Family<WorkerLabels, Counter>,
+    cache_believed: Family<WorkerLabels, Gauge>,
+    cache_learned: Family<WorkerLabels, Gauge>,
+    classes: ClassGauges,
+}
+
+/// Asks all pools at once, and the operating system for the memory of this process. Returns a registry with the
+/// results.
+pub(super) async fn registry_of(pools: &[Arc<PoolHandle>], with_tenants: bool) -> Registry {
+    let seen = PoolGauges { with_tenants, ..PoolGauges::default() };
+    join_all(pools.iter().map(|pool| seen.read_pool(pool))).await;
+    let mut registry = Registry::with_prefix("fairgate");
+    seen.register_in(&mut registry);
+    if let Some(bytes) = resident_bytes() {
+        let gauge: Gauge = Gauge::default();
+        gauge.set(gauge_value(bytes));
+        let help = "Memory that this process has in use, as the system counts it";
+        registry.register_with_unit("resident_memory", help, Unit::Bytes, gauge);
+    }
+    registry
+}
+
+impl PoolGauges {
+    async fn read_pool(&self, pool: &PoolHandle) {
+        let labels = PoolLabel { pool: pool.name.clone() };
+        let both = async { (pool.gate.status().await, pool.gate.fairness().await) };
+        let (live, fairness) = match timeout(POOL_TIMEOUT, both).await {
+            Ok((live, fairness)) => (live.ok(), fairness.ok()),
+            Err(_) => (None, None),
+        };
+        self.answers.get_or_create(&labels).set(i64::from(live.is_some()));
+        if let Some(live) = live {
+            self.set_live(&labels, &live);
+        }
+        if let Some(fairness) = fairness {
+            self.set_fairness(&labels, &fairness);
+            self.classes.read_pool(&labels.pool, &fairness);
+        }
+        for worker in pool.workers() {
+            self.set_worker(&labels.pool, worker);
+        }
+    }
+
+    fn set_live(&self, labels: &PoolLabel, live: &GateStatus) {
+        self.capacity.get_or_create(labels).set(gauge_value(live.capacity));
+        self.in_flight.get_or_create(labels).set(gauge_value(live.in_flight));
+        self.queued.get_or_create(labels).set(gauge_value(live.waiting));
+        self.draining.get_or_create(labels).set(i64::from(live.draining));
+        let counts = &live.counts;
+        let ends = [
+            ("rejected", counts.rejected),
+            ("expired", counts.expired),
+            ("left", counts.abandoned),
+            ("drained", counts.drained),
+            ("settled", counts.settled),
+            ("failed", counts.failed),
+            ("given_back", counts.given_back),
+            ("dropped", counts.dropped),
+        ];
+        for (end, count) in ends {
+            let labels = EndLabels { pool: labels.pool.clone(), end };
+            self.ends.get_or_create(&labels).inc_by(count);
+        }
+        self.journal_lost.get_or_create(labels).inc_by(live.journal.events_lost);
+        self.journal_gaps.get_or_create(labels).inc_by(live.journal.gaps);
+        if live.journal.status != JournalStatus::Off {
+            let writing = live.journal.status == JournalStatus::Writing;
+            self.journal_writing.get_or_create(labels).set(i64::from(writing));
+        }
+        self.state_failing.get_or_create(labels).set(i64::from(live.state.error.is_some()));
+    }
+
+    fn set_fairness(&self, labels: &PoolLabel, nodes: &[NodeFairness]) {
+        let all = || nodes.iter().flat_map(|node| &node.flows).filter_map(FlowLag::of);
+        let most = |lag: FlowLag| lag.bound.map_or(0, |(_, most)| most);
+        let largest =
+            |values: &mut dyn Iterator<Item = i128>| gauge_value(values.max().unwrap_or(0));
+        self.lag.get_or_create(labels).set(largest(&mut all().map(|lag| lag.tokens)));
+        self.bound.get_or_create(labels).set(largest(&mut all().map(most)));
+        let used = all().filter_map(|lag| lag.bound_used_thousandths()).max().unwrap_or(0);
+        self.bound_used.get_or_create(labels).set(used as f64 / 1000.0);
+        // drr promises no shares, so the difference of its classes has no bound.
+        let shares = nodes.iter().filter(|node| node.kind == "share").flat_map(|node| &node.flows);
+        let outside = shares.clone().filter(|flow| !flow.is_within_bound()).count();
+        self.outside.get_or_create(labels).set(gauge_value(outside));
+        let off = shares.filter_map(FlowFairness::difference).map(i128::unsigned_abs).max();
+        self.largest_difference.get_or_create(labels).set(gauge_value(off.unwrap_or(0)));
+        let shown = if self.with_tenants { largest_of_tenants(nodes) } else { Vec::new() };
+        if self.with_tenants {
+            for (tenant, service) in furthest_tenants(nodes) {
+                let labels = TenantLabels { pool: labels.pool.clone(), tenant: tenant.to_owned() };
+                self.tenant_got.get_or_create(&labels).set(gauge_value(service.got));
+                self.tenant_due.get_or_create(&labels).set(gauge_value(service.due));
+                self.tenant_off_bound.get_or_create(&labels).set(gauge_value(service.bound));
+            }
+        }
+        for (tenant, lag) in shown {
+            let labels = TenantLabels { pool: labels.pool.clone(), tenant: tenant.to_owned() };
+            self.tenant_lag.get_or_create(&labels).set(gauge_value(lag.tokens));
+            if let Some((_, most)) = lag.bound {
+                self.tenant_bound.get_or_create(&labels).set(gauge_value(most));
+            }
+        }
+    }
+
+    fn set_worker(&self, pool: &Arc<str>, worker: WorkerView) {
+        let labels = WorkerLabels { pool: pool.clone(), worker: worker.name };
+        self.worker_up.get_or_create(&labels).set(i64::from(worker.state == "up"));
+        self.worker_in_flight.get_or_create(&labels).set(gauge_value(worker.in_flight));
+        if let Some(slots) = worker.slots {
+            self.worker_slots.get_or_create(&labels).set(gauge_value(slots));
+        }
+        if let Some(cache) = worker.cache {
+            self.worker_input.get_or_create(&labels).inc_by(cache.input);
+            self.worker_cached.get_or_create(&labels).inc_by(cache.cached);
+            if let Some(expected) = cache.expected {
+                self.worker_expected.get_or_create(&labels).inc_by(expected);
+            }
+        }
+        if let Some(size) = worker.cache_size {
+            self.cache_believed.get_or_create(&labels).set(gauge_value(size.believed));
+            if let Some(learned) = size.learned {
+                self.cache_learned.get_or_create(&labels).set(gauge_value(learned));
+            }
+        }
+        if let Some(engine) = worker.engine {
+            self.engine_running.get_or_create(&labels).set(gauge_value(engine.running));
+            self.engine_waiting.get_or_create(&labels).set(gauge_value(engine.waiting));
+        }
+    }
+
+    fn register_in(self, to: &mut Registry) {
+        to.register("pool_answers", "Whether the pool answered this scrape", self.answers);
+        let slots = Unit::Other("slots".to_owned());
+        let requests = || Unit::Other("requests".to_owned());
+        let tokens = || Unit::Other("tokens".to_owned());
+        let help = "How many requests may be in flight";
+        to.register_with_unit("pool_capacity", help, slots, self.capacity);
+        let help = "How many requests are in flight";
+        to.register_with_unit("pool_in_flight", help, requests(), self.in_flight);
+        to.register_with_unit("pool_queued", "How many requests wait", requests(), self.queued);
+        to.register("pool_draining", "Whether the pool is closing", self.draining);
+        let help = "What became of the requests that came to the pool";
+        to.register("pool_ends", help, self.ends);
+        let help = "Events that are in no journal because it had stopped";
+        to.register("journal_events_lost", help, self.journal_lost);
+        to.register("journal_gaps", "How often the journal has stopped", self.journal_gaps);
+        let help = "Whether the journal is being written; absent where none is kept";
+        to.register("journal_writing", help, self.journal_writing);
+        let help = "Whether the state file could not be written the last time";
+        to.register("state_file_failing", help, self.state_failing);
+        let help = "The largest lag of any flow: what it is owed";
+        to.register_with_unit("pool_lag", help, tokens(), self.lag);
+        let help = "The largest lag that any flow could have now";
+        to.register_with_unit("pool_lag_bound", help, tokens(), self.bound);
+        let help = "The most that any flow uses of its bound: above 1 is a bug";
+        to.register("pool_lag_bound_used_ratio", help, self.bound_used);
+        let help = "Flows of share nodes that got more, or less, than they were due by more than their bound";
+        let flows = Unit::Other("flows".to_owned());
+        to.register_with_unit("pool_outside_bound", help, flows, self.outside);
+        let help =
+            "The largest difference between what a flow of a share node got and what it was due";
+        to.register_with_unit("pool_difference", help, tokens(), self.largest_difference);
+        let help = "What a tenant was served; of the 50 tenants whose difference is largest";
+        to.register_with_unit("tenant_got", help, tokens(), self.tenant_got);
+        let help = "What that tenant was due by its weight";
+        to.register_with_unit("tenant_due", help, tokens(), self.tenant_due);
+        let help = "How far what that tenant got should be from what it was due, at most";
+        to.register_with_unit("tenant_difference_bound", help, tokens(), self.tenant_off_bound);
+        let help = "What a tenant is owed; of the 50 tenants that are furthest from their share";
+        to.register_with_unit("tenant_lag", help, tokens(), self.tenant_lag);
+        let help = "How far behind that tenant could be now";
+        to.register_with_unit("tenant_lag_bound", help, tokens(), self.tenant_bound);
+        to.register("worker_up", "Whether the worker takes requests", self.worker_up);
+        let help = "How many requests are in flight on the worker";
+        to.register_with_unit("worker_in_flight", help, requests(), self.worker_in_flight);
+        let help = "How many requests the worker takes at once; absent where it is any number";
+        to.register("worker_slots", help, self.worker_slots);
+        let help = "Requests that the worker's engine works on, as it says";
+        to.register_with_unit("engine_running", help, requests(), self.engine_running);
+        let help = "Requests in the own queue of the worker's engine, as it says";
+        to.register_with_unit("engine_waiting", help, requests(), self.engine_waiting);
+        let help = "Input tokens of the worker's answers that said how many of them were cached";
+        to.register_with_unit("worker_input", help, tokens(), self.worker_input);
+        let help = "Of these, tokens that the worker had cached, as its answers say";
+        to.register_with_unit("worker_cached", help, tokens(), self.worker_cached);
+        let help = "Of these, tokens that the pool expected to be cached there; absent without an index or sticky sessions";
+        to.register_with_unit("worker_cached_expected", help, tokens(), self.worker_expected);
+        let help = "The size of the worker's cache by its engine's metrics, else by cache_tokens; absent without an index";
+        to.register_with_unit("worker_cache_believed", help, tokens(), self.cache_believed);
+        let help = "The size of the worker's cache that its answers show; absent while they do not show a smaller one";
+        to.register_with_unit("worker_cache_learned", help, tokens(), self.cache_learned);
+        self.classes.register_in(to);
+    }
+}
+
+/// Returns the tenants with the largest lags, positive or negative. A tenant in several nodes of the tree counts with
+/// its largest lag.
+fn largest_of_tenants(nodes: &[NodeFairness]) -> Vec<(&str, FlowLag)> {
+    let nodes = nodes.iter().filter(|node| node.by == Attribute::Tenant);
+    let mut lags: Vec<(&str, FlowLag)> = nodes
+        .flat_map(|node| &node.flows)
+        .filter_map(|flow| Some((&*flow.name, FlowLag::of(flow)?)))
+        .collect();
+    lags.sort_by_key(|(tenant, lag)| (std::cmp::Reverse(lag.tokens.unsigned_abs()), *tenant));
+    let mut seen = std::collections::HashSet::new();
+    lags.retain(|(tenant, _)| seen.insert(*tenant));
+    lags.truncate(TENANTS_SHOWN);
+    lags
+}
+
+/// Tokens that a tenant got and was due, with the bound of the difference between the two.
+#[derive(Clone, Copy, Debug, Default)]
+struct TenantServiceSum {
+    got: i128,
+    due: i128,
+    bound: u128,
+}
+
+/// Returns the tenants with the largest difference, above or below 0, between the tokens that they got and the tokens
+/// that they were due. A tenant in several nodes counts with the sums over all these nodes.
+fn furthest_tenants(nodes: &[NodeFairness]) -> Vec<(&str, TenantServiceSum)> {
+    let mut tenants: BTreeMap<&str, TenantServiceSum> = BTreeMap::new();
+    let nodes = nodes.iter().filter(|node| node.by == Attribute::Tenant);
+    for flow in nodes.flat_map(|node| &node.flows) {
+        let Some(due) = flow.due else { continue };
+        let service = tenants.entry(&flow.name).or_default();
+        service.got = service.got.saturating_add(flow.got);
+        service.due = service.due.saturating_add(due.tokens);
+        service.bound = service.bound.saturating_add(due.bound);
+    }
+    let mut tenants: Vec<(&str, TenantServiceSum)> = tenants.into_iter().collect();
+    tenants
+        .sort_by_key(|(_, service)| std::cmp::Reverse((service.got - service.due).unsigned_abs()));
+    tenants.truncate(TENANTS_SHOWN);
+    tenants
+}
+
+/// Converts a number to a gauge's type; a number that is out of range becomes the maximum.
+pub(super) fn gauge_value(number: impl TryInto<i64>) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
+}
+
+/// Returns the resident memory of this process in bytes, from `/proc`; `None` on systems other than Linux.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}

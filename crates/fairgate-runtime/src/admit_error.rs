@@ -1,0 +1,124 @@
+//! Refusals of a gate as values, with the limit that was reached, its current and greatest value, and the time after
+//! which to come back.
+
+use std::time::Duration;
+
+use fairgate_core::decision::{RejectionLimit, RejectionReason};
+
+/// Reason why a request got no permit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdmitError {
+    /// The pool rejected the request, at once or later to make room for another.
+    #[error("refused: {}{}", reason.code(), fullness(limit.as_ref()))]
+    Rejected {
+        /// Check that the request did not pass.
+        reason: RejectionReason,
+        /// Limit that was reached, with its current and greatest value; `None` if the reason is no limit.
+        limit: Option<RejectionLimit>,
+        /// Expected wait of one more request of the same flow; `None` if unknown, or if coming back would not help.
+        expected_wait: Option<Duration>,
+        /// Time after which to come back; `None` if coming back would not help.
+        retry_after: Option<Duration>,
+    },
+    /// The request waited as long as it may: its own timeout or the pool's, whichever is shorter.
+    #[error("waited {waited:?}, and no longer than {limit:?} is allowed")]
+    Expired {
+        /// Time that the request waited.
+        waited: Duration,
+        /// Longest time that the request was allowed to wait.
+        limit: Duration,
+        /// Expected wait of one more request of the same flow; `None` if unknown.
+        expected_wait: Option<Duration>,
+        /// Time after which to come back.
+        retry_after: Duration,
+    },
+    /// The request cannot be written to a journal. Nothing was submitted.
+    #[error("field {field:?}: {problem}")]
+    Invalid {
+        /// Field of the submit that is invalid.
+        field: &'static str,
+        /// Reason why the field is invalid.
+        problem: &'static str,
+    },
+    /// The gate is draining, or has been drained.
+    #[error("the gate is draining")]
+    Draining,
+    /// The gate's task is gone, because it panicked or its runtime was shut down.
+    #[error("the gate's task is gone")]
+    Gone,
+}
+
+impl AdmitError {
+    /// Returns the stable code that callers see.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Rejected { reason, .. } => reason.code(),
+            Self::Expired { .. } => "queue_timeout",
+            Self::Invalid { .. } => "invalid",
+            Self::Draining => "draining",
+            Self::Gone => "gone",
+        }
+    }
+
+    /// Returns the expected wait of one more request of the flow: requests queued in the flow ÷ the flow's grants per
+    /// second in the last minute. The value is not clamped; `None` if the flow had no grants.
+    pub fn expected_wait(&self) -> Option<Duration> {
+        match self {
+            Self::Rejected { expected_wait, .. } | Self::Expired { expected_wait, .. } => {
+                *expected_wait
+            }
+            Self::Invalid { .. } | Self::Draining | Self::Gone => None,
+        }
+    }
+
+    /// Returns the time after which to come back: the expected wait, but at least one second and at most
+    /// [`GateOptions::retry_after_max`](crate::GateOptions::retry_after_max).
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Rejected { retry_after, .. } => *retry_after,
+            Self::Expired { retry_after, .. } => Some(*retry_after),
+            Self::Invalid { .. } | Self::Draining | Self::Gone => None,
+        }
+    }
+
+    /// Returns the limit that was reached; `None` if the pool's reason is not a limit on requests or tokens.
+    pub fn limit(&self) -> Option<&RejectionLimit> {
+        match self {
+            Self::Rejected { limit, .. } => limit.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// Error that a call was not carried out, because the gate's task has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GateClosedError {
+    /// The gate was drained.
+    #[error("the gate is drained")]
+    Drained,
+    /// The task panicked, or its runtime was shut down.
+    #[error("the gate's task is gone")]
+    Gone,
+}
+
+/// Reason why an operator's change was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GateChangeError {
+    /// The gate's task has ended.
+    #[error(transparent)]
+    Closed(#[from] GateClosedError),
+    /// The change cannot be written to a journal.
+    #[error("field {field:?}: {problem}")]
+    Invalid {
+        /// Field of the change that is invalid.
+        field: &'static str,
+        /// Reason why the field is invalid.
+        problem: &'static str,
+    },
+}
+
+fn fullness(limit: Option<&RejectionLimit>) -> String {
+    let Some(RejectionLimit { class, current, limit }) = limit else { return String::new() };
+    let class = class.as_ref().map(|class| format!("class {class:?}: ")).unwrap_or_default();
+    format!(" ({class}{current} of {limit})")
+}

@@ -1,0 +1,234 @@
+//! Expected wait of the requests of a flow: requests ahead ÷ the flow's grants per second in the last minute.
+//!
+//! The function `expected_wait` of this module is the only place that computes such a time, which is not clamped.
+//! `retry-after` is the same time, clamped.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairgate_core::units::Micros;
+
+const MINUTE_US: u64 = 60_000_000;
+const BUCKETS: usize = 12;
+const BUCKET_US: u64 = MINUTE_US / BUCKETS as u64;
+/// Shortest `retry_after` of a refusal.
+const RETRY_LEAST: Duration = Duration::from_secs(1);
+
+/// Grants of a flow in the last minute, counted in buckets of five seconds.
+#[derive(Clone, Copy, Debug)]
+pub struct RecentGrants {
+    /// Time at which counting began.
+    since: Micros,
+    buckets: [GrantBucket; BUCKETS],
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct GrantBucket {
+    number: u64,
+    grants: u64,
+}
+
+impl RecentGrants {
+    /// Returns an empty counter that begins to count at `since`.
+    pub fn new(since: Micros) -> Self {
+        Self { since, buckets: [GrantBucket::default(); BUCKETS] }
+    }
+
+    /// Counts one grant at the time `at`.
+    pub fn note(&mut self, at: Micros) {
+        let number = at.0 / BUCKET_US;
+        // A remainder modulo 12 fits any index.
+        let bucket =
+            &mut self.buckets[usize::try_from(number % BUCKETS as u64).unwrap_or_default()];
+        if bucket.number != number {
+            *bucket = GrantBucket { number, grants: 0 };
+        }
+        bucket.grants += 1;
+    }
+
+    /// Returns the number of grants in the last minute.
+    pub fn count(&self, now: Micros) -> u64 {
+        let oldest = Self::oldest(now);
+        let live = self.buckets.iter().filter(|bucket| bucket.number >= oldest);
+        live.map(|bucket| bucket.grants).sum()
+    }
+
+    /// Returns the time over which the grants were counted: the last minute, or less if counting began later.
+    pub fn observed(&self, now: Micros) -> Duration {
+        let from = self.since.0.max(Self::oldest(now).saturating_mul(BUCKET_US));
+        Duration::from_micros(now.0.saturating_sub(from))
+    }
+
+    fn oldest(now: Micros) -> u64 {
+        (now.0 / BUCKET_US).saturating_sub(BUCKETS as u64 - 1)
+    }
+
+    /// Returns the time until `ahead` requests are granted, at the rate of the last minute: requests ahead × observed
+    /// time ÷ grants. `None` if nothing was granted in that minute.
+    pub fn expected_wait(&self, ahead: u64, now: Micros) -> Option<Duration> {
+        expected_wait(ahead, self.count(now), self.observed(now))
+    }
+
+    /// Returns the time after which to come back: the expected wait, clamped to one second … `most`. If nothing was
+    /// granted, the observed time takes the place of the expected wait.
+    pub fn retry_after(&self, ahead: u64, now: Micros, most: Duration) -> Duration {
+        let wait = self.expected_wait(ahead, now).unwrap_or_else(|| self.observed(now));
+        wait.clamp(RETRY_LEAST, most.max(RETRY_LEAST))
+    }
+}
+
+/// Returns the time until `ahead` requests are granted, if `grants` were granted in `observed`: ahead × observed ÷
+/// grants. `None` if `grants` is 0.
+pub fn expected_wait(ahead: u64, grants: u64, observed: Duration) -> Option<Duration> {
+    let micros = observed.as_micros().saturating_mul(u128::from(ahead));
+    let micros = micros.checked_div(u128::from(grants))?;
+    Some(Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)))
+}
+
+/// Grants of a flow in the last minute.
+#[derive(Clone, Debug)]
+pub struct FlowGrants {
+    /// Names of the flow and of the flows around it, from the root down.
+    pub path: Vec<Box<str>>,
+    /// Requests of the flow that were granted in the last minute.
+    pub grants: u64,
+    /// Time over which `grants` were counted: a minute at most.
+    pub observed: Duration,
+}
+
+/// Separator between the names of a path in a key. No name contains it.
+const SEPARATOR: char = '\0';
+
+/// Queue lengths and recent grants of the flows that have queued requests, or had grants in the last minute.
+#[derive(Debug, Default)]
+pub(crate) struct FlowRates {
+    flows: HashMap<Arc<str>, FlowRate>,
+    swept: Micros,
+}
+
+#[derive(Debug)]
+struct FlowRate {
+    waiting: u64,
+    grants: RecentGrants,
+}
+
+impl FlowRates {
+    /// Returns the key of a flow, which is the joined names of its path.
+    pub(crate) fn key(path: &[&str]) -> Arc<str> {
+        let mut key = String::with_capacity(path.iter().map(|name| name.len() + 1).sum());
+        for (depth, name) in path.iter().enumerate() {
+            if depth > 0 {
+                key.push(SEPARATOR);
+            }
+            key.push_str(name);
+        }
+        key.into()
+    }
+
+    pub(crate) fn begin_wait(&mut self, flow: &Arc<str>, at: Micros) {
+        self.sweep(at);
+        let fresh = || FlowRate { waiting: 0, grants: RecentGrants::new(at) };
+        self.flows.entry(flow.clone()).or_insert_with(fresh).waiting += 1;
+    }
+
+    pub(crate) fn end_wait(&mut self, flow: &str) {
+        if let Some(rate) = self.flows.get_mut(flow) {
+            rate.waiting = rate.waiting.saturating_sub(1);
+        }
+    }
+
+    pub(crate) fn grant(&mut self, flow: &str, at: Micros) {
+        if let Some(rate) = self.flows.get_mut(flow) {
+            rate.waiting = rate.waiting.saturating_sub(1);
+            rate.grants.note(at);
+        }
+    }
+
+    /// Returns the expected wait of one more request of a flow, and the time after which to come back.
+    pub(crate) fn of_one_more(
+        &self,
+        flow: &str,
+        now: Micros,
+        most: Duration,
+    ) -> (Option<Duration>, Duration) {
+        match self.flows.get(flow) {
+            Some(FlowRate { waiting, grants }) => {
+                let ahead = waiting.saturating_add(1);
+                (grants.expected_wait(ahead, now), grants.retry_after(ahead, now, most))
+            }
+            None => (None, RETRY_LEAST),
+        }
+    }
+
+    /// Returns the expected wait of the last queued request of a flow.
+    pub(crate) fn of_flow(&self, flow: &str, now: Micros) -> Option<Duration> {
+        let FlowRate { waiting, grants } = self.flows.get(flow)?;
+        grants.expected_wait(*waiting, now)
+    }
+
+    /// Returns the recent grants of all flows.
+    pub(crate) fn all(&self, now: Micros) -> Vec<FlowGrants> {
+        let flow = |(key, rate): (&Arc<str>, &FlowRate)| FlowGrants {
+            path: key.split(SEPARATOR).map(Into::into).collect(),
+            grants: rate.grants.count(now),
+            observed: rate.grants.observed(now),
+        };
+        self.flows.iter().map(flow).collect()
+    }
+
+    /// Forgets flows that have neither queued requests nor recent grants; runs at most once a minute.
+    fn sweep(&mut self, now: Micros) {
+        if now.0.saturating_sub(self.swept.0) >= MINUTE_US {
+            self.swept = now;
+            self.flows.retain(|_, rate| rate.waiting > 0 || rate.grants.count(now) > 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000;
+
+    #[test]
+    fn it_is_what_is_ahead_by_the_grants_of_the_last_minute() {
+        let mut grants = RecentGrants::new(Micros(0));
+        assert_eq!(grants.expected_wait(5, Micros(0)), None);
+        assert_eq!(grants.retry_after(5, Micros(7 * S), RETRY_LEAST * 60).as_secs(), 7);
+        for second in 0..1000 {
+            grants.note(Micros(second * S));
+            grants.note(Micros(second * S));
+        }
+        let now = Micros(1000 * S - 1);
+        assert_eq!((grants.count(now), grants.observed(now).as_secs()), (120, 59));
+        let wait = grants.expected_wait(400, now).unwrap();
+        assert_eq!(wait.as_secs(), 199, "it is not clamped");
+        assert_eq!(grants.retry_after(400, now, RETRY_LEAST * 60).as_secs(), 60);
+        assert_eq!(grants.retry_after(0, now, RETRY_LEAST * 60), RETRY_LEAST);
+        assert_eq!(grants.expected_wait(1, Micros(1061 * S)), None, "a minute ago");
+        assert_eq!(expected_wait(u64::MAX, 1, Duration::MAX).unwrap().as_micros(), u64::MAX.into());
+    }
+
+    #[test]
+    fn flows_are_apart_and_forgotten() {
+        let mut rates = FlowRates::default();
+        let (chat, batch) = (FlowRates::key(&["chat", "t"]), FlowRates::key(&["batch"]));
+        for _ in 0..3 {
+            rates.begin_wait(&chat, Micros(0));
+        }
+        rates.begin_wait(&batch, Micros(0));
+        rates.grant(&chat, Micros(10 * S));
+        let (wait, retry) = rates.of_one_more(&chat, Micros(10 * S), Duration::from_secs(20));
+        assert_eq!((wait, retry), (Some(Duration::from_secs(30)), Duration::from_secs(20)));
+        assert_eq!(rates.of_one_more(&batch, Micros(10 * S), Duration::from_secs(20)).0, None);
+        rates.end_wait(&batch);
+        let all = rates.all(Micros(10 * S));
+        assert_eq!(all.len(), 2);
+        let of_chat = all.iter().find(|flow| flow.path.len() == 2).unwrap();
+        assert_eq!((&*of_chat.path[0], &*of_chat.path[1], of_chat.grants), ("chat", "t", 1));
+        rates.begin_wait(&chat, Micros(100 * S));
+        assert_eq!(rates.all(Micros(100 * S)).len(), 1, "batch is forgotten");
+    }
+}

@@ -1,0 +1,393 @@
+//! The pool and the callers that wait for its decisions. Nothing here waits or reads a clock: messages and times come
+//! in, answers leave through the hand-offs, and events are written to the [`JournalLines`].
+//!
+//! If the caller of a granted request is gone, the slot is released at once with 0 tokens. That release is an event
+//! of its own, so that a replay of the journal makes the same decisions.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairgate_core::decision::{Decision, DecisionSink, Grant, RejectedRequest, RejectionReason};
+use fairgate_core::event::{Event, Submit};
+use fairgate_core::units::{Micros, Tokens};
+use fairgate_core::{Pool, RequestHandle};
+
+use crate::admit_error::AdmitError;
+use crate::expected_wait::{FlowGrants, FlowRates, RecentGrants};
+use crate::flow;
+use crate::gate_status::{GateCounts, GateStatus, JournalHealth, StateHealth};
+use crate::handoff::HandoffSender;
+use crate::journal_lines::JournalLines;
+use crate::message::{AdmissionAnswer, PermitEnd, PermitOutcome, PoolMessage, SubmittedRequest};
+
+/// Observer that is called with every decision and its time, in order.
+pub type DecisionObserver = Box<dyn FnMut(Micros, &Decision) + Send>;
+
+/// A pool, its waiting callers, its rates and its counters.
+pub(crate) struct PoolTask {
+    pool: Pool,
+    /// Caller of each request, by the request's handle. Requests that an earlier process left behind have no caller.
+    owners: Vec<Option<RequestCaller>>,
+    /// Caller of the request that is being submitted, until the pool accepts or rejects it.
+    newcomer: Option<RequestCaller>,
+    /// Ids of granted requests whose callers are gone; released right after the current event.
+    unclaimed: Vec<Arc<str>>,
+    outputs: PoolOutputs,
+    /// Longest time that any request may be queued, if the pool sets one.
+    queue_timeout: Option<Micros>,
+    rates: FlowRates,
+    /// Grants of the whole pool in the last minute.
+    grants: RecentGrants,
+    retry_after_max: Duration,
+    observer: Option<DecisionObserver>,
+    draining: bool,
+    /// Events applied since the start.
+    pub(crate) steps: u64,
+    pub(crate) journal_lines: JournalLines,
+    pub(crate) counts: GateCounts,
+    pub(crate) journal_health: JournalHealth,
+    pub(crate) state_health: StateHealth,
+}
+
+/// Outputs of the pool for one event, in order.
+#[derive(Default)]
+struct PoolOutputs(Vec<PoolOutput>);
+
+enum PoolOutput {
+    Accepted(RequestHandle),
+    Decided(Decision),
+}
+
+impl DecisionSink for PoolOutputs {
+    fn decided(&mut self, decision: Decision) {
+        self.0.push(PoolOutput::Decided(decision));
+    }
+
+    fn accepted(&mut self, request: RequestHandle, _id: &Arc<str>) {
+        self.0.push(PoolOutput::Accepted(request));
+    }
+}
+
+/// The caller of a request, and the sender of its answer.
+struct RequestCaller {
+    name: SubmittedRequest,
+    submitted_at: Micros,
+    /// Key of the request's flow in [`FlowRates`].
+    flow: Arc<str>,
+    /// Longest time that the request may be queued: the shorter of its own timeout and the pool's; `None` without
+    /// either.
+    may_wait: Option<Micros>,
+    /// Sends the answer; `None` once the request is in flight.
+    sender: Option<HandoffSender<AdmissionAnswer>>,
+}
+
+impl PoolTask {
+    /// Returns the state for this pool; requests already in it have no callers.
+    pub(crate) fn new(
+        pool: Pool,
+        queue_timeout: Option<Micros>,
+        retry_after_max: Duration,
+    ) -> Self {
+        Self {
+            rates: FlowRates::default(),
+            grants: RecentGrants::new(pool.now()),
+            retry_after_max,
+            pool,
+            owners: Vec::new(),
+            newcomer: None,
+            unclaimed: Vec::new(),
+            outputs: PoolOutputs::default(),
+            queue_timeout,
+            observer: None,
+            draining: false,
+            steps: 0,
+            journal_lines: JournalLines::default(),
+            counts: GateCounts::default(),
+            journal_health: JournalHealth::default(),
+            state_health: StateHealth::default(),
+        }
+    }
+
+    /// Sets the observer of decisions.
+    pub(crate) fn set_observer(&mut self, watch: Option<DecisionObserver>) {
+        self.observer = watch;
+    }
+
+    /// Returns the pool, for reading only.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Returns the counts and the health of the gate at this moment.
+    pub(crate) fn status(&self) -> GateStatus {
+        GateStatus {
+            capacity: self.pool.capacity(),
+            in_flight: self.pool.in_flight(),
+            waiting: self.pool.waiting(),
+            draining: self.draining,
+            counts: self.counts,
+            journal: self.journal_health.clone(),
+            state: self.state_health.clone(),
+        }
+    }
+
+    /// Returns the grants of the last minute: one entry for each flow, and one with an empty path for the whole pool.
+    pub(crate) fn recent_grants(&self, now: Micros) -> Vec<FlowGrants> {
+        let pool = FlowGrants {
+            path: Vec::new(),
+            grants: self.grants.count(now),
+            observed: self.grants.observed(now),
+        };
+        let mut all = self.rates.all(now);
+        all.push(pool);
+        all
+    }
+
+    /// Returns the expected wait of the last queued request in this request's flow.
+    pub(crate) fn expected_wait(&self, id: &str, now: Micros) -> Option<Duration> {
+        let handle = self.pool.find(id)?;
+        let owner = self.owners.get(handle.index())?.as_ref()?;
+        owner.sender.as_ref()?;
+        self.rates.of_flow(&owner.flow, now)
+    }
+
+    /// Handles a message. The caller decides when a drain, begun by [`PoolTask::begin_drain`], is over.
+    pub(crate) fn handle(&mut self, at: Micros, message: PoolMessage) {
+        match message {
+            PoolMessage::Submit { name, submit, giver } => self.submit(at, name, submit, giver),
+            PoolMessage::Abandoned(name) => self.leave(at, &name),
+            PoolMessage::Ended { name, end } => self.end(at, &name, end),
+            PoolMessage::FirstToken(name) => {
+                if self.find(&name).is_some() {
+                    self.apply(at, Event::FirstToken { id: name.id });
+                }
+            }
+            PoolMessage::Run(work) => work(self, at),
+            PoolMessage::Saved(saved) => self.note_saved(saved),
+            PoolMessage::Drain { .. } => self.begin_drain(at),
+        }
+    }
+
+    /// Applies an event and delivers the decisions to the callers that they concern.
+    pub(crate) fn apply(&mut self, at: Micros, event: Event) {
+        self.step(at, event);
+        while let Some(id) = self.unclaimed.pop() {
+            self.step(at, released(id, Some(Tokens(0)), Some(Tokens(0))));
+        }
+    }
+
+    /// Records the result of writing the state file.
+    pub(crate) fn note_saved(&mut self, saved: Result<(), String>) {
+        self.state_health.saved += u64::from(saved.is_ok());
+        self.state_health.error = saved.err();
+    }
+
+    /// Applies a tick if time alone has changed something: a timeout, a late request, a refilled rate or an ended
+    /// pause.
+    pub(crate) fn apply_due_tick(&mut self, at: Micros) {
+        if self.pool.next_change().is_some_and(|change| change <= at) {
+            self.apply(at, Event::Tick);
+        }
+    }
+
+    /// Refuses all queued requests, and every new one from now on.
+    pub(crate) fn begin_drain(&mut self, at: Micros) {
+        if mem::replace(&mut self.draining, true) {
+            return;
+        }
+        let waits = |owner: &mut RequestCaller| owner.sender.is_some();
+        let mut waiting: Vec<RequestCaller> =
+            self.owners.iter_mut().filter_map(|owner| owner.take_if(waits)).collect();
+        // Cancel the latest first: the fewer queue heads leave, the fewer other requests are granted on the way.
+        waiting.sort_unstable_by_key(|owner| std::cmp::Reverse(owner.name.ticket.0));
+        let ids: Vec<Arc<str>> = waiting.iter().map(|owner| owner.name.id.clone()).collect();
+        for owner in &waiting {
+            self.rates.end_wait(&owner.flow);
+        }
+        for giver in waiting.into_iter().filter_map(|owner| owner.sender) {
+            self.counts.drained += 1;
+            let _ = giver.send(Err(AdmitError::Draining));
+        }
+        for id in ids {
+            self.apply(at, Event::Cancel { id });
+        }
+    }
+
+    fn submit(
+        &mut self,
+        at: Micros,
+        name: SubmittedRequest,
+        submit: Box<Submit>,
+        giver: HandoffSender<AdmissionAnswer>,
+    ) {
+        if self.draining {
+            self.counts.drained += 1;
+            let _ = giver.send(Err(AdmitError::Draining));
+            return;
+        }
+        if !giver.is_awaited() {
+            self.counts.abandoned += 1;
+            return;
+        }
+        let may_wait = submit.timeout.into_iter().chain(self.queue_timeout).min();
+        let named = |by| submit.attributes.get(by);
+        let flow = FlowRates::key(&flow::path_of(self.pool.policy().root(), named).0);
+        self.newcomer =
+            Some(RequestCaller { name, submitted_at: at, flow, may_wait, sender: Some(giver) });
+        self.apply(at, Event::Submit(submit));
+    }
+
+    fn leave(&mut self, at: Micros, name: &SubmittedRequest) {
+        let Some(owner) = self.find(name).and_then(|handle| self.take_owner(handle)) else {
+            return;
+        };
+        let id = owner.name.id;
+        self.counts.abandoned += 1;
+        match owner.sender {
+            Some(_) => {
+                self.rates.end_wait(&owner.flow);
+                self.apply(at, Event::Cancel { id });
+            }
+            None => self.apply(at, released(id, Some(Tokens(0)), Some(Tokens(0)))),
+        }
+    }
+
+    fn end(&mut self, at: Micros, name: &SubmittedRequest, end: PermitEnd) {
+        let Some(owner) = self.find(name).and_then(|handle| self.take_owner(handle)) else {
+            return;
+        };
+        match end.how {
+            PermitOutcome::Settled => self.counts.settled += 1,
+            PermitOutcome::Failed => self.counts.failed += 1,
+            PermitOutcome::GivenBack => self.counts.given_back += 1,
+            PermitOutcome::Dropped => self.counts.dropped += 1,
+        }
+        let id = owner.name.id;
+        match (end.tokens, end.quota) {
+            (None, None) => self.apply(at, Event::Cancel { id }),
+            (tokens, quota) => self.apply(at, released(id, tokens, quota)),
+        }
+    }
+
+    /// Returns the handle of the request, if its id still belongs to the same admission and not to a later request with
+    /// that id.
+    fn find(&self, name: &SubmittedRequest) -> Option<RequestHandle> {
+        let handle = name.request.or_else(|| self.pool.find(&name.id))?;
+        let owner = self.owners.get(handle.index())?.as_ref()?;
+        (owner.name.ticket == name.ticket).then_some(handle)
+    }
+
+    fn take_owner(&mut self, handle: RequestHandle) -> Option<RequestCaller> {
+        self.owners.get_mut(handle.index())?.take()
+    }
+
+    fn put_owner(&mut self, handle: RequestHandle, owner: RequestCaller) {
+        if self.owners.len() <= handle.index() {
+            self.owners.resize_with(handle.index() + 1, || None);
+        }
+        self.owners[handle.index()] = Some(owner);
+    }
+
+    fn step(&mut self, at: Micros, event: Event) {
+        let at = at.max(self.pool.now());
+        self.steps += 1;
+        self.journal_lines.write(at, &event);
+        let mut heard = mem::take(&mut self.outputs);
+        // Cannot fail: `at` was just raised to the pool's time.
+        let _ = self.pool.apply(at, event, &mut heard);
+        for said in heard.0.drain(..) {
+            match said {
+                PoolOutput::Accepted(handle) => {
+                    if let Some(owner) = self.newcomer.take() {
+                        self.rates.begin_wait(&owner.flow, at);
+                        self.put_owner(handle, owner);
+                    }
+                }
+                PoolOutput::Decided(decision) => {
+                    if let Some(watch) = &mut self.observer {
+                        watch(at, &decision);
+                    }
+                    self.deliver(at, decision);
+                }
+            }
+        }
+        self.outputs = heard;
+    }
+
+    fn deliver(&mut self, at: Micros, decision: Decision) {
+        match decision {
+            Decision::Grant(grant) => self.deliver_grant(at, grant),
+            Decision::Reject(reject) => self.deliver_reject(at, reject),
+            Decision::Expire { request, .. } => {
+                self.counts.expired += 1;
+                let Some(owner) = self.take_owner(request) else { return };
+                let waited = Duration::from_micros(at.0 - owner.submitted_at.0);
+                self.rates.end_wait(&owner.flow);
+                let (expected_wait, retry_after) =
+                    self.rates.of_one_more(&owner.flow, at, self.retry_after_max);
+                let limit = Duration::from_micros(owner.may_wait.unwrap_or_default().0);
+                owner.answer(Err(AdmitError::Expired {
+                    waited,
+                    limit,
+                    expected_wait,
+                    retry_after,
+                }));
+            }
+        }
+    }
+
+    fn deliver_grant(&mut self, at: Micros, grant: Grant) {
+        self.grants.note(at);
+        self.counts.granted += 1;
+        let handle = grant.request;
+        let Some(owner) = self.owners.get_mut(handle.index()).and_then(Option::as_mut) else {
+            self.unclaimed.push(grant.id);
+            return;
+        };
+        let Some(giver) = owner.sender.take() else { return };
+        self.rates.grant(&owner.flow, at);
+        if let Err(answer) = giver.send(Ok(grant)) {
+            self.counts.abandoned += 1;
+            if let Ok(grant) = answer {
+                self.take_owner(handle);
+                self.unclaimed.push(grant.id);
+            }
+        }
+    }
+
+    fn deliver_reject(&mut self, at: Micros, reject: RejectedRequest) {
+        self.counts.rejected += 1;
+        let RejectedRequest { request, reason, limit, .. } = reject;
+        // A rejection without a handle means the request was never accepted: it is the newcomer.
+        let owner = match request {
+            Some(handle) => self.take_owner(handle),
+            None => self.newcomer.take(),
+        };
+        let Some(owner) = owner else { return };
+        if request.is_some() {
+            self.rates.end_wait(&owner.flow);
+        }
+        let (expected_wait, retry_after) = match reason {
+            // Coming back would not help.
+            RejectionReason::Duplicate | RejectionReason::NoWorker => (None, None),
+            _ => {
+                let (wait, retry) = self.rates.of_one_more(&owner.flow, at, self.retry_after_max);
+                (wait, Some(retry))
+            }
+        };
+        owner.answer(Err(AdmitError::Rejected { reason, limit, expected_wait, retry_after }));
+    }
+}
+
+fn released(id: Arc<str>, tokens: Option<Tokens>, quota: Option<Tokens>) -> Event {
+    Event::Release { id, tokens, quota }
+}
+
+impl RequestCaller {
+    fn answer(self, answer: AdmissionAnswer) {
+        if let Some(giver) = self.sender {
+            let _ = giver.send(answer);
+        }
+    }
+}

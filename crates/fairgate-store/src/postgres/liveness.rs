@@ -1,0 +1,68 @@
+//! Liveness of the server, judged by the time of its last answer.
+//!
+//! A caller that needs the database must learn soon that it is away. A fixed time limit would not do: a busy server
+//! answers late, but is not away. So a wait ends when the server has answered nothing at all, to any task of this
+//! process, for [`crate::StoreOptions::patience`].
+//!
+//! Reservations and budget checks wait in this way. The default of this limit is 200 ms.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use crate::error::StoreError;
+
+/// Time of the server's last answer, and the longest silence after which callers give up.
+#[derive(Clone, Debug)]
+pub(super) struct ServerLiveness {
+    last: Arc<Mutex<Instant>>,
+    silence_timeout: Duration,
+}
+
+impl ServerLiveness {
+    pub(super) fn new(silence_timeout: Duration) -> Self {
+        Self { last: Arc::new(Mutex::new(Instant::now())), silence_timeout }
+    }
+
+    /// Records that the server has answered.
+    pub(super) fn record_answer(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn last(&self) -> Instant {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for `work` as long as the server answers anything to this process. After too long a silence, drops `work`
+    /// and returns an error.
+    pub(super) async fn wait_unless_silent<T>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        self.wait_unless_silent_for(self.silence_timeout, work).await
+    }
+
+    /// Waits like [`Self::wait_unless_silent`], but with the given limit for the silence.
+    pub(super) async fn wait_unless_silent_for<T>(
+        &self,
+        patience: Duration,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let begun = Instant::now();
+        let mut work = std::pin::pin!(work);
+        let silent_until = || begun.max(self.last()) + patience;
+        loop {
+            if let Ok(done) = timeout_at(silent_until(), &mut work).await {
+                return done;
+            }
+            if silent_until() <= Instant::now() {
+                let millis = patience.as_millis();
+                let problem = format!(
+                    "PostgreSQL has not answered for {millis} ms; try again when it is back"
+                );
+                return Err(StoreError::Database(problem));
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Decides if budgets have room for a reservation, with the same code for both databases.
+
+use std::cmp::Reverse;
+
+use crate::budget::{
+    BudgetBalance, BudgetExhausted, BudgetTier, ReservationGrant, ReservationRefused,
+};
+use crate::claims::FleetBalances;
+use crate::ledger::Reservation;
+use crate::sums::UsageSum;
+
+/// Grants a reservation if all budgets have room and its claim, if any, is in force. If only budgets for hosted workers
+/// have no room, the reservation is granted without hosted workers, and the result names the budget.
+pub(crate) fn decide(
+    budgets: &[BudgetBalance],
+    books: &FleetBalances,
+    asked: &Reservation,
+) -> std::result::Result<ReservationGrant, ReservationRefused> {
+    if let Some(claim) = &asked.claim {
+        books.check_in_force(claim, asked.at)?;
+    }
+    let granted = check_budgets(budgets, asked)?;
+    if let Some(claim) = &asked.claim {
+        let tokens = asked.as_granted(granted.hosted).provider_tokens;
+        books.check_room(claim, tokens, asked.fleet, asked.at)?;
+    }
+    Ok(granted)
+}
+
+/// Checks the budgets of the group, tenant and key and of the hosted tier.
+fn check_budgets(
+    budgets: &[BudgetBalance],
+    asked: &Reservation,
+) -> std::result::Result<ReservationGrant, BudgetExhausted> {
+    let why = match asked.hosted {
+        Some(_) => match exhausted_budget(budgets, &asked.held_amounts(true)) {
+            None => return Ok(ReservationGrant { hosted: true, hosted_exhausted: None }),
+            Some(exhausted) => Some(exhausted),
+        },
+        None => None,
+    };
+    match exhausted_budget(budgets, &asked.held_amounts(false)) {
+        None => Ok(ReservationGrant { hosted: false, hosted_exhausted: why }),
+        Some(exhausted) => Err(exhausted),
+    }
+}
+
+/// Returns true if at least one of the budgets counts the usage of this reservation. Otherwise nothing needs to be
+/// reserved.
+pub(crate) fn has_counting_budget(budgets: &[BudgetBalance], hosted: bool) -> bool {
+    budgets.iter().any(|budget| hosted || budget.tier == BudgetTier::Any)
+}
+
+/// Returns a budget that has no room for `wanted`, or `None` if all have room. If several have no room, returns one
+/// that is used up, and among these the one that resets last, because a retry before that would fail. A budget from
+/// which the request takes nothing does not refuse the request, even if the budget is exceeded.
+fn exhausted_budget(budgets: &[BudgetBalance], wanted: &UsageSum) -> Option<BudgetExhausted> {
+    let asked = |budget: &BudgetBalance| {
+        let (_, reserved) = wanted.used_and_reserved(budget.unit, budget.tier);
+        u64::try_from(reserved).unwrap_or(0)
+    };
+    budgets
+        .iter()
+        .filter(|budget| {
+            let taken = budget.used.saturating_add(budget.reserved);
+            asked(budget) > 0 && taken.saturating_add(asked(budget)) > budget.limit
+        })
+        .max_by_key(|budget| {
+            // Used amounts stay used until the reset; reserved amounts come back as requests end.
+            let is_spent = budget.used.saturating_add(asked(budget)) > budget.limit;
+            (is_spent, budget.resets_at, Reverse((budget.scope, budget.tier, budget.unit)))
+        })
+        .map(|budget| BudgetExhausted {
+            scope: budget.scope,
+            owner: budget.owner.clone(),
+            period: budget.period,
+            unit: budget.unit,
+            tier: budget.tier,
+            limit: budget.limit,
+            used: budget.used,
+            reserved: budget.reserved,
+            wanted: asked(budget),
+            resets_at: budget.resets_at,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use fairgate_money::{MicroUnits, UnixMicros};
+
+    use super::*;
+    use crate::budget::{BudgetPeriod, BudgetScope, BudgetUnit};
+    use crate::ledger::HostedMaximum;
+
+    fn left(period: BudgetPeriod, limit: u64, used: u64, reserved: u64) -> BudgetBalance {
+        BudgetBalance {
+            scope: BudgetScope::Tenant,
+            owner: "t".to_owned(),
+            period,
+            unit: BudgetUnit::Tokens,
+            tier: BudgetTier::Any,
+            limit,
+            used,
+            reserved,
+            resets_at: period.resets_at(UnixMicros(0)),
+        }
+    }
+
+    fn asked(tokens: u64, money: u64, hosted: Option<(u64, u64)>) -> Reservation {
+        let hosted = hosted.map(|(provider_tokens, money)| HostedMaximum {
+            provider_tokens,
+            money: MicroUnits(money),
+        });
+        Reservation {
+            request: "r".to_owned(),
+            group: "g".to_owned(),
+            tenant: "t".to_owned(),
+            key: "k".to_owned(),
+            model: "m".to_owned(),
+            tokens,
+            provider_tokens: tokens,
+            money: MicroUnits(money),
+            hosted,
+            model_budgets: Vec::new(),
+            claim: None,
+            fleet: Default::default(),
+            at: UnixMicros(0),
+        }
+    }
+
+    fn refused(budgets: &[BudgetBalance], tokens: u64) -> Option<BudgetExhausted> {
+        check_budgets(budgets, &asked(tokens, 0, None)).err()
+    }
+
+    #[test]
+    fn a_budget_may_be_used_to_its_last_token() {
+        let budgets = [left(BudgetPeriod::Day, 10, 4, 3)];
+        assert_eq!(refused(&budgets, 3), None);
+        let refused = refused(&budgets, 4).unwrap();
+        assert_eq!((refused.limit, refused.used, refused.reserved), (10, 4, 3));
+        assert_eq!((refused.wanted, refused.owner.as_str()), (4, "t"));
+    }
+
+    #[test]
+    fn the_refusal_names_the_budget_that_starts_anew_last() {
+        let budgets = [left(BudgetPeriod::Day, 1, 1, 0), left(BudgetPeriod::Month, 1, 1, 0)];
+        assert_eq!(refused(&budgets, 1).unwrap().period, BudgetPeriod::Month);
+        let budgets = [left(BudgetPeriod::Day, 1, 1, 0), left(BudgetPeriod::Month, 9, 1, 0)];
+        assert_eq!(refused(&budgets, 1).unwrap().period, BudgetPeriod::Day);
+        // What is only reserved is the lesser evil.
+        let budgets = [left(BudgetPeriod::Day, 1, 1, 0), left(BudgetPeriod::Month, 9, 0, 9)];
+        assert_eq!(refused(&budgets, 1).unwrap().period, BudgetPeriod::Day);
+    }
+
+    #[test]
+    fn huge_numbers_are_refused_and_not_wrapped() {
+        assert!(refused(&[left(BudgetPeriod::Day, 10, u64::MAX, u64::MAX)], u64::MAX).is_some());
+    }
+
+    #[test]
+    fn what_costs_nothing_is_not_refused_by_a_spent_budget() {
+        let spent = BudgetBalance { unit: BudgetUnit::Money, ..left(BudgetPeriod::Day, 10, 12, 0) };
+        assert_eq!(refused(std::slice::from_ref(&spent), 5), None);
+        let costs = check_budgets(&[spent], &asked(5, 1, None)).unwrap_err();
+        assert_eq!((costs.unit, costs.wanted), (BudgetUnit::Money, 1));
+    }
+
+    #[test]
+    fn without_room_in_a_hosted_budget_it_is_for_own_workers_only() {
+        let hosted =
+            BudgetBalance { tier: BudgetTier::Hosted, ..left(BudgetPeriod::Day, 10, 0, 0) };
+        let budgets = [left(BudgetPeriod::Day, 100, 0, 0), hosted];
+        let there = check_budgets(&budgets, &asked(50, 0, Some((10, 0)))).unwrap();
+        assert_eq!(there, ReservationGrant { hosted: true, hosted_exhausted: None });
+        let without = check_budgets(&budgets, &asked(50, 0, Some((11, 0)))).unwrap();
+        let why = without.hosted_exhausted.unwrap();
+        assert!(!without.hosted);
+        assert_eq!((why.tier, why.wanted, why.limit), (BudgetTier::Hosted, 11, 10));
+        // A hosted budget says nothing about what stays at home.
+        let home = check_budgets(&budgets, &asked(50, 0, None)).unwrap();
+        assert_eq!(home, ReservationGrant { hosted: false, hosted_exhausted: None });
+    }
+
+    #[test]
+    fn a_general_budget_that_only_the_hosted_price_exceeds_leaves_the_own_workers() {
+        let money =
+            BudgetBalance { unit: BudgetUnit::Money, ..left(BudgetPeriod::Month, 100, 0, 0) };
+        let budgets = [money];
+        let free_at_home = check_budgets(&budgets, &asked(5, 0, Some((5, 101)))).unwrap();
+        assert!(!free_at_home.hosted);
+        assert_eq!(free_at_home.hosted_exhausted.unwrap().wanted, 101);
+        let dear_at_home = check_budgets(&budgets, &asked(5, 101, Some((5, 200)))).unwrap_err();
+        assert_eq!((dear_at_home.wanted, dear_at_home.tier), (101, BudgetTier::Any));
+    }
+}

@@ -1,0 +1,34 @@
+//! Rules for what is synced to the disk, and when.
+//!
+//! Before a row is acknowledged, the operating system's kernel has its line of the [`Spool`](crate::spool::Spool).
+//! Before any other commit is acknowledged, the kernel has its part of the write-ahead log, which is synced at
+//! checkpoints (`synchronous = NORMAL`). So a killed process loses nothing that was acknowledged. When the *machine*
+//! loses power, rows and reservations of about the last half second may be lost, newest first; the database itself
+//! stays consistent. Changes of the directory are synced before they are acknowledged; see [`SqliteDurability`].
+
+use rusqlite::Connection;
+
+use crate::error::StoreError;
+
+/// Failure that an acknowledged transaction must survive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SqliteDurability {
+    /// Kill of the process. The disk is not synced with each commit.
+    Kill,
+    /// Power loss of the machine. The write-ahead log is synced with the commit, including everything that was
+    /// committed before. This is used for changes of the directory and their audit entries, because a revoked key must
+    /// not come back. The sync takes milliseconds, which is too long for every row and reservation.
+    PowerLoss,
+}
+
+impl SqliteDurability {
+    /// Sets the durability of the next transaction. Must not be called inside a transaction, because SQLite does not
+    /// allow that.
+    pub(super) fn set(self, connection: &Connection) -> Result<(), StoreError> {
+        let synchronous = match self {
+            Self::Kill => "NORMAL",
+            Self::PowerLoss => "FULL",
+        };
+        Ok(connection.pragma_update(None, "synchronous", synchronous)?)
+    }
+}

@@ -1,0 +1,62 @@
+//! The folder of one claim, with files for the prompt, the result and the token usage.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::agent_api::PrivateFolder;
+
+/// The files of one claim, removed when this is dropped.
+pub(super) struct ClaimFolder {
+    pub(super) prompt: PathBuf,
+    pub(super) result: PathBuf,
+    pub(super) tokens: PathBuf,
+    _folder: PrivateFolder,
+}
+
+impl ClaimFolder {
+    /// Creates the folder, and writes the prompt into a file in it.
+    pub(super) fn make(prompt: &str) -> io::Result<Self> {
+        let folder = PrivateFolder::make()?;
+        let file = |name: &str| folder.path().join(name);
+        let made = Self {
+            prompt: file("prompt"),
+            result: file("result"),
+            tokens: file("tokens"),
+            _folder: folder,
+        };
+        fs::write(&made.prompt, prompt)?;
+        Ok(made)
+    }
+
+    /// Returns the content of the result file. Reads a few bytes more than `bytes_max`, so that the caller notices that
+    /// the result is too long.
+    pub(super) fn result(&self, bytes_max: usize) -> Option<String> {
+        read(&self.result, bytes_max + 4)
+    }
+
+    /// Returns the token usage that the command wrote into its file; `None` if there is none.
+    pub(super) fn tokens(&self) -> Option<u64> {
+        tokens_in(&self.tokens)
+    }
+}
+
+/// Largest number of tokens that the gateway accepts for one task.
+const TOKENS_MAX: u64 = 1_000_000_000_000;
+
+/// Reads the number in a tokens file.
+pub(super) fn tokens_in(file: &Path) -> Option<u64> {
+    let tokens: u64 = read(file, 64)?.trim().parse().ok()?;
+    Some(tokens.min(TOKENS_MAX))
+}
+
+fn read(file: &Path, bytes_max: usize) -> Option<String> {
+    // Only a regular file is read: a command may have created a pipe of that name, and opening it would block.
+    if !fs::metadata(file).ok()?.is_file() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+    fs::File::open(file).ok()?.take(limit).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
