@@ -10,6 +10,7 @@ use fairgate_core::policy::Policy;
 use fairgate_core::units::OverlapCredit;
 use fairgate_money::{MicroUnits, ModelPrices};
 
+use crate::address_range::AddressRange;
 use crate::classes::PolicyClasses;
 use crate::defaults;
 use crate::field_rules::FieldRules;
@@ -113,6 +114,9 @@ pub struct LimitsConfig {
     pub header_bytes_max: u32,
     /// The most client connections at once (default 20 000).
     pub connections_max: usize,
+    /// Addresses of proxies, which may have any number of connections that have not sent a whole request head (default
+    /// none). Any other address may have a quarter of `connections_max`.
+    pub trusted_proxies: Vec<AddressRange>,
     /// The most bytes of request bodies in memory at once (default 1 GiB). Requests beyond that are refused with 503.
     pub held_bytes_max: u64,
     /// The most different agent or session names that a key may use in a pool; further names share one flow (default

@@ -31,6 +31,7 @@ pub(crate) const LIMITS: LimitsConfig = LimitsConfig {
     body_timeout: Duration::from_secs(60),
     header_bytes_max: 64 << 10,
     connections_max: 20_000,
+    trusted_proxies: Vec::new(),
     held_bytes_max: 1 << 30,
     names_per_key_max: 256,
     response_ids_per_tenant_max: 10_000,

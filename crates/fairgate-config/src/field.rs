@@ -254,10 +254,12 @@ impl<'a> ConfigField<'a> {
             // The message does not repeat the value, which may be a secret in the wrong place.
             return self.wrong(format!("must be a mapping with {}", known.join(", ")));
         };
-        for (YamlEntry { name, place, .. }, field) in &entries {
-            if known.contains(&&**name) {
-                continue;
-            }
+        let unknown = |(entry, _): &&(&YamlEntry, Self)| !known.contains(&&*entry.name);
+        let mut left = entries.iter().filter(unknown).count();
+        for (YamlEntry { name, place, .. }, field) in
+            entries.iter().filter(unknown).take(UNKNOWN_MAX)
+        {
+            left -= 1;
             let message = match &**name {
                 "<<" => {
                     "merging is not supported: repeat the fields, or alias a whole value".into()
@@ -270,9 +272,15 @@ impl<'a> ConfigField<'a> {
             };
             self.wrong_at::<()>(*place, &field.path, message);
         }
+        if left > 0 {
+            self.wrong::<()>(format!("{left} more fields are unknown"));
+        }
         Some(ConfigSection { field: self, known, entries })
     }
 }
+
+/// The most unknown fields of one mapping that are reported one by one. Further ones are only counted.
+const UNKNOWN_MAX: usize = 20;
 
 /// The most characters of a value that an error message repeats.
 const SHOWN: usize = 60;

@@ -25,6 +25,7 @@
 //! # Ok::<(), fairgate_config::ConfigErrors>(())
 //! ```
 
+mod address_range;
 mod classes;
 mod config;
 mod defaults;
@@ -42,6 +43,7 @@ mod values;
 mod warnings;
 mod yaml;
 
+pub use address_range::AddressRange;
 pub use classes::{
     ClassArbiter, ClassBucket, ClassCell, ClassFamily, ClassInside, ClassReason, ClassResolution,
     PolicyClass, PolicyClassName, PolicyClasses, PolicyFile,

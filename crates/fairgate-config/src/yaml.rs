@@ -1,7 +1,7 @@
 //! Parses a YAML text into a tree whose nodes know their line and column. Scalars stay text, because the reader of each
 //! field decides if the text is a number, a duration or something else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use granit_parser::{Event, Parser, ScalarStyle, Span};
 
@@ -118,8 +118,17 @@ struct OpenYamlNode {
 
 enum OpenYamlContent {
     List(Vec<YamlNode>),
-    /// Entries of an open mapping, and the name whose value has not been read yet.
-    Map(Vec<YamlEntry>, Option<(String, FilePosition)>),
+    Map(OpenYamlMap),
+}
+
+/// A mapping that is still open.
+#[derive(Default)]
+struct OpenYamlMap {
+    entries: Vec<YamlEntry>,
+    /// Name and position of the field whose value has not been read yet.
+    waiting: Option<(String, FilePosition)>,
+    /// Line of each field's name. A search in `entries` would make long mappings take quadratic time.
+    lines: HashMap<String, usize>,
 }
 
 impl YamlTreeBuilder {
@@ -143,7 +152,7 @@ impl YamlTreeBuilder {
                 self.open(place, anchor, OpenYamlContent::List(Vec::new()))
             }
             Event::MappingStart(_, anchor, _) => {
-                self.open(place, anchor, OpenYamlContent::Map(Vec::new(), None))
+                self.open(place, anchor, OpenYamlContent::Map(OpenYamlMap::default()))
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 let Some(OpenYamlNode { place, anchor, inside }) = self.open.pop() else {
@@ -151,7 +160,7 @@ impl YamlTreeBuilder {
                 };
                 let value = match inside {
                     OpenYamlContent::List(nodes) => YamlValue::List(nodes),
-                    OpenYamlContent::Map(entries, _) => YamlValue::Map(entries),
+                    OpenYamlContent::Map(map) => YamlValue::Map(map.entries),
                 };
                 self.close(YamlNode { place, value }, anchor, flaws)
             }
@@ -225,9 +234,9 @@ impl YamlTreeBuilder {
         match self.open.last_mut().map(|open| &mut open.inside) {
             None => self.root = Some(node),
             Some(OpenYamlContent::List(nodes)) => nodes.push(node),
-            Some(OpenYamlContent::Map(entries, waiting)) => match waiting.take() {
-                Some((name, place)) => entries.push(YamlEntry { name, place, node }),
-                None => *waiting = Some(field_name(node, entries, path, flaws)?),
+            Some(OpenYamlContent::Map(map)) => match map.waiting.take() {
+                Some((name, place)) => map.entries.push(YamlEntry { name, place, node }),
+                None => map.waiting = Some(field_name(node, &mut map.lines, path, flaws)?),
             },
         }
         Ok(())
@@ -241,8 +250,11 @@ impl YamlTreeBuilder {
             match &open.inside {
                 _ if innermost => {}
                 OpenYamlContent::List(nodes) => path.push_str(&format!("[{}]", nodes.len())),
-                OpenYamlContent::Map(_, Some((name, _))) => path = join(&path, name),
-                OpenYamlContent::Map(_, None) => {}
+                OpenYamlContent::Map(map) => {
+                    if let Some((name, _)) = &map.waiting {
+                        path = join(&path, name);
+                    }
+                }
             }
         }
         path
@@ -251,7 +263,7 @@ impl YamlTreeBuilder {
 
 fn field_name(
     node: YamlNode,
-    entries: &[YamlEntry],
+    lines: &mut HashMap<String, usize>,
     path: String,
     flaws: &mut Vec<FieldError>,
 ) -> Result<(String, FilePosition), FieldError> {
@@ -263,10 +275,11 @@ fn field_name(
             message: "a field's name must be text".into(),
         });
     };
-    if let Some(first) = entries.iter().find(|entry| entry.name == name) {
-        let message = format!("is given twice, first on line {}", first.place.line);
+    if let Some(first) = lines.get(&name) {
+        let message = format!("is given twice, first on line {first}");
         flaws.push(FieldError { place, field: join(&path, &name), message });
     }
+    lines.entry(name.clone()).or_insert(place.line);
     Ok((name, place))
 }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use fairgate_journal::schedule::{ScheduleRound, write_round};
-use fairgate_store::LogThrottle;
+use fairgate_store::{LogThrottle, private_folder};
 use tokio::time::Instant;
 
 /// Size in bytes at which a file counts as full. The next constant is the number of files that are kept.
@@ -136,7 +136,7 @@ impl RoundJournalFiles {
 
     /// Creates the file with the next number, and removes the oldest files if there would be too many.
     fn begin(&self) -> io::Result<File> {
-        fs::create_dir_all(&self.folder)?;
+        private_folder(&self.folder)?;
         let mut numbers = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             numbers.extend(entry?.file_name().to_str().and_then(number));

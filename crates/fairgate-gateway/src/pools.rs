@@ -14,6 +14,7 @@ mod reporter;
 mod roster;
 mod sessions;
 mod spending;
+mod state_files;
 mod workers;
 
 use std::collections::{BTreeMap, HashMap};

@@ -19,7 +19,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::forward::DeadlineSource;
 use crate::limits::LimitRefusal;
-use crate::reply::{Reply, json};
+use crate::reply::{Reply, json, reason_phrase};
 use crate::upstream::{FailureKind, UpstreamFailure};
 
 pub(crate) use self::budget::budget_exhausted;
@@ -120,7 +120,9 @@ impl Refusal {
     pub(crate) fn raw(&self, request_id: &str) -> Bytes {
         let reply = self.reply(Dialect::OpenAi, request_id);
         let body = self.problem.body(Dialect::OpenAi, request_id);
-        let mut raw = format!("HTTP/1.1 {}\r\n", self.problem.status).into_bytes();
+        let status = self.problem.status;
+        let phrase = reason_phrase(status);
+        let mut raw = format!("HTTP/1.1 {} {phrase}\r\n", status.as_u16()).into_bytes();
         let length = HeaderValue::from(body.len());
         let close = HeaderValue::from_static("close");
         let ours = [(CONNECTION, close), (CONTENT_LENGTH, length)];

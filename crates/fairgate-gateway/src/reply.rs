@@ -5,8 +5,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderValue, Response};
+use http::{HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
+use hyper::ext::ReasonPhrase;
 
 use crate::forward::StreamedAnswer;
 
@@ -76,12 +77,34 @@ pub(crate) fn whole_body(bytes: Bytes) -> ReplyBody {
 }
 
 /// Returns a response with one JSON document as its body.
-pub(crate) fn json(status: http::StatusCode, body: Bytes) -> Reply {
+pub(crate) fn json(status: StatusCode, body: Bytes) -> Reply {
     let mut reply = Response::new(whole_body(body));
     *reply.status_mut() = status;
     let json = HeaderValue::from_static("application/json");
     reply.headers_mut().insert(http::header::CONTENT_TYPE, json);
     reply
+}
+
+/// Sets the reason phrase of a status that no standard defines. hyper would write `<none>`, which some clients show to
+/// people.
+pub(crate) fn set_reason_phrase(reply: &mut Reply) {
+    let status = reply.status();
+    if status.canonical_reason().is_none() {
+        let phrase = ReasonPhrase::from_static(reason_phrase(status).as_bytes());
+        reply.extensions_mut().insert(phrase);
+    }
+}
+
+/// Returns the reason phrase of a status: the standard's, or ours for a status that no standard defines.
+pub(crate) fn reason_phrase(status: StatusCode) -> &'static str {
+    match (status.canonical_reason(), status.as_u16()) {
+        (Some(phrase), _) => phrase,
+        // Anthropic's status for a service without free capacity.
+        (None, 529) => "Overloaded",
+        (None, 400..=499) => "Client Error",
+        (None, 500..=599) => "Server Error",
+        (None, _) => "Other",
+    }
 }
 
 /// Converts a length in bytes to the type of `Content-Length`.

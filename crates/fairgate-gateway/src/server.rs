@@ -2,12 +2,13 @@
 
 mod connection;
 mod dispatch;
+mod headless_connections;
 mod hyper_errors;
 mod spare_fd;
 mod write_timeout;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 pub(crate) use self::dispatch::ListenerRoutes;
 
+use self::headless_connections::{HeadlessConnection, HeadlessConnections};
 use self::spare_fd::{SpareFd, is_out_of_files};
 use crate::app::App;
 use crate::live_count::{LiveCount, LiveCountGuard};
@@ -40,6 +42,7 @@ pub(crate) struct GatewayServer {
     pub(crate) app: Arc<App>,
     pub(crate) tls: ArcSwapOption<ServerConfig>,
     connections: LiveCount,
+    headless: HeadlessConnections,
     /// The process's limit of open files, which also limits the connections.
     open_files: u64,
 }
@@ -50,6 +53,7 @@ impl GatewayServer {
             app,
             tls: ArcSwapOption::new(tls),
             connections: LiveCount::default(),
+            headless: HeadlessConnections::default(),
             open_files: open_files::limit(),
         }
     }
@@ -65,7 +69,9 @@ impl GatewayServer {
                 _ = phase.wait_for(|stage| *stage > GatewayPhase::Serving) => return,
             };
             match accepted {
-                Ok((stream, _)) => self.clone().serve_connection(stream, door.clone()),
+                Ok((stream, peer)) => {
+                    self.clone().serve_connection(stream, peer.ip(), door.clone());
+                }
                 Err(error) if is_of_one_client(&error) => {}
                 Err(error) => {
                     if is_out_of_files(&error) {
@@ -85,18 +91,36 @@ impl GatewayServer {
         }
     }
 
-    fn serve_connection(self: Arc<Self>, stream: TcpStream, door: Arc<ListenerRoutes>) {
-        let max = open_files::connections_within(self.open_files, &self.app.config.load());
-        if self.connections.now() >= max {
+    fn serve_connection(
+        self: Arc<Self>,
+        stream: TcpStream,
+        peer: IpAddr,
+        door: Arc<ListenerRoutes>,
+    ) {
+        let Ok(headless) = self.admit(peer) else {
             self.app.metrics.count_refusal("connections_full");
             tokio::spawn(turn_away(stream));
             return;
-        }
+        };
         let counted = CountedConnection::new(&self);
         tokio::spawn(async move {
-            connection::serve(&self, stream, door).await;
+            connection::serve(&self, stream, headless, door).await;
             drop(counted);
         });
+    }
+
+    /// Returns the count of a new connection until its first request, or `None` for a trusted proxy. Fails if there are
+    /// too many connections, or too many of this address.
+    fn admit(&self, peer: IpAddr) -> Result<Option<HeadlessConnection>, ConnectionsFull> {
+        let config = self.app.config.load();
+        let max = open_files::connections_within(self.open_files, &config);
+        if self.connections.now() >= max {
+            return Err(ConnectionsFull);
+        }
+        if config.limits.trusted_proxies.iter().any(|range| range.contains(peer)) {
+            return Ok(None);
+        }
+        self.headless.admit(peer, max).map(Some).ok_or(ConnectionsFull)
     }
 
     /// Waits until no connection is left, or `patience` is over. Returns the number of connections that are left.
@@ -105,6 +129,9 @@ impl GatewayServer {
         self.connections.now()
     }
 }
+
+/// The gateway, or a client's address, has as many connections as it may.
+struct ConnectionsFull;
 
 /// A connection that is counted until it is dropped.
 struct CountedConnection {

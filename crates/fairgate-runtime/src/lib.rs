@@ -66,6 +66,7 @@ mod mailbox;
 mod message;
 mod permit;
 mod pool_task;
+pub mod private_files;
 mod start;
 mod state_file;
 mod sync;

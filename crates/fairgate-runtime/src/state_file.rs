@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use crate::mailbox::TaskMailbox;
 use crate::message::PoolMessage;
 use crate::pool_task::PoolTask;
+use crate::private_files::private_file;
 
 /// Options of a gate's state file.
 #[derive(Clone, Debug)]
@@ -66,6 +67,17 @@ pub enum StateFileError {
     },
 }
 
+impl StateFileError {
+    /// Returns the path of the file if its content is at fault, so that moving the file away lets the pool start. `None`
+    /// if the file could not be read at all.
+    pub fn damaged_file(&self) -> Option<&Path> {
+        match self {
+            Self::Unreadable { .. } => None,
+            Self::Corrupt { file, .. } | Self::NotAState { file, .. } => Some(file),
+        }
+    }
+}
+
 /// Reads a state file; returns `None` if the file does not exist.
 pub(crate) fn load(path: &Path) -> Result<Option<Box<Snapshot>>, StateFileError> {
     let file = || path.to_path_buf();
@@ -106,7 +118,7 @@ pub(crate) fn save(path: &Path, snapshot: &Snapshot) -> io::Result<()> {
 }
 
 fn write(path: &Path, snapshot: &Snapshot) -> io::Result<()> {
-    let mut writer = JournalWriter::new(BufWriter::new(File::create(path)?));
+    let mut writer = JournalWriter::new(BufWriter::new(private_file(path)?));
     writer.write_snapshot(snapshot)?;
     let mut buffered = writer.into_inner();
     buffered.flush()?;

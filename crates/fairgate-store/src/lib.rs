@@ -47,6 +47,7 @@ pub use ledger::{
     Reservation, ResolvedReservations, UsageGrouping, UsageQuery, UsageRow, UsageSource,
 };
 pub use log_throttle::LogThrottle;
+pub use private_files::private_folder;
 pub use rolling_window::UsageWindow;
 pub use secret::{KeyHash, KeySecret};
 pub use store::{Store, StoreFuture, StoreOptions, TransactionFuture as TransactionOutcome};

@@ -15,7 +15,7 @@ pub(crate) fn private() -> OpenOptions {
 
 /// Creates a folder and its missing parents, readable by their owner only. An existing folder keeps its permissions,
 /// because its owner may have reasons for them and the files in it are private themselves.
-pub(crate) fn private_folder(path: &Path) -> io::Result<()> {
+pub fn private_folder(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]

@@ -1,6 +1,7 @@
 //! The command `fairgate serve`, which starts the gateway and runs it until a signal stops it.
 
 mod admin_token;
+mod data_folder;
 mod first_start;
 mod log_writer;
 mod logging;
@@ -123,8 +124,7 @@ fn in_use(error: GatewayStartError, config: &Config, args: &ServeArgs) -> anyhow
 }
 
 async fn open_store(config: &Config) -> Result<Store> {
-    std::fs::create_dir_all(&config.data_dir)
-        .with_context(|| format!("cannot make {}", config.data_dir.display()))?;
+    data_folder::make(&config.data_dir)?;
     let options = StoreOptions {
         spool: Some(config.store.spool.clone()),
         spool_bytes_max: config.store.spool_bytes_max,

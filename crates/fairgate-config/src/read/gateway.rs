@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::address_range::AddressRange;
 use crate::config::{
     AdminConfig, JournalConfig, LimitsConfig, OnStoreFailure, Secret, StoreConfig, TlsConfig,
 };
@@ -102,6 +103,7 @@ const LIMITS: &[&str] = &[
     "body_timeout",
     "header_size_max",
     "connections_max",
+    "trusted_proxies",
     "held_size_max",
     "names_per_key_max",
     "response_ids_per_tenant_max",
@@ -112,6 +114,15 @@ const LIMITS: &[&str] = &[
 /// Range of the time for which the id of a response is remembered.
 const RESPONSE_ID_LIFETIME: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_secs(8760 * 60 * 60);
+
+fn address_ranges(field: ConfigField<'_>) -> Option<Vec<AddressRange>> {
+    let read = |field: ConfigField<'_>| match field.scalar().and_then(AddressRange::parse) {
+        Some(range) => Some(range),
+        None => field.expected("an address or a range, such as 127.0.0.1 or 10.0.0.0/8"),
+    };
+    let all: Vec<_> = field.list()?.into_iter().map(read).collect();
+    all.into_iter().collect()
+}
 
 pub(super) fn limits(field: ConfigField<'_>) -> Option<LimitsConfig> {
     let limits = field.section(LIMITS)?;
@@ -126,6 +137,8 @@ pub(super) fn limits(field: ConfigField<'_>) -> Option<LimitsConfig> {
         .or("header_size_max", default.header_bytes_max, |field| field.size(8 << 10..=1 << 20));
     let connections_max =
         limits.or("connections_max", default.connections_max, |field| field.integer(1..=1_000_000));
+    let trusted_proxies =
+        limits.or("trusted_proxies", default.trusted_proxies.clone(), address_ranges);
     let held_bytes_max =
         limits.or("held_size_max", default.held_bytes_max, |field| field.size(1 << 20..=1 << 40));
     let names_per_key_max = limits
@@ -155,6 +168,7 @@ pub(super) fn limits(field: ConfigField<'_>) -> Option<LimitsConfig> {
         body_timeout: body_timeout?,
         header_bytes_max: header_bytes_max?,
         connections_max: connections_max?,
+        trusted_proxies: trusted_proxies?,
         held_bytes_max: held_bytes_max?,
         names_per_key_max: names_per_key_max?,
         response_ids_per_tenant_max: response_ids_per_tenant_max?,

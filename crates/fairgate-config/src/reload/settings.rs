@@ -178,6 +178,7 @@ fn limit_settings(list: &mut SettingList<'_>, limits: &LimitsConfig) {
         body_timeout,
         header_bytes_max,
         connections_max,
+        trusted_proxies,
         held_bytes_max,
         names_per_key_max,
         response_ids_per_tenant_max,
@@ -189,6 +190,8 @@ fn limit_settings(list: &mut SettingList<'_>, limits: &LimitsConfig) {
     list.live("limits.body_timeout", format_duration(*body_timeout));
     list.live("limits.header_size_max", format_size((*header_bytes_max).into()));
     list.live("limits.connections_max", connections_max);
+    let proxies: Vec<String> = trusted_proxies.iter().map(ToString::to_string).collect();
+    list.live_option("limits.trusted_proxies", (!proxies.is_empty()).then(|| proxies.join(", ")));
     list.live("limits.held_size_max", format_size(*held_bytes_max));
     list.live("limits.names_per_key_max", names_per_key_max);
     list.live("limits.response_ids_per_tenant_max", response_ids_per_tenant_max);

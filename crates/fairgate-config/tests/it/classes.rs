@@ -195,3 +195,11 @@ fn a_model_has_its_own_profile_or_the_root() {
     assert!(file.profile("meta-llama/Llama-3.1-8B").is_some());
     assert!(file.profile("other").is_none());
 }
+
+#[test]
+fn many_unknown_fields_are_counted_not_listed() {
+    let fields: String = (0..49_000).map(|number| format!("unknown_{number}: 1\n")).collect();
+    let errors = read(&fields).unwrap_err();
+    assert!(errors.contains("48980 more fields are unknown"), "{errors}");
+    assert!(errors.lines().count() < 30, "{errors}");
+}

@@ -162,6 +162,8 @@ fn what_is_commented_out_is_the_default_or_off() {
         "tls:",
         "url: {env: FAIRGATE_STORE_URL}",
         "token: {env: FAIRGATE_ADMIN_TOKEN}",
+        // Addresses of proxies.
+        "limits:",
         // A budget for all projects.
         "fleet:",
         "taints: [zone-a]",

@@ -161,9 +161,15 @@ fn line_count(text: &str) -> usize {
 }
 
 fn check_places(errors: &ConfigErrors, lines: usize) -> TestCaseResult {
+    let damaged = errors.iter().next().and_then(|error| error.file.clone());
     let mut last = None;
     for error in errors.iter() {
         let place = error.place.expect("every error has a place");
+        // A damaged configuration can make the policy file that it names wrong too. Those errors come last.
+        if error.file != damaged {
+            last = error.place;
+            continue;
+        }
         // What is missing at the end of a text is missing from the line after it.
         prop_assert!((1..=lines + 1).contains(&place.line), "{error} of {lines}");
         prop_assert!(place.column >= 1);

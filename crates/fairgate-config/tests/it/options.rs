@@ -35,6 +35,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("limits.body_timeout", "1s"),
     ("limits.header_size_max", "16KiB"),
     ("limits.connections_max", "7"),
+    ("limits.trusted_proxies", r#"["10.0.0.0/8", "::1"]"#),
     ("limits.held_size_max", "2GiB"),
     ("limits.names_per_key_max", "7"),
     ("limits.response_ids_per_tenant_max", "7"),

@@ -122,6 +122,7 @@ mod tests {
             body_timeout: Duration::from_secs(5),
             header_bytes_max: 1 << 16,
             connections_max: 1,
+            trusted_proxies: Vec::new(),
             held_bytes_max: 30,
             names_per_key_max: 1,
             response_ids_per_tenant_max: 1,

@@ -1,15 +1,17 @@
 //! Starts the gates of pools, with the paths of their journals and state files.
 
-use std::fs;
+use std::path::Path;
 
 use fairgate_config::{Config, PoolConfig, UpstreamConfig};
 use fairgate_core::event::{PoolConfig as CoreConfig, WorkerChange};
 use fairgate_core::units::{Micros, Tokens};
+use fairgate_runtime::private_files::private_folder;
 use fairgate_runtime::{
-    Gate, GateOptions, GateStartError, JournalOptions, StateFileOptions, start,
+    Gate, GateOptions, GateStartError, JournalOptions, StateFileError, StateFileOptions, start,
 };
 
 use super::prepare::PoolsError;
+use super::state_files;
 
 /// Starts the gate of a pool, reads the pool's state file and begins the pool's journal.
 pub(super) fn open<'a>(
@@ -17,8 +19,8 @@ pub(super) fn open<'a>(
     pool: &PoolConfig,
     workers: impl Iterator<Item = &'a UpstreamConfig>,
 ) -> Result<Gate, PoolsError> {
-    let folder = config.data_dir.join("state");
-    fs::create_dir_all(&folder)
+    let folder = state_files::folder(&config.data_dir);
+    private_folder(&folder)
         .map_err(|source| PoolsError::Folder { folder: folder.clone(), source })?;
     let file = folder.join(format!("{}.json", file_name(&pool.name)));
     let journal = config.journal.as_ref().map(|journal| JournalOptions {
@@ -26,8 +28,11 @@ pub(super) fn open<'a>(
         files_max: journal.files_max,
         ..JournalOptions::new(journal.folder.join(file_name(&pool.name)))
     });
-    let options =
-        GateOptions { journal, state: Some(StateFileOptions::new(file)), ..GateOptions::default() };
+    let options = || GateOptions {
+        journal: journal.clone(),
+        state: Some(StateFileOptions::new(&file)),
+        ..GateOptions::default()
+    };
     let core = CoreConfig {
         max_queue: Some(pool.max_queue),
         // Each submit carries its own timeout, so that a reload can change it.
@@ -38,10 +43,25 @@ pub(super) fn open<'a>(
         ..CoreConfig::new(pool.capacity, pool.policy.clone())
     };
     let name = || pool.name.clone();
-    start(core, options).map_err(|error| match error {
+    let refused = |error| match error {
         GateStartError::State(problem) => PoolsError::State { pool: name(), problem },
         source => PoolsError::Gate { pool: name(), source },
-    })
+    };
+    let started = match start(core.clone(), options()) {
+        Err(GateStartError::State(problem)) => {
+            set_state_aside(problem).map_err(|problem| refused(problem.into()))?;
+            start(core, options())
+        }
+        started => started,
+    };
+    started.map_err(refused)
+}
+
+/// Sets a state file with unusable content aside, so that the pool can start without it.
+fn set_state_aside(problem: StateFileError) -> Result<(), StateFileError> {
+    let Some(file) = problem.damaged_file().map(Path::to_path_buf) else { return Err(problem) };
+    let renamed = state_files::set_aside(&file, &problem, "the pool's scores start at 0");
+    renamed.map_err(|source| StateFileError::Unreadable { file, source })
 }
 
 /// Returns the event that adds a worker.

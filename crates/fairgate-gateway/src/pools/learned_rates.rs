@@ -2,13 +2,14 @@
 //! account.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fs, io};
 
 use tokio::time::Instant;
 
+use super::state_files;
 use crate::app::App;
 use crate::phase::GatewayPhase;
 
@@ -45,44 +46,36 @@ pub(crate) async fn keep(app: Arc<App>) {
 /// Reads the learned rates. An unreadable file counts as empty, because the rates can be learned again.
 pub(super) fn read(data_dir: &Path) -> BTreeMap<String, u64> {
     let path = path(data_dir);
-    let read = || -> Result<BTreeMap<String, u64>, String> {
-        let size = match fs::metadata(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-            Err(error) => return Err(error.to_string()),
-            Ok(metadata) => metadata.len(),
-        };
-        if size > FILE_BYTES_MAX {
-            return Err(format!("has {size} bytes; at most {FILE_BYTES_MAX} are read"));
+    let read = || -> Result<BTreeMap<String, u64>, io::Error> {
+        match state_files::read(&path, FILE_BYTES_MAX)? {
+            Some(content) => Ok(serde_json::from_slice(&content)?),
+            None => Ok(BTreeMap::new()),
         }
-        let text = fs::read(&path).map_err(|error| error.to_string())?;
-        serde_json::from_slice(&text).map_err(|error| error.to_string())
     };
     read().unwrap_or_else(|error| {
-        tracing::warn!(file = %path.display(), error, "learned rates cannot be read, and are learned anew");
+        tracing::warn!(file = %path.display(), %error, "learned rates cannot be read, and are learned anew");
         BTreeMap::new()
     })
 }
 
 /// Writes the learned rates. The file is replaced as a whole.
 fn write(data_dir: &Path, learned: &BTreeMap<String, u64>) -> io::Result<()> {
-    let path = path(data_dir);
-    let new = path.with_extension("json.new");
-    fs::write(&new, serde_json::to_vec_pretty(learned)?)?;
-    fs::rename(&new, &path)
+    state_files::write(&path(data_dir), &serde_json::to_vec_pretty(learned)?)
 }
 
 fn path(data_dir: &Path) -> PathBuf {
-    data_dir.join("state").join(FILE)
+    state_files::path(data_dir, FILE)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
     fn what_is_written_is_read_and_what_is_broken_is_learned_anew() {
         let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("state")).unwrap();
         assert!(read(folder.path()).is_empty());
         let learned = BTreeMap::from([("openai-main".to_owned(), 480)]);
         write(folder.path(), &learned).unwrap();

@@ -20,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::GatewayServer;
 use super::dispatch::{ListenerRoutes, dispatch};
+use super::headless_connections::HeadlessConnection;
 use super::hyper_errors::{ConnectionRequests, HyperErrorBodies, TrackedBody};
 use super::write_timeout::WriteTimeout;
 use crate::maybe_tls_stream::MaybeTlsStream;
@@ -51,7 +52,12 @@ const LINGER_BYTES_MAX: usize = 1 << 20;
 type Wire = MaybeTlsStream<tokio_rustls::server::TlsStream<TcpStream>>;
 
 /// Serves a connection to its end. Errors of the connection are not logged, because requests record their own end.
-pub(super) async fn serve(server: &GatewayServer, stream: TcpStream, door: Arc<ListenerRoutes>) {
+pub(super) async fn serve(
+    server: &GatewayServer,
+    stream: TcpStream,
+    headless: Option<HeadlessConnection>,
+    door: Arc<ListenerRoutes>,
+) {
     let limits = server.app.config.load().limits.clone();
     let _ = stream.set_nodelay(true);
     // A client that sends nothing, or nothing valid, gets as much time as for a request's head.
@@ -61,7 +67,7 @@ pub(super) async fn serve(server: &GatewayServer, stream: TcpStream, door: Arc<L
         Ok(Err(_)) => return server.app.metrics.count_refusal("connection_broken"),
         Err(_) => return server.app.metrics.count_refusal("header_timeout"),
     };
-    let turns = Arc::new(ConnectionRequests::default());
+    let turns = Arc::new(ConnectionRequests::new(headless));
     let (app, begins) = (server.app.clone(), turns.clone());
     let service = service_fn(move |request| {
         let (turns, number) = (begins.clone(), begins.begin());
@@ -220,7 +226,10 @@ mod tests {
 
     #[test]
     fn an_idle_connection_is_small() {
-        fn size<'a, F>(_: fn(&'a GatewayServer, TcpStream, Arc<ListenerRoutes>) -> F) -> usize {
+        type Headless = Option<HeadlessConnection>;
+        fn size<'a, F>(
+            _: fn(&'a GatewayServer, TcpStream, Headless, Arc<ListenerRoutes>) -> F,
+        ) -> usize {
             size_of::<F>()
         }
         let bytes = size(serve);

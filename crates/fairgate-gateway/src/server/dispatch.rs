@@ -14,7 +14,7 @@ use crate::admin;
 use crate::app::App;
 use crate::forward::{LEASES, forward, leases, models};
 use crate::refusal;
-use crate::reply::{Reply, ReplyBody, content_length};
+use crate::reply::{Reply, ReplyBody, content_length, set_reason_phrase};
 
 /// The APIs that a listener serves.
 pub(crate) struct ListenerRoutes {
@@ -34,6 +34,12 @@ pub(super) async fn dispatch(
     door: Arc<ListenerRoutes>,
     request: Request<Incoming>,
 ) -> Reply {
+    let mut reply = answer(app, door, request).await;
+    set_reason_phrase(&mut reply);
+    reply
+}
+
+async fn answer(app: Arc<App>, door: Arc<ListenerRoutes>, request: Request<Incoming>) -> Reply {
     // hyper accepts up to twice as much, depending on how a head arrives.
     let head_max = app.config.load().limits.header_bytes_max;
     if head_bytes(&request) > u64::from(head_max) {

@@ -6,8 +6,8 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
@@ -15,20 +15,31 @@ use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::headless_connections::HeadlessConnection;
 use crate::app::App;
 use crate::refusal;
 
 /// Counts the requests of a connection that have begun and ended.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct ConnectionRequests {
     begun: AtomicU64,
     ended: AtomicU64,
+    /// Count of the connection as one without a whole head, until its first request begins.
+    headless: Mutex<Option<HeadlessConnection>>,
 }
 
 impl ConnectionRequests {
+    pub(super) fn new(headless: Option<HeadlessConnection>) -> Self {
+        Self { headless: Mutex::new(headless), ..Self::default() }
+    }
+
     /// Counts a request as begun, and returns its number.
     pub(super) fn begin(&self) -> u64 {
-        self.begun.fetch_add(1, Ordering::Relaxed) + 1
+        let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
+        if number == 1 {
+            self.headless.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
+        number
     }
 
     /// Returns true if any request has begun.

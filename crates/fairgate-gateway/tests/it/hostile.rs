@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use fairgate_config::AddressRange;
 use fairgate_store::AttemptOutcome;
 use http::{Method, StatusCode};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::support::client::{get, post, raw};
 use crate::support::{House, SOON, house, house_with, sim};
@@ -244,6 +245,51 @@ async fn there_are_only_so_many_connections() {
     assert!(serde_json::from_str::<serde_json::Value>(body).is_ok());
     drop(held);
     house.close().await;
+    sim.stop().await;
+}
+
+#[tokio::test]
+async fn one_address_holds_at_most_a_quarter_of_the_connections_without_a_request() {
+    let sim = sim();
+    for (proxies, served) in [(vec![], false), (vec![AddressRange::parse("127.0.0.0/8")], true)] {
+        let house = house_with(&sim.url(), |config| {
+            config.limits.connections_max = 16;
+            config.limits.trusted_proxies = proxies.into_iter().flatten().collect();
+        })
+        .await;
+        let addr = house.gateway.addr();
+        let mut silent = Vec::new();
+        for part in ["", "GET", "GET /v1/models HTTP/1.1\r\nhost: x\r\n", "\r\n"] {
+            let mut stream = TcpStream::connect(addr).await.unwrap();
+            stream.write_all(part.as_bytes()).await.unwrap();
+            silent.push(stream);
+        }
+        if served {
+            assert_eq!(get("/healthz").ask(addr).await.status, StatusCode::OK);
+        } else {
+            let next = bare(&house, "").await;
+            assert!(
+                next.starts_with("HTTP/1.1 503 ") && next.contains("connections_full"),
+                "{next}"
+            );
+            // Another address is served.
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind(([127, 0, 0, 2], 0).into()).unwrap();
+            let mut other = socket.connect(addr).await.unwrap();
+            other.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+            let mut line = vec![0; 15];
+            other.read_exact(&mut line).await.unwrap();
+            assert_eq!(line, b"HTTP/1.1 200 OK");
+            // A connection whose head is whole no longer counts.
+            let mut first = silent.pop().unwrap();
+            first.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+            first.read_exact(&mut line).await.unwrap();
+            let again = get("/healthz").ask(addr).await;
+            assert_eq!(again.status, StatusCode::OK);
+        }
+        drop(silent);
+        house.close().await;
+    }
     sim.stop().await;
 }
 

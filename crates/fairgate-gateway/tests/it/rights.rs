@@ -319,6 +319,9 @@ async fn the_status_of_overload_is_the_operators_to_choose() {
             }
         };
         let answer = tokio::time::timeout(crate::support::SOON, overloaded).await.unwrap();
+        // Statuses that no standard defines have a reason phrase too.
+        let phrase = answer.reason_phrase();
+        assert_eq!(phrase.as_deref(), (status == 529).then_some("Overloaded"));
         assert_eq!(answer.status.as_u16(), status);
         assert!(answer.header("retry-after").is_some());
         house.close().await;

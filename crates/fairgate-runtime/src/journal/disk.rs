@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use crate::private_files::{private_file, private_folder};
+
 /// A folder for one journal's files.
 pub(crate) trait JournalDisk: Send {
     /// Returns the names of the files in the folder.
@@ -33,7 +35,7 @@ pub(crate) struct JournalFolder {
 impl JournalFolder {
     /// Opens the folder; creates it if missing.
     pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
-        fs::create_dir_all(&path)?;
+        private_folder(&path)?;
         Ok(Self { path })
     }
 }
@@ -46,12 +48,7 @@ impl JournalDisk for JournalFolder {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn JournalDiskFile>> {
-        let mut options = File::options();
-        options.write(true).create(true).truncate(true);
-        // Readable by the owner only: a journal shows who asked for how much, and when.
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        Ok(Box::new(options.open(self.path.join(name))?))
+        Ok(Box::new(private_file(&self.path.join(name))?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

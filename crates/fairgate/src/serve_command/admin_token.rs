@@ -3,11 +3,14 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use fairgate_config::{Config, Secret};
+use tracing::warn;
+
+use super::data_folder;
 
 /// Name of the token's file in the data folder.
 const FILE: &str = "admin-token";
@@ -23,16 +26,32 @@ pub(super) fn find_or_make(config: &Config) -> Result<Secret> {
     if let Some(token) = &config.admin.token {
         return Ok(token.clone());
     }
-    fs::create_dir_all(&config.data_dir)
-        .with_context(|| format!("cannot make {}", config.data_dir.display()))?;
+    data_folder::make(&config.data_dir)?;
     let file = file(config);
     match fs::read_to_string(&file) {
         Ok(text) if text.trim().is_empty() => {
             bail!("{} is empty: remove it, and a new token is made", file.display())
         }
-        Ok(text) => Ok(Secret::new(text.trim())),
+        Ok(text) => {
+            warn_if_others_can_read(&file);
+            Ok(Secret::new(text.trim()))
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => make(&file),
         Err(error) => Err(error).with_context(|| file.display().to_string()),
+    }
+}
+
+/// Logs a warning if users other than the file's owner can read the token.
+fn warn_if_others_can_read(file: &Path) {
+    let mode = fs::metadata(file).map_or(0, |metadata| metadata.permissions().mode() & 0o777);
+    if mode & 0o044 != 0 {
+        let advice = format!("chmod 600 {}", file.display());
+        warn!(
+            file = %file.display(),
+            mode = format!("{mode:o}"),
+            advice,
+            "other users of this machine can read the admin token, and so change everything"
+        );
     }
 }
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use hyper::ext::ReasonPhrase;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
@@ -22,9 +23,17 @@ pub struct Answer {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Bytes,
+    /// Reason phrase, if it is not the standard's.
+    reason: Option<ReasonPhrase>,
 }
 
 impl Answer {
+    /// Returns the reason phrase of a status that no standard defines.
+    pub fn reason_phrase(&self) -> Option<String> {
+        let phrase = self.reason.as_ref()?.as_bytes();
+        Some(String::from_utf8_lossy(phrase).into_owned())
+    }
+
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| {
             panic!("no JSON ({error}): {}", String::from_utf8_lossy(&self.body))
@@ -160,7 +169,8 @@ impl Question {
 pub async fn whole(response: Response<Incoming>) -> Answer {
     let (head, body) = response.into_parts();
     let body = timeout(SOON, body.collect()).await.expect("the answer ends").unwrap().to_bytes();
-    Answer { status: head.status, headers: head.headers, body }
+    let reason = head.extensions.get().cloned();
+    Answer { status: head.status, headers: head.headers, body, reason }
 }
 
 /// The next piece of a body; `None` at its end.

@@ -1,6 +1,8 @@
 //! Starting: what is made when, what is said, and what is said where it fails.
 
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::{fs, process};
 
 use super::running::{Folder, Gateway, Model, one_pool, until};
@@ -78,29 +80,77 @@ const FIRST_EDITION: &str = r#"{"fairgate_journal":1,"snapshot":{"now":5,"ticks"
 "#;
 
 #[test]
-fn a_state_file_of_the_first_edition_is_refused_with_what_to_do() {
+fn a_state_file_that_cannot_be_used_is_set_aside_with_a_warning() {
     let folder = Folder::new();
     let mut gateway = Gateway::embedded(&folder);
     gateway.signal("TERM");
     assert!(gateway.ended().success());
     let states = fs::read_dir(folder.join("data/state")).expect("a folder");
     let state = states.map(|entry| entry.expect("a file").path()).next().expect("a state file");
-    fs::write(&state, FIRST_EDITION).expect("a file");
-    let data = folder.join("data").display().to_string();
-    let run = fairgate(&["serve", "--listen", "127.0.0.1:0", "--data-dir", &data]);
-    assert_eq!(run.status, 1);
-    let file = state.display();
-    let expected = [
-        format!("state file {file}: line 1: field \"snapshot\": is of the first edition"),
-        "Move the file away to start without it: the pool's scores then start at 0".to_owned(),
-    ];
-    for part in expected {
-        assert_eq!(run.stderr.matches(&part).count(), 1, "{}", run.stderr);
+    let aside = state.with_extension("json.set-aside");
+    let whole = fs::read_to_string(&state).expect("a file");
+    let cut = &whole[..whole.len() / 2];
+    for (content, problem) in [
+        (FIRST_EDITION, "is of the first edition"),
+        (cut, "state file "),
+        ("", "state file "),
+        ("{}\n", "state file "),
+    ] {
+        fs::write(&state, content).expect("a file");
+        let mut gateway = Gateway::embedded(&folder);
+        assert_eq!(gateway.chat(&gateway.key("demo"), "Hello").status, 200);
+        assert_eq!(fs::read_to_string(&aside).expect("it is kept"), content);
+        gateway.signal("TERM");
+        assert!(gateway.ended().success());
+        let log = gateway.log();
+        let warning = log.lines().find(|line| line.contains("was set aside")).expect(&log);
+        assert!(warning.contains("WARN") && warning.contains(problem), "{warning}");
+        assert!(warning.contains("scores start at 0"), "{warning}");
     }
-    assert_eq!(fs::read_to_string(&state).expect("a file"), FIRST_EDITION, "it is left alone");
-    fs::rename(&state, folder.join("moved-away")).expect("it can be moved");
-    let gateway = Gateway::embedded(&folder);
-    assert_eq!(gateway.chat(&gateway.key("demo"), "Hello").status, 200);
+}
+
+#[test]
+fn the_data_folder_is_private() {
+    let folder = Folder::new();
+    let mut gateway = Gateway::embedded(&folder);
+    assert_eq!(gateway.chat(&gateway.first_key(), "Hello").status, 200);
+    gateway.signal("TERM");
+    assert!(gateway.ended().success());
+    let mut folders = vec![folder.join("data")];
+    while let Some(path) = folders.pop() {
+        assert_eq!(mode(&path), 0o700, "{}", path.display());
+        for entry in fs::read_dir(&path).expect("a folder") {
+            let entry = entry.expect("an entry").path();
+            if entry.is_dir() {
+                folders.push(entry);
+            } else if entry.file_name().is_some_and(|name| name != ".gitignore") {
+                assert_eq!(mode(&entry), 0o600, "{}", entry.display());
+            }
+        }
+    }
+    let ignored = fs::read_to_string(folder.join("data/.gitignore")).expect("a file");
+    assert!(ignored.lines().any(|line| line == "*"), "{ignored}");
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("it exists").permissions().mode() & 0o777
+}
+
+#[test]
+fn an_admin_token_that_others_can_read_is_warned_about() {
+    let folder = Folder::new();
+    let mut gateway = Gateway::embedded(&folder);
+    gateway.signal("TERM");
+    assert!(gateway.ended().success());
+    assert!(!gateway.log().contains("can read the admin token"), "{}", gateway.log());
+    let token = folder.join("data/admin-token");
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o644)).expect("its owner may");
+    let mut gateway = Gateway::embedded(&folder);
+    gateway.signal("TERM");
+    assert!(gateway.ended().success());
+    let log = gateway.log();
+    let warning = log.lines().find(|line| line.contains("can read the admin token")).expect(&log);
+    assert!(warning.contains("mode=\"644\"") && warning.contains("chmod 600"), "{warning}");
 }
 
 #[test]
