@@ -69,7 +69,7 @@ impl std::str::FromStr for ProjectShareWeight {
 
 /// Type of an agent, as a key of a JSON object: 1 to 64 of `a`–`z`, `0`–`9`, `.`, `_` and `-`.
 #[derive(Clone, Debug, ToSchema)]
-#[schema(value_type = String, min_length = 1, max_length = 64, pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
+#[schema(value_type = String, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 pub struct AgentKind(pub String);
 
 /// Project to be added.
@@ -77,7 +77,7 @@ pub struct AgentKind(pub String);
 #[serde(deny_unknown_fields)]
 pub struct NewProject {
     /// Name of the project: 1 to 64 of `a`–`z`, `0`–`9`, `.`, `_` and `-`, beginning with a letter or digit.
-    #[schema(min_length = 1, max_length = 64, pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
+    #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     pub id: String,
     /// Tenant that owns the project. The requests of the project's tasks count against the tenant's budgets and share.
     #[schema(max_length = 512)]
@@ -221,7 +221,7 @@ pub struct NewTask {
     /// absent, a name such as `PROJECT-1` is generated. A task that exists already with the same content is left alone,
     /// so that a file may be added twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(min_length = 1, max_length = 128, pattern = "^[a-z0-9][a-z0-9._-]{0,127}$")]
+    #[schema(min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
     pub id: Option<String>,
     /// Name of the project that owns the task.
     #[schema(max_length = 128)]
@@ -520,11 +520,11 @@ pub struct ExplanationFact {
 #[serde(deny_unknown_fields)]
 pub struct NewAgent {
     /// Name of the agent. It has the same form as a project's name.
-    #[schema(min_length = 1, max_length = 64, pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
+    #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     pub id: String,
     /// Type of the agent; `default` if absent. Projects may limit the number of their agents of each type.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
-    #[schema(min_length = 1, max_length = 64, pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
+    #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     pub kind: Option<String>,
     /// If true, the agent does not send requests through the gateway, reports its usage itself, and gets no task keys.
     #[serde(default)]
@@ -540,7 +540,7 @@ pub struct AgentPatch {
     pub state: Option<AgentState>,
     /// New type of the agent.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
-    #[schema(min_length = 1, max_length = 64, pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
+    #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     pub kind: Option<String>,
 }
 
@@ -582,7 +582,7 @@ pub struct AgentWithToken {
 #[serde(deny_unknown_fields)]
 pub struct NewWorkspace {
     /// Name of the workspace. It has the same form as a project's name.
-    #[schema(min_length = 1, max_length = 64, pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
+    #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     pub id: String,
     /// Name of the project that may use the workspace.
     #[schema(max_length = 128)]

@@ -26,9 +26,9 @@ pub(crate) fn unknown(field: impl Into<String>, problem: impl Into<String>) -> F
     FleetError::Unknown { field: field.into(), problem: problem.into() }
 }
 
-/// Checks that a name has 1 to `max` lower-case letters, digits, `.`, `_` and `-`, and begins with a letter or digit.
+/// Checks that a name has 1 to `max` letters from a to z or A to Z, digits, `.`, `_` and `-`, and begins with a letter or digit.
 pub(crate) fn check_name(field: &str, name: &str, max: usize) -> Result<(), FleetError> {
-    let is_first = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_first = |byte: u8| byte.is_ascii_alphanumeric();
     let is_next = |byte: u8| is_first(byte) || matches!(byte, b'.' | b'_' | b'-');
     let begins_well = name.bytes().next().is_some_and(is_first);
     if begins_well && name.bytes().all(is_next) && name.len() <= max {
@@ -36,7 +36,7 @@ pub(crate) fn check_name(field: &str, name: &str, max: usize) -> Result<(), Flee
     }
     let shown = cut(name, 80);
     let problem = format!(
-        "{shown:?} is no name: 1 to {max} of a-z, 0-9, \".\", \"_\" and \"-\", beginning with a letter or digit"
+        "{shown:?} is no name: 1 to {max} of a-z, A-Z, 0-9, \".\", \"_\" and \"-\", beginning with a letter or digit"
     );
     Err(invalid(field, problem))
 }
@@ -98,10 +98,10 @@ mod tests {
 
     #[test]
     fn names_are_checked() {
-        for good in ["a", "0", "api-2.x_y", &"a".repeat(64)] {
+        for good in ["a", "0", "api-2.x_y", "JIRA-1042", &"a".repeat(64)] {
             assert!(check_name("id", good, NAME_MAX).is_ok(), "{good}");
         }
-        for bad in ["", "-a", ".a", "A", "a b", "a/b", "ä", "a\0", &"a".repeat(65)] {
+        for bad in ["", "-a", ".a", "a b", "a/b", "ä", "a\0", &"a".repeat(65)] {
             let error = check_name("tasks[3].id", bad, NAME_MAX).unwrap_err();
             assert!(error.to_string().starts_with("tasks[3].id: "), "{error}");
         }

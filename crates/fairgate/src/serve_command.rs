@@ -161,7 +161,10 @@ async fn wait_for_stop(gateway: &Gateway, file: Option<&Path>) -> Result<()> {
 /// Reads the configuration file again, on SIGHUP. An error is logged, and then nothing changes.
 async fn reload_on_hangup(gateway: &Gateway, file: &Path) {
     match reload::reload(gateway, file, "SIGHUP").await {
-        Ok(plan) => info!(changes = plan.changes.len(), "the configuration is reloaded"),
+        Ok(plan) => {
+            let changes: Vec<String> = plan.changes.iter().map(ToString::to_string).collect();
+            info!(?changes, "the configuration was reloaded");
+        }
         Err(errors) => {
             for problem in errors.iter() {
                 error!(%problem, "the configuration is not reloaded: nothing has changed");

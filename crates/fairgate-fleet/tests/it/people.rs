@@ -85,7 +85,7 @@ async fn projects_are_patched(world: World) {
 async fn agents_have_tokens(world: World) {
     let new =
         |id: &str| NewAgent { id: id.into(), kind: Some("coder".into()), reports_tokens: false };
-    assert_eq!(field(world.fleet.add_agent("admin", new("A")).await), "id");
+    assert_eq!(field(world.fleet.add_agent("admin", new("a b")).await), "id");
     let bad = NewAgent { kind: Some(String::new()), ..new("x") };
     assert_eq!(field(world.fleet.add_agent("admin", bad).await), "type");
     let made = world.fleet.add_agent("admin", new("x")).await.unwrap();

@@ -355,6 +355,9 @@ fn a_configuration_is_reloaded_whole_or_not_at_all() {
     write(&text.replace("capacity: 16", "capacity: 9"));
     gateway.signal("HUP");
     until("it is in force", || (capacity() == 9).then_some(()));
+    until("the log names what changed", || {
+        gateway.log().contains("capacity: 16 → 9").then_some(())
+    });
     write(&text);
     let told = gateway.fairgate(&["reload"]).ok();
     assert!(told.contains("capacity: 9 → 16"), "{told}");
