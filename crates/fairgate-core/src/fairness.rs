@@ -12,7 +12,7 @@ use crate::engine::PoolEngine;
 use crate::meter::{CapMeter, FlowMeter, NodeMeter};
 use crate::pool::Pool;
 use crate::tree::{Discipline, TreeFlow, TreeNode};
-use crate::units::{PerWeight, Weight};
+use crate::units::{PerWeight, Percentage, Weight};
 
 /// The fairness of a node that has served a request or in which a request waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +90,11 @@ impl CapUse {
     pub fn thousandths(self) -> u64 {
         let thousandths = self.used.saturating_mul(1000).checked_div(self.allowed).unwrap_or(0);
         u64::try_from(thousandths).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the use as a percentage for people.
+    pub fn percentage(self) -> Percentage {
+        Percentage::of(self.used, self.allowed)
     }
 }
 

@@ -235,6 +235,52 @@ impl Default for OverlapCredit {
     }
 }
 
+/// A part of a whole that prints as a percentage with one decimal, rounded half up: `66.7 %`. Below 0.1 % it prints
+/// four decimals. All percentages for people are written by this type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Percentage {
+    part: u128,
+    whole: u128,
+}
+
+impl Percentage {
+    /// Creates the percentage of `part` in `whole`. Nothing of a whole of 0 is 0 %.
+    pub fn of(part: impl Into<u128>, whole: impl Into<u128>) -> Self {
+        Self { part: part.into(), whole: whole.into() }
+    }
+
+    /// Creates a percentage from millionths.
+    pub fn from_ppm(ppm: u64) -> Self {
+        Self::of(ppm, 1_000_000_u64)
+    }
+
+    /// Creates a percentage from thousandths.
+    pub fn from_thousandths(thousandths: u64) -> Self {
+        Self::of(thousandths, 1000_u64)
+    }
+
+    /// Returns `part` × `scale` ÷ `whole`, rounded half up. `scale` is at most 1 000 000.
+    fn scaled(self, scale: u128) -> u128 {
+        // 21 bits stay free: 20 for the scale and one for the doubling.
+        let bits = 128 - (self.part | self.whole).leading_zeros();
+        let shift = bits.saturating_sub(107);
+        let (part, whole) = (self.part >> shift, (self.whole >> shift).max(self.whole.min(1)));
+        (part * scale * 2 + whole).checked_div(whole * 2).unwrap_or(0)
+    }
+}
+
+impl fmt::Display for Percentage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.scaled(1_000_000) {
+            ppm @ 1..1000 => write!(f, "0.{ppm:04} %"),
+            _ => {
+                let tenths = self.scaled(1000);
+                write!(f, "{}.{} %", tenths / 10, tenths % 10)
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use alloc::string::ToString;
@@ -252,6 +298,21 @@ mod tests {
         assert_eq!(shown(2, 3), "0.667");
         assert_eq!(PerWeight((1 << 32) - 1).to_string(), "1.000");
         assert_eq!(PerWeight(-1).to_string(), "0.000");
+    }
+
+    #[test]
+    fn a_percentage_is_rounded_half_up() {
+        let shown = |part: u128, whole: u128| Percentage::of(part, whole).to_string();
+        assert_eq!([shown(2, 3), shown(1, 3), shown(1, 1)], ["66.7 %", "33.3 %", "100.0 %"]);
+        assert_eq!([shown(0, 7), shown(5, 0), shown(3, 2)], ["0.0 %", "0.0 %", "150.0 %"]);
+        assert_eq!([shown(9_994, 10_000), shown(9_995, 10_000)], ["99.9 %", "100.0 %"]);
+        assert_eq!([shown(1_499, 1_000_000), shown(1_500, 1_000_000)], ["0.1 %", "0.2 %"]);
+        assert_eq!([shown(999, 1_000_000), shown(1, 1_000_000)], ["0.0999 %", "0.0001 %"]);
+        assert_eq!(shown(1, 3_000_000), "0.0 %");
+        assert_eq!(shown(u128::MAX / 3 * 2, u128::MAX), "66.7 %");
+        assert_eq!(shown(u128::MAX, u128::MAX), "100.0 %");
+        assert_eq!(Percentage::from_ppm(748_950).to_string(), "74.9 %");
+        assert_eq!(Percentage::from_thousandths(942).to_string(), "94.2 %");
     }
 
     #[test]

@@ -4,7 +4,6 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::request_fields::InvalidRequestError;
 use crate::route::{Dialect, Route};
 
 /// An error as a caller sees it.
@@ -14,6 +13,9 @@ pub struct DialectError {
     pub status: StatusCode,
     /// Stable code, such as `queue_full`.
     pub code: &'static str,
+    /// True if the caller has used up a quota. OpenAI's clients then see the type `insufficient_quota`, after which they
+    /// do not retry.
+    pub is_quota: bool,
     /// Text that says what happened, to which object, and what to do.
     pub message: String,
     /// Name of the invalid parameter; `None` if no parameter is the cause.
@@ -107,7 +109,7 @@ impl DialectError {
     }
 
     fn openai(&self) -> Value {
-        let kind = if self.is_quota() { QUOTA } else { self.types().0 };
+        let kind = if self.is_quota { QUOTA } else { self.types().0 };
         let param = self.param;
         let error =
             json!({ "message": self.message, "type": kind, "param": param, "code": self.code });
@@ -138,25 +140,6 @@ impl DialectError {
             .or_else(|| row(like))
             .map_or(("server_error", "api_error"), |row| (row.1, row.2))
     }
-
-    fn is_quota(&self) -> bool {
-        self.code == QUOTA || self.code.starts_with("budget_")
-    }
-}
-
-impl From<InvalidRequestError> for DialectError {
-    /// Converts the error of an invalid body into status 400, because the caller made the mistake.
-    fn from(bad: InvalidRequestError) -> Self {
-        let InvalidRequestError { code, param, message } = bad;
-        Self {
-            status: StatusCode::BAD_REQUEST,
-            code,
-            message,
-            param,
-            reached: None,
-            expected_wait_ms: None,
-        }
-    }
 }
 
 #[cfg(test)]
@@ -168,6 +151,7 @@ mod tests {
         DialectError {
             status,
             code,
+            is_quota: false,
             message: "It \"broke\"\n".to_owned(),
             param: None,
             reached: None,
@@ -217,8 +201,11 @@ mod tests {
 
     #[test]
     fn an_exhausted_budget_is_no_rate_limit_to_openais_clients() {
-        assert_eq!(kind(&problem(429, "budget_exhausted"), Dialect::OpenAi), "insufficient_quota");
-        assert_eq!(kind(&problem(429, "rate_limited"), Dialect::OpenAi), "rate_limit_error");
+        let limited = problem(429, "rate_limited");
+        assert_eq!(kind(&limited, Dialect::OpenAi), "rate_limit_error");
+        let exhausted = DialectError { is_quota: true, ..limited };
+        assert_eq!(kind(&exhausted, Dialect::OpenAi), "insufficient_quota");
+        assert_eq!(kind(&exhausted, Dialect::Anthropic), "rate_limit_error");
     }
 
     #[test]

@@ -11,7 +11,8 @@ use serde_json::{Map, Value};
 use crate::body_changes::refuses_max_tokens;
 use crate::limits::{self, COUNT_MAX, EpochMicros, ProviderRefusal, RateLimitHeaders, SPAN_MAX};
 use crate::{
-    BodyChanges, BodyFraming, MeasuredUsage, RequestFields, Route, TokenUsage, UsageMeter,
+    BodyChanges, BodyFraming, InvalidRequestCode, MeasuredUsage, RequestFields, Route, TokenUsage,
+    UsageMeter,
 };
 
 /// Names of the fields that a change may touch.
@@ -119,7 +120,10 @@ pub fn check_ask(route: Route, body: &[u8], changes: BodyChanges<'_>) {
         Ok(ask) => ask,
         Err(bad) => {
             let readable = serde_json::from_slice::<Map<String, Value>>(body).is_ok();
-            assert!(bad.code != "invalid_json" || !readable, "refused a JSON object: {bad}");
+            assert!(
+                bad.code != InvalidRequestCode::InvalidJson || !readable,
+                "refused a JSON object: {bad}"
+            );
             return;
         }
     };

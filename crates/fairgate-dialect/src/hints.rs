@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use crate::request_fields::{InvalidRequestError, RequestFields};
+use crate::request_fields::{InvalidRequestCode, InvalidRequestError, RequestFields};
 
 /// Scheduling hints of one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,12 +39,15 @@ impl RequestFields {
         let mut members = self.other_members(body).filter(|(_, name)| name == "nvext");
         let Some((number, _)) = members.next() else { return Ok(SchedulingHints::default()) };
         if members.next().is_some() {
-            return Err(bad("duplicate_field", "`nvext` stands twice in the body; send it once"));
+            return Err(bad(
+                InvalidRequestCode::DuplicateField,
+                "`nvext` stands twice in the body; send it once",
+            ));
         }
         let value = self.other_value(body, number).unwrap_or_default();
         let extension: Option<NvextBody> = serde_json::from_slice(value).map_err(|_| {
             bad(
-                "invalid_value",
+                InvalidRequestCode::InvalidValue,
                 "`nvext` must be an object in which `agent_hints.priority` is a 32-bit integer, \
                  `agent_hints.strict_priority` one of 0 or more, and `routing_constraints.required_taints` a list of names",
             )
@@ -60,7 +63,7 @@ impl RequestFields {
     }
 }
 
-fn bad(code: &'static str, message: &str) -> InvalidRequestError {
+fn bad(code: InvalidRequestCode, message: &str) -> InvalidRequestError {
     InvalidRequestError { code, param: Some("nvext"), message: message.to_owned() }
 }
 
@@ -104,9 +107,9 @@ mod tests {
             r#"{"agent_hints":{"priority":1,"priority":2}}"#,
             r#"{"routing_constraints":{"required_taints":"eu"}}"#,
         ] {
-            assert_eq!(read(nvext).unwrap_err().code, "invalid_value", "{nvext}");
+            assert_eq!(read(nvext).unwrap_err().code.as_str(), "invalid_value", "{nvext}");
         }
         let twice = read(r#"{},"nv\u0065xt":{}"#).unwrap_err();
-        assert_eq!((twice.code, twice.param), ("duplicate_field", Some("nvext")));
+        assert_eq!((twice.code.as_str(), twice.param), ("duplicate_field", Some("nvext")));
     }
 }

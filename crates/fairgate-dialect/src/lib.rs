@@ -23,5 +23,5 @@ pub use hints::SchedulingHints;
 pub use meter::{MeasuredUsage, MeteredChunk, TokenUsage, UsageMeter};
 pub use models::{model_body, models_body};
 pub use prompt::PromptPiece;
-pub use request_fields::{InvalidRequestError, RequestFields};
+pub use request_fields::{InvalidRequestCode, InvalidRequestError, RequestFields};
 pub use route::{BodyFraming, Dialect, Route};

@@ -121,12 +121,49 @@ pub(crate) enum StreamOptionsContent {
     Says(Range<usize>),
 }
 
+/// Kind of the error of an invalid body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InvalidRequestCode {
+    /// The body is not JSON.
+    InvalidJson,
+    /// The body names no model.
+    MissingModel,
+    /// A field is twice in the body.
+    DuplicateField,
+    /// A field has a wrong type or value.
+    InvalidValue,
+    /// A field has a value that the gateway does not serve.
+    UnsupportedValue,
+}
+
+impl InvalidRequestCode {
+    /// All codes, in the order of their definition.
+    pub const ALL: [Self; 5] = [
+        Self::InvalidJson,
+        Self::MissingModel,
+        Self::DuplicateField,
+        Self::InvalidValue,
+        Self::UnsupportedValue,
+    ];
+
+    /// Returns the stable text that callers see.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidJson => "invalid_json",
+            Self::MissingModel => "missing_model",
+            Self::DuplicateField => "duplicate_field",
+            Self::InvalidValue => "invalid_value",
+            Self::UnsupportedValue => "unsupported_value",
+        }
+    }
+}
+
 /// The reason why a body cannot be served, with the invalid parameter and the problem.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct InvalidRequestError {
-    /// Stable code: `invalid_json`, `missing_model`, `duplicate_field`, `invalid_value`, `unsupported_value`.
-    pub code: &'static str,
+    /// Kind of the error.
+    pub code: InvalidRequestCode,
     /// Name of the invalid parameter; `None` if the whole body is invalid.
     pub param: Option<&'static str>,
     /// Description of the problem for the caller. Never quotes the body.
@@ -174,7 +211,7 @@ impl RequestFields {
             let message = "`background` answers are written after the request has ended and cannot be accounted for; \
                            leave it out or set it to false";
             return Err(InvalidRequestError::new(
-                "unsupported_value",
+                InvalidRequestCode::UnsupportedValue,
                 RequestField::Background,
                 message,
             ));
@@ -373,7 +410,11 @@ impl RequestMembers {
                      write it in lower case",
                     field.name()
                 );
-                return Err(InvalidRequestError::new("duplicate_field", field, message));
+                return Err(InvalidRequestError::new(
+                    InvalidRequestCode::DuplicateField,
+                    field,
+                    message,
+                ));
             }
             let field = named(text, &key, |name| RequestField::of(route, name));
             other_before = field.is_none();
@@ -381,7 +422,11 @@ impl RequestMembers {
                 Some(field) if values[field as usize].replace(value).is_some() => {
                     let message =
                         format!("`{}` stands twice in the body; send it once", field.name());
-                    return Err(InvalidRequestError::new("duplicate_field", field, message));
+                    return Err(InvalidRequestError::new(
+                        InvalidRequestCode::DuplicateField,
+                        field,
+                        message,
+                    ));
                 }
                 Some(_) => {}
                 None if others.len() == OTHERS_MAX => return Err(too_many_members()),
@@ -410,14 +455,22 @@ impl RequestMembers {
     fn model(&self, text: &str) -> Result<String, InvalidRequestError> {
         let Some(value) = self.given(text, RequestField::Model) else {
             let message = "`model` is missing; name the model that is to answer";
-            return Err(InvalidRequestError::new("missing_model", RequestField::Model, message));
+            return Err(InvalidRequestError::new(
+                InvalidRequestCode::MissingModel,
+                RequestField::Model,
+                message,
+            ));
         };
         let model: String = serde_json::from_str(value).unwrap_or_default();
         if model.is_empty() || model.len() > MODEL_BYTES_MAX || model.contains(char::is_control) {
             let message = format!(
                 "`model` must be a name of 1 to {MODEL_BYTES_MAX} bytes without control characters"
             );
-            return Err(InvalidRequestError::new("invalid_value", RequestField::Model, message));
+            return Err(InvalidRequestError::new(
+                InvalidRequestCode::InvalidValue,
+                RequestField::Model,
+                message,
+            ));
         }
         Ok(model)
     }
@@ -433,7 +486,7 @@ impl RequestMembers {
             Some("false") => Ok(Some(false)),
             Some(_) => {
                 let message = format!("`{}` must be true or false", field.name());
-                Err(InvalidRequestError::new("invalid_value", field, message))
+                Err(InvalidRequestError::new(InvalidRequestCode::InvalidValue, field, message))
             }
         }
     }
@@ -453,7 +506,7 @@ impl RequestMembers {
             _ => {
                 let message =
                     format!("`{}` must be a whole number from {least} to {most}", field.name());
-                Err(InvalidRequestError::new("invalid_value", field, message))
+                Err(InvalidRequestError::new(InvalidRequestCode::InvalidValue, field, message))
             }
         }
     }
@@ -554,7 +607,11 @@ fn options_content(
         }
         (Some(_), false) => {
             let message = "`stream_options.include_usage` stands twice in the body; send it once";
-            Err(InvalidRequestError::new("duplicate_field", RequestField::StreamOptions, message))
+            Err(InvalidRequestError::new(
+                InvalidRequestCode::DuplicateField,
+                RequestField::StreamOptions,
+                message,
+            ))
         }
         (Some(value), true) if matches!(&object[value.clone()], "true" | "false" | "null") => {
             Ok(StreamOptionsContent::Says(offset + value.start..offset + value.end))
@@ -607,7 +664,7 @@ fn named<T>(text: &str, key: &QuotedString, meaning: impl Fn(&str) -> Option<T>)
 fn invalid_json(fault: JsonFault) -> InvalidRequestError {
     let message =
         format!("the body is not a valid JSON object: {} at byte {}", fault.what, fault.at);
-    InvalidRequestError { code: "invalid_json", param: None, message }
+    InvalidRequestError { code: InvalidRequestCode::InvalidJson, param: None, message }
 }
 
 fn read_id(value: &str, field: RequestField) -> Result<Box<str>, InvalidRequestError> {
@@ -620,20 +677,20 @@ fn read_id(value: &str, field: RequestField) -> Result<Box<str>, InvalidRequestE
 
 fn bad_id(field: RequestField) -> InvalidRequestError {
     let message = format!("`{}` must be an id of 1 to {ID_BYTES_MAX} bytes", field.name());
-    InvalidRequestError::new("invalid_value", field, message)
+    InvalidRequestError::new(InvalidRequestCode::InvalidValue, field, message)
 }
 
 fn too_many_members() -> InvalidRequestError {
     let message = format!("the body has more than {OTHERS_MAX} members that are not known");
-    InvalidRequestError { code: "invalid_value", param: None, message }
+    InvalidRequestError { code: InvalidRequestCode::InvalidValue, param: None, message }
 }
 
 fn bad_options(message: &str) -> InvalidRequestError {
-    InvalidRequestError::new("invalid_value", RequestField::StreamOptions, message)
+    InvalidRequestError::new(InvalidRequestCode::InvalidValue, RequestField::StreamOptions, message)
 }
 
 impl InvalidRequestError {
-    fn new(code: &'static str, field: RequestField, message: impl Into<String>) -> Self {
+    fn new(code: InvalidRequestCode, field: RequestField, message: impl Into<String>) -> Self {
         Self { code, param: Some(field.name()), message: message.into() }
     }
 }

@@ -20,11 +20,6 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// Formats parts per million as a percentage with one decimal, rounded down: `61.2 %`.
-pub(crate) fn percent(ppm: u64) -> String {
-    format!("{}.{} %", ppm / 10_000, ppm % 10_000 / 1_000)
-}
-
 /// Formats a count with its noun: `1 agent`, `3 agents`.
 pub(crate) fn many(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
@@ -72,7 +67,6 @@ mod tests {
     fn numbers_and_times_read_well() {
         assert_eq!(tokens(1), "1 token");
         assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1 000", "1 234 567"]);
-        assert_eq!([0, 612_345, 1_000_000].map(percent), ["0.0 %", "61.2 %", "100.0 %"]);
         let after = |seconds: i64| span(UnixMicros(0), UnixMicros(seconds * 1_000_000));
         let spans = [-5, 0, 80, 300, 7_200, 86_400 * 3].map(after);
         assert_eq!(spans, ["0 s", "0 s", "80 s", "5 min", "2 h", "3 days"]);

@@ -66,7 +66,7 @@ pub(crate) async fn forward(app: Arc<App>, route: Route, request: Request<Incomi
     let caller = match app.caller(&headers).await {
         Ok(caller) => caller,
         Err(refusal) => {
-            app.metrics.count_refusal(refusal.problem.code);
+            app.metrics.count_refusal(refusal.code);
             return refusal.reply(route.dialect(), &id);
         }
     };

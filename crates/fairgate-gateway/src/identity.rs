@@ -17,18 +17,18 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use fairgate_core::attribute::{Attribute, Attributes};
-use fairgate_dialect::DialectError;
 use fairgate_fleet::TaskKey;
 use fairgate_store::{
     Budget, BudgetTier, Directory, DirectoryLimits, HostedUse, Key, KeyHash, KeyRights, Store,
     StoreError, TaskClaim, Tenant, UnixMicros,
 };
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use tokio::sync::Mutex;
 
 pub(crate) use secret_from_headers::presented_secret;
 
 use self::task_keys::TaskKeyCache;
+use crate::refusal::{Refusal, RefusalCode};
 
 /// Prefix of the key id of callers with a task key; the name of the project follows. No key of the directory has such
 /// an id.
@@ -114,18 +114,14 @@ impl CallerDirectory {
     ///
     /// Called when a request arrives, and again by [`recheck`](Self::recheck) when the request gets its slot. A request
     /// that is in flight when its key is revoked is not cut off.
-    pub fn caller(
-        &self,
-        headers: &HeaderMap,
-        now: UnixMicros,
-    ) -> Result<Arc<Caller>, DialectError> {
+    pub fn caller(&self, headers: &HeaderMap, now: UnixMicros) -> Result<Arc<Caller>, Refusal> {
         let secret = presented_secret(headers)?;
         Ok(self.index.load().admitted(&KeyHash::of(secret), now)?.caller.clone())
     }
 
     /// Returns the caller of a task key. Refuses with 401 `invalid_api_key` if the directory does not have the key's
     /// tenant, and with 403 `tenant_disabled`.
-    fn of_task(&self, key: &TaskKey, secret: KeyHash) -> Result<Arc<Caller>, DialectError> {
+    fn of_task(&self, key: &TaskKey, secret: KeyHash) -> Result<Arc<Caller>, Refusal> {
         let book = self.index.load();
         let tenant = book.tenant(&key.tenant)?;
         Ok(Arc::new(Caller::of_task(key, secret, tenant, &book.directory)))
@@ -162,10 +158,10 @@ impl CallerIndex {
     }
 
     /// Returns the entry of the key with this hash. Refuses a key that is unknown or not valid at `now`.
-    fn admitted(&self, secret: &KeyHash, now: UnixMicros) -> Result<&CallerEntry, DialectError> {
+    fn admitted(&self, secret: &KeyHash, now: UnixMicros) -> Result<&CallerEntry, Refusal> {
         let entry = self.callers.get(secret).ok_or_else(|| {
-            refused(
-                "invalid_api_key",
+            Refusal::new(
+                RefusalCode::InvalidApiKey,
                 "this API key is not known here; check it, or ask for a new one",
             )
         })?;
@@ -174,11 +170,14 @@ impl CallerIndex {
     }
 
     /// Returns the tenant of this name. Refuses a tenant that is unknown or disabled.
-    fn tenant(&self, name: &str) -> Result<&Tenant, DialectError> {
+    fn tenant(&self, name: &str) -> Result<&Tenant, Refusal> {
         let tenants = &self.directory.tenants;
         let place = tenants.binary_search_by(|tenant| (*tenant.name).cmp(name));
         let tenant = place.ok().map(|place| &tenants[place]).ok_or_else(|| {
-            refused("invalid_api_key", "the tenant of this task key is not known here")
+            Refusal::new(
+                RefusalCode::InvalidApiKey,
+                "the tenant of this task key is not known here",
+            )
         })?;
         if tenant.disabled { Err(disabled(name)) } else { Ok(tenant) }
     }
@@ -267,12 +266,18 @@ impl CallerEntry {
         }
     }
 
-    fn admit(&self, now: UnixMicros) -> Result<(), DialectError> {
+    fn admit(&self, now: UnixMicros) -> Result<(), Refusal> {
         if self.revoked {
-            return Err(refused("key_revoked", "this API key was revoked; ask for a new one"));
+            return Err(Refusal::new(
+                RefusalCode::KeyRevoked,
+                "this API key was revoked; ask for a new one",
+            ));
         }
         if self.expires_at.is_some_and(|end| end <= now) {
-            return Err(refused("key_expired", "this API key has expired; ask for a new one"));
+            return Err(Refusal::new(
+                RefusalCode::KeyExpired,
+                "this API key has expired; ask for a new one",
+            ));
         }
         if self.tenant_disabled {
             return Err(disabled(&self.caller.tenant));
@@ -281,17 +286,10 @@ impl CallerEntry {
     }
 }
 
-fn disabled(tenant: &str) -> DialectError {
+fn disabled(tenant: &str) -> Refusal {
     let message =
         format!("tenant {tenant:?} is disabled; an operator of this gateway can enable it");
-    let (status, code) = (StatusCode::FORBIDDEN, "tenant_disabled");
-    DialectError { status, code, message, param: None, reached: None, expected_wait_ms: None }
-}
-
-/// Builds a refusal with status 401.
-fn refused(code: &'static str, message: &str) -> DialectError {
-    let (status, message) = (StatusCode::UNAUTHORIZED, message.to_owned());
-    DialectError { status, code, message, param: None, reached: None, expected_wait_ms: None }
+    Refusal::new(RefusalCode::TenantDisabled, message)
 }
 
 #[cfg(test)]

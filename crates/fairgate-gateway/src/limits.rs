@@ -10,14 +10,14 @@ mod bucket;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use fairgate_dialect::DialectError;
 use fairgate_store::Directory;
 
 use self::account::{LimitAccount, is_counted};
 pub use self::account::{LimitOwner, LimitsLeft};
 use crate::identity::Caller;
+use crate::refusal::Refusal;
 
 /// The counters of all tenants and keys with limits on rates or queues. There are no more counters than tenants and
 /// keys in the directory.
@@ -40,16 +40,6 @@ pub struct QueuedCountGuard {
     bytes: u64,
 }
 
-/// Refusal of a request because a limit is reached, with the time to wait.
-#[derive(Debug)]
-pub struct LimitRefusal {
-    /// Error with status 429 and the code `rate_limited_requests`, `rate_limited_tokens`, `queue_requests_exceeded` or
-    /// `queue_bytes_exceeded`. The message names the limit's owner, the limit's value and its current use.
-    pub problem: DialectError,
-    /// Time after which to try again; a day at most.
-    pub retry_after: Duration,
-}
-
 impl CallerLimits {
     /// Creates the counters of a new process, all empty.
     pub fn new() -> Self {
@@ -58,7 +48,7 @@ impl CallerLimits {
 
     /// Refuses a request with a body of `bytes` if a limit is reached now. Counts nothing, so
     /// [`count_in`](Self::count_in) may still refuse the request if others are counted before it.
-    pub fn check(&self, caller: &Caller, bytes: u64, now: Instant) -> Result<(), LimitRefusal> {
+    pub(crate) fn check(&self, caller: &Caller, bytes: u64, now: Instant) -> Result<(), Refusal> {
         let owners = [
             (LimitOwner::Tenant, &self.tenants, &caller.tenant_limits, &caller.tenant),
             (LimitOwner::Key, &self.keys, &caller.key_limits, &caller.key),
@@ -67,7 +57,7 @@ impl CallerLimits {
             if is_counted(limits) {
                 let account = accounts.open(name, now);
                 let looked = account.lock().check(limits, bytes, now);
-                looked.map_err(|full| full.limited(owner, name))?;
+                looked.map_err(|full| full.refusal(owner, name))?;
             }
         }
         Ok(())
@@ -81,13 +71,13 @@ impl CallerLimits {
     /// the tokens bucket below 0; the next one passes once the bucket is above 0 again. So a request larger than the
     /// limit of one minute is delayed, not refused forever. Tokens that a request is charged beyond its estimate are
     /// taken from the bucket when the request is settled.
-    pub fn count_in(
+    pub(crate) fn count_in(
         &self,
         caller: &Caller,
         bytes: u64,
         estimate: u64,
         now: Instant,
-    ) -> Result<QueuedCountGuard, LimitRefusal> {
+    ) -> Result<QueuedCountGuard, Refusal> {
         let (tenant, key) = (&caller.tenant_limits, &caller.key_limits);
         let accounts = [
             is_counted(tenant).then(|| self.tenants.open(&caller.tenant, now)),
@@ -99,7 +89,7 @@ impl CallerLimits {
         let mut books = accounts.each_ref().map(|account| account.as_ref().map(|a| a.lock()));
         for (book, (owner, limits, name)) in books.iter_mut().zip(owners) {
             if let Some(book) = book {
-                book.check(limits, bytes, now).map_err(|full| full.limited(owner, name))?;
+                book.check(limits, bytes, now).map_err(|full| full.refusal(owner, name))?;
             }
         }
         for (book, (_, limits, _)) in books.iter_mut().zip(owners) {

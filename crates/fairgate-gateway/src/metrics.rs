@@ -27,6 +27,7 @@ use self::instruments::{
 use self::label_names::LabelNames;
 use self::status::status_label;
 use crate::pools::PoolHandle;
+use crate::refusal::EndCode;
 
 pub use self::log_lines::lost_log_lines;
 
@@ -47,7 +48,7 @@ pub struct Metrics {
 
 /// Data of one ended request that the metrics count.
 #[derive(Clone, Copy, Debug)]
-pub struct RequestEndMetrics<'a> {
+pub(crate) struct RequestEndMetrics<'a> {
     /// Name of the pool; `-` if the request reached no pool.
     pub pool: &'a str,
     /// Path of the request's route, such as `/v1/chat/completions`.
@@ -57,7 +58,7 @@ pub struct RequestEndMetrics<'a> {
     /// Name of the outcome, as in the ledger.
     pub outcome: &'static str,
     /// Stable code of the error; `None` after a success.
-    pub code: Option<&'static str>,
+    pub code: Option<EndCode>,
     /// Time that the request waited for its grant; `None` if there was no grant.
     pub waited: Option<Duration>,
     /// Time from the request's arrival to the first token; `None` if no token came.
@@ -90,7 +91,7 @@ impl Metrics {
     }
 
     /// Counts the end of a request. Called once for every request of a known client.
-    pub fn count_request(&self, ended: RequestEndMetrics<'_>) {
+    pub(crate) fn count_request(&self, ended: RequestEndMetrics<'_>) {
         let to = &self.instruments;
         let pool = self.names.label(ended.pool);
         let labels = PoolLabel { pool: pool.clone() };
@@ -109,7 +110,7 @@ impl Metrics {
                 to.estimate_ratio.get_or_create(&labels).observe(ratio);
             }
         }
-        if let Some(reason) = ended.code {
+        if let Some(reason) = ended.code.map(EndCode::as_str) {
             let family = if ended.outcome == "refused" { &to.refusals } else { &to.failures };
             family.get_or_create(&PoolReason { pool: pool.clone(), reason }).inc();
         }
@@ -127,8 +128,8 @@ impl Metrics {
 
     /// Counts a refusal of a request that belongs to no client and no pool, because of an invalid key (401), an unknown
     /// path or a broken connection. Only the refusal's code is counted.
-    pub fn count_refusal(&self, code: &'static str) {
-        let labels = PoolReason { pool: self.names.label("-"), reason: code };
+    pub(crate) fn count_refusal(&self, code: impl Into<EndCode>) {
+        let labels = PoolReason { pool: self.names.label("-"), reason: code.into().as_str() };
         self.instruments.refusals.get_or_create(&labels).inc();
     }
 

@@ -1,7 +1,8 @@
-//! All refusals of the data plane: their status, stable code, and time to try again. HTTP statuses are decided only
-//! here.
+//! All refusals of the data plane: their message, and the time to try again. Their stable codes, HTTP statuses and
+//! retry rules are in `refusal/code.rs`, and nowhere else.
 
 mod budget;
+mod code;
 mod fleet;
 mod leases;
 mod rights;
@@ -18,11 +19,13 @@ use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, RETRY_AFTER, WWW_AUTHENTIC
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::forward::DeadlineSource;
-use crate::limits::LimitRefusal;
 use crate::reply::{Reply, json, reason_phrase};
 use crate::upstream::{FailureKind, UpstreamFailure};
 
+use self::code::RetryRule;
+
 pub(crate) use self::budget::budget_exhausted;
+pub(crate) use self::code::{EndCode, RefusalCode};
 pub(crate) use self::fleet::{project_budget_exhausted, task_lost, unknown_task_key};
 pub(crate) use self::leases::{
     bad_lease, lease_cancelled, lease_lost, lease_not_granted, no_lease_pool, not_a_limit,
@@ -43,32 +46,45 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// Refusal of a request, with the error for the caller and the outcome for the ledger.
 #[derive(Debug)]
-pub(crate) struct Refusal {
-    /// Status, code and message for the caller.
+pub struct Refusal {
+    /// Stable code, which decides the status and the retry rule.
+    pub code: RefusalCode,
+    /// The same code as text, with the status and the message for the caller.
     pub(crate) problem: DialectError,
     /// Time after which to try again, for the `Retry-After` header.
     pub(crate) retry_after: Option<Duration>,
-    /// True if a retry would soon get the same refusal. The response then has the header `x-should-retry: false`.
-    pub(crate) retry_is_pointless: bool,
     /// The request's outcome in the ledger.
     pub(crate) outcome: AttemptOutcome,
 }
 
 impl Refusal {
-    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+    pub(crate) fn new(code: RefusalCode, message: impl Into<String>) -> Self {
         let problem = DialectError {
-            status,
-            code,
+            status: code.status(),
+            code: code.as_str(),
+            is_quota: code.is_quota(),
             message: message.into(),
             param: None,
             reached: None,
             expected_wait_ms: None,
         };
-        problem.into()
+        let retry_after = match code.retry() {
+            RetryRule::After(time) => Some(time),
+            _ => None,
+        };
+        Self { code, problem, retry_after, outcome: AttemptOutcome::Refused }
     }
 
+    /// Sets the computed wait of a code whose retry rule has one.
     pub(crate) fn with_retry_after(mut self, retry_after: Option<Duration>) -> Self {
+        let rule = self.code.retry();
+        debug_assert!(matches!(rule, RetryRule::Computed | RetryRule::PointlessBefore), "{self:?}");
         self.retry_after = retry_after;
+        self
+    }
+
+    fn with_status(mut self, status: StatusCode) -> Self {
+        self.problem.status = status;
         self
     }
 
@@ -96,7 +112,7 @@ impl Refusal {
         if let Some(wait) = self.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
         }
-        if self.retry_is_pointless {
+        if self.code.is_retry_pointless() {
             headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
         match self.problem.status {
@@ -157,34 +173,11 @@ fn whole_seconds(wait: Duration) -> u64 {
     wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0)).max(1)
 }
 
-impl From<DialectError> for Refusal {
-    fn from(problem: DialectError) -> Self {
-        // A client error stays one; a refusal for now does not.
-        let hopeless = problem.status.is_client_error()
-            && !matches!(
-                problem.status,
-                StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
-            );
-        Self {
-            problem,
-            retry_after: None,
-            retry_is_pointless: hopeless,
-            outcome: AttemptOutcome::Refused,
-        }
-    }
-}
-
 impl From<InvalidRequestError> for Refusal {
     fn from(bad: InvalidRequestError) -> Self {
-        let mut refusal = Self::new(StatusCode::BAD_REQUEST, bad.code, bad.message);
+        let mut refusal = Self::new(bad.code.into(), bad.message);
         refusal.problem.param = bad.param;
         refusal
-    }
-}
-
-impl From<LimitRefusal> for Refusal {
-    fn from(limited: LimitRefusal) -> Self {
-        Self::from(limited.problem).with_retry_after(Some(limited.retry_after))
     }
 }
 
@@ -192,32 +185,27 @@ impl Refusal {
     /// Converts a pool's refusal to one for the caller. `overloaded` is the HTTP status for
     /// [`RejectionReason::Overloaded`] in that pool.
     pub(crate) fn by_pool(refused: AdmitError, overloaded: u16) -> Self {
-        let overloaded =
-            StatusCode::from_u16(overloaded).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
-        let (status, message) = match &refused {
-            AdmitError::Rejected { reason, .. } => pool_says(*reason, overloaded),
-            AdmitError::Expired { waited, .. } => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                format!(
-                    "The request waited {} ms for its turn, as long as this pool lets requests wait. Try again later.",
-                    waited.as_millis()
-                ),
+        let message = match &refused {
+            AdmitError::Rejected { reason, .. } => rejection_message(*reason).to_owned(),
+            AdmitError::Expired { waited, .. } => format!(
+                "The request waited {} ms for its turn, as long as this pool lets requests wait. Try again later.",
+                waited.as_millis()
             ),
-            AdmitError::Invalid { field, problem } => (
-                StatusCode::BAD_REQUEST,
-                format!("The request cannot be queued: field {field:?}: {problem}."),
-            ),
-            AdmitError::Draining => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "This gateway is about to stop and takes no new requests. Try again; another one may answer."
-                    .into(),
-            ),
-            AdmitError::Gone => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "The pool's scheduler has stopped: this is a fault of the gateway. Tell its operator.".into(),
-            ),
+            AdmitError::Invalid { field, problem } => {
+                format!("The request cannot be queued: field {field:?}: {problem}.")
+            }
+            AdmitError::Draining => {
+                "This gateway is about to stop and takes no new requests. Try again; another one may answer.".to_owned()
+            }
+            AdmitError::Gone => {
+                "The pool's scheduler has stopped: this is a fault of the gateway. Tell its operator.".to_owned()
+            }
         };
-        let mut refusal = Self::new(status, refused.code(), message);
+        let mut refusal = Self::new(RefusalCode::from(&refused), message);
+        if refusal.code == RefusalCode::Overloaded {
+            let status = StatusCode::from_u16(overloaded);
+            refusal = refusal.with_status(status.unwrap_or(StatusCode::SERVICE_UNAVAILABLE));
+        }
         if let Some(limit) = refused.limit() {
             let of = limit.class.as_deref().map(|class| format!(" of class {class:?}"));
             let _ = write!(
@@ -231,67 +219,39 @@ impl Refusal {
             let reached = ReachedLimit { class, current: limit.current, bound: limit.limit };
             refusal.problem.reached = Some(Box::new(reached));
         }
-        let refusal = refusal.with_expected_wait(refused.expected_wait());
-        let soon = matches!(refused, AdmitError::Draining).then_some(Duration::from_secs(1));
-        refusal.with_retry_after(refused.retry_after().or(soon))
+        refusal.retry_after = refused.retry_after().or(refusal.retry_after);
+        refusal.with_expected_wait(refused.expected_wait())
     }
 }
 
-/// Returns the HTTP status and the message for the reason why a pool rejected a request.
-fn pool_says(reason: RejectionReason, overloaded: StatusCode) -> (StatusCode, String) {
-    let (status, message) = match reason {
-        RejectionReason::QueueFull => (
-            StatusCode::TOO_MANY_REQUESTS,
-            "The queue is full, and yours is the longest part of it. Send less at once.",
-        ),
-        RejectionReason::PushedOut => (
-            StatusCode::TOO_MANY_REQUESTS,
-            "The queue was full, and this request made room for somebody who asks for less. Send less at once.",
-        ),
-        RejectionReason::ClassRequests => {
-            (StatusCode::TOO_MANY_REQUESTS, "Too many requests of this class wait.")
+/// Returns the message for the reason why a pool rejected a request.
+fn rejection_message(reason: RejectionReason) -> &'static str {
+    match reason {
+        RejectionReason::QueueFull => {
+            "The queue is full, and yours is the longest part of it. Send less at once."
         }
-        RejectionReason::ClassInputTokens => {
-            (StatusCode::TOO_MANY_REQUESTS, "Too many input tokens of this class wait.")
+        RejectionReason::PushedOut => {
+            "The queue was full, and this request made room for somebody who asks for less. Send less at once."
         }
-        RejectionReason::ClassCachedTokens => {
-            (StatusCode::TOO_MANY_REQUESTS, "Too many cached tokens of this class wait.")
+        RejectionReason::ClassRequests => "Too many requests of this class wait.",
+        RejectionReason::ClassInputTokens => "Too many input tokens of this class wait.",
+        RejectionReason::ClassCachedTokens => "Too many cached tokens of this class wait.",
+        RejectionReason::NoWorker => {
+            "No worker can take this request now: none that could is there, or all of them are drained."
         }
-        RejectionReason::NoWorker => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "No worker can take this request now: none that could is there, or all of them are drained.",
-        ),
-        RejectionReason::Overloaded => (
-            overloaded,
-            "Every upstream that could take this request is unwell at the moment. Try again later.",
-        ),
-        RejectionReason::Duplicate => (
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "Two requests had the same id: this is a fault of the gateway. Try again, and tell its operator.",
-        ),
-    };
-    (status, message.into())
+        RejectionReason::Overloaded => {
+            "Every upstream that could take this request is unwell at the moment. Try again later."
+        }
+        RejectionReason::Duplicate => {
+            "Two requests had the same id: this is a fault of the gateway. Try again, and tell its operator."
+        }
+    }
 }
 
 impl From<&UpstreamFailure> for Refusal {
     fn from(failure: &UpstreamFailure) -> Self {
-        let (status, code) = match failure.kind {
-            FailureKind::Connect => (StatusCode::BAD_GATEWAY, "upstream_unreachable"),
-            FailureKind::Tls => (StatusCode::BAD_GATEWAY, "upstream_tls"),
-            FailureKind::Reset => (StatusCode::BAD_GATEWAY, "upstream_reset"),
-            FailureKind::Garbage => (StatusCode::BAD_GATEWAY, "upstream_garbage"),
-            FailureKind::Incomplete => (StatusCode::BAD_GATEWAY, "upstream_incomplete"),
-            FailureKind::Encoding => (StatusCode::BAD_GATEWAY, "upstream_encoding"),
-            FailureKind::Redirect => (StatusCode::BAD_GATEWAY, "upstream_redirect"),
-            FailureKind::Credentials => (StatusCode::BAD_GATEWAY, "upstream_credentials"),
-            FailureKind::ConnectTimeout => {
-                (StatusCode::GATEWAY_TIMEOUT, "upstream_connect_timeout")
-            }
-            FailureKind::FirstByteTimeout => (StatusCode::GATEWAY_TIMEOUT, "upstream_timeout"),
-            FailureKind::IdleTimeout => (StatusCode::GATEWAY_TIMEOUT, "upstream_idle_timeout"),
-            FailureKind::TotalTimeout => (StatusCode::GATEWAY_TIMEOUT, "upstream_total_timeout"),
-        };
-        let outcome = match status {
+        let code = RefusalCode::from(failure.kind);
+        let outcome = match code.status() {
             StatusCode::GATEWAY_TIMEOUT => AttemptOutcome::Timeout,
             _ => AttemptOutcome::UpstreamError,
         };
@@ -301,7 +261,7 @@ impl From<&UpstreamFailure> for Refusal {
         };
         let what = failure.kind.words();
         let message = format!("The upstream {:?} {what}{comfort}.", &*failure.worker);
-        Self::new(status, code, message).with_outcome(outcome)
+        Self::new(code, message).with_outcome(outcome)
     }
 }
 
@@ -316,9 +276,7 @@ pub(crate) fn deadline_passed(allowed: Duration, source: DeadlineSource) -> Refu
         "The deadline {whose} has passed: {} after its arrival it had no slot. {instead}, or send less at once.",
         rights::millis(allowed)
     );
-    let refusal = Refusal::new(StatusCode::GATEWAY_TIMEOUT, "deadline_passed", message);
-    // A client with a deadline does not want the answer later.
-    Refusal { retry_is_pointless: true, ..refusal }
+    Refusal::new(RefusalCode::DeadlinePassed, message)
 }
 
 /// Refuses with 503 because a provider's limit has delayed the request for as long as the request may wait.
@@ -334,8 +292,7 @@ pub(crate) fn provider_limited(
         "The provider behind {worker:?} has let no more {counted} through{limit} for as long as requests may wait; it \
          takes some again in {seconds:.1} s. Try again then."
     );
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "provider_limited", message)
-        .with_retry_after(Some(after))
+    Refusal::new(RefusalCode::ProviderLimited, message).with_retry_after(Some(after))
 }
 
 /// Refuses with 503 because a provider's account is spent or blocked, and no other worker can take the request.
@@ -344,8 +301,7 @@ pub(crate) fn provider_out(worker: &str, reason: &str) -> Refusal {
         "The provider behind {worker:?} takes nothing more on: {reason}. Your key is fine; the gateway's operator must \
          see to the provider's account."
     );
-    let refusal = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "provider_out", message);
-    Refusal { retry_is_pointless: true, ..refusal }
+    Refusal::new(RefusalCode::ProviderOut, message)
 }
 
 /// Refuses with 400 because the request is larger than a provider's whole limit.
@@ -359,24 +315,21 @@ pub(crate) fn larger_than_quota(limit: Option<u64>, requested: Option<u64>) -> R
         part("it may take ", requested),
         part("of at most ", limit),
     );
-    let refusal = Refusal::new(StatusCode::BAD_REQUEST, "larger_than_quota", message);
-    Refusal { retry_is_pointless: true, ..refusal }
+    Refusal::new(RefusalCode::LargerThanQuota, message)
 }
 
 /// Refuses with 400 because the earlier response does not exist or is another tenant's; the message does not say which.
 pub(crate) fn unknown_response(id: &str) -> Refusal {
     let shown: String = id.chars().take(128).collect();
     let message = format!("Previous response with id {shown:?} not found.");
-    Refusal::new(StatusCode::BAD_REQUEST, "previous_response_not_found", message)
-        .with_param("previous_response_id")
+    Refusal::new(RefusalCode::PreviousResponseNotFound, message).with_param("previous_response_id")
 }
 
 /// Refuses with 400 because the conversation does not exist or is another tenant's; the message does not say which.
 pub(crate) fn unknown_conversation(id: &str) -> Refusal {
     let shown: String = id.chars().take(128).collect();
     let message = format!("Conversation with id {shown:?} not found.");
-    Refusal::new(StatusCode::BAD_REQUEST, "conversation_not_found", message)
-        .with_param("conversation")
+    Refusal::new(RefusalCode::ConversationNotFound, message).with_param("conversation")
 }
 
 /// Refuses with 400 because a field of the body must not go to the upstream. Names the field, which is the client's own
@@ -384,73 +337,72 @@ pub(crate) fn unknown_conversation(id: &str) -> Refusal {
 pub(crate) fn field_not_allowed(name: &str) -> Refusal {
     let shown: String = name.chars().take(64).collect();
     let message = format!("The field {shown:?} may not be sent to this model; leave it out.");
-    Refusal::new(StatusCode::BAD_REQUEST, "field_not_allowed", message)
+    Refusal::new(RefusalCode::FieldNotAllowed, message)
 }
 
 /// Refuses with 400 because a header must not go to the upstream.
 pub(crate) fn header_not_allowed(name: &str) -> Refusal {
     let message = format!("The header {name:?} may not be sent to this model; leave it out.");
-    Refusal::new(StatusCode::BAD_REQUEST, "header_not_allowed", message)
+    Refusal::new(RefusalCode::HeaderNotAllowed, message)
 }
 
 /// Refuses with `status` because the received bytes are not a valid HTTP request, or because the request's head is
 /// larger than `head_max` bytes.
 pub(crate) fn malformed_request(status: StatusCode, head_max: u32) -> Refusal {
-    match status {
-        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE | StatusCode::URI_TOO_LONG => {
-            let message = format!(
-                "The request's head is too large: {head_max} bytes and 100 headers are the most that is taken."
-            );
-            Refusal::new(status, "header_too_large", message)
-        }
+    let too_large = match status {
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => RefusalCode::HeaderTooLarge,
+        StatusCode::URI_TOO_LONG => RefusalCode::TargetTooLong,
         _ => {
             let message = "What came is no request: its head is not HTTP.";
-            Refusal::new(status, "bad_request", message)
+            return Refusal::new(RefusalCode::BadRequest, message).with_status(status);
         }
-    }
+    };
+    let message = format!(
+        "The request's head is too large: {head_max} bytes and 100 headers are the most that is taken."
+    );
+    Refusal::new(too_large, message)
 }
 
 pub(crate) fn header_timeout(after: Duration) -> Refusal {
     let message = format!("The request's head did not arrive within {} s.", after.as_secs_f64());
-    Refusal::new(StatusCode::REQUEST_TIMEOUT, "header_timeout", message)
+    Refusal::new(RefusalCode::HeaderTimeout, message)
 }
 
 pub(crate) fn body_too_large(max: u64) -> Refusal {
     let message = format!("The request's body is larger than {max} bytes, the most that is taken.");
-    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+    Refusal::new(RefusalCode::BodyTooLarge, message)
 }
 
 pub(crate) fn body_timeout(after: Duration) -> Refusal {
     let message = format!("The request's body did not arrive within {} s.", after.as_secs());
-    Refusal::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message)
+    Refusal::new(RefusalCode::BodyTimeout, message)
 }
 
 pub(crate) fn body_broken() -> Refusal {
-    Refusal::new(StatusCode::BAD_REQUEST, "body_incomplete", "The request's body broke off.")
+    Refusal::new(RefusalCode::BodyIncomplete, "The request's body broke off.")
         .with_outcome(AttemptOutcome::ClientLeft)
 }
 
 pub(crate) fn memory_full() -> Refusal {
     let message = "The gateway holds as many bytes of waiting requests as it may. Try again soon.";
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "memory_full", message)
-        .with_retry_after(Some(Duration::from_secs(1)))
+    Refusal::new(RefusalCode::MemoryFull, message)
 }
 
 pub(crate) fn encoded_body() -> Refusal {
     let message = "Compressed request bodies are not taken: send it without Content-Encoding.";
-    Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_content_encoding", message)
+    Refusal::new(RefusalCode::UnsupportedContentEncoding, message)
 }
 
 pub(crate) fn unknown_model(model: &str) -> Refusal {
     let shown: String = model.chars().take(128).collect();
     let message = format!("There is no model {shown:?} here. GET /v1/models lists what there is.");
-    Refusal::new(StatusCode::NOT_FOUND, "model_not_found", message).with_param("model")
+    Refusal::new(RefusalCode::ModelNotFound, message).with_param("model")
 }
 
 pub(crate) fn forbidden_model(model: &str) -> Refusal {
     let message =
         format!("This key may not ask for the model {model:?}. GET /v1/models lists what it may.");
-    Refusal::new(StatusCode::FORBIDDEN, "model_not_allowed", message).with_param("model")
+    Refusal::new(RefusalCode::ModelNotAllowed, message).with_param("model")
 }
 
 /// Refuses with 403 because only hosted workers have the model, and the caller may not use them.
@@ -460,33 +412,31 @@ pub(crate) fn hosted_not_allowed(model: &str) -> Refusal {
         "The model {shown:?} runs on hosted workers only, and this key may not use those. Ask for another model, or have \
          the gateway's operator allow it."
     );
-    Refusal::new(StatusCode::FORBIDDEN, "hosted_not_allowed", message).with_param("model")
+    Refusal::new(RefusalCode::HostedNotAllowed, message).with_param("model")
 }
 
 pub(crate) fn unserved_dialect(model: &str, instead: &str) -> Refusal {
     let message =
         format!("The upstreams of the model {model:?} do not serve this route. Use {instead}.");
-    Refusal::new(StatusCode::BAD_REQUEST, "dialect_not_served", message).with_param("model")
+    Refusal::new(RefusalCode::DialectNotServed, message).with_param("model")
 }
 
 pub(crate) fn bad_name(header: &str) -> Refusal {
     let message = format!("The header {header} must be 1 to 128 visible ASCII characters.");
-    Refusal::new(StatusCode::BAD_REQUEST, "invalid_header", message)
+    Refusal::new(RefusalCode::InvalidHeader, message)
 }
 
 pub(crate) fn store_unavailable() -> Refusal {
     let message =
         "The gateway's database does not answer, so budgets cannot be checked. Try again soon.";
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", message)
-        .with_retry_after(Some(Duration::from_secs(1)))
+    Refusal::new(RefusalCode::StoreUnavailable, message)
 }
 
 /// Refuses with 503 because rows cannot be written, and the configuration wants no request served without one.
 pub(crate) fn rows_not_writable() -> Refusal {
     let message =
         "The gateway cannot keep a record of requests now, so it serves none. Try again soon.";
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", message)
-        .with_retry_after(Some(Duration::from_secs(1)))
+    Refusal::new(RefusalCode::StoreUnavailable, message)
 }
 
 pub(crate) fn unknown_path(path: &str) -> Refusal {
@@ -499,7 +449,7 @@ pub(crate) fn unknown_path(path: &str) -> Refusal {
         _ => "The API is under /v1.",
     };
     let message = format!("There is nothing at the path {shown:?}. {hint}");
-    Refusal::new(StatusCode::NOT_FOUND, "not_found", message)
+    Refusal::new(RefusalCode::NotFound, message)
 }
 
 /// Returns true if a path belongs to the admin API.
@@ -512,12 +462,12 @@ pub(crate) fn wrong_method(
     allowed: &'static str,
     dialect: Dialect,
     request_id: &str,
-) -> (&'static str, Reply) {
+) -> (RefusalCode, Reply) {
     let message = format!("This path takes {allowed} only.");
-    let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
+    let refusal = Refusal::new(RefusalCode::MethodNotAllowed, message);
     let mut reply = refusal.reply(dialect, request_id);
     reply.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
-    (refusal.problem.code, reply)
+    (refusal.code, reply)
 }
 
 #[cfg(test)]
@@ -543,7 +493,7 @@ mod tests {
                 retry_after: Some(Duration::from_secs(2)),
             };
             let refusal = Refusal::by_pool(refused, 529);
-            assert_eq!(refusal.problem.code, reason.code());
+            assert_eq!(refusal.code.as_str(), reason.code());
             let status = match reason {
                 RejectionReason::NoWorker => StatusCode::SERVICE_UNAVAILABLE,
                 RejectionReason::Overloaded => StatusCode::from_u16(529).unwrap(),
@@ -551,7 +501,7 @@ mod tests {
                 _ => StatusCode::TOO_MANY_REQUESTS,
             };
             assert_eq!(refusal.problem.status, status);
-            assert!(!refusal.retry_is_pointless);
+            assert!(!refusal.code.is_retry_pointless());
         }
     }
 
@@ -587,7 +537,7 @@ mod tests {
     fn an_upstream_that_fails_and_one_that_is_slow_are_told_apart() {
         for kind in FailureKind::ALL {
             let refusal = Refusal::from(&UpstreamFailure { kind, worker: "w".into() });
-            let slow = refusal.problem.code.contains("timeout");
+            let slow = refusal.code.as_str().contains("timeout");
             let status = if slow { StatusCode::GATEWAY_TIMEOUT } else { StatusCode::BAD_GATEWAY };
             assert_eq!(refusal.problem.status, status, "{kind:?}");
             assert_eq!(refusal.outcome == AttemptOutcome::Timeout, slow, "{kind:?}");

@@ -25,6 +25,7 @@ use crate::app::App;
 use crate::live_count::{LiveCount, LiveCountGuard};
 use crate::open_files;
 use crate::phase::GatewayPhase;
+use crate::refusal::RefusalCode;
 
 /// Greatest number of connections that wait in the kernel to be accepted.
 const BACKLOG: u32 = 4096;
@@ -75,7 +76,7 @@ impl GatewayServer {
                 Err(error) if is_of_one_client(&error) => {}
                 Err(error) => {
                     if is_out_of_files(&error) {
-                        self.app.metrics.count_refusal("connections_full");
+                        self.app.metrics.count_refusal(RefusalCode::ConnectionsFull);
                         spare.turn_one_away(&listener, |stream| {
                             // A fresh socket's send buffer is large enough for this.
                             let _ = stream.try_write(FULL);
@@ -98,7 +99,7 @@ impl GatewayServer {
         door: Arc<ListenerRoutes>,
     ) {
         let Ok(headless) = self.admit(peer) else {
-            self.app.metrics.count_refusal("connections_full");
+            self.app.metrics.count_refusal(RefusalCode::ConnectionsFull);
             tokio::spawn(turn_away(stream));
             return;
         };
@@ -173,4 +174,21 @@ fn is_of_one_client(error: &io::Error) -> bool {
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::ConnectionRefused
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_to_one_connection_too_many_has_the_code_and_the_status_of_its_refusal() {
+        let code = RefusalCode::ConnectionsFull;
+        let full = std::str::from_utf8(FULL).unwrap();
+        let (head, body) = full.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with(&format!("HTTP/1.1 {}\r\n", code.status())), "{head}");
+        assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
+        assert!(head.contains("retry-after: 1\r\n"), "{head}");
+        let body: serde_json::Value = serde_json::from_str(body).unwrap();
+        assert_eq!(body["error"]["code"], code.as_str());
+    }
 }

@@ -16,7 +16,7 @@ struct OneHome {
     also_in_tests: bool,
 }
 
-const ONE_HOMES: [OneHome; 6] = [
+const ONE_HOMES: [OneHome; 7] = [
     OneHome {
         name: "calendars",
         about: "files beyond one that compute a civil calendar",
@@ -55,7 +55,29 @@ const ONE_HOMES: [OneHome; 6] = [
     OneHome {
         name: "percent_formatters",
         about: "files beyond one with a formatter of percentages",
-        betrayed_by: &["fn percent(ppm", "fn percent(cap", "fn percent(flow"],
+        betrayed_by: &[
+            "fn percent(ppm",
+            "fn percent(cap",
+            "fn percent(flow",
+            "/ 10_000, ppm",
+            "thousandths % 10)",
+            "milli % 10)",
+            "part % 10)",
+            "tenths % 10)",
+        ],
+        also_in_tests: false,
+    },
+    OneHome {
+        name: "refusal_codes",
+        about: "files beyond one that write out or compare codes of refusals",
+        betrayed_by: &[
+            "\"provider_limited\"",
+            "\"budget_reserved\"",
+            "\"class_not_allowed\"",
+            "\"upstream_timeout\"",
+            "\"lease_unclear\"",
+            "problem.code",
+        ],
         also_in_tests: false,
     },
 ];

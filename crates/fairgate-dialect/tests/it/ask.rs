@@ -79,7 +79,10 @@ fn a_list_of_prompts_is_as_many_answers() {
 fn escaped_keys_are_understood() {
     let ask = read(CHAT, r#"{"mod\u0065l":"m\u00e9","\u0073tream":true}"#);
     assert_eq!((&*ask.model, ask.stream), ("mé", true));
-    assert_eq!(refused(CHAT, br#"{"model":"a","mod\u0065l":"b"}"#).code, "duplicate_field");
+    assert_eq!(
+        refused(CHAT, br#"{"model":"a","mod\u0065l":"b"}"#).code.as_str(),
+        "duplicate_field"
+    );
     // Half a surrogate is a key like any other.
     read(CHAT, r#"{"model":"m","\ud800":1}"#);
 }
@@ -147,13 +150,13 @@ fn bad_values_name_their_field() {
     ];
     for (body, code, param) in cases {
         let bad = refused(CHAT, body.as_bytes());
-        assert_eq!((bad.code, bad.param), (code, Some(param)), "{body}: {bad}");
+        assert_eq!((bad.code.as_str(), bad.param), (code, Some(param)), "{body}: {bad}");
         assert!(bad.message.contains(param), "{bad}");
     }
     let long = format!(r#"{{"model":"{}"}}"#, "m".repeat(257));
-    assert_eq!(refused(CHAT, long.as_bytes()).code, "invalid_value");
+    assert_eq!(refused(CHAT, long.as_bytes()).code.as_str(), "invalid_value");
     let background = br#"{"model":"m","background":true}"#;
-    assert_eq!(refused(Route::Responses, background).code, "unsupported_value");
+    assert_eq!(refused(Route::Responses, background).code.as_str(), "unsupported_value");
     read(CHAT, r#"{"model":"m","background":true}"#);
 }
 
@@ -194,7 +197,7 @@ fn what_is_no_json_object_is_refused_with_its_place() {
     ];
     for (body, at) in cases {
         let bad = refused(CHAT, body);
-        assert_eq!((bad.code, bad.param), ("invalid_json", None), "{body:?}");
+        assert_eq!((bad.code.as_str(), bad.param), ("invalid_json", None), "{body:?}");
         assert!(bad.message.ends_with(&format!("at byte {at}")), "{}: {bad}", body.escape_ascii());
     }
 }
@@ -219,11 +222,11 @@ fn nesting_ends_before_the_stack_does() {
     let nested =
         |depth: usize| format!(r#"{{"model":"m","a":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
     read(CHAT, &nested(127));
-    assert_eq!(refused(CHAT, nested(128).as_bytes()).code, "invalid_json");
-    assert_eq!(refused(CHAT, "[".repeat(10_000_000).as_bytes()).code, "invalid_json");
-    assert_eq!(refused(CHAT, nested(5_000_000).as_bytes()).code, "invalid_json");
+    assert_eq!(refused(CHAT, nested(128).as_bytes()).code.as_str(), "invalid_json");
+    assert_eq!(refused(CHAT, "[".repeat(10_000_000).as_bytes()).code.as_str(), "invalid_json");
+    assert_eq!(refused(CHAT, nested(5_000_000).as_bytes()).code.as_str(), "invalid_json");
     let objects = format!(r#"{{"model":"m","a":{}"#, r#"{"a":"#.repeat(2_000_000));
-    assert_eq!(refused(CHAT, objects.as_bytes()).code, "invalid_json");
+    assert_eq!(refused(CHAT, objects.as_bytes()).code.as_str(), "invalid_json");
 }
 
 #[test]
@@ -396,7 +399,10 @@ fn members_are_taken_out_with_their_commas() {
     }
     let many: String = (0..2000).map(|n| format!("\"k{n}\":1,")).collect();
     let body = format!("{{{many}\"model\":\"m\"}}");
-    assert_eq!(RequestFields::read(CHAT, body.as_bytes()).unwrap_err().code, "invalid_value");
+    assert_eq!(
+        RequestFields::read(CHAT, body.as_bytes()).unwrap_err().code.as_str(),
+        "invalid_value"
+    );
 }
 
 #[test]
@@ -411,7 +417,7 @@ fn what_a_response_goes_on_from_is_read() {
     for bad in [r#""previous_response_id":7"#, r#""conversation":{}"#, r#""conversation":"""#] {
         let body = format!(r#"{{"model":"m",{bad}}}"#);
         let bad = RequestFields::read(Route::Responses, body.as_bytes()).unwrap_err();
-        assert_eq!(bad.code, "invalid_value");
+        assert_eq!(bad.code.as_str(), "invalid_value");
     }
 }
 

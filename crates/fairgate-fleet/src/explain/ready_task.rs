@@ -6,10 +6,11 @@ use std::collections::HashMap;
 use fairgate_core::proportional::{
     OutOfAgents, ProjectShare, TaskReason, TaskReport, explain as explain_call,
 };
+use fairgate_core::units::Percentage;
 use fairgate_store::{SqlValue, StoreError, Transaction};
 
 use super::{ExplainedTask, ExplanationContext, ExplanationDraft, NAMED};
-use crate::human_format::{grouped, listed, many, moment, percent, span, tokens};
+use crate::human_format::{grouped, listed, many, moment, span, tokens};
 use crate::round::decide::decide;
 use crate::round::round_input::{ProjectRow, RoundInput};
 
@@ -276,8 +277,8 @@ fn in_turn(
                     "its share",
                     format!(
                         "{}, promised {}",
-                        percent(winners.actual_ppm),
-                        percent(winners.target_ppm)
+                        Percentage::from_ppm(winners.actual_ppm),
+                        Percentage::from_ppm(winners.target_ppm)
                     ),
                 ),
                 false => said,
@@ -319,11 +320,12 @@ fn many_are(count: u64, what: &str) -> String {
 }
 
 fn standing(own: &ProjectShare) -> String {
-    let (has, should) = (percent(own.actual_ppm), percent(own.target_ppm));
+    let (has, should) =
+        (Percentage::from_ppm(own.actual_ppm), Percentage::from_ppm(own.target_ppm));
     format!("Its project has {has} of the tokens where its weight promises {should}")
 }
 
 fn shares(said: ExplanationDraft, own: &ProjectShare) -> ExplanationDraft {
-    said.fact("project's share", percent(own.actual_ppm))
-        .fact("its weight promises", percent(own.target_ppm))
+    said.fact("project's share", Percentage::from_ppm(own.actual_ppm).to_string())
+        .fact("its weight promises", Percentage::from_ppm(own.target_ppm).to_string())
 }

@@ -13,6 +13,7 @@ use super::path::segment;
 use crate::app::App;
 use crate::forward::unix_now;
 use crate::identity::{Caller, presented_secret};
+use crate::refusal::Refusal;
 
 /// Header in which the holder of the admin token may give a name for the audit trail.
 const ACTOR: &str = "x-fairgate-actor";
@@ -114,9 +115,9 @@ impl FromRequestParts<Arc<App>> for AgentCaller {
     }
 }
 
-fn denied(app: &App, problem: fairgate_dialect::DialectError) -> ApiError {
+fn denied(app: &App, refusal: Refusal) -> ApiError {
     app.metrics.count_admin_denied();
-    ApiError::new(problem.status, problem.code, problem.message)
+    ApiError::new(refusal.problem.status, refusal.code.as_str(), refusal.problem.message)
 }
 
 fn actor(headers: &HeaderMap) -> Result<String, ApiError> {

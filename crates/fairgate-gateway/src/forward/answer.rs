@@ -23,7 +23,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::bill::UsageBasis;
 use super::request_guard::{RequestArrival, RequestEnd, RequestGuard};
-use crate::refusal::{self, Refusal};
+use crate::refusal::{self, EndCode, Refusal};
 use crate::reply::{BrokenReplyError, content_length};
 use crate::row_write::RowWrite;
 use crate::upstream::{
@@ -337,7 +337,7 @@ impl UpstreamAnswer {
     fn settle(&mut self, measured: MeasuredUsage) {
         let (outcome, code) = match measured.complete {
             true => (AttemptOutcome::Completed, None),
-            false => (AttemptOutcome::UpstreamError, Some("upstream_failed")),
+            false => (AttemptOutcome::UpstreamError, Some(EndCode::UpstreamFailed)),
         };
         self.close(self.status, outcome, code, UsageBasis::Measured(measured));
     }
@@ -371,7 +371,7 @@ impl UpstreamAnswer {
 
     /// Ends the request after an error answer, which was passed on unchanged.
     fn end_with_error(&mut self) {
-        let code = Some("upstream_status");
+        let code = Some(EndCode::UpstreamStatus);
         self.close(self.status, AttemptOutcome::UpstreamError, code, UsageBasis::SoFar);
     }
 
@@ -400,7 +400,7 @@ impl UpstreamAnswer {
         }
         let refusal = self.refusal(kind);
         let status = if self.head_sent { self.status } else { refusal.problem.status };
-        self.close(status, refusal.outcome, Some(refusal.problem.code), used);
+        self.close(status, refusal.outcome, Some(refusal.code.into()), used);
         if self.framing == BodyFraming::Sse && self.class == StatusClass::Success {
             self.end.push(self.event(&refusal));
             self.flow = AnswerState::Over;
@@ -445,7 +445,7 @@ impl UpstreamAnswer {
         &mut self,
         status: StatusCode,
         outcome: AttemptOutcome,
-        code: Option<&'static str>,
+        code: Option<EndCode>,
         used: UsageBasis,
     ) {
         let end = RequestEnd { status: status.as_u16(), outcome, code, used };

@@ -140,7 +140,7 @@ mod tests {
         let body = Pieces(pieces.iter().copied().collect(), ends);
         read(headers, body, &limits(), all.start_body(&"t".into()))
             .await
-            .map_err(|refusal| refusal.problem.code)
+            .map_err(|refusal| refusal.code.as_str())
     }
 
     #[tokio::test(start_paused = true)]

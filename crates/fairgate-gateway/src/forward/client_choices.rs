@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     fn code<T>(result: Result<T, Refusal>) -> Result<T, &'static str> {
-        result.map_err(|refusal| refusal.problem.code)
+        result.map_err(|refusal| refusal.code.as_str())
     }
 
     #[test]
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(ask(Some("batch")).unwrap().as_deref(), Some("batch"));
         let refused = ask(Some("chat")).unwrap_err();
         assert_eq!(
-            (refused.problem.status, refused.problem.code),
+            (refused.problem.status, refused.code.as_str()),
             (http::StatusCode::FORBIDDEN, "class_not_allowed")
         );
         assert!(refused.problem.message.contains("strict order"), "{}", refused.problem.message);

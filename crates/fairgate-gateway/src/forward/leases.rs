@@ -103,7 +103,7 @@ pub(crate) async fn leases(app: Arc<App>, request: Request<Incoming>) -> Reply {
                 Some(allowed) => refusal::wrong_method(allowed, Dialect::OpenAi, &id),
                 None => {
                     let refusal = refusal::unknown_path(parts.uri.path());
-                    (refusal.problem.code, refusal.reply(Dialect::OpenAi, &id))
+                    (refusal.code, refusal.reply(Dialect::OpenAi, &id))
                 }
             };
             app.metrics.count_refusal(code);
@@ -113,7 +113,7 @@ pub(crate) async fn leases(app: Arc<App>, request: Request<Incoming>) -> Reply {
     match serve(&app, &id, asked, &parts, body).await {
         Ok(reply) => reply,
         Err(refusal) => {
-            app.metrics.count_refusal(refusal.problem.code);
+            app.metrics.count_refusal(refusal.code);
             refusal.reply(Dialect::OpenAi, &id)
         }
     }

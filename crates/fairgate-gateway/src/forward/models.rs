@@ -21,7 +21,7 @@ pub(crate) async fn models(
     let mut reply = match listing(app, dialect, headers, named).await {
         Ok(listing) => reply::json(StatusCode::OK, listing),
         Err(refusal) => {
-            app.metrics.count_refusal(refusal.problem.code);
+            app.metrics.count_refusal(refusal.code);
             return refusal.reply(dialect, &id);
         }
     };

@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::request_guard::{RequestIn, unix_now};
 use super::stage::InFlightRequest;
-use crate::refusal::{self, Refusal};
+use crate::refusal::{self, Refusal, RefusalCode};
 use crate::upstream::{ProviderAccount, QuotaTicket, UpstreamBody};
 
 /// Bytes of an error body that are read to find the reason.
@@ -198,11 +198,11 @@ impl RefusedByProvider {
     }
 
     /// Returns the code of the attempt in the ledger.
-    pub(super) fn code(&self) -> &'static str {
+    pub(super) fn code(&self) -> RefusalCode {
         match self.why {
-            ProviderRefusalReason::Later(_) => "provider_limited",
-            ProviderRefusalReason::Out { .. } => "provider_out",
-            ProviderRefusalReason::TooLarge { .. } => "larger_than_quota",
+            ProviderRefusalReason::Later(_) => RefusalCode::ProviderLimited,
+            ProviderRefusalReason::Out { .. } => RefusalCode::ProviderOut,
+            ProviderRefusalReason::TooLarge { .. } => RefusalCode::LargerThanQuota,
         }
     }
 }

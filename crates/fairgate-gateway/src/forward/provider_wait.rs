@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::provider::pairs;
 use super::request_guard::{RequestArrival, unix_now};
 use super::send::AnsweredRequest;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalCode};
 
 /// Longest wait that is reported to the fleet. Providers have no quotas longer than a day, so a longer wait is cut to a
 /// day.
@@ -51,7 +51,7 @@ impl ProviderWaitForTask {
 /// Returns the time until the provider accepts requests again, if the answer states a rate limit.
 fn wait(sent: &Result<AnsweredRequest, Refusal>, now: UnixMicros) -> Option<Duration> {
     match sent {
-        Err(refusal) if refusal.problem.code == "provider_limited" => refusal.retry_after,
+        Err(refusal) if refusal.code == RefusalCode::ProviderLimited => refusal.retry_after,
         Err(_) => None,
         Ok(sent) => {
             let now = limits::EpochMicros(now.0);

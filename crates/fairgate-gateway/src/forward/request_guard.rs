@@ -23,7 +23,7 @@ use super::stage::{InFlightRequest, RequestStage};
 use crate::app::App;
 use crate::identity::Caller;
 use crate::phase;
-use crate::refusal::Refusal;
+use crate::refusal::{EndCode, Refusal};
 use crate::row_write::RowWrite;
 
 /// The ledger's status for a client that left before the answer.
@@ -57,7 +57,7 @@ pub(super) struct RequestEnd {
     /// The HTTP status that the caller sees.
     pub(super) status: u16,
     pub(super) outcome: AttemptOutcome,
-    pub(super) code: Option<&'static str>,
+    pub(super) code: Option<EndCode>,
     pub(super) used: UsageBasis,
 }
 
@@ -102,14 +102,14 @@ impl RequestGuard {
         self.end(&RequestEnd {
             status: refusal.problem.status.as_u16(),
             outcome: refusal.outcome,
-            code: Some(refusal.problem.code),
+            code: Some(refusal.code.into()),
             used: UsageBasis::SoFar,
         })
     }
 
     /// Ends the request of a caller that is gone, or counts as gone.
     pub(super) fn end_as_client_left(&mut self, used: UsageBasis) -> RowWrite {
-        let code = Some("client_left");
+        let code = Some(EndCode::ClientLeft);
         self.end(&RequestEnd {
             status: CLIENT_LEFT,
             outcome: AttemptOutcome::ClientLeft,
@@ -153,11 +153,11 @@ impl Drop for RequestGuard {
             return;
         }
         let (status, outcome, code) = if std::thread::panicking() {
-            (OUR_FAULT, AttemptOutcome::UpstreamError, "internal_error")
+            (OUR_FAULT, AttemptOutcome::UpstreamError, EndCode::InternalError)
         } else if self.arrival.app.phase.now() == phase::GatewayPhase::Closing {
-            (CLIENT_LEFT, AttemptOutcome::Timeout, "drained")
+            (CLIENT_LEFT, AttemptOutcome::Timeout, EndCode::Drained)
         } else {
-            (CLIENT_LEFT, AttemptOutcome::ClientLeft, "client_left")
+            (CLIENT_LEFT, AttemptOutcome::ClientLeft, EndCode::ClientLeft)
         };
         // Nobody awaits it any more: the row is written by a task of its own.
         drop(self.end(&RequestEnd { status, outcome, code: Some(code), used: UsageBasis::SoFar }));

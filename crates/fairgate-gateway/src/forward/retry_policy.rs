@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::request_guard::RequestIn;
 use super::stage::InFlightRequest;
 use crate::pools::{PoolHandle, PoolSetup};
-use crate::refusal::Refusal;
+use crate::refusal::{EndCode, Refusal};
 use crate::upstream::{
     FaultParty, StatusClass, Upstream, UpstreamBody, UpstreamFailure, UpstreamStanding,
 };
@@ -53,7 +53,7 @@ pub(super) struct ClassifiedAnswer {
 
 /// Code and status that the ledger shows for an attempt that is followed by a retry.
 pub(super) struct RetryRecord {
-    pub(super) code: &'static str,
+    pub(super) code: EndCode,
     pub(super) status: u16,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn classify(
         Err(failure) => return failed(in_flight, &failure),
     };
     let status = answer.status().as_u16();
-    let retry = Some(RetryRecord { code: "upstream_status", status });
+    let retry = Some(RetryRecord { code: EndCode::UpstreamStatus, status });
     match StatusClass::of(status) {
         StatusClass::Failed(kind) => {
             let worker = in_flight.flight.worker.upstream.name.clone();
@@ -97,7 +97,7 @@ fn failed(
         in_flight.flight.mark_not_taken();
     }
     let refusal = Refusal::from(failure);
-    let retry = RetryRecord { code: refusal.problem.code, status: refusal.problem.status.as_u16() };
+    let retry = RetryRecord { code: refusal.code.into(), status: refusal.problem.status.as_u16() };
     ClassifiedAnswer {
         answer: Err(refusal),
         retry: failure.kind.another_may_try().then_some(retry),
@@ -120,11 +120,6 @@ pub(super) fn may_retry(in_flight: &RequestIn<'_, InFlightRequest>, tried: &Trie
     });
     // A rate-limit refusal is an attempt but no failure: its worker is not in the list of tried workers.
     left && tried.workers.len() <= usize::try_from(setup.config.retries).unwrap_or(usize::MAX)
-}
-
-/// Returns true if the pool refused the request because it has no worker, or no healthy one.
-pub(super) fn is_no_worker(refusal: &Refusal) -> bool {
-    matches!(refusal.problem.code, "no_worker" | "overloaded")
 }
 
 /// Returns the upstreams that a request could still go to.

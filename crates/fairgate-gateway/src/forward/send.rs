@@ -19,13 +19,13 @@ use super::deadline::{RequestDeadline, SubmitTimeout};
 use super::provider::{self, RefusedByProvider};
 use super::request_guard::RequestIn;
 use super::retry_policy::{
-    ClassifiedAnswer, RetryRecord, TriedWorkers, classify, is_no_worker, may_retry, out_of_service,
+    ClassifiedAnswer, RetryRecord, TriedWorkers, classify, may_retry, out_of_service,
     time_to_next_probe,
 };
 use super::stage::{AcceptedRequest, CountedRequest, InFlightRequest, QueuedRequest};
 use super::{budget, cost, request_checks, rules};
 use crate::pools::ServedModel;
-use crate::refusal::{self, Refusal};
+use crate::refusal::{self, Refusal, RefusalCode};
 use crate::reply::content_length;
 use crate::upstream::{OutgoingRequest, UpstreamBody};
 
@@ -83,7 +83,7 @@ pub(super) async fn send(
         let boarded = reserve_and_queue(counted, &payload.wish, &tried.workers, &again).await;
         let boarded = match (boarded, kept.take()) {
             (Ok(boarded), _) => boarded,
-            (Err(refusal), Some(answer)) if is_no_worker(&refusal) => return *answer,
+            (Err(refusal), Some(answer)) if refusal.code.is_no_worker() => return *answer,
             (Err(refusal), _) => return Err(refusal),
         };
         let (mut in_flight, output) = boarded;
@@ -124,7 +124,7 @@ pub(super) async fn send(
                     return answer;
                 };
                 let id = &in_flight.arrival().id;
-                tracing::info!(request = %id, worker = %upstream.name, code, "tried on another worker");
+                tracing::info!(request = %id, worker = %upstream.name, code = code.as_str(), "tried on another worker");
                 kept = Some(Box::new(answer));
                 (code, status)
             }
@@ -142,7 +142,7 @@ pub(super) async fn send(
                     // The request may go to the same worker later.
                     tried.workers.pop();
                 }
-                let end = (not_taken.code(), not_taken.status);
+                let end = (not_taken.code().into(), not_taken.status);
                 again.after = Some(not_taken);
                 end
             }
@@ -234,9 +234,9 @@ pub(super) async fn reserve_and_queue<'p>(
                 return refusal.with_expected_wait(refused.expected_wait());
             }
             let refusal = Refusal::by_pool(refused, pool.setup().config.overloaded_status);
-            match (refusal.problem.code, &again.after) {
-                ("overloaded" | "no_worker", Some(not_taken)) => not_taken.refusal(),
-                ("overloaded", None) => {
+            match (refusal.code, &again.after) {
+                (code, Some(not_taken)) if code.is_no_worker() => not_taken.refusal(),
+                (RefusalCode::Overloaded, None) => {
                     let dialect = queued.arrival().route.dialect();
                     let pin = wish.chosen.pin.as_ref();
                     match out_of_service(pool, dialect, tried, pin) {

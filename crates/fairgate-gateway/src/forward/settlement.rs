@@ -8,6 +8,7 @@ use super::bill::AttemptBill;
 use super::request_guard::{RequestArrival, RequestEnd};
 use super::stage::RequestStage;
 use crate::metrics::RequestEndMetrics;
+use crate::refusal::EndCode;
 
 /// The result of an attempt. All fields have their defaults if the attempt had no slot.
 #[derive(Default)]
@@ -56,7 +57,7 @@ impl AttemptResult {
             tenant = %caller.tenant,
             pool = stage.pool_name(),
             status = end.status,
-            code = end.code.unwrap_or("-"),
+            code = end.code.map_or("-", EndCode::as_str),
             charged,
             "a request has ended"
         );
@@ -102,7 +103,7 @@ impl AttemptResult {
             total_us: micros(arrival.at.elapsed()),
             status: end.status,
             outcome: end.outcome,
-            code: end.code.map(Into::into),
+            code: end.code.map(|code| code.as_str().into()),
             brownout,
             occupied: bill.occupied,
             provider_tokens: bill.provider_tokens,

@@ -1,14 +1,14 @@
 //! The second check of a caller, when its request gets a slot: the key may have been revoked while the request waited.
 
-use fairgate_dialect::DialectError;
 use fairgate_money::UnixMicros;
 
 use super::{Caller, CallerDirectory};
+use crate::refusal::Refusal;
 
 impl CallerDirectory {
     /// Refuses an admitted caller that would be refused now. A request may have waited for minutes, and the queued
     /// requests of a leaked key must not be served after it was revoked.
-    pub fn recheck(&self, caller: &Caller, now: UnixMicros) -> Result<(), DialectError> {
+    pub(crate) fn recheck(&self, caller: &Caller, now: UnixMicros) -> Result<(), Refusal> {
         let book = self.index.load();
         match &caller.claim {
             Some(_) => book.tenant(&caller.tenant).map(drop),

@@ -1,17 +1,16 @@
 //! Reads the secret from a request's headers.
 
-use fairgate_dialect::DialectError;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-use super::refused;
+use crate::refusal::{Refusal, RefusalCode};
 
 /// The longest secret, in bytes. Longer texts are not keys of this gateway, and are not hashed.
 const LONGEST_SECRET: usize = 256;
 
 /// Returns the secret in `Authorization: Bearer …` or `x-api-key: …`. If both are present, or one of them twice, all
 /// values must be equal. Only headers are read, because URLs end up in logs.
-pub(crate) fn presented_secret(headers: &HeaderMap) -> Result<&[u8], DialectError> {
+pub(crate) fn presented_secret(headers: &HeaderMap) -> Result<&[u8], Refusal> {
     let bearers = headers.get_all(AUTHORIZATION).iter().map(|value| bearer(value.as_bytes()));
     let keys = headers.get_all("x-api-key").iter().map(|value| Some(value.as_bytes().trim_ascii()));
     let mut found: Option<&[u8]> = None;
@@ -45,6 +44,6 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
     (scheme.eq_ignore_ascii_case(b"bearer") && spaced).then(|| rest.trim_ascii_start())
 }
 
-fn invalid(message: &str) -> DialectError {
-    refused("invalid_api_key", message)
+fn invalid(message: &str) -> Refusal {
+    Refusal::new(RefusalCode::InvalidApiKey, message)
 }

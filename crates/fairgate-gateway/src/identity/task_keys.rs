@@ -91,7 +91,7 @@ impl App {
         match sent_task_key(headers) {
             // Boxed to keep this future small: many requests wait, and few have a task key.
             Some(hash) => Box::pin(self.task_caller(hash)).await,
-            None => Ok(self.identity.caller(headers, unix_now())?),
+            None => self.identity.caller(headers, unix_now()),
         }
     }
 
@@ -102,7 +102,7 @@ impl App {
             None => keys.look_up(&self.fleet, hash).await.map_err(|error| self.away(&error))?,
         };
         let key = key.ok_or_else(refusal::unknown_task_key)?;
-        Ok(self.identity.of_task(&key, hash)?)
+        self.identity.of_task(&key, hash)
     }
 
     /// Refuses an admitted caller that would be refused now, after its request has waited for a slot.

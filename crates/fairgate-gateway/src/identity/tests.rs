@@ -77,7 +77,9 @@ fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
 
 fn ask(list: &[(&'static str, &str)]) -> Result<Arc<Caller>, (u16, &'static str)> {
     let identity = CallerDirectory::of(directory());
-    identity.caller(&headers(list), NOW).map_err(|problem| (problem.status.as_u16(), problem.code))
+    identity
+        .caller(&headers(list), NOW)
+        .map_err(|refusal| (refusal.problem.status.as_u16(), refusal.code.as_str()))
 }
 
 fn key_of(list: &[(&'static str, &str)]) -> Result<String, (u16, &'static str)> {
@@ -129,9 +131,9 @@ fn a_caller_knows_its_group_and_whether_it_has_a_budget() {
 fn no_error_repeats_the_key() {
     let identity = CallerDirectory::of(directory());
     for secret in ["fg-revoked", "fg-expired", "fg-off", "fg-unknown"] {
-        let problem =
+        let refusal =
             identity.caller(&headers(&[("x-api-key", secret)]), NOW).expect_err("refused");
-        assert!(!problem.message.contains(secret), "{}", problem.message);
+        assert!(!refusal.problem.message.contains(secret), "{}", refusal.problem.message);
     }
     assert!(!format!("{identity:?}").contains("fg-good"));
 }
@@ -142,7 +144,8 @@ fn who_was_let_in_is_asked_again() {
     let caller = |secret| identity.caller(&headers(&[("x-api-key", secret)]), NOW).expect("known");
     let (good, expiring) = (caller("fg-good"), caller("fg-expiring"));
     let later = UnixMicros(NOW.0 + 1);
-    let code = |caller: &Caller| identity.recheck(caller, later).map_err(|problem| problem.code);
+    let code =
+        |caller: &Caller| identity.recheck(caller, later).map_err(|refusal| refusal.code.as_str());
     assert_eq!((code(&good), code(&expiring)), (Ok(()), Err("key_expired")));
     let mut next = directory();
     next.tenants[0].disabled = true;

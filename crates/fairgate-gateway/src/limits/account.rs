@@ -4,13 +4,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fairgate_core::units::Micros;
-use fairgate_dialect::DialectError;
 use fairgate_runtime::RecentGrants;
 use fairgate_store::DirectoryLimits;
-use http::StatusCode;
 
-use super::LimitRefusal;
 use super::bucket::MinuteBucket;
+use crate::refusal::{Refusal, RefusalCode};
 
 /// The longest wait that is proposed to a caller whose queue is full.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
@@ -55,7 +53,7 @@ pub(super) struct LimitCounts {
 /// A limit that is reached, with the code, text and wait of its refusal.
 #[derive(Debug)]
 pub(super) struct LimitReached {
-    code: &'static str,
+    code: RefusalCode,
     what: String,
     retry_after: Duration,
 }
@@ -96,7 +94,7 @@ impl LimitCounts {
         if let Some(rate) = limits.requests_per_minute {
             self.requests.fill(rate, now);
             self.requests.need_one(rate).map_err(|retry_after| LimitReached {
-                code: "rate_limited_requests",
+                code: RefusalCode::RateLimitedRequests,
                 what: format!("has used its {rate} requests a minute"),
                 retry_after,
             })?;
@@ -104,7 +102,7 @@ impl LimitCounts {
         if let Some(rate) = limits.tokens_per_minute {
             self.tokens.fill(rate, now);
             self.tokens.need_any(rate).map_err(|retry_after| LimitReached {
-                code: "rate_limited_tokens",
+                code: RefusalCode::RateLimitedTokens,
                 what: format!(
                     "has used its {rate} tokens a minute, and {} more",
                     self.tokens.wholes(rate).unsigned_abs()
@@ -124,7 +122,7 @@ impl LimitCounts {
         let waiting = self.queued_requests;
         if let Some(limit) = limits.queued_requests.filter(|limit| waiting >= *limit) {
             return Err(LimitReached {
-                code: "queue_requests_exceeded",
+                code: RefusalCode::QueueRequestsExceeded,
                 what: format!("has {waiting} requests waiting, where its limit is {limit}"),
                 retry_after: self.retry_after(waiting.saturating_sub(limit) + 1, now),
             });
@@ -136,7 +134,7 @@ impl LimitCounts {
             let mean = u128::from(self.queued_bytes / waiting.max(1)).max(1);
             let leaving = u64::try_from(over.div_ceil(mean)).unwrap_or(u64::MAX);
             return Err(LimitReached {
-                code: "queue_bytes_exceeded",
+                code: RefusalCode::QueueBytesExceeded,
                 what: format!(
                     "has {} bytes of requests waiting, and {bytes} more would pass its limit of {limit}",
                     self.queued_bytes
@@ -209,22 +207,14 @@ impl LimitsLeft {
 }
 
 impl LimitReached {
-    pub(super) fn limited(self, owner: LimitOwner, name: &str) -> LimitRefusal {
+    /// Builds the refusal. Its message names the limit's owner, the limit's value and its current use.
+    pub(super) fn refusal(self, owner: LimitOwner, name: &str) -> Refusal {
         let owner = match owner {
             LimitOwner::Tenant => "tenant",
             LimitOwner::Key => "key",
         };
         let seconds = self.retry_after.as_millis().div_ceil(1000);
         let message = format!("{owner} {name:?} {}; try again in {seconds} s", self.what);
-        let status = StatusCode::TOO_MANY_REQUESTS;
-        let problem = DialectError {
-            status,
-            code: self.code,
-            message,
-            param: None,
-            reached: None,
-            expected_wait_ms: None,
-        };
-        LimitRefusal { problem, retry_after: self.retry_after }
+        Refusal::new(self.code, message).with_retry_after(Some(self.retry_after))
     }
 }

@@ -29,8 +29,8 @@ fn of_tenant(limits: Allowed) -> Caller {
     caller(limits, Allowed::default())
 }
 
-fn code(result: Result<QueuedCountGuard, LimitRefusal>) -> Result<(), (&'static str, Duration)> {
-    result.map(drop).map_err(|limited| (limited.problem.code, limited.retry_after))
+fn code(result: Result<QueuedCountGuard, Refusal>) -> Result<(), (&'static str, Duration)> {
+    result.map(drop).map_err(|limited| (limited.code.as_str(), limited.retry_after.unwrap()))
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn what_waits_is_counted_until_the_guard_goes() {
     });
     let first = limits.count_in(&caller, 60, 0, now).expect("room");
     let too_large = limits.count_in(&caller, 41, 0, now).expect_err("101 of 100 bytes");
-    assert_eq!(too_large.problem.code, "queue_bytes_exceeded");
+    assert_eq!(too_large.code.as_str(), "queue_bytes_exceeded");
     assert_eq!(
         too_large.problem.message,
         "tenant \"chat\" has 60 bytes of requests waiting, and 41 more would pass its limit of 100; try again in 1 s"

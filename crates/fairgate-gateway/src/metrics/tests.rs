@@ -1,4 +1,5 @@
 use super::*;
+use crate::refusal::RefusalCode;
 
 fn ended(pool: &str) -> RequestEndMetrics<'_> {
     RequestEndMetrics {
@@ -30,17 +31,17 @@ async fn what_is_counted_is_shown_with_its_unit() {
     metrics.count_request(ended("small"));
     metrics.count_request(RequestEndMetrics {
         outcome: "refused",
-        code: Some("queue_full"),
+        code: Some(RefusalCode::QueueFull.into()),
         status: 503,
         ..ended("small")
     });
     metrics.count_request(RequestEndMetrics {
         outcome: "timeout",
-        code: Some("upstream_timeout"),
+        code: Some(RefusalCode::UpstreamTimeout.into()),
         status: 504,
         ..ended("small")
     });
-    metrics.count_refusal("invalid_api_key");
+    metrics.count_refusal(RefusalCode::InvalidApiKey);
     metrics.count_attempt("small", "gpu-1", "ok");
     metrics.add_connections(3);
     metrics.add_connections(-1);

@@ -6,13 +6,8 @@ use fairgate_money::{Currency, MicroUnits};
 use fairgate_store::{
     BudgetExhausted, BudgetPeriod, BudgetScope, BudgetTier, BudgetUnit, UnixMicros,
 };
-use http::StatusCode;
 
-use super::Refusal;
-
-/// Time after which to try again if the missing amount is only reserved by requests in flight, because it is not known
-/// when those requests end.
-const RESERVED_RETRY: Duration = Duration::from_secs(2);
+use super::{Refusal, RefusalCode};
 
 /// Refuses with 429 because a budget has too little left for a request. The message says if the request fits after the
 /// budget's next period begins, after requests in flight have ended, or never.
@@ -23,22 +18,19 @@ pub(crate) fn budget_exhausted(
 ) -> Refusal {
     let BudgetExhausted { limit, used, wanted, resets_at, .. } = exhausted;
     let stand = standing(exhausted, currency);
-    let refused = |code, advice: &str, after| {
-        Refusal::new(StatusCode::TOO_MANY_REQUESTS, code, format!("{stand} {advice}"))
-            .with_retry_after(after)
-    };
+    let refused = |code, advice: &str| Refusal::new(code, format!("{stand} {advice}"));
     if wanted > limit {
         let advice = "It never fits: send a smaller max_tokens or a shorter prompt, or ask for a larger budget.";
-        return Refusal { retry_is_pointless: true, ..refused("budget_exhausted", advice, None) };
+        return refused(RefusalCode::BudgetExhausted, advice);
     }
     if used.saturating_add(*wanted) <= *limit {
         let advice = "Try again when some of those have ended, or send a smaller max_tokens.";
-        return refused("budget_reserved", advice, Some(RESERVED_RETRY));
+        return refused(RefusalCode::BudgetReserved, advice);
     }
     let micros = u64::try_from(resets_at.0.saturating_sub(now.0)).unwrap_or(0);
     let advice = "Wait until it starts anew, or send a smaller max_tokens if some are left.";
-    let after = Some(Duration::from_micros(micros));
-    Refusal { retry_is_pointless: true, ..refused("budget_exhausted", advice, after) }
+    refused(RefusalCode::BudgetExhausted, advice)
+        .with_retry_after(Some(Duration::from_micros(micros)))
 }
 
 /// Describes the budget for the message: its owner, its limit and its use, with units.
@@ -106,12 +98,12 @@ mod tests {
     fn a_spent_budget_is_hopeless_until_it_starts_anew_and_a_reserved_one_is_not() {
         let refused = |used, reserved, wanted| {
             let refusal = budget_exhausted(&exhausted(used, reserved, wanted), None, UnixMicros(0));
-            (refusal.problem.code, refusal.retry_is_pointless, refusal.retry_after)
+            (refusal.code.as_str(), refusal.code.is_retry_pointless(), refusal.retry_after)
         };
         let reset = Some(Duration::from_micros(2_500_000));
         assert_eq!(refused(10, 0, 1), ("budget_exhausted", true, reset));
         assert_eq!(refused(5, 5, 6), ("budget_exhausted", true, reset));
-        assert_eq!(refused(5, 5, 5), ("budget_reserved", false, Some(RESERVED_RETRY)));
+        assert_eq!(refused(5, 5, 5), ("budget_reserved", false, Some(Duration::from_secs(2))));
         assert_eq!(refused(0, 0, 11), ("budget_exhausted", true, None));
     }
 

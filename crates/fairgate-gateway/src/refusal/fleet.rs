@@ -3,20 +3,11 @@
 use std::time::Duration;
 
 use fairgate_store::{FleetExhausted, LeaseLost, UnixMicros};
-use http::StatusCode;
 
-use super::Refusal;
-
-/// Time after which to try again if the missing tokens are only reserved for tasks, because it is not known when those
-/// tasks end.
-const RESERVED_RETRY: Duration = Duration::from_secs(2);
-
-/// Time after which to try again if the fleet has not yet ended a claim whose lease ran out.
-const UNCLEAR_RETRY: Duration = Duration::from_secs(1);
+use super::{Refusal, RefusalCode};
 
 fn lost(message: String) -> Refusal {
-    let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "lease_lost", message);
-    Refusal { retry_is_pointless: true, ..refusal }
+    Refusal::new(RefusalCode::TaskKeyLost, message)
 }
 
 /// Refuses with 401 because no claim has this task key. The key's task has ended or was given to another agent, or the
@@ -41,8 +32,7 @@ pub(crate) fn task_lost(LeaseLost { task, why, is_over }: &LeaseLost) -> Refusal
         "It is not certain whether task {task:?} is still yours: {why}. Try again in a second; a heartbeat renews the lease \
          where it is."
     );
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "lease_unclear", message)
-        .with_retry_after(Some(UNCLEAR_RETRY))
+    Refusal::new(RefusalCode::LeaseUnclear, message)
 }
 
 /// Refuses with 429 because the budget of a project, or of the whole fleet, has too little left for a call.
@@ -56,24 +46,20 @@ pub(crate) fn project_budget_exhausted(exhausted: &FleetExhausted, now: UnixMicr
         "The budget of {whose} is {limit} tokens in the window; {used} are used, {reserved} are set aside for tasks and their \
          calls, and this call would take {wanted} more than is set aside for its task."
     );
-    let refused = |advice: &str, after| {
-        let message = format!("{stand} {advice}");
-        let code = "project_budget_exhausted";
-        Refusal::new(StatusCode::TOO_MANY_REQUESTS, code, message).with_retry_after(after)
-    };
+    let refused = |code, advice: &str| Refusal::new(code, format!("{stand} {advice}"));
     if wanted > limit {
         let advice = "It never fits: send a smaller max_tokens or a shorter prompt, or ask for a larger budget.";
-        return Refusal { retry_is_pointless: true, ..refused(advice, None) };
+        return refused(RefusalCode::ProjectBudgetExhausted, advice);
     }
     if used.saturating_add(*wanted) <= *limit {
         let advice = "Try again when some of those have ended, or send a smaller max_tokens.";
-        return refused(advice, Some(RESERVED_RETRY));
+        return refused(RefusalCode::ProjectBudgetReserved, advice);
     }
     let advice =
         "Wait until older use has left the window, or send a smaller max_tokens if some are left.";
     let micros = |at: &UnixMicros| u64::try_from(at.0.saturating_sub(now.0)).unwrap_or(0);
     let after = room_at.as_ref().map(|at| Duration::from_micros(micros(at)));
-    Refusal { retry_is_pointless: true, ..refused(advice, after) }
+    refused(RefusalCode::ProjectBudgetExhausted, advice).with_retry_after(after)
 }
 
 #[cfg(test)]
@@ -92,11 +78,11 @@ mod tests {
                 room_at: Some(UnixMicros(2_500_000)),
             };
             let refusal = project_budget_exhausted(&exhausted, UnixMicros(0));
-            assert_eq!(refusal.problem.code, "project_budget_exhausted");
-            (refusal.retry_is_pointless, refusal.retry_after)
+            assert_eq!(refusal.code.as_str(), "project_budget_exhausted");
+            (refusal.code.is_retry_pointless(), refusal.retry_after)
         };
         assert_eq!(refused(10, 0, 1), (true, Some(Duration::from_micros(2_500_000))));
-        assert_eq!(refused(5, 5, 5), (false, Some(RESERVED_RETRY)));
+        assert_eq!(refused(5, 5, 5), (false, Some(Duration::from_secs(2))));
         assert_eq!(refused(0, 0, 11), (true, None));
     }
 }

@@ -2,20 +2,18 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
-
-use super::Refusal;
 use super::rights::listed;
+use super::{Refusal, RefusalCode};
 
 /// Refuses with 400 because the body is not JSON of the right shape. `problem` names the field and the place.
 pub(crate) fn unread_lease(problem: &str) -> Refusal {
     let message = format!("The body cannot be read: {problem}.");
-    Refusal::new(StatusCode::BAD_REQUEST, "invalid_lease", message)
+    Refusal::new(RefusalCode::InvalidLease, message)
 }
 
 pub(crate) fn bad_lease(field: &'static str, problem: &str) -> Refusal {
     let message = format!("The field {field} {problem}.");
-    Refusal::new(StatusCode::BAD_REQUEST, "invalid_lease", message).with_param(field)
+    Refusal::new(RefusalCode::InvalidLease, message).with_param(field)
 }
 
 /// Refuses with 404 because no pool leases its slots, none of that name does, or several do and none is named.
@@ -28,14 +26,13 @@ pub(crate) fn no_lease_pool(named: Option<&str>, pools: &[&str]) -> Refusal {
         None => "Several pools lease their slots: name one".to_owned(),
     };
     let message = format!("{what}. There are: {}.", listed(pools));
-    Refusal::new(StatusCode::NOT_FOUND, "lease_pool_not_found", message).with_param("pool")
+    Refusal::new(RefusalCode::LeasePoolNotFound, message).with_param("pool")
 }
 
 pub(crate) fn too_many_leases(what: &str, most: usize) -> Refusal {
     let message =
         format!("This key has {most} {what}, as many as a key may have. Settle or cancel some.");
-    Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too_many_leases", message)
-        .with_retry_after(Some(Duration::from_secs(1)))
+    Refusal::new(RefusalCode::TooManyLeases, message)
 }
 
 /// Refuses with 404 because the lease does not exist, belongs to another key, or ended too long ago to be remembered;
@@ -45,7 +42,7 @@ pub(crate) fn unknown_lease(id: &str) -> Refusal {
     let message = format!(
         "There is no lease {shown:?}. Leases are forgotten two minutes after their end, and when the gateway restarts."
     );
-    Refusal::new(StatusCode::NOT_FOUND, "lease_not_found", message)
+    Refusal::new(RefusalCode::LeaseNotFound, message)
 }
 
 pub(crate) fn lease_lost(ttl: Duration, charged: u64) -> Refusal {
@@ -54,20 +51,20 @@ pub(crate) fn lease_lost(ttl: Duration, charged: u64) -> Refusal {
          {charged} tokens for its time in the slot. What is reported now changes nothing.",
         ttl.as_secs_f64()
     );
-    Refusal::new(StatusCode::CONFLICT, "lease_lost", message)
+    Refusal::new(RefusalCode::LeaseLost, message)
 }
 
 pub(crate) fn lease_cancelled() -> Refusal {
     let message = "The lease was cancelled before. What is reported now changes nothing.";
-    Refusal::new(StatusCode::CONFLICT, "lease_cancelled", message)
+    Refusal::new(RefusalCode::LeaseCancelled, message)
 }
 
 pub(crate) fn lease_not_granted() -> Refusal {
     let message = "The lease is not granted yet: wait for its grant, or cancel it.";
-    Refusal::new(StatusCode::CONFLICT, "lease_not_granted", message)
+    Refusal::new(RefusalCode::LeaseNotGranted, message)
 }
 
 pub(crate) fn not_a_limit() -> Refusal {
     let message = "What the provider answered is no refusal for a limit. Settle the lease with what the call used.";
-    Refusal::new(StatusCode::BAD_REQUEST, "not_a_limit", message)
+    Refusal::new(RefusalCode::NotALimit, message)
 }

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use fairgate_config::DEADLINE_FORMS;
 use fairgate_store::{PRIORITY_MAX, PRIORITY_MIN};
-use http::StatusCode;
 
-use super::Refusal;
+use super::{Refusal, RefusalCode};
 
 /// Greatest number of allowed names that a message lists.
 const NAMES_SHOWN: usize = 16;
@@ -26,16 +25,12 @@ pub(super) fn listed(names: &[&str]) -> String {
     list
 }
 
-fn forbidden(code: &'static str, message: String) -> Refusal {
-    Refusal::new(StatusCode::FORBIDDEN, code, message)
-}
-
 pub(crate) fn forbidden_class(class: &str, allowed: &[&str]) -> Refusal {
     let message = format!(
         "This key may not use the class {class:?}. It may name: {}. Without a name, its default is used.",
         listed(allowed)
     );
-    forbidden("class_not_allowed", message)
+    Refusal::new(RefusalCode::ClassNotAllowed, message)
 }
 
 /// Refuses with 403 because a key without a list of classes names a class of a strict order that is not the default.
@@ -47,7 +42,7 @@ pub(crate) fn strict_class(class: &str, defaults: &[Box<str>]) -> Refusal {
          have the gateway's operator give the key a list of classes (`fairgate key set --classes`).",
         listed(&defaults)
     );
-    forbidden("class_not_allowed", message)
+    Refusal::new(RefusalCode::ClassNotAllowed, message)
 }
 
 /// Refuses with 403 because none of the key's classes belongs to this pool.
@@ -58,7 +53,7 @@ pub(crate) fn classes_of_other_pools(list: &[String]) -> Refusal {
          key, or ask for another model.",
         listed(&list)
     );
-    forbidden("class_not_allowed", message)
+    Refusal::new(RefusalCode::ClassNotAllowed, message)
 }
 
 pub(crate) fn forbidden_priority(asked: i64, most: i64) -> Refusal {
@@ -66,7 +61,7 @@ pub(crate) fn forbidden_priority(asked: i64, most: i64) -> Refusal {
         "This key may ask for priorities up to {most}, and the request asks for {asked}. Leave it out, lower it, or have \
          the gateway's operator raise the key's priority_max."
     );
-    forbidden("priority_not_allowed", message)
+    Refusal::new(RefusalCode::PriorityNotAllowed, message)
 }
 
 /// Refuses with 403 because the deadline would bring the request to the front of an `edf` queue.
@@ -77,7 +72,7 @@ pub(crate) fn forbidden_deadline(asked: Duration, least: Duration) -> Refusal {
         millis(least),
         millis(asked)
     );
-    forbidden("deadline_not_allowed", message)
+    Refusal::new(RefusalCode::DeadlineNotAllowed, message)
 }
 
 /// Formats a time as `2500 ms`, with fractions of a millisecond.
@@ -87,7 +82,7 @@ pub(super) fn millis(time: Duration) -> String {
 
 pub(crate) fn bad_deadline(header: &str) -> Refusal {
     let message = format!("A deadline ({header}) {DEADLINE_FORMS}.");
-    Refusal::new(StatusCode::BAD_REQUEST, "invalid_deadline", message)
+    Refusal::new(RefusalCode::InvalidDeadline, message)
 }
 
 pub(crate) fn forbidden_pin(worker: &str) -> Refusal {
@@ -95,7 +90,7 @@ pub(crate) fn forbidden_pin(worker: &str) -> Refusal {
         "This key may not choose the worker of a request, and this one asks for {worker:?}. Leave x-fairgate-worker out, or \
          have the gateway's operator allow it (may_pin)."
     );
-    forbidden("pin_not_allowed", message)
+    Refusal::new(RefusalCode::PinNotAllowed, message)
 }
 
 pub(crate) fn forbidden_taint(taint: &str, allowed: &[&str]) -> Refusal {
@@ -103,7 +98,7 @@ pub(crate) fn forbidden_taint(taint: &str, allowed: &[&str]) -> Refusal {
         "This key may not require the taint {taint:?} of a worker. It may require: {}.",
         listed(allowed)
     );
-    forbidden("taint_not_allowed", message)
+    Refusal::new(RefusalCode::TaintNotAllowed, message)
 }
 
 pub(crate) fn unknown_worker(stated: &str, workers: &[&str]) -> Refusal {
@@ -111,13 +106,13 @@ pub(crate) fn unknown_worker(stated: &str, workers: &[&str]) -> Refusal {
         "There is no worker {stated:?} for this model. Name one of {}, with /RANK behind it for one of its ranks.",
         listed(workers)
     );
-    Refusal::new(StatusCode::BAD_REQUEST, "unknown_worker", message)
+    Refusal::new(RefusalCode::UnknownWorker, message)
 }
 
 pub(crate) fn bad_priority(header: &str) -> Refusal {
     let message =
         format!("A priority ({header}) must be an integer from {PRIORITY_MIN} to {PRIORITY_MAX}.");
-    Refusal::new(StatusCode::BAD_REQUEST, "invalid_priority", message)
+    Refusal::new(RefusalCode::InvalidPriority, message)
 }
 
 pub(crate) fn bad_taints(count_max: usize, bytes_max: usize) -> Refusal {
@@ -125,5 +120,5 @@ pub(crate) fn bad_taints(count_max: usize, bytes_max: usize) -> Refusal {
         "Required taints (x-fairgate-requires) must be at most {count_max} names of 1 to {bytes_max} visible ASCII \
          characters each, with commas between them."
     );
-    Refusal::new(StatusCode::BAD_REQUEST, "invalid_taints", message)
+    Refusal::new(RefusalCode::InvalidTaints, message)
 }

@@ -25,7 +25,7 @@ use super::hyper_errors::{ConnectionRequests, HyperErrorBodies, TrackedBody};
 use super::write_timeout::WriteTimeout;
 use crate::maybe_tls_stream::MaybeTlsStream;
 use crate::phase::GatewayPhase;
-use crate::refusal;
+use crate::refusal::{self, EndCode, RefusalCode};
 
 /// The smallest buffer that hyper accepts, in bytes.
 const BUFFER_MIN: usize = 8 << 10;
@@ -64,8 +64,8 @@ pub(super) async fn serve(
     let opening = Box::pin(open(server, stream));
     let (stream, is_h2) = match timeout(limits.header_timeout, opening).await {
         Ok(Ok(opened)) => opened,
-        Ok(Err(_)) => return server.app.metrics.count_refusal("connection_broken"),
-        Err(_) => return server.app.metrics.count_refusal("header_timeout"),
+        Ok(Err(_)) => return server.app.metrics.count_refusal(EndCode::ConnectionBroken),
+        Err(_) => return server.app.metrics.count_refusal(RefusalCode::HeaderTimeout),
     };
     let turns = Arc::new(ConnectionRequests::new(headless));
     let (app, begins) = (server.app.clone(), turns.clone());
@@ -83,7 +83,7 @@ pub(super) async fn serve(
             let connection = pin!(connection);
             tokio::select! {
                 _ = run(connection, phase) => {}
-                () = wait_no_request(&turns, patience) => server.app.metrics.count_refusal("header_timeout"),
+                () = wait_no_request(&turns, patience) => server.app.metrics.count_refusal(RefusalCode::HeaderTimeout),
             }
         })
         .await;
@@ -117,7 +117,7 @@ async fn close_refused(
     let parting = async {
         if let Some(patience) = slow {
             let refusal = refusal::header_timeout(patience);
-            server.app.metrics.count_refusal(refusal.problem.code);
+            server.app.metrics.count_refusal(refusal.code);
             stream.write_all(&refusal.raw(&server.app.request_ids.next())).await?;
             stream.shutdown().await?;
         }

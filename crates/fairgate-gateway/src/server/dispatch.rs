@@ -83,7 +83,7 @@ async fn answer(app: Arc<App>, door: Arc<ListenerRoutes>, request: Request<Incom
         return Box::pin(control(&door, request)).await;
     }
     let refusal = refusal::unknown_path(path);
-    app.metrics.count_refusal(refusal.problem.code);
+    app.metrics.count_refusal(refusal.code);
     refusal.reply(dialect_of(request.headers()), &app.request_ids.next())
 }
 
@@ -110,7 +110,7 @@ fn too_large(app: &App, request: &Request<Incoming>, head_max: u32) -> Reply {
     let route = Route::from_path(request.uri().path());
     let dialect = route.map_or_else(|| dialect_of(request.headers()), Route::dialect);
     let refusal = refusal::malformed_request(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, head_max);
-    app.metrics.count_refusal(refusal.problem.code);
+    app.metrics.count_refusal(refusal.code);
     refusal.reply(dialect, &app.request_ids.next())
 }
 

@@ -115,7 +115,7 @@ impl<S> HyperErrorBodies<S> {
         let Some(status) = status_of_own_response(bytes).filter(|_| quiet) else { return false };
         let head_max = self.app.config.load().limits.header_bytes_max;
         let refusal = refusal::malformed_request(status, head_max);
-        self.app.metrics.count_refusal(refusal.problem.code);
+        self.app.metrics.count_refusal(refusal.code);
         self.replacement = refusal.raw(&self.app.request_ids.next());
         true
     }

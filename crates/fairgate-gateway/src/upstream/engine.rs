@@ -8,6 +8,7 @@ mod slots;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fairgate_config::{OverloadConfig, UpstreamConfig};
+use fairgate_core::units::Percentage;
 
 pub(crate) use self::reading::{EngineReading, EngineReadingError};
 pub(crate) use self::slots::{SlotChange, SlotReading};
@@ -67,13 +68,8 @@ impl std::fmt::Display for OverloadReason {
                 write!(f, "{requests} wait in the engine, more than {most}")
             }
             Self::Cache { used_milli, most_milli } => {
-                let percent = |milli: &u64| format!("{}.{} %", milli / 10, milli % 10);
-                write!(
-                    f,
-                    "{} of its cache is in use, more than {}",
-                    percent(used_milli),
-                    percent(most_milli)
-                )
+                let [used, most] = [*used_milli, *most_milli].map(Percentage::from_thousandths);
+                write!(f, "{used} of its cache is in use, more than {most}")
             }
         }
     }

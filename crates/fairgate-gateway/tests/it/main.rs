@@ -13,7 +13,6 @@ mod clever;
 mod compressed;
 mod continued;
 mod deadlines;
-mod documented;
 mod doors;
 mod encrypted;
 mod ends;

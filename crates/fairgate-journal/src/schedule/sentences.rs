@@ -6,6 +6,7 @@ use fairgate_core::proportional::{
     ComparisonMargin, OutOfAgents, ProjectReason, ProjectReport, ProjectShare, StartObstacle,
     TaskReason, WorkspaceHolder,
 };
+use fairgate_core::units::Percentage;
 
 use super::names::status_name;
 
@@ -94,7 +95,10 @@ fn agents_clause(cause: &OutOfAgents<'_>) -> String {
         ComparisonMargin::ListOrder => "which stood alike and is listed first".into(),
         ComparisonMargin::Gap { ppm } => {
             let (own, winner) = (ShareSentence(&loss.own_share), ShareSentence(&loss.winner_share));
-            format!("which {winner}, while this one {own}, a difference of {}", percent(ppm))
+            format!(
+                "which {winner}, while this one {own}, a difference of {}",
+                Percentage::from_ppm(ppm)
+            )
         }
     };
     format!("the last idle agent, {}, went to project {}, {why}", loss.agent, loss.winner)
@@ -112,17 +116,8 @@ impl fmt::Display for ShareSentence<'_> {
         write!(
             f,
             "had {} of the tokens against a share of {}",
-            percent(actual_ppm),
-            percent(target_ppm)
+            Percentage::from_ppm(actual_ppm),
+            Percentage::from_ppm(target_ppm)
         )
-    }
-}
-
-/// Formats millionths as a percentage with one decimal, or with four below 0.1 %.
-fn percent(ppm: u64) -> String {
-    match ppm {
-        0 => "0 %".into(),
-        1..1000 => format!("0.{ppm:04} %"),
-        _ => format!("{}.{} %", ppm / 10_000, ppm % 10_000 / 1000),
     }
 }

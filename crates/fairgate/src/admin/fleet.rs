@@ -88,11 +88,6 @@ fn or_dash(text: Option<&str>) -> String {
     text.map_or_else(|| "-".to_owned(), safe_name)
 }
 
-/// Formats a number of millionths as a percentage with one decimal.
-fn percent(ppm: u64) -> String {
-    format!("{}.{} %", ppm / 10_000, ppm / 1000 % 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,12 +100,5 @@ mod tests {
         assert_eq!(ahead("2h"), Some(1_000_000_000 + 7_200_000_000));
         assert_eq!(ahead("1970-01-01T00:00:05Z"), Some(5_000_000));
         assert_eq!(ahead("soon"), None);
-    }
-
-    #[test]
-    fn percentages() {
-        assert_eq!(percent(0), "0.0 %");
-        assert_eq!(percent(748_900), "74.8 %");
-        assert_eq!(percent(1_000_000), "100.0 %");
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
+use fairgate_core::units::Percentage;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -126,10 +127,7 @@ pub(super) fn state(worker: &Value) -> String {
 pub(super) fn hit_rate(worker: &Value, which: &str) -> String {
     let cache = &worker["cache"];
     match (cache["input_tokens"].as_u64(), cache[which].as_u64()) {
-        (Some(input), Some(cached)) if input > 0 => {
-            let part = u128::from(cached) * 1000 / u128::from(input);
-            format!("{}.{} %", part / 10, part % 10)
-        }
+        (Some(input), Some(cached)) if input > 0 => Percentage::of(cached, input).to_string(),
         _ => "–".to_owned(),
     }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
+use fairgate_core::units::Percentage;
 use http::Method;
 use serde_json::{Map, Value, json};
 
@@ -217,7 +218,7 @@ fn table(workers: &Value) -> TextTable {
             TableCell::Number(text(engine, "running")),
             TableCell::Number(text(engine, "waiting")),
             TableCell::Number(
-                cache.map_or("-".to_owned(), |part| format!("{}.{} %", part / 10, part % 10)),
+                cache.map_or("-".to_owned(), |part| Percentage::from_thousandths(part).to_string()),
             ),
             TableCell::Number(hit_rate(worker, "cached_tokens")),
             TableCell::Number(hit_rate(worker, "expected_tokens")),
@@ -262,7 +263,7 @@ mod tests {
         let lines: Vec<&str> = told.lines().collect();
         assert!(lines[1].contains("overloaded: 9 wait in the engine, more than 4"), "{told}");
         assert!(lines[1].contains("94.2 %"), "{told}");
-        assert!(lines[1].contains("66.6 %    70.0 %"), "{told}");
+        assert!(lines[1].contains("66.7 %    70.0 %"), "{told}");
         assert!(lines[2].contains("100.0 %         –"), "{told}");
         assert!(lines[1].contains("250000 of 1000000"), "{told}");
         assert!(lines[2].contains("1000000"), "{told}");

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use fairgate_core::units::Percentage;
 use fairgate_fleet::{AddedTasks, ProjectView, TaskExplanation, TaskLeaseBody, TaskLine};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
@@ -165,9 +166,7 @@ fn why_answer(why: &TaskExplanation) -> (String, Value) {
 
 fn share_answer(project: &ProjectView) -> (String, Value) {
     let percent = |ppm: Option<u64>| {
-        ppm.map_or("nothing yet".to_owned(), |ppm| {
-            format!("{}.{} %", ppm / 10_000, ppm / 1000 % 10)
-        })
+        ppm.map_or("nothing yet".to_owned(), |ppm| Percentage::from_ppm(ppm).to_string())
     };
     let budget =
         project.budget.map_or("no budget".to_owned(), |budget| format!("a budget of {budget}"));

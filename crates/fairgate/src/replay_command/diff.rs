@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use fairgate_core::attribute::Attribute;
-use fairgate_core::units::Micros;
+use fairgate_core::units::{Micros, Percentage};
 use serde::Serialize;
 
 use super::edition::OtherEdition;
@@ -166,10 +166,9 @@ impl PolicyDiff {
     }
 }
 
-/// Formats `tokens` as a percentage of `all`, rounded down to one decimal.
+/// Formats `tokens` as a percentage of `all`.
 fn part(tokens: u128, all: u128) -> String {
-    let thousandths = tokens.saturating_mul(1000).checked_div(all).unwrap_or(0);
-    format!("{}.{} %", thousandths / 10, thousandths % 10)
+    Percentage::of(tokens, all).to_string()
 }
 
 fn span(wait: Option<u64>) -> String {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use fairgate_core::Pool;
-use fairgate_core::fairness::{CapUse, FlowFairness, LagWithBound, NodeFairness};
+use fairgate_core::fairness::{FlowFairness, LagWithBound, NodeFairness};
 use fairgate_journal::write_fairness;
 
 use super::edition::OtherEdition;
@@ -79,7 +79,9 @@ fn service(node: &NodeFairness) -> TextTable {
             cells.extend(against_due(flow).map(number));
         }
         if caps {
-            cells.push(number(flow.cap_use.map_or_else(none, percent)));
+            cells.push(number(
+                flow.cap_use.map_or_else(none, |cap_use| cap_use.percentage().to_string()),
+            ));
         }
         if let Some(goes_before) = &flow.goes_before {
             cells.push(TableCell::Text(strict_order(goes_before)));
@@ -107,11 +109,6 @@ fn against_due(flow: &FlowFairness) -> [String; 3] {
     let mark = if flow.is_within_bound() { "" } else { "! " };
     let sign = if difference > 0 { "+" } else { "" };
     [due.tokens.to_string(), format!("{mark}{sign}{difference}"), due.bound.to_string()]
-}
-
-fn percent(cap_use: CapUse) -> String {
-    let thousandths = cap_use.thousandths();
-    format!("{}.{} %", thousandths / 10, thousandths % 10)
 }
 
 /// Builds a table of the lags of flows with waiting requests.

@@ -23,7 +23,7 @@ use super::wire::LeaseSubmissionBody;
 use crate::app::App;
 use crate::phase;
 use crate::pools::{PoolHandle, ServedModel};
-use crate::refusal::{self, Refusal};
+use crate::refusal::{self, EndCode, Refusal, RefusalCode};
 
 /// The reason for which a lease ended.
 enum LeaseTaskEnd {
@@ -84,7 +84,7 @@ async fn run_request(
     };
     let (mut counted, listed) = match accepted.count_in(0) {
         Ok(counted) => counted,
-        Err(limited) => return LeaseTaskEnd::Refused(limited.into()),
+        Err(limited) => return LeaseTaskEnd::Refused(limited),
     };
     let mut listed = Some(listed);
     let mut again = ProviderRetry::default();
@@ -198,7 +198,7 @@ async fn return_to_queue<'p>(
     }
     // Otherwise the slot would go to the next request before the pool knows of the pause.
     Box::pin(in_flight.pool.reporter.wait_flushed()).await;
-    let (code, status) = (not_taken.code(), not_taken.status);
+    let (code, status) = (not_taken.code().into(), not_taken.status);
     again.after = Some(not_taken);
     let (counted, recording) = in_flight.end_attempt(code, status);
     recording.await.map_err(|_| refusal::rows_not_writable())?;
@@ -276,10 +276,10 @@ fn expected(input: u64, output: u64) -> TokenEstimate {
 /// Ends the request for the reason `fate`, and waits until its row is written. Returns `None` if the gateway closes,
 /// because then the guard ends the request.
 async fn close(passage: &mut RequestGuard, fate: LeaseTaskEnd) -> Option<LeaseResult> {
-    let left = |code| RequestEnd {
+    let left = |code: RefusalCode| RequestEnd {
         status: CLIENT_LEFT,
         outcome: AttemptOutcome::ClientLeft,
-        code: Some(code),
+        code: Some(code.into()),
         used: UsageBasis::SoFar,
     };
     let (end, over): (RequestEnd, fn(RequestCharge) -> LeaseResult) = match fate {
@@ -289,8 +289,8 @@ async fn close(passage: &mut RequestGuard, fate: LeaseTaskEnd) -> Option<LeaseRe
             let _ = passage.refuse(&refusal).await;
             return Some(LeaseResult::Refused(refusal));
         }
-        LeaseTaskEnd::Cancelled => (left("lease_cancelled"), LeaseResult::Cancelled),
-        LeaseTaskEnd::Lost => (left("lease_lost"), LeaseResult::Lost),
+        LeaseTaskEnd::Cancelled => (left(RefusalCode::LeaseCancelled), LeaseResult::Cancelled),
+        LeaseTaskEnd::Lost => (left(RefusalCode::LeaseLost), LeaseResult::Lost),
         LeaseTaskEnd::Settled(report) => (settled(passage, &report), LeaseResult::Settled),
     };
     let (charge, recording) = passage.settle(&end);
@@ -314,7 +314,7 @@ fn settled(passage: &mut RequestGuard, report: &LeaseReport) -> RequestEnd {
         false => RequestEnd {
             status: 502,
             outcome: AttemptOutcome::UpstreamError,
-            code: Some("lease_failed"),
+            code: Some(EndCode::LeaseFailed),
             used,
         },
     }

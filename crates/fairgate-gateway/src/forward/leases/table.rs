@@ -174,12 +174,12 @@ mod tests {
             leases.open(&key, &lease(&number.to_string(), None, &mailbox)).unwrap();
         }
         let refused = leases.open(&key, &lease("one more", None, &mailbox)).err().unwrap();
-        assert_eq!(refused.problem.code, "too_many_leases");
+        assert_eq!(refused.code.as_str(), "too_many_leases");
         leases.mark_ended("k", &leases.find("k", "0").unwrap());
         assert!(leases.open(&key, &lease("one more", None, &mailbox)).is_ok());
         let kept: Vec<_> =
             (1..CLIENTS_PER_KEY_MAX).map(|it| leases.mailbox(&key, &it.to_string())).collect();
-        assert_eq!(leases.mailbox(&key, "x").err().unwrap().problem.code, "too_many_leases");
+        assert_eq!(leases.mailbox(&key, "x").err().unwrap().code.as_str(), "too_many_leases");
         drop(kept);
         assert!(leases.mailbox(&key, "x").is_ok());
     }

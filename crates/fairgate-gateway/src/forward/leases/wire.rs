@@ -358,7 +358,7 @@ pub(super) fn lease_body(
             LeaseResult::Refused(refusal) => {
                 shown.error = Some(LeaseRefusal {
                     status: refusal.problem.status.as_u16(),
-                    code: refusal.problem.code,
+                    code: refusal.code.as_str(),
                     message: refusal.problem.message.to_string(),
                     retry_after_ms: refusal.retry_after.map(millis),
                 });
@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     fn code<T>(read: Result<T, Refusal>) -> Result<T, &'static str> {
-        read.map_err(|refusal| refusal.problem.code)
+        read.map_err(|refusal| refusal.code.as_str())
     }
 
     #[test]

@@ -23,8 +23,9 @@ use super::super::stage::{
     RoutedRequest, StageData, SubmitTerms,
 };
 use super::{RequestArrival, RequestEnd, RequestGuard};
-use crate::limits::{self, LimitRefusal};
+use crate::limits;
 use crate::pools::{PoolHandle, PoolWorker};
+use crate::refusal::{EndCode, Refusal};
 use crate::row_write::RowWrite;
 use crate::upstream::FaultParty;
 
@@ -121,7 +122,7 @@ impl<'p> RequestIn<'p, AcceptedRequest> {
     pub(in crate::forward) fn count_in(
         self,
         bytes: u64,
-    ) -> Result<(RequestIn<'p, CountedRequest>, limits::QueuedCountGuard), LimitRefusal> {
+    ) -> Result<(RequestIn<'p, CountedRequest>, limits::QueuedCountGuard), Refusal> {
         let RequestArrival { app, caller, .. } = self.arrival();
         let listed = app.limits.count_in(caller, bytes, self.terms.estimate, Instant::now())?;
         Ok((self.step_to(AcceptedRequest::counted), listed))
@@ -201,7 +202,7 @@ impl<'p> RequestIn<'p, InFlightRequest> {
     /// attempt.
     pub(in crate::forward) fn end_attempt(
         self,
-        code: &'static str,
+        code: EndCode,
         status: u16,
     ) -> (RequestIn<'p, CountedRequest>, RowWrite) {
         let end = RequestEnd {

@@ -332,7 +332,7 @@ async fn a_retry_waits_again_and_its_waits_are_summed() {
     let mut in_flight = granted_late(queued, "other-1").await;
     in_flight.flight.mark_sent("pool", true, 1);
     in_flight.flight.mark_not_taken();
-    let (counted, recording) = in_flight.end_attempt("upstream_status", 429);
+    let (counted, recording) = in_flight.end_attempt(EndCode::UpstreamStatus, 429);
     recording.await.unwrap();
     assert_eq!(counted.attempt, 2);
     // The request itself goes on: its limits are corrected at its last end only.

@@ -118,7 +118,7 @@ fn run(seed: u64) {
                     }
                     Err(limited) => {
                         assert_eq!(
-                            Some(limited.problem.code),
+                            Some(limited.code.as_str()),
                             expected,
                             "seed {seed}, step {step}"
                         );

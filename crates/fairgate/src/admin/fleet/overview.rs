@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use fairgate_core::units::Micros;
+use fairgate_core::units::{Micros, Percentage};
 use fairgate_fleet::{AgentState, FleetView, ProjectStatus, ProjectView, TaskLine};
 
 use super::super::AdminOptions;
 use super::super::live::{print_now, redrawn};
 use super::bar::bar;
-use super::{at, or_dash, percent, understood};
+use super::{at, or_dash, understood};
 use crate::output::terminal_width;
 use crate::table::{TableCell, TextTable};
 use crate::text_format::{TimeSpan, counted, one_line, safe_name};
@@ -104,7 +104,9 @@ fn projects(list: &[ProjectView]) -> TextTable {
             ProjectStatus::Active => project.id.clone(),
             status => format!("{} ({status})", project.id),
         };
-        let ppm = |ppm: Option<u64>| ppm.map_or("-".to_owned(), percent);
+        let ppm = |ppm: Option<u64>| {
+            ppm.map_or("-".to_owned(), |ppm| Percentage::from_ppm(ppm).to_string())
+        };
         table.row(vec![
             TableCell::Text(name),
             TableCell::Number(project.weight.to_string()),

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
+use fairgate_core::units::Percentage;
 use fairgate_fleet::{NewProject, ProjectPatch, ProjectShareWeight, ProjectStatus, ProjectView};
 use http::Method;
 use serde_json::{Value, json};
@@ -12,8 +13,8 @@ use serde_json::{Value, json};
 use super::super::client::AdminClient;
 use super::super::limits::LimitArg;
 use super::super::{AdminOptions, escaped, fetch_all};
+use super::at;
 use super::bar::bar;
-use super::{at, percent};
 use crate::output::StdoutWriter;
 use crate::table::{TableCell, TextTable};
 
@@ -183,7 +184,9 @@ fn projects(list: &[ProjectView]) -> TextTable {
         "running", "ready", "tasks",
     ]);
     for project in list {
-        let ppm = |ppm: Option<u64>| ppm.map_or("-".to_owned(), percent);
+        let ppm = |ppm: Option<u64>| {
+            ppm.map_or("-".to_owned(), |ppm| Percentage::from_ppm(ppm).to_string())
+        };
         table.row(vec![
             TableCell::Text(project.id.clone()),
             TableCell::Text(project.tenant.clone()),
@@ -223,7 +226,12 @@ fn print_project(project: &ProjectView, out: &mut StdoutWriter) -> io::Result<()
     if let Some(target) = project.target_ppm {
         let share = project.share_ppm.unwrap_or(0);
         let line = bar(share, Some(target));
-        writeln!(out, "share   {line}  {} of its target of {}", percent(share), percent(target))?;
+        writeln!(
+            out,
+            "share   {line}  {} of its target of {}",
+            Percentage::from_ppm(share),
+            Percentage::from_ppm(target)
+        )?;
     }
     let budget = match project.budget {
         Some(budget) => format!(" of a budget of {budget}"),

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
+use fairgate_core::units::Percentage;
 use fairgate_money::MicroUnits;
 use serde_json::Value;
 
@@ -93,11 +94,11 @@ fn shares(pool: &Value, currency: &str) -> TextTable {
     let mut table = TextTable::new(headings);
     for (name, flow) in flows(pool) {
         let number = |field: &str| TableCell::Number(text(flow, field));
-        let percent = |field: &str| TableCell::Number(percent(flow, field));
+        let share = |field: &str| TableCell::Number(percentage(flow, field));
         let mut row = vec![
             TableCell::Text(name),
             TableCell::Number(weight(flow)),
-            percent("weight_share"),
+            share("weight_share"),
             number("in_flight"),
             number("queued"),
             number("got_tokens"),
@@ -105,7 +106,7 @@ fn shares(pool: &Value, currency: &str) -> TextTable {
             TableCell::Number(difference(flow)),
             number("bound_tokens"),
         ];
-        row.extend(has_caps.then(|| percent("cap_use")));
+        row.extend(has_caps.then(|| share("cap_use")));
         if has_tiers {
             row.extend(["own", "hosted"].map(|tier| {
                 let tokens = flow[tier]["provider_tokens"].as_u64();
@@ -165,7 +166,7 @@ fn classes(pool: &Value) -> Option<TextTable> {
         let mut row = vec![
             TableCell::Text(text(class, "name")),
             number("weight"),
-            TableCell::Number(percent(class, "weight_share")),
+            TableCell::Number(percentage(class, "weight_share")),
             number("in_flight"),
             number("queued"),
             TableCell::Number(span(class, "oldest_wait_us")),
@@ -175,16 +176,19 @@ fn classes(pool: &Value) -> Option<TextTable> {
             number("bound_tokens"),
         ];
         row.extend(has_deficits.then(|| number("deficit_tokens")));
-        row.extend(has_caps.then(|| TableCell::Number(percent(class, "cap_use"))));
+        row.extend(has_caps.then(|| TableCell::Number(percentage(class, "cap_use"))));
         row.extend(has_order.then(|| order(class)));
         table.row(row);
     }
     Some(table)
 }
 
-fn percent(flow: &Value, field: &str) -> String {
+/// Formats a field from 0 to 1 as a percentage, or as a dash if it is absent.
+fn percentage(flow: &Value, field: &str) -> String {
     let part = flow.get(field).and_then(Value::as_f64);
-    part.map_or("-".to_owned(), |part| format!("{:.1} %", part * 100.0))
+    part.map_or("-".to_owned(), |part| {
+        Percentage::from_ppm((part * 1_000_000.0).round() as u64).to_string()
+    })
 }
 
 /// Formats a flow's service got minus service due, with its sign, and with a mark if the difference is outside the
