@@ -72,10 +72,9 @@ const ONE_HOMES: [OneHome; 7] = [
         about: "files beyond one that write out or compare codes of refusals",
         betrayed_by: &[
             "\"provider_limited\"",
-            "\"budget_reserved\"",
-            "\"class_not_allowed\"",
-            "\"upstream_timeout\"",
             "\"lease_unclear\"",
+            "\"upstream_idle_timeout\"",
+            "\"hosted_not_allowed\"",
             "problem.code",
         ],
         also_in_tests: false,
