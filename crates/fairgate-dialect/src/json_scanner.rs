@@ -11,8 +11,7 @@ pub(crate) const DEPTH_MAX: u32 = 128;
 
 /// Length in bytes of the shortest string that may be a file. Shorter strings always count as text.
 const BLOB_BYTES_MIN: usize = 1024;
-/// Number of bytes at either end of a long string that are tested to distinguish base64 from text. Within so many
-/// bytes, prose has a space and code has a bracket.
+/// Number of bytes in which a data URL must name its encoding.
 const BLOB_LOOK_BYTES: usize = 256;
 /// Greatest number of bytes of text that a file counts as, about a thousand tokens. The number is limited because the
 /// cost of an image does not grow with its bytes.
@@ -41,17 +40,19 @@ pub(crate) struct JsonScanner<'a> {
     blob_bytes: usize,
     /// True if the last key is one of [`FILE_KEYS`], whose values may be files.
     in_file: bool,
+    /// True if any key so far may belong to a file.
+    mentions_files: bool,
 }
 
 impl<'a> JsonScanner<'a> {
     /// Creates a scanner at the beginning of a text.
     pub(crate) fn new(text: &'a str) -> Self {
-        Self { text: text.as_bytes(), at: 0, blob_bytes: 0, in_file: false }
+        Self { text: text.as_bytes(), at: 0, blob_bytes: 0, in_file: false, mentions_files: false }
     }
 
     /// Creates a scanner at an offset of a text that was fully checked before.
     pub(crate) fn within(text: &'a [u8], at: usize) -> Self {
-        Self { text, at, blob_bytes: 0, in_file: false }
+        Self { text, at, blob_bytes: 0, in_file: false, mentions_files: false }
     }
 
     /// Returns the offset of the next byte to read.
@@ -62,6 +63,11 @@ impl<'a> JsonScanner<'a> {
     /// Returns the number of bytes read so far that do not count as text, because they belong to files.
     pub(crate) fn blob_bytes(&self) -> usize {
         self.blob_bytes
+    }
+
+    /// Returns true if a key that was read so far may belong to a file, so that it is worth looking for files.
+    pub(crate) fn mentions_files(&self) -> bool {
+        self.mentions_files
     }
 
     /// Skips white space and returns the next byte without reading it. Returns 0 at the end of the text, because no
@@ -109,7 +115,10 @@ impl<'a> JsonScanner<'a> {
         }
         self.in_file = false;
         let key = self.string()?;
-        self.in_file = FILE_KEYS.contains(&&self.text[key.inner.clone()]);
+        let name = &self.text[key.inner.clone()];
+        self.in_file = FILE_KEYS.contains(&name);
+        // A key with escapes may be any of them.
+        self.mentions_files |= self.in_file || key.escaped || OTHER_FILE_KEYS.contains(&name);
         self.expect(b':', "expected `:` after a key")?;
         Ok(key)
     }
@@ -359,17 +368,34 @@ fn plain_words(text: &[u8]) -> usize {
 const FILE_KEYS: [&[u8]; 8] =
     [b"data", b"url", b"image_url", b"file_data", b"file_url", b"b64_json", b"image", b"audio"];
 
-/// Returns true if a long string is a file rather than text. A string is a file if it is a data URL in base64, or if
-/// its first and last bytes are base64.
+/// Keys that are part of a file without being followed by its bytes.
+const OTHER_FILE_KEYS: [&[u8]; 6] =
+    [b"file_id", b"file", b"source", b"input_audio", b"audio_url", b"video_url"];
+
+/// Returns true if a long string is a file rather than text. A string is a file if it is base64 from its first to its
+/// last byte, or a data URL in base64.
 fn is_blob(string: &[u8]) -> bool {
     let head = &string[..BLOB_LOOK_BYTES.min(string.len())];
-    if head.starts_with(b"data:") {
-        return memchr::memmem::find(head, b";base64,").is_some();
+    if !head.starts_with(b"data:") {
+        return is_base64(string);
     }
-    let tail = &string[string.len() - BLOB_LOOK_BYTES.min(string.len())..];
-    // The backslash is allowed because some writers escape every `/`.
-    let base64 = |&byte: &u8| {
-        byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'-' | b'_' | b'\\')
+    let comma = memchr::memmem::find(head, b";base64,");
+    comma.is_some_and(|at| is_base64(&string[at + b";base64,".len()..]))
+}
+
+/// Returns true if all bytes are letters of base64, in either alphabet. The backslash is allowed because some writers
+/// escape every `/`.
+pub(crate) fn is_base64(string: &[u8]) -> bool {
+    const LETTERS: [bool; 256] = {
+        let mut letters = [false; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            let letter = byte as u8;
+            letters[byte] = letter.is_ascii_alphanumeric()
+                || matches!(letter, b'+' | b'/' | b'=' | b'-' | b'_' | b'\\');
+            byte += 1;
+        }
+        letters
     };
-    head.iter().all(base64) && tail.iter().all(base64)
+    string.iter().all(|&byte| LETTERS[byte as usize])
 }

@@ -8,6 +8,7 @@ pub mod estimate;
 #[doc(hidden)]
 pub mod fuzz;
 mod hints;
+mod json_nodes;
 mod json_scanner;
 pub mod limits;
 mod meter;
@@ -15,6 +16,7 @@ mod models;
 mod prompt;
 pub mod quota;
 mod request_fields;
+mod request_files;
 mod route;
 
 pub use body_changes::BodyChanges;
@@ -24,4 +26,5 @@ pub use meter::{MeasuredUsage, MeteredChunk, TokenUsage, UsageMeter};
 pub use models::{model_body, models_body};
 pub use prompt::PromptPiece;
 pub use request_fields::{InvalidRequestCode, InvalidRequestError, RequestFields};
+pub use request_files::{FileTokenRates, RequestFiles};
 pub use route::{BodyFraming, Dialect, Route};

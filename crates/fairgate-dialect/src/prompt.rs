@@ -10,9 +10,7 @@
 //! The format is a row of unescaped texts, separated by bytes that UTF-8 never uses, so that no text can imitate
 //! another structure.
 
-mod json_nodes;
-
-use self::json_nodes::{JsonNodeKind, JsonNodes};
+use crate::json_nodes::{JsonNodeKind, JsonNodes};
 use crate::json_scanner::BLOB_TEXT_BYTES;
 use crate::request_fields::RequestFields;
 use crate::route::Route;

@@ -50,6 +50,8 @@ pub struct RequestFields {
     /// Approximate number of bytes in the body that the model reads as text: the body's size, with each base64 file
     /// counted as at most 4096 bytes.
     pub input_bytes: u64,
+    /// True if the body has keys that may belong to files. [`RequestFields::files`] looks for them.
+    pub mentions_files: bool,
     pub(crate) places: FieldPlaces,
 }
 
@@ -194,6 +196,7 @@ impl RequestFields {
             previous_response: None,
             conversation: None,
             input_bytes: 0,
+            mentions_files: false,
             places,
         }
     }
@@ -232,6 +235,7 @@ impl RequestFields {
             previous_response: members.id(text, RequestField::PreviousResponseId)?,
             conversation: members.conversation(text)?,
             input_bytes: u64::try_from(text_bytes).unwrap_or(u64::MAX),
+            mentions_files: members.mentions_files,
             places: FieldPlaces {
                 body_bytes: body.len(),
                 inside: members.inside,
@@ -386,6 +390,7 @@ struct RequestMembers {
     others: Vec<UnreadMember>,
     inside: usize,
     blob_bytes: usize,
+    mentions_files: bool,
 }
 
 impl RequestMembers {
@@ -440,7 +445,8 @@ impl RequestMembers {
         }
         scanner.end().map_err(invalid_json)?;
         others.shrink_to_fit();
-        Ok(Self { values, others, inside, blob_bytes: scanner.blob_bytes() })
+        let (blob_bytes, mentions_files) = (scanner.blob_bytes(), scanner.mentions_files());
+        Ok(Self { values, others, inside, blob_bytes, mentions_files })
     }
 
     fn of(&self, field: RequestField) -> Option<Range<usize>> {

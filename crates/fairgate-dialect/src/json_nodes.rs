@@ -8,7 +8,7 @@ use crate::json_scanner::JsonScanner;
 const NODES_MAX: usize = 1 << 18;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum JsonNodeKind {
+pub(crate) enum JsonNodeKind {
     String {
         escaped: bool,
     },
@@ -23,37 +23,37 @@ pub(super) enum JsonNodeKind {
 
 /// One value or key. The nodes of the values inside a container follow the container's node.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct JsonNode {
+pub(crate) struct JsonNode {
     start: u32,
     end: u32,
     /// Index of the first node that comes after this node and after all nodes inside it.
     after: u32,
-    pub(super) kind: JsonNodeKind,
+    pub(crate) kind: JsonNodeKind,
 }
 
 impl JsonNode {
     /// Returns the range of the node in the body, without the quotes of a string.
-    pub(super) fn bytes(self) -> Range<usize> {
+    pub(crate) fn bytes(self) -> Range<usize> {
         self.start as usize..self.end as usize
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct JsonNodes {
-    pub(super) nodes: Vec<JsonNode>,
+pub(crate) struct JsonNodes {
+    pub(crate) nodes: Vec<JsonNode>,
 }
 
 impl JsonNodes {
     /// Adds the nodes of the value that begins at offset `at`, in a body that is known to be JSON. Returns the index of
     /// the value's node; `None` if there would be more than [`NODES_MAX`] nodes.
-    pub(super) fn read(&mut self, body: &[u8], at: usize) -> Option<usize> {
+    pub(crate) fn read(&mut self, body: &[u8], at: usize) -> Option<usize> {
         let number = self.nodes.len();
         self.value(&mut JsonScanner::within(body, at))?;
         Some(number)
     }
 
     /// Iterates over the nodes directly inside a container.
-    pub(super) fn items(&self, container: usize) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn items(&self, container: usize) -> impl Iterator<Item = usize> + '_ {
         let end = self.nodes[container].after as usize;
         let mut at = container + 1;
         std::iter::from_fn(move || {

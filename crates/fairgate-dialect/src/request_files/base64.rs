@@ -1,0 +1,62 @@
+//! Decodes base64 as it stands in a JSON string, in either alphabet.
+
+/// Returns the number of bytes that this much base64 decodes to at most.
+pub(super) fn decoded_len(encoded: &[u8]) -> usize {
+    encoded.len() / 4 * 3 + encoded.len() % 4
+}
+
+/// Decodes at most the first `encoded_max` bytes of base64. Ends at the first byte that is not base64. Padding and the
+/// escapes of JSON (`\/`, and the line breaks that some writers insert) are skipped.
+pub(super) fn decode(encoded: &[u8], encoded_max: usize) -> Vec<u8> {
+    let encoded = &encoded[..encoded.len().min(encoded_max)];
+    let mut bytes = Vec::with_capacity(decoded_len(encoded));
+    let (mut bits, mut filled) = (0_u32, 0);
+    let mut letters = encoded.iter();
+    while let Some(&letter) = letters.next() {
+        let letter = match letter {
+            b'\\' => match letters.next() {
+                Some(b'/') => b'/',
+                Some(b'n' | b'r' | b't') => continue,
+                _ => break,
+            },
+            b'=' => continue,
+            letter => letter,
+        };
+        let Some(value) = value(letter) else { break };
+        bits = bits << 6 | value;
+        filled += 6;
+        if filled >= 8 {
+            filled -= 8;
+            bytes.push((bits >> filled) as u8);
+            bits &= (1 << filled) - 1;
+        }
+    }
+    bytes
+}
+
+fn value(letter: u8) -> Option<u32> {
+    let value = match letter {
+        b'A'..=b'Z' => letter - b'A',
+        b'a'..=b'z' => letter - b'a' + 26,
+        b'0'..=b'9' => letter - b'0' + 52,
+        b'+' | b'-' => 62,
+        b'/' | b'_' => 63,
+        _ => return None,
+    };
+    Some(value.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_alphabets_padding_and_escapes_are_read() {
+        assert_eq!(decode(b"aGVsbG8=", 100), b"hello");
+        assert_eq!(decode(b"aGVs\\nbG8", 100), b"hello");
+        assert_eq!(decode(b"__-_", 100), [0xff, 0xff, 0xbf]);
+        assert_eq!(decode(br"\/\/+\/", 100), [0xff, 0xff, 0xbf]);
+        assert_eq!(decode(b"aGVsbG8=", 4), b"hel");
+        assert!(decoded_len(b"aGVsbG8") >= 5);
+    }
+}
