@@ -527,6 +527,9 @@ pub struct ModelConfig {
     pub hosted: bool,
     /// Budget of all requests for this model on hosted workers (default unlimited).
     pub hosted_budget: HostedBudget,
+    /// Most tokens that the model can read. Budgets reserve as many for a file that cannot be read (default:
+    /// `cost.files.unreadable_tokens`).
+    pub context_tokens: Option<u64>,
 }
 
 /// Largest usage of hosted workers in a calendar day and month (UTC). Absent values set no limit.
@@ -560,6 +563,30 @@ pub struct CostConfig {
     pub max_tokens_default: u64,
     /// Method by which input tokens are counted.
     pub tokenizer: Tokenizer,
+    /// Tokens that budgets reserve for files.
+    pub files: FileCostConfig,
+}
+
+/// Tokens that budgets reserve for the files of a request. The real usage is settled at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileCostConfig {
+    /// Tokens for each page of a PDF (default 3000).
+    pub pdf_page_tokens: u64,
+    /// Bytes of a PDF, after its streams were inflated, that count as one token if that is more than its pages
+    /// (default 40).
+    pub pdf_bytes_per_token: u64,
+    /// Pixels of an image that count as one token (default 400).
+    pub image_pixels_per_token: u64,
+    /// Fewest tokens of an image (default 1200).
+    pub image_tokens_min: u64,
+    /// Most tokens of an image (default 15 000), and the tokens of one whose size cannot be read. At least
+    /// `image_tokens_min`.
+    pub image_tokens_max: u64,
+    /// Bytes of a sound that count as one token (default 100).
+    pub audio_bytes_per_token: u64,
+    /// Tokens of a file that cannot be read, or that is given by id or URL, for models that state no
+    /// `context_tokens` (default 200 000).
+    pub unreadable_tokens: u64,
 }
 
 /// Method by which input tokens are counted before the upstream reports usage.

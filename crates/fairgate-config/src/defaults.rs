@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 use crate::config::{
-    BreakerConfig, CostConfig, LimitsConfig, OnStoreFailure, PrefixIndexConfig, PrefixScope,
-    QuotaConfig, Tokenizer, UpstreamDialects, UpstreamTimeouts,
+    BreakerConfig, CostConfig, FileCostConfig, LimitsConfig, OnStoreFailure, PrefixIndexConfig,
+    PrefixScope, QuotaConfig, Tokenizer, UpstreamDialects, UpstreamTimeouts,
 };
 
 pub(crate) const LISTEN: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 8080));
@@ -106,4 +106,15 @@ pub(crate) const COST: CostConfig = CostConfig {
     output_default: 512,
     max_tokens_default: 4096,
     tokenizer: Tokenizer::Learned,
+    files: FILE_COST,
+};
+
+pub(crate) const FILE_COST: FileCostConfig = FileCostConfig {
+    pdf_page_tokens: 3000,
+    pdf_bytes_per_token: 40,
+    image_pixels_per_token: 400,
+    image_tokens_min: 1200,
+    image_tokens_max: 15_000,
+    audio_bytes_per_token: 100,
+    unreadable_tokens: 200_000,
 };

@@ -63,6 +63,7 @@ impl Config {
                     upstream_name: None,
                     hosted: true,
                     hosted_budget: HostedBudget::default(),
+                    context_tokens: None,
                 }],
                 workers: vec![SIM.to_owned()],
                 leases: None,

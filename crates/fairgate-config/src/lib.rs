@@ -50,10 +50,10 @@ pub use classes::{
 };
 pub use config::{
     AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, DiscoverConfig,
-    FleetConfig, HealthConfig, HostedBudget, HostedOverBudget, JournalConfig, LeasesConfig,
-    LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig,
-    PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer,
-    UpstreamConfig, UpstreamCredential, UpstreamDialects, UpstreamTimeouts,
+    FileCostConfig, FleetConfig, HealthConfig, HostedBudget, HostedOverBudget, JournalConfig,
+    LeasesConfig, LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig,
+    PoolConfig, PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig,
+    Tokenizer, UpstreamConfig, UpstreamCredential, UpstreamDialects, UpstreamTimeouts,
 };
 pub use document::YamlDocument;
 pub use environment::{Environment, ProcessEnvironment};

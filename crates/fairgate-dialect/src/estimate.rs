@@ -17,6 +17,7 @@ pub use self::tokens::{COUNTED_BYTES_MAX, TokenizerTable};
 pub use self::weights::TokenWeights;
 use crate::meter::{BYTES_PER_TOKEN, TokenUsage};
 use crate::request_fields::{RequestFields, TOKENS_MAX};
+use crate::request_files::RequestFiles;
 
 /// Tokens that a request is expected to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct TokenEstimate {
     /// Upper bound on the output tokens, which is the caller's limit times the number of choices; `None` if the caller
     /// sets no limit.
     pub output_max: Option<u64>,
+    /// True if files are part of `input_max`. Their tokens are a bound on what providers document, not a count.
+    pub has_files: bool,
 }
 
 /// Estimates the tokens of requests, and learns from reported usage. A pool has one estimator, whose methods take
@@ -71,6 +74,13 @@ impl TokenEstimate {
             input_max: self.input_max.saturating_add(tokens),
             ..self
         }
+    }
+
+    /// Adds the files of the request to the upper bound. All other bytes of the body count as text.
+    pub fn with_files(self, files: RequestFiles) -> Self {
+        let text = self.input_max.max(files.text_bytes.div_ceil(2));
+        let input_max = text.saturating_add(files.tokens);
+        Self { input_max, has_files: files.count > 0, ..self }
     }
 }
 
@@ -121,7 +131,7 @@ impl TokenEstimator {
         let output_max = allowed.map(|allowed| allowed.saturating_mul(ask.choices));
         let likely = mean.saturating_mul(ask.choices);
         let output = likely.min(output_max.unwrap_or(u64::MAX));
-        TokenEstimate { input, input_max, output, output_max }
+        TokenEstimate { input, input_max, output, output_max, has_files: false }
     }
 
     /// Learns from the usage that the upstream reported.

@@ -121,7 +121,7 @@ async fn accept(
     let routed = read.route(model.pool.clone(), own.agent, own.session);
     let behind =
         previous_response::history_tokens(&app, &routed.arrival().caller, &routed.ask, limits)?;
-    let expected = cost::expect(&routed, &body.bytes, setup.tokens).await;
+    let expected = cost::expect(&routed, &model.config, &setup, &body.bytes).await;
     let expected = expected.with_more_input(behind);
     let prefix = cost::look_up_prefix(&routed, &model.config, &body.bytes, expected.input);
     let cached = cost::most_cached(&setup, &chosen, route.dialect(), prefix.as_deref());

@@ -142,6 +142,9 @@ pub struct BudgetExhausted {
     pub reserved: u64,
     /// Amount that the request would have reserved.
     pub wanted: u64,
+    /// True if the budget has room for the request, but not for twice as much, and another request with files is in
+    /// flight.
+    pub waits_for_files: bool,
     /// Time at which the next period begins and the budget starts again at 0.
     pub resets_at: UnixMicros,
 }

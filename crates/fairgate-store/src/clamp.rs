@@ -165,6 +165,7 @@ mod tests {
             hosted: Some(HostedMaximum { provider_tokens: 6, money: MicroUnits(0) }),
             model_budgets: Vec::new(),
             claim: None,
+            has_files: false,
             fleet: Default::default(),
             at: UnixMicros(0),
         }

@@ -182,6 +182,9 @@ pub struct Reservation {
     /// Task and claim for which the request is made; absent if it does not use a task key. The reservation is granted
     /// only while the claim is in force.
     pub claim: Option<TaskClaim>,
+    /// True if the request has files, of which nobody can know the tokens for sure. Where a budget has less left than
+    /// twice the reserved amounts, such requests go one at a time.
+    pub has_files: bool,
     /// Fleet settings of the configuration, for a request with a claim. They are used for the decision only and not
     /// stored.
     pub fleet: FleetTerms,

@@ -48,6 +48,11 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/7.sqlite.sql"),
         postgres: include_str!("migrations/7.postgres.sql"),
     },
+    Migration {
+        version: 8,
+        sqlite: include_str!("migrations/8.sqlite.sql"),
+        postgres: include_str!("migrations/8.postgres.sql"),
+    },
 ];
 
 /// Creates the table of the schema version, which has one row for each step that was applied.

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::budget::{
-    BudgetBalance, BudgetExhausted, BudgetTier, ReservationGrant, ReservationRefused,
+    BudgetBalance, BudgetExhausted, BudgetScope, BudgetTier, ReservationGrant, ReservationRefused,
 };
 use crate::claims::FleetBalances;
 use crate::ledger::Reservation;
@@ -14,12 +14,13 @@ use crate::sums::UsageSum;
 pub(crate) fn decide(
     budgets: &[BudgetBalance],
     books: &FleetBalances,
+    files: &FileRequestsInFlight<'_>,
     asked: &Reservation,
 ) -> std::result::Result<ReservationGrant, ReservationRefused> {
     if let Some(claim) = &asked.claim {
         books.check_in_force(claim, asked.at)?;
     }
-    let granted = check_budgets(budgets, asked)?;
+    let granted = check_budgets(budgets, files, asked)?;
     if let Some(claim) = &asked.claim {
         let tokens = asked.as_granted(granted.hosted).provider_tokens;
         books.check_room(claim, tokens, asked.fleet, asked.at)?;
@@ -30,18 +31,46 @@ pub(crate) fn decide(
 /// Checks the budgets of the group, tenant and key and of the hosted tier.
 fn check_budgets(
     budgets: &[BudgetBalance],
+    files: &FileRequestsInFlight<'_>,
     asked: &Reservation,
 ) -> std::result::Result<ReservationGrant, BudgetExhausted> {
     let why = match asked.hosted {
-        Some(_) => match exhausted_budget(budgets, &asked.held_amounts(true)) {
+        Some(_) => match exhausted_budget(budgets, files, &asked.held_amounts(true)) {
             None => return Ok(ReservationGrant { hosted: true, hosted_exhausted: None }),
             Some(exhausted) => Some(exhausted),
         },
         None => None,
     };
-    match exhausted_budget(budgets, &asked.held_amounts(false)) {
+    match exhausted_budget(budgets, files, &asked.held_amounts(false)) {
         None => Ok(ReservationGrant { hosted: false, hosted_exhausted: why }),
         Some(exhausted) => Err(exhausted),
+    }
+}
+
+/// Requests with files that are in flight, besides the one that is decided. The tokens of a file are a guess: if all
+/// of several guesses were too low, a budget that is nearly used up could be exceeded several times over.
+#[derive(Default)]
+pub(crate) struct FileRequestsInFlight<'a>(Vec<&'a Reservation>);
+
+impl<'a> FileRequestsInFlight<'a> {
+    /// Selects the requests with files among those that hold a reservation. Selects none if the request that is decided
+    /// has no files.
+    pub(crate) fn of(asked: &Reservation, held: impl Iterator<Item = &'a Reservation>) -> Self {
+        let others =
+            held.filter(|held| asked.has_files && held.has_files && held.request != asked.request);
+        Self(others.collect())
+    }
+
+    /// Returns true if one of the requests counts in this budget.
+    fn count_in(&self, budget: &BudgetBalance) -> bool {
+        let owner = &budget.owner;
+        self.0.iter().any(|held| match budget.scope {
+            BudgetScope::Group => held.group == *owner,
+            BudgetScope::Tenant => held.tenant == *owner,
+            BudgetScope::Key => held.key == *owner,
+            BudgetScope::HostedModel => held.hosted.is_some() && held.model == *owner,
+            BudgetScope::Hosted => held.hosted.is_some(),
+        })
     }
 }
 
@@ -54,17 +83,24 @@ pub(crate) fn has_counting_budget(budgets: &[BudgetBalance], hosted: bool) -> bo
 /// Returns a budget that has no room for `wanted`, or `None` if all have room. If several have no room, returns one
 /// that is used up, and among these the one that resets last, because a retry before that would fail. A budget from
 /// which the request takes nothing does not refuse the request, even if the budget is exceeded.
-fn exhausted_budget(budgets: &[BudgetBalance], wanted: &UsageSum) -> Option<BudgetExhausted> {
+fn exhausted_budget(
+    budgets: &[BudgetBalance],
+    files: &FileRequestsInFlight<'_>,
+    wanted: &UsageSum,
+) -> Option<BudgetExhausted> {
     let asked = |budget: &BudgetBalance| {
         let (_, reserved) = wanted.used_and_reserved(budget.unit, budget.tier);
         u64::try_from(reserved).unwrap_or(0)
     };
+    let lacks = |budget: &BudgetBalance, times: u64| {
+        let taken = budget.used.saturating_add(budget.reserved);
+        taken.saturating_add(asked(budget).saturating_mul(times)) > budget.limit
+    };
+    let waits_for_files =
+        |budget: &BudgetBalance| !lacks(budget, 1) && lacks(budget, 2) && files.count_in(budget);
     budgets
         .iter()
-        .filter(|budget| {
-            let taken = budget.used.saturating_add(budget.reserved);
-            asked(budget) > 0 && taken.saturating_add(asked(budget)) > budget.limit
-        })
+        .filter(|budget| asked(budget) > 0 && (lacks(budget, 1) || waits_for_files(budget)))
         .max_by_key(|budget| {
             // Used amounts stay used until the reset; reserved amounts come back as requests end.
             let is_spent = budget.used.saturating_add(asked(budget)) > budget.limit;
@@ -80,6 +116,7 @@ fn exhausted_budget(budgets: &[BudgetBalance], wanted: &UsageSum) -> Option<Budg
             used: budget.used,
             reserved: budget.reserved,
             wanted: asked(budget),
+            waits_for_files: waits_for_files(budget),
             resets_at: budget.resets_at,
         })
 }
@@ -89,8 +126,10 @@ mod tests {
     use fairgate_money::{MicroUnits, UnixMicros};
 
     use super::*;
-    use crate::budget::{BudgetPeriod, BudgetScope, BudgetUnit};
+    use crate::budget::{BudgetPeriod, BudgetUnit};
     use crate::ledger::HostedMaximum;
+
+    const NO_FILES: FileRequestsInFlight<'_> = FileRequestsInFlight(Vec::new());
 
     fn left(period: BudgetPeriod, limit: u64, used: u64, reserved: u64) -> BudgetBalance {
         BudgetBalance {
@@ -123,13 +162,14 @@ mod tests {
             hosted,
             model_budgets: Vec::new(),
             claim: None,
+            has_files: false,
             fleet: Default::default(),
             at: UnixMicros(0),
         }
     }
 
     fn refused(budgets: &[BudgetBalance], tokens: u64) -> Option<BudgetExhausted> {
-        check_budgets(budgets, &asked(tokens, 0, None)).err()
+        check_budgets(budgets, &NO_FILES, &asked(tokens, 0, None)).err()
     }
 
     #[test]
@@ -161,7 +201,7 @@ mod tests {
     fn what_costs_nothing_is_not_refused_by_a_spent_budget() {
         let spent = BudgetBalance { unit: BudgetUnit::Money, ..left(BudgetPeriod::Day, 10, 12, 0) };
         assert_eq!(refused(std::slice::from_ref(&spent), 5), None);
-        let costs = check_budgets(&[spent], &asked(5, 1, None)).unwrap_err();
+        let costs = check_budgets(&[spent], &NO_FILES, &asked(5, 1, None)).unwrap_err();
         assert_eq!((costs.unit, costs.wanted), (BudgetUnit::Money, 1));
     }
 
@@ -170,14 +210,14 @@ mod tests {
         let hosted =
             BudgetBalance { tier: BudgetTier::Hosted, ..left(BudgetPeriod::Day, 10, 0, 0) };
         let budgets = [left(BudgetPeriod::Day, 100, 0, 0), hosted];
-        let there = check_budgets(&budgets, &asked(50, 0, Some((10, 0)))).unwrap();
+        let there = check_budgets(&budgets, &NO_FILES, &asked(50, 0, Some((10, 0)))).unwrap();
         assert_eq!(there, ReservationGrant { hosted: true, hosted_exhausted: None });
-        let without = check_budgets(&budgets, &asked(50, 0, Some((11, 0)))).unwrap();
+        let without = check_budgets(&budgets, &NO_FILES, &asked(50, 0, Some((11, 0)))).unwrap();
         let why = without.hosted_exhausted.unwrap();
         assert!(!without.hosted);
         assert_eq!((why.tier, why.wanted, why.limit), (BudgetTier::Hosted, 11, 10));
         // A hosted budget says nothing about what stays at home.
-        let home = check_budgets(&budgets, &asked(50, 0, None)).unwrap();
+        let home = check_budgets(&budgets, &NO_FILES, &asked(50, 0, None)).unwrap();
         assert_eq!(home, ReservationGrant { hosted: false, hosted_exhausted: None });
     }
 
@@ -186,10 +226,36 @@ mod tests {
         let money =
             BudgetBalance { unit: BudgetUnit::Money, ..left(BudgetPeriod::Month, 100, 0, 0) };
         let budgets = [money];
-        let free_at_home = check_budgets(&budgets, &asked(5, 0, Some((5, 101)))).unwrap();
+        let free_at_home =
+            check_budgets(&budgets, &NO_FILES, &asked(5, 0, Some((5, 101)))).unwrap();
         assert!(!free_at_home.hosted);
         assert_eq!(free_at_home.hosted_exhausted.unwrap().wanted, 101);
-        let dear_at_home = check_budgets(&budgets, &asked(5, 101, Some((5, 200)))).unwrap_err();
+        let dear_at_home =
+            check_budgets(&budgets, &NO_FILES, &asked(5, 101, Some((5, 200)))).unwrap_err();
         assert_eq!((dear_at_home.wanted, dear_at_home.tier), (101, BudgetTier::Any));
+    }
+
+    #[test]
+    fn with_less_than_twice_as_much_left_files_go_one_at_a_time() {
+        let file = |request: &str, tokens| Reservation {
+            request: request.to_owned(),
+            has_files: true,
+            ..asked(tokens, 0, None)
+        };
+        let (first, text) = (file("first", 3), asked(3, 0, None));
+        let refused = |taken: u64, asked: &Reservation, held: &Reservation| {
+            let files = FileRequestsInFlight::of(asked, std::iter::once(held));
+            check_budgets(&[left(BudgetPeriod::Day, 10, 0, taken)], &files, asked).err()
+        };
+        let second = file("second", 4);
+        assert!(refused(3, &second, &first).unwrap().waits_for_files);
+        assert_eq!(refused(2, &second, &first), None, "eight are left");
+        assert_eq!(refused(6, &second, &text), None, "a request without files does not stop it");
+        let short = Reservation { has_files: false, ..second.clone() };
+        assert_eq!(refused(6, &short, &first), None, "files do not stop a request without");
+        assert_eq!(refused(6, &second, &second), None, "it does not wait for itself");
+        let others = Reservation { tenant: "other".to_owned(), ..first.clone() };
+        assert_eq!(refused(6, &second, &others), None, "nor for files of another tenant");
+        assert!(!refused(7, &second, &first).unwrap().waits_for_files, "there is no room at all");
     }
 }

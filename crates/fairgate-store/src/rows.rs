@@ -337,6 +337,7 @@ pub(crate) fn reservation(row: &impl RowColumns) -> Result<Reservation> {
         hosted,
         model_budgets: Vec::new(),
         claim: claim(row, 11)?,
+        has_files: row.int(14)? != 0,
         fleet: FleetTerms::default(),
     })
 }

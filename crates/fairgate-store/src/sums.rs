@@ -299,6 +299,7 @@ mod tests {
             hosted: Some(hosted),
             model_budgets: Vec::new(),
             claim: None,
+            has_files: false,
             fleet: Default::default(),
             at: UnixMicros(0),
         };

@@ -8,8 +8,8 @@ use fairgate_core::units::OverlapCredit;
 
 use crate::classes::ClassArbiter;
 use crate::config::{
-    BrownoutConfig, CostConfig, HostedBudget, HostedOverBudget, ModelConfig, PoolConfig,
-    PrefixIndexConfig, PrefixScope, Tokenizer,
+    BrownoutConfig, CostConfig, FileCostConfig, HostedBudget, HostedOverBudget, ModelConfig,
+    PoolConfig, PrefixIndexConfig, PrefixScope, Tokenizer,
 };
 use crate::defaults;
 use crate::field::{ConfigField, ConfigSection};
@@ -43,7 +43,7 @@ const POOL: &[&str] = &[
     "hosted_over_budget",
 ];
 
-const MODEL: &[&str] = &["name", "upstream_name", "hosted", "hosted_budget"];
+const MODEL: &[&str] = &["name", "upstream_name", "hosted", "hosted_budget", "context_tokens"];
 
 /// Range of the wait for workers that are down; zero refuses at once.
 const DOWN_WAIT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
@@ -188,6 +188,7 @@ fn model(field: ConfigField<'_>, pool: &str, taken: &mut PoolNamesTaken) -> Opti
             upstream_name: None,
             hosted: true,
             hosted_budget: HostedBudget::default(),
+            context_tokens: None,
         },
         None => {
             let section = field.clone().section(MODEL)?;
@@ -201,11 +202,14 @@ fn model(field: ConfigField<'_>, pool: &str, taken: &mut PoolNamesTaken) -> Opti
                 }
                 hosted_budget(field, taken.has_prices)
             });
+            let context_tokens =
+                section.optional("context_tokens", |field| field.integer(1..=FILE_TOKENS_MAX));
             ModelConfig {
                 name: name?,
                 upstream_name: upstream_name?,
                 hosted: hosted?,
                 hosted_budget: budget?.unwrap_or_default(),
+                context_tokens: context_tokens?,
             }
         }
     };
@@ -376,8 +380,28 @@ fn brownout(field: ConfigField<'_>) -> Option<BrownoutConfig> {
     Some(BrownoutConfig { wait: wait?, max_tokens: max_tokens? })
 }
 
-const COST: &[&str] =
-    &["input", "cached_input", "output", "output_default", "max_tokens_default", "tokenizer"];
+const COST: &[&str] = &[
+    "input",
+    "cached_input",
+    "output",
+    "output_default",
+    "max_tokens_default",
+    "tokenizer",
+    "files",
+];
+
+const FILE_COST: &[&str] = &[
+    "pdf_page_tokens",
+    "pdf_bytes_per_token",
+    "image_pixels_per_token",
+    "image_tokens_min",
+    "image_tokens_max",
+    "audio_bytes_per_token",
+    "unreadable_tokens",
+];
+
+/// Largest number of tokens of one file. No model reads more.
+const FILE_TOKENS_MAX: u64 = 100_000_000;
 
 const TOKENIZERS: [(&str, Tokenizer); 3] =
     [("learned", Tokenizer::Learned), ("o200k", Tokenizer::O200k), ("cl100k", Tokenizer::Cl100k)];
@@ -393,6 +417,7 @@ fn cost(field: ConfigField<'_>, default: CostConfig) -> Option<CostConfig> {
     let output_default = tokens("output_default", default.output_default);
     let max_tokens_default = tokens("max_tokens_default", default.max_tokens_default);
     let tokenizer = section.or("tokenizer", default.tokenizer, |field| field.one_of(&TOKENIZERS));
+    let files = section.or("files", default.files, |field| file_cost(field, default.files));
     if (input, output) == (Some(0), Some(0)) {
         return section.field.wrong(
             "input and output cannot both be 0: requests would cost nothing, and nothing be shared",
@@ -405,5 +430,32 @@ fn cost(field: ConfigField<'_>, default: CostConfig) -> Option<CostConfig> {
         output_default: output_default?,
         max_tokens_default: max_tokens_default?,
         tokenizer: tokenizer?,
+        files: files?,
+    })
+}
+
+fn file_cost(field: ConfigField<'_>, default: FileCostConfig) -> Option<FileCostConfig> {
+    let section = field.section(FILE_COST)?;
+    let tokens =
+        |name, default| section.or(name, default, |field| field.integer(0..=FILE_TOKENS_MAX));
+    let per_token = |name, default| section.or(name, default, |field| field.integer(1..=1_000_000));
+    let pdf_page = tokens("pdf_page_tokens", default.pdf_page_tokens);
+    let pdf_bytes = per_token("pdf_bytes_per_token", default.pdf_bytes_per_token);
+    let pixels = per_token("image_pixels_per_token", default.image_pixels_per_token);
+    let image_min = tokens("image_tokens_min", default.image_tokens_min);
+    let image_max = tokens("image_tokens_max", default.image_tokens_max);
+    let audio_bytes = per_token("audio_bytes_per_token", default.audio_bytes_per_token);
+    let unreadable = tokens("unreadable_tokens", default.unreadable_tokens);
+    if image_min > image_max && image_max.is_some() {
+        return section.field.wrong("image_tokens_min is more than image_tokens_max");
+    }
+    Some(FileCostConfig {
+        pdf_page_tokens: pdf_page?,
+        pdf_bytes_per_token: pdf_bytes?,
+        image_pixels_per_token: pixels?,
+        image_tokens_min: image_min?,
+        image_tokens_max: image_max?,
+        audio_bytes_per_token: audio_bytes?,
+        unreadable_tokens: unreadable?,
     })
 }

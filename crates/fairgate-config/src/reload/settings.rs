@@ -11,10 +11,10 @@ use fairgate_money::{ModelPrices, Price, PriceRates};
 use crate::classes::{ClassBucket, ClassCell, PolicyClasses};
 use crate::config::{
     AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, DiscoverConfig,
-    FleetConfig, HealthConfig, HostedBudget, HostedOverBudget, JournalConfig, LeasesConfig,
-    LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig, PoolConfig,
-    PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig, Tokenizer,
-    UpstreamConfig, UpstreamCredential, UpstreamDialects, UpstreamTimeouts,
+    FileCostConfig, FleetConfig, HealthConfig, HostedBudget, HostedOverBudget, JournalConfig,
+    LeasesConfig, LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig,
+    PoolConfig, PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig,
+    Tokenizer, UpstreamConfig, UpstreamCredential, UpstreamDialects, UpstreamTimeouts,
 };
 use crate::field_rules::{FieldRule, FieldRules};
 use crate::values::{format_duration, format_size, format_thousandths};
@@ -431,6 +431,7 @@ fn cost_settings(list: &mut SettingList<'_>, cost: &CostConfig) {
         output_default,
         max_tokens_default,
         tokenizer,
+        files,
     } = cost;
     let tokenizer = match tokenizer {
         Tokenizer::Learned => "learned",
@@ -443,15 +444,33 @@ fn cost_settings(list: &mut SettingList<'_>, cost: &CostConfig) {
     list.live("cost.output_default", output_default);
     list.live("cost.max_tokens_default", max_tokens_default);
     list.live("cost.tokenizer", tokenizer);
+    let FileCostConfig {
+        pdf_page_tokens,
+        pdf_bytes_per_token,
+        image_pixels_per_token,
+        image_tokens_min,
+        image_tokens_max,
+        audio_bytes_per_token,
+        unreadable_tokens,
+    } = files;
+    list.live("cost.files.pdf_page_tokens", pdf_page_tokens);
+    list.live("cost.files.pdf_bytes_per_token", pdf_bytes_per_token);
+    list.live("cost.files.image_pixels_per_token", image_pixels_per_token);
+    list.live("cost.files.image_tokens_min", image_tokens_min);
+    list.live("cost.files.image_tokens_max", image_tokens_max);
+    list.live("cost.files.audio_bytes_per_token", audio_bytes_per_token);
+    list.live("cost.files.unreadable_tokens", unreadable_tokens);
 }
 
 fn model_words(model: &ModelConfig) -> String {
-    let ModelConfig { name, upstream_name, hosted, hosted_budget } = model;
+    let ModelConfig { name, upstream_name, hosted, hosted_budget, context_tokens } = model;
     let never = if *hosted { "" } else { " never hosted" };
     let budget = budget_words(hosted_budget);
+    let context =
+        context_tokens.map(|tokens| format!(" reads {tokens} tokens")).unwrap_or_default();
     match upstream_name {
-        Some(upstream_name) => format!("{name} as {upstream_name}{never}{budget}"),
-        None => format!("{name}{never}{budget}"),
+        Some(upstream_name) => format!("{name} as {upstream_name}{never}{budget}{context}"),
+        None => format!("{name}{never}{budget}{context}"),
     }
 }
 

@@ -20,7 +20,10 @@ fn nothing_learned_means_four_bytes_a_token_and_the_default_output() {
     let ask = chat("");
     let expected = estimator.estimate("t", "m", &ask, None);
     let (input, input_max) = (ask.input_bytes.div_ceil(4), ask.input_bytes.div_ceil(2));
-    assert_eq!(expected, TokenEstimate { input, input_max, output: 300, output_max: None });
+    assert_eq!(
+        expected,
+        TokenEstimate { input, input_max, output: 300, output_max: None, has_files: false }
+    );
     let exact = estimator.estimate("t", "m", &ask, Some(80));
     assert_eq!((exact.input, exact.input_max), (80, 122));
 }

@@ -214,6 +214,7 @@ pub(super) fn reservation(
         model: "m".into(),
         tokens: flight.tokens,
         provider_tokens: flight.tokens,
+        has_files: false,
         money: MicroUnits(0),
         hosted: None,
         model_budgets: Vec::new(),

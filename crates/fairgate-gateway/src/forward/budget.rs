@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use super::request_guard::{RequestArrival, RequestIn, unix_now};
 use super::send::PoolRequest;
 use super::stage::{AcceptedRequest, CountedRequest};
+use crate::identity::Caller;
 use crate::pools::PoolSetup;
 use crate::refusal::{self, Refusal};
 
@@ -58,6 +59,7 @@ pub(super) async fn check(
             used: spent.used,
             reserved: spent.reserved,
             wanted: accepted.terms.estimate.max(1),
+            waits_for_files: false,
             resets_at: spent.resets_at,
         };
         let currency = arrival.app.config.load().prices.currency();
@@ -70,7 +72,12 @@ pub(super) async fn check(
 
 /// Returns true if the request needs a reservation, because the caller has a budget or the pool has hosted workers.
 pub(super) fn needs_reservation(counted: &RequestIn<'_, CountedRequest>) -> bool {
-    counted.arrival().caller.budgeted || counted.pool.setup().has_hosted_tier
+    may_reserve(&counted.arrival().caller, &counted.pool.setup())
+}
+
+/// Returns true if requests of this caller in this pool may need a reservation.
+pub(super) fn may_reserve(caller: &Caller, setup: &PoolSetup) -> bool {
+    caller.budgeted || setup.has_hosted_tier
 }
 
 /// Reserves the most that a request may use. Returns true if the request may go to hosted workers; refuses it if a
@@ -156,6 +163,7 @@ fn reservation(
         hosted,
         model_budgets: Vec::new(),
         claim: caller.claim.clone(),
+        has_files: counted.terms.expected.has_files,
         fleet: FleetTerms {
             window: UsageWindow::new(config.fleet.window),
             budget: config.fleet.budget,

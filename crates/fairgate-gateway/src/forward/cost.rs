@@ -1,22 +1,25 @@
 //! Estimates of a request's usage, and their cost in charged tokens.
 
 use bytes::Bytes;
-use fairgate_config::ModelConfig;
-use fairgate_dialect::estimate::{TokenEstimate, TokenWeights, TokenizerTable};
-use fairgate_dialect::{Dialect, TokenUsage};
+use fairgate_config::{FileCostConfig, ModelConfig};
+use fairgate_dialect::estimate::{TokenEstimate, TokenWeights};
+use fairgate_dialect::{Dialect, FileTokenRates, RequestFiles, TokenUsage};
 
+use super::budget;
 use super::client_choices::ClientChoices;
 use super::request_guard::RequestIn;
 use super::stage::{AcceptedRequest, RoutedRequest};
 use crate::pools::{LastWorker, PoolSetup, RequestPrefix};
 
-/// Estimates the usage of a request. The input is counted with the tokenizer `table`, if there is one and it can count
+/// Estimates the usage of a request. The input is counted with the pool's tokenizer, if there is one and it can count
 /// this body.
 pub(super) async fn expect(
     routed: &RequestIn<'_, RoutedRequest>,
+    model: &ModelConfig,
+    setup: &PoolSetup,
     body: &Bytes,
-    table: Option<TokenizerTable>,
 ) -> TokenEstimate {
+    let table = setup.tokens;
     let exact = match table {
         None => None,
         Some(table) => {
@@ -26,7 +29,31 @@ pub(super) async fn expect(
         }
     };
     let (tenant, ask) = (&routed.arrival().caller.tenant, &routed.ask);
-    routed.pool.estimator.estimate(tenant, &ask.model, ask, exact)
+    let expected = routed.pool.estimator.estimate(tenant, &ask.model, ask, exact);
+    // Only a reservation needs to know about files: the scheduler learns what they take from the answers.
+    if !ask.mentions_files || !budget::may_reserve(&routed.arrival().caller, setup) {
+        return expected;
+    }
+    let (ask, body) = (ask.clone(), body.clone());
+    let rates = file_rates(&setup.config.cost.files, model);
+    // If the search fails, nothing is known of the files.
+    let unknown =
+        RequestFiles { count: 1, tokens: rates.unreadable_tokens, text_bytes: body.len() as u64 };
+    let searching = tokio::task::spawn_blocking(move || ask.files(&body, &rates));
+    expected.with_files(Box::pin(searching).await.unwrap_or(unknown))
+}
+
+/// Returns the numbers by which the files of a request for this model are bounded.
+fn file_rates(cost: &FileCostConfig, model: &ModelConfig) -> FileTokenRates {
+    FileTokenRates {
+        pdf_page_tokens: cost.pdf_page_tokens,
+        pdf_bytes_per_token: cost.pdf_bytes_per_token,
+        image_pixels_per_token: cost.image_pixels_per_token,
+        image_tokens_min: cost.image_tokens_min,
+        image_tokens_max: cost.image_tokens_max,
+        audio_bytes_per_token: cost.audio_bytes_per_token,
+        unreadable_tokens: model.context_tokens.unwrap_or(cost.unreadable_tokens),
+    }
 }
 
 /// Looks up the workers that have the prompt cached. `None` if the pool has no prefix index, or the request has no

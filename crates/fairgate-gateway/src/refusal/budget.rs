@@ -23,6 +23,11 @@ pub(crate) fn budget_exhausted(
         let advice = "It never fits: send a smaller max_tokens or a shorter prompt, or ask for a larger budget.";
         return refused(RefusalCode::BudgetExhausted, advice);
     }
+    if exhausted.waits_for_files {
+        let advice = "Less than twice that is left, so requests with files are served one at a time: try again when the \
+                      other one has ended.";
+        return refused("budget_reserved", advice, Some(RESERVED_RETRY));
+    }
     if used.saturating_add(*wanted) <= *limit {
         let advice = "Try again when some of those have ended, or send a smaller max_tokens.";
         return refused(RefusalCode::BudgetReserved, advice);
@@ -90,6 +95,7 @@ mod tests {
             used,
             reserved,
             wanted,
+            waits_for_files: false,
             resets_at: UnixMicros(2_500_000),
         }
     }

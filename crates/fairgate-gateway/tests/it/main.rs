@@ -18,6 +18,7 @@ mod encrypted;
 mod ends;
 mod engine_controls;
 mod estimates;
+mod files;
 mod fleet;
 mod happy;
 mod hosted;

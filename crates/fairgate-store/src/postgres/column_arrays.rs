@@ -165,6 +165,7 @@ pub(super) struct ReservationArrays<'a> {
     hosted_tokens: Vec<Option<i64>>,
     hosted_money: Vec<Option<i64>>,
     claims: ClaimArrays<'a>,
+    has_files: Vec<i64>,
     instance: i64,
 }
 
@@ -184,11 +185,12 @@ impl<'a> ReservationArrays<'a> {
             arrays.hosted_tokens.push(row.hosted.map(|most| signed(most.provider_tokens)));
             arrays.hosted_money.push(row.hosted.map(|most| signed(most.money.0)));
             arrays.claims.push(row.claim.as_ref());
+            arrays.has_files.push(row.has_files.into());
         }
         arrays
     }
 
-    pub(super) fn values(&self) -> [Parameter<'_>; 15] {
+    pub(super) fn values(&self) -> [Parameter<'_>; 16] {
         [
             &self.requests,
             &self.groups,
@@ -204,6 +206,7 @@ impl<'a> ReservationArrays<'a> {
             &self.claims.projects,
             &self.claims.tasks,
             &self.claims.epochs,
+            &self.has_files,
             &self.instance,
         ]
     }

@@ -20,7 +20,7 @@ use crate::budget::{BudgetBalance, BudgetScope, ReservationGrant, ReservationRef
 use crate::claims::FleetBalances;
 use crate::error::StoreError;
 use crate::ledger::Reservation;
-use crate::reservation::{decide, has_counting_budget};
+use crate::reservation::{FileRequestsInFlight, decide, has_counting_budget};
 use crate::rows::{self, OwnedBudget, RowColumns, WordColumns};
 use crate::sums::{SumDeltas, SumKey, UsageSum, sums_of};
 
@@ -175,12 +175,13 @@ async fn transact(
         true => fleet::begin_reserving(session, wanted).await?,
         false => FleetBalances::default(),
     };
-    let [end, ensure, lock, budgets, put, add] = session
+    let [end, ensure, lock, budgets, files, put, add] = session
         .prepare([
             sql::END_RESERVATIONS,
             sql::ENSURE_SUMS,
             sql::LOCK_SUMS,
             sql::BUDGETS_OF,
+            sql::FILE_RESERVATIONS,
             sql::PUT_RESERVATIONS,
             sql::ADD_SUMS,
         ])
@@ -199,17 +200,27 @@ async fn transact(
         .collect();
     let which: SumArrays<'_> = which.iter().collect();
     // Reservations are locked before sums, as everywhere.
-    let (begun, ended, ensured, locked, budgets) = tokio::join!(
+    let with_files = wanted.iter().any(|it| it.has_files);
+    let (begun, ended, ensured, locked, budgets, files) = tokio::join!(
         async { if for_tasks { Ok(()) } else { client.batch_execute("BEGIN").await } },
         query(client, &end, [&requests]),
         execute(client, &ensure, which.which()),
         query(client, &lock, which.which()),
         query(client, &budgets, [&tenants, &keys, &groups]),
+        // Read after the sums are locked, so that no other transaction adds one.
+        async {
+            match with_files {
+                true => query(client, &files, [&tenants, &keys, &groups]).await,
+                false => Ok(Vec::new()),
+            }
+        },
     );
     begun?;
     ensured?;
     let (ended, locked, budgets) = (reservations(&ended?)?, locked?, budgets?);
+    let files = reservations(&files?)?;
     let mut book = ReservationBatch::new(&locked, &budgets, &ended, fleet)?;
+    book.files = files.iter().map(|it| (it.request.as_str(), it)).collect();
     orphans.into_iter().for_each(|request| book.release(request));
     let answers = wanted.iter().map(|reservation| book.reserve(reservation)).collect();
 
@@ -236,6 +247,8 @@ struct ReservationBatch<'a> {
     /// hosted workers.
     held: BTreeMap<&'a str, (&'a Reservation, bool)>,
     deltas: SumDeltas<'a>,
+    /// Reservations of requests with files, by request id. Includes those of this batch.
+    files: BTreeMap<&'a str, &'a Reservation>,
     /// Balances of tasks, projects and the fleet, in which the existing reservations of the batch's requests are
     /// included.
     fleet: FleetBalances,
@@ -254,6 +267,7 @@ impl<'a> ReservationBatch<'a> {
             budgets: HashMap::new(),
             held: held.collect(),
             deltas: SumDeltas::default(),
+            files: BTreeMap::new(),
             fleet,
         };
         for row in sums {
@@ -282,6 +296,7 @@ impl<'a> ReservationBatch<'a> {
     }
 
     fn release(&mut self, request: &str) {
+        self.files.remove(request);
         if let Some((held, hosted)) = self.held.remove(request) {
             self.add(held, held.held_amounts(hosted).negative());
             self.count_for_task(held, hosted, -1);
@@ -292,6 +307,9 @@ impl<'a> ReservationBatch<'a> {
         self.add(reservation, reservation.held_amounts(hosted));
         self.count_for_task(reservation, hosted, 1);
         self.held.insert(&reservation.request, (reservation, hosted));
+        if reservation.has_files {
+            self.files.insert(&reservation.request, reservation);
+        }
     }
 
     fn count_for_task(&mut self, reservation: &Reservation, hosted: bool, sign: i64) {
@@ -305,7 +323,8 @@ impl<'a> ReservationBatch<'a> {
         let earlier = self.held.get(reservation.request.as_str()).copied();
         self.release(&reservation.request);
         let budgets = self.balances(reservation);
-        let decided = decide(&budgets, &self.fleet, reservation);
+        let files = FileRequestsInFlight::of(reservation, self.files.values().copied());
+        let decided = decide(&budgets, &self.fleet, &files, reservation);
         match (&decided, earlier) {
             (Err(_), Some((earlier, hosted))) => self.hold(earlier, hosted),
             (Ok(granted), _)

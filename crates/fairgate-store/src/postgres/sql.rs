@@ -73,13 +73,22 @@ pub(super) const SEE_RESERVATIONS: &str =
 pub(super) const END_RESERVATIONS: &str =
     concat!("DELETE FROM reservations WHERE request = ANY($1) RETURNING ", reservation_columns!());
 
-/// Inserts reservations of instance `$15`.
+/// Inserts reservations of instance `$16`.
 pub(super) const PUT_RESERVATIONS: &str = concat!(
     "INSERT INTO reservations (",
     reservation_columns!(),
-    ", instance) SELECT *, $15::bigint FROM UNNEST($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], \
+    ", instance) SELECT *, $16::bigint FROM UNNEST($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], \
      $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[], $13::text[], \
-     $14::bigint[])"
+     $14::bigint[], $15::bigint[])"
+);
+
+/// Selects the reservations of requests with files that count in the budgets of tenants `$1`, keys `$2`, groups `$3` or
+/// the hosted tier.
+pub(super) const FILE_RESERVATIONS: &str = concat!(
+    "SELECT ",
+    reservation_columns!(),
+    " FROM reservations WHERE has_files <> 0 AND (tenant = ANY($1) OR key_id = ANY($2) OR group_name = ANY($3) \
+     OR hosted_tokens IS NOT NULL)"
 );
 
 /// Deletes and returns at most `$1` reservations of instances whose lease has run out. Skips those that another process

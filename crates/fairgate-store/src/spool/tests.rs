@@ -16,6 +16,7 @@ fn row(request: &str) -> Box<AttemptRow> {
         hosted: None,
         model_budgets: Vec::new(),
         claim: None,
+        has_files: false,
         fleet: Default::default(),
         at: fairgate_money::UnixMicros(5),
     };

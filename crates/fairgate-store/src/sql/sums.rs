@@ -35,7 +35,7 @@ macro_rules! add_to_sum {
 macro_rules! reservation_columns {
     () => {
         "request, group_name, tenant, key_id, model, tokens, at, provider_tokens, money, hosted_tokens, hosted_money, \
-         project, task, epoch"
+         project, task, epoch, has_files"
     };
 }
 
@@ -90,6 +90,6 @@ pub(crate) const RESERVATIONS: &str =
 pub(crate) const PUT_RESERVATION: &str = concat!(
     "INSERT INTO reservations (",
     reservation_columns!(),
-    ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
+    ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
 );
 pub(crate) const DROP_RESERVATION: &str = "DELETE FROM reservations WHERE request = $1";

@@ -15,7 +15,7 @@ use crate::directory::{DirectoryChange, DirectoryChangeResult};
 use crate::error::StoreError;
 use crate::fleet::{self, TaskClaim};
 use crate::ledger::{AttemptRow, Reservation, ResolvedReservations};
-use crate::reservation::{decide, has_counting_budget};
+use crate::reservation::{FileRequestsInFlight, decide, has_counting_budget};
 use crate::rows::{self, GuessedRow, RowColumns};
 use crate::sql;
 use crate::stored_words::StoredWord;
@@ -212,7 +212,8 @@ impl<'a> SqliteBatch<'a> {
             model: is_hosted.then_some((model, model_budgets)),
         };
         let budgets = queries::budgets(self.connection, owners, *at)?;
-        let decided = decide(&budgets, &books, reservation);
+        let files = FileRequestsInFlight::of(reservation, self.held.values());
+        let decided = decide(&budgets, &books, &files, reservation);
         match &decided {
             Err(_) => earlier.map_or(Ok(()), |earlier| self.hold(earlier))?,
             Ok(granted)
@@ -269,6 +270,7 @@ impl<'a> SqliteBatch<'a> {
             claim.as_ref().map(|claim| &claim.project),
             claim.as_ref().map(|claim| &claim.task),
             claim.as_ref().map(|claim| signed(claim.epoch)),
+            i64::from(reservation.has_files),
         ];
         run(self.connection, sql::PUT_RESERVATION, values)?;
         self.deltas.add(owners_of(&reservation), reservation.at, reservation.held_amounts(true));

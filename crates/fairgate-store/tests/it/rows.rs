@@ -79,6 +79,7 @@ pub(crate) fn reservation(request: &str, tenant: &str, key: &str, tokens: u64) -
         hosted: None,
         model_budgets: Vec::new(),
         claim: None,
+        has_files: false,
         fleet: FleetTerms::default(),
         at: NOW,
     }

@@ -260,7 +260,13 @@ async fn accept(
         false => None,
     };
     let hosted_budget = HostedBudget::default();
-    let config = ModelConfig { name, upstream_name: None, hosted: true, hosted_budget };
+    let config = ModelConfig {
+        name,
+        upstream_name: None,
+        hosted: true,
+        hosted_budget,
+        context_tokens: None,
+    };
     drop(setup);
     Ok((
         accepted,
@@ -270,7 +276,7 @@ async fn accept(
 
 /// Builds the estimate from the client's own numbers, which are also the most that is reserved.
 fn expected(input: u64, output: u64) -> TokenEstimate {
-    TokenEstimate { input, input_max: input, output, output_max: Some(output) }
+    TokenEstimate { input, input_max: input, output, output_max: Some(output), has_files: false }
 }
 
 /// Ends the request for the reason `fate`, and waits until its row is written. Returns `None` if the gateway closes,

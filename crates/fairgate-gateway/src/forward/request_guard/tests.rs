@@ -179,7 +179,13 @@ fn routed(read: RequestIn<'_, ReadRequest>) -> RequestIn<'_, RoutedRequest> {
 }
 
 fn accepted(routed: RequestIn<'_, RoutedRequest>) -> RequestIn<'_, AcceptedRequest> {
-    let expected = TokenEstimate { input: INPUT, input_max: INPUT, output: 50, output_max: None };
+    let expected = TokenEstimate {
+        input: INPUT,
+        input_max: INPUT,
+        output: 50,
+        output_max: None,
+        has_files: false,
+    };
     routed.accept(SubmitTerms {
         expected,
         estimate: ESTIMATE,
