@@ -313,6 +313,9 @@ fn defaults_are_as_documented() {
                 };
                 let found = match &*option {
                     "pools[].models[].upstream_name" => words.contains("llama → llama as x"),
+                    "pools[].models[].context_tokens" => {
+                        words.contains("llama → llama reads 131072 tokens")
+                    }
                     "pools[].brownout" => words.contains("none → 750ms"),
                     budget if budget.contains(".hosted_budget.") => {
                         words.contains(" → llama hosted up to 7")

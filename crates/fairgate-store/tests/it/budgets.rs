@@ -27,6 +27,7 @@ on_every_database!(
     what_was_reserved_after_the_last_row_is_not_lost,
     a_lost_row_gives_way_to_the_real_one,
     a_removed_tenant_can_still_settle,
+    files_go_one_at_a_time_near_the_end,
 );
 
 async fn without_a_budget_nothing_is_held(database: Database) {
@@ -301,4 +302,27 @@ async fn a_removed_tenant_can_still_settle(database: Database) {
     store.record(attempt("r", "chat", "k", 15)).await.unwrap();
     tenant(&store, "chat", budgets(Some(100), None)).await;
     assert_eq!(day(&store, "chat").await, (15, 0));
+}
+
+async fn files_go_one_at_a_time_near_the_end(database: Database) {
+    let store = database.open().await;
+    tenant(&store, "chat", budgets(Some(100), None)).await;
+    let file = |request, tokens| fairgate_store::Reservation {
+        has_files: true,
+        ..reservation(request, "chat", "k", tokens)
+    };
+    store.reserve(file("f1", 30)).await.unwrap().unwrap();
+    // 70 are left: 35 would fit twice.
+    store.reserve(file("f2", 35)).await.unwrap().unwrap();
+    let refused = exhausted(&store, file("f3", 30)).await;
+    assert_eq!((refused.wanted, refused.reserved, refused.waits_for_files), (30, 65, true));
+    // Text is not concerned, and what is asked for again does not wait for itself.
+    store.reserve(reservation("t", "chat", "k", 5)).await.unwrap().unwrap();
+    store.record(attempt("f2", "chat", "k", 10)).await.unwrap();
+    store.reserve(file("f1", 60)).await.unwrap().unwrap();
+    assert!(exhausted(&store, file("f3", 20)).await.waits_for_files);
+    store.record(attempt("f1", "chat", "k", 10)).await.unwrap();
+    store.reserve(file("f3", 60)).await.unwrap().unwrap();
+    assert_eq!(day(&store, "chat").await, (20, 65));
+    store.close().await.unwrap();
 }
