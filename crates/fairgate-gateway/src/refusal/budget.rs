@@ -26,7 +26,7 @@ pub(crate) fn budget_exhausted(
     if exhausted.waits_for_files {
         let advice = "Less than twice that is left, so requests with files are served one at a time: try again when the \
                       other one has ended.";
-        return refused("budget_reserved", advice, Some(RESERVED_RETRY));
+        return refused(RefusalCode::BudgetReserved, advice);
     }
     if used.saturating_add(*wanted) <= *limit {
         let advice = "Try again when some of those have ended, or send a smaller max_tokens.";
