@@ -149,8 +149,11 @@ fn retired(agent: &str, why: &str) -> FleetError {
     FleetError::Agent { agent, state: AgentState::Retired, why }
 }
 
-const VIEW: &str = "SELECT a.id, a.kind, a.state, a.reports, a.hint, t.id, a.last_seen, a.created_at FROM fleet_agents a \
-    LEFT JOIN fleet_tasks t ON t.agent = a.id AND t.state IN ('ASSIGNED', 'IN_PROGRESS')";
+const VIEW: &str = concat!(
+    "SELECT a.id, a.kind, a.state, a.reports, a.hint, t.id, a.last_seen, a.created_at FROM fleet_agents a \
+     LEFT JOIN fleet_tasks t ON t.agent = a.id AND t.state IN ",
+    fairgate_usage::held_states!()
+);
 
 fn read(row: &dyn fairgate_store::RowColumns) -> Result<AgentView, StoreError> {
     Ok(AgentView {
@@ -207,9 +210,12 @@ pub(crate) fn of_task_key(
     hash: KeyHash,
 ) -> Result<Option<TaskKey>, StoreError> {
     tx.first(
-        "SELECT p.tenant, t.project, t.id, t.epoch, t.agent FROM fleet_tasks t \
-         JOIN fleet_projects p ON p.id = t.project \
-         WHERE t.key_hash = $1 AND t.state IN ('ASSIGNED', 'IN_PROGRESS')",
+        concat!(
+            "SELECT p.tenant, t.project, t.id, t.epoch, t.agent FROM fleet_tasks t \
+             JOIN fleet_projects p ON p.id = t.project \
+             WHERE t.key_hash = $1 AND t.state IN ",
+            fairgate_usage::held_states!()
+        ),
         &[hash.0.to_vec().into()],
         |row| {
             Ok(TaskKey {

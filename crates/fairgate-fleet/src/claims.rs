@@ -20,9 +20,9 @@ use crate::model::{
 };
 use crate::retry_policy;
 use crate::state::TaskState;
-use crate::task_history::{self, NewTaskStep};
+use crate::task_history;
 use crate::tasks;
-use crate::transition::{self, TaskRow, TaskTransition};
+use crate::transition::{self, TaskRow, TaskTransition, write};
 use crate::validate;
 use crate::window_usage;
 
@@ -150,19 +150,12 @@ pub(crate) fn heartbeat(
     let lease_until = retry_policy::later(call.now, call.options.lease);
     let progress = validate::note(heartbeat.progress.as_deref());
     tx.run(
-        "UPDATE fleet_tasks SET state = 'IN_PROGRESS', lease_until = $1, progress = COALESCE($2, progress) WHERE id = $3",
+        "UPDATE fleet_tasks SET lease_until = $1, progress = COALESCE($2, progress) WHERE id = $3",
         &[lease_until.into(), progress.into(), named.task.into()],
     )?;
     set_last_seen(tx, call, named.agent)?;
     if standing.state == TaskState::Assigned {
-        let step = NewTaskStep {
-            task: named.task,
-            from: standing.state,
-            to: TaskState::InProgress,
-            epoch: named.epoch,
-            reason: None,
-        };
-        task_history::add(tx, &call.actor, call.now, &[step])?;
+        write::begin_work(tx, &call.actor, call.now, &standing)?;
         bump_version(tx)?;
     }
     Ok(TaskLeaseBody { lease_until, used: standing.used, reserved: standing.reserved })
@@ -292,8 +285,11 @@ pub(crate) fn note_limit(
     validate::check_moment("until", until)?;
     let epoch = i64::try_from(claim.epoch).unwrap_or(i64::MAX);
     let noted = tx.run(
-        "UPDATE fleet_tasks SET resume_after = $1 WHERE id = $2 AND epoch = $3 \
-         AND state IN ('ASSIGNED', 'IN_PROGRESS') AND (resume_after IS NULL OR resume_after < $1)",
+        concat!(
+            "UPDATE fleet_tasks SET resume_after = $1 WHERE id = $2 AND epoch = $3 AND state IN ",
+            fairgate_usage::held_states!(),
+            " AND (resume_after IS NULL OR resume_after < $1)"
+        ),
         &[until.into(), claim.task.as_str().into(), epoch.into()],
     )?;
     if noted > 0 {

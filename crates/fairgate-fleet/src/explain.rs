@@ -232,7 +232,8 @@ fn explain(
     let said = match subject.state {
         TaskState::Defined => needs(tx, context, subject)?,
         TaskState::Ready => ready_task::explain(tx, context, subject)?,
-        TaskState::Assigned | TaskState::InProgress => held(context, subject),
+        TaskState::Assigned => held(context, subject, false),
+        TaskState::InProgress => held(context, subject, true),
         TaskState::WaitingInput => asked(subject),
         TaskState::Paused => paused(context, subject),
         TaskState::Completed => ExplanationDraft::new("completed", "It is completed."),
@@ -290,22 +291,26 @@ fn needs(
         .maybe("and not before", later))
 }
 
-fn held(context: &ExplanationContext, subject: &ExplainedTask) -> ExplanationDraft {
+fn held(
+    context: &ExplanationContext,
+    subject: &ExplainedTask,
+    has_begun: bool,
+) -> ExplanationDraft {
     let agent = subject.agent.as_deref().unwrap_or("?");
     let since = subject.claimed_at.map(|at| span(at, context.now)).unwrap_or_default();
     let limit = subject.resume_after.filter(|until| *until > context.now);
     let limited = limit.map_or_else(String::new, |until| {
         format!("; a provider's limit stops its calls for another {}", span(context.now, until))
     });
-    let said = if subject.state == TaskState::Assigned {
-        let sentence =
-            format!("Agent {agent} was given it {since} ago and has not begun yet{limited}.");
-        ExplanationDraft::new("assigned", sentence)
-    } else {
-        ExplanationDraft::new(
+    let said = match has_begun {
+        false => ExplanationDraft::new(
+            "assigned",
+            format!("Agent {agent} was given it {since} ago and has not begun yet{limited}."),
+        ),
+        true => ExplanationDraft::new(
             "running",
             format!("Agent {agent} has worked on it for {since}{limited}."),
-        )
+        ),
     };
     said.fact("agent", agent)
         .fact("claim", subject.epoch.to_string())

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use fairgate_core::proportional::CreditWeight;
 use fairgate_store::{SqlValue, StoreError, Transaction};
+use fairgate_usage::HELD_STATES;
 
 use crate::call_context::{CallContext, not_found};
 use crate::error::FleetError;
@@ -125,9 +126,9 @@ fn count_tasks(
         Ok(())
     })?;
     for view in views {
-        let count = |state| view.tasks.get(&state).copied().unwrap_or(0);
-        view.ready = count(TaskState::Ready);
-        view.running = count(TaskState::Assigned) + count(TaskState::InProgress);
+        view.ready = view.tasks.get(&TaskState::Ready).copied().unwrap_or(0);
+        view.running =
+            view.tasks.iter().filter(|(state, _)| state.is_held()).map(|(_, count)| count).sum();
     }
     Ok(())
 }
@@ -146,7 +147,7 @@ pub(crate) fn fleet(
     let mut agents = agents::list(tx)?;
     agents.retain(|agent| agent.state != AgentState::Retired);
     let sql = format!(
-        "SELECT {} {} WHERE t.state IN ('ASSIGNED', 'IN_PROGRESS') ORDER BY t.claimed_at, t.id LIMIT {RUNNING_MAX}",
+        "SELECT {} {} WHERE t.state IN {HELD_STATES} ORDER BY t.claimed_at, t.id LIMIT {RUNNING_MAX}",
         tasks::LINE,
         tasks::FROM
     );

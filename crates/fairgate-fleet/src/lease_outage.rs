@@ -108,8 +108,11 @@ pub(crate) fn extend_leases(
     let length = i64::try_from(length.as_micros()).unwrap_or(i64::MAX / 4).min(i64::MAX / 4);
     let until = retry_policy::later(now, lease * 2 / 3);
     tx.run(
-        "UPDATE fleet_tasks SET lease_until = CASE WHEN lease_until + $1 < $2 THEN lease_until + $1 ELSE $2 END \
-         WHERE lease_until > $3 AND lease_until < $2 AND state IN ('ASSIGNED', 'IN_PROGRESS')",
+        concat!(
+            "UPDATE fleet_tasks SET lease_until = CASE WHEN lease_until + $1 < $2 THEN lease_until + $1 ELSE $2 END \
+             WHERE lease_until > $3 AND lease_until < $2 AND state IN ",
+            fairgate_usage::held_states!()
+        ),
         &[length.into(), until.into(), since.into()],
     )?;
     Ok(())

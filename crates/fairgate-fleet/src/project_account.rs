@@ -15,13 +15,15 @@ use crate::window_usage::{UsageWindow, WindowSums};
 /// Query that sums the reserved tokens of each project. A running task counts with the rest of its reservation, or with
 /// the reservations of its requests in flight if these are greater. Requests whose claims are over count with their own
 /// reservations.
-const HELD: &str = "\
-    WITH calls AS (\
+const HELD: &str = concat!(
+    "WITH calls AS (\
       SELECT task, epoch, project, CAST(SUM(provider_tokens) AS BIGINT) AS tokens FROM reservations \
       WHERE task IS NOT NULL GROUP BY task, epoch, project), \
     held AS (\
       SELECT t.id, t.epoch, t.project, t.reserved - t.used AS rest FROM fleet_tasks t \
-      WHERE t.state IN ('ASSIGNED', 'IN_PROGRESS')), \
+      WHERE t.state IN ",
+    fairgate_usage::held_states!(),
+    "), \
     parts AS (\
       SELECT h.project AS project, \
         CASE WHEN h.rest > COALESCE(c.tokens, 0) THEN h.rest ELSE COALESCE(c.tokens, 0) END AS tokens \
@@ -29,7 +31,8 @@ const HELD: &str = "\
       UNION ALL \
       SELECT c.project AS project, c.tokens AS tokens \
       FROM calls c LEFT JOIN held h ON h.id = c.task AND h.epoch = c.epoch WHERE h.id IS NULL) \
-    SELECT project, CAST(SUM(tokens) AS BIGINT) FROM parts WHERE project IS NOT NULL GROUP BY project";
+    SELECT project, CAST(SUM(tokens) AS BIGINT) FROM parts WHERE project IS NOT NULL GROUP BY project"
+);
 
 /// Returns the reserved tokens of each project. Projects without reserved tokens are left out.
 pub(crate) fn reserved_tokens(

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 
 use fairgate_money::UnixMicros;
 use fairgate_store::{SqlValue, StoreError, Transaction};
+use fairgate_usage::HELD_STATES;
 
 use crate::project_account::{self, ProjectAccount};
 use crate::sql_placeholders;
@@ -173,8 +174,10 @@ fn baselines<'a>(
 
 /// Counts the tasks of each project that agents hold. Projects without such tasks are left out.
 fn running(tx: &mut dyn Transaction) -> Result<BTreeMap<String, u64>, StoreError> {
-    let sql = "SELECT project, COUNT(*) FROM fleet_tasks WHERE state IN ('ASSIGNED', 'IN_PROGRESS') GROUP BY project";
-    Ok(tx.list(sql, &[], |row| Ok((row.text(0)?, row.count(1)?)))?.into_iter().collect())
+    let sql = format!(
+        "SELECT project, COUNT(*) FROM fleet_tasks WHERE state IN {HELD_STATES} GROUP BY project"
+    );
+    Ok(tx.list(&sql, &[], |row| Ok((row.text(0)?, row.count(1)?)))?.into_iter().collect())
 }
 
 #[cfg(test)]

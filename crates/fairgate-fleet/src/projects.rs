@@ -170,7 +170,11 @@ pub(crate) fn patch(
 /// Returns an error if agents still work for the project, because such a project must not be archived.
 fn check_unheld(tx: &mut dyn Transaction, id: &str) -> Result<(), FleetError> {
     let running = tx.first(
-        "SELECT COUNT(*) FROM fleet_tasks WHERE state IN ('ASSIGNED', 'IN_PROGRESS') AND project = $1",
+        concat!(
+            "SELECT COUNT(*) FROM fleet_tasks WHERE state IN ",
+            fairgate_usage::held_states!(),
+            " AND project = $1"
+        ),
         &[id.into()],
         |row| row.count(0),
     )?;

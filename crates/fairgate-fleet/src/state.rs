@@ -90,7 +90,7 @@ states! {
 impl TaskState {
     /// Returns whether an agent holds a task in this state.
     pub fn is_held(self) -> bool {
-        matches!(self, Self::Assigned | Self::InProgress)
+        fairgate_usage::is_held(self.word())
     }
 
     /// Returns whether a task in this state is completed or cancelled.

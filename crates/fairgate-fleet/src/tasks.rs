@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairgate_store::{RowColumns, SqlValue, StoreError, Transaction};
+use fairgate_usage::HELD_STATES;
 use serde_json::{Map, Value as Json};
 
 use crate::add_tasks::{PROMPT_MAX, TITLE_MAX, check_retries};
@@ -125,9 +126,7 @@ pub(crate) fn held_by(
     call: &CallContext,
     agent: &str,
 ) -> Result<Option<TaskLine>, StoreError> {
-    let sql = format!(
-        "SELECT {LINE} {FROM} WHERE t.agent = $1 AND t.state IN ('ASSIGNED', 'IN_PROGRESS')"
-    );
+    let sql = format!("SELECT {LINE} {FROM} WHERE t.agent = $1 AND t.state IN {HELD_STATES}");
     tx.first(&sql, &[agent.into()], |row| line(row, call.options.default_estimate))
 }
 

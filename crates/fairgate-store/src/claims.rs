@@ -66,13 +66,6 @@ pub struct FleetExhausted {
     pub room_at: Option<UnixMicros>,
 }
 
-/// SQL list of the states in which an agent holds a task.
-macro_rules! held_states {
-    () => {
-        "('ASSIGNED', 'IN_PROGRESS')"
-    };
-}
-
 /// Selects the state and the tokens of a task, with columns in the order in which [`FleetBalances::put_task`] reads
 /// them.
 macro_rules! task_standing {
@@ -92,7 +85,7 @@ macro_rules! held_by_tasks {
              LEFT JOIN (SELECT task, epoch, SUM(provider_tokens) AS tokens FROM reservations \
              WHERE task IS NOT NULL GROUP BY task, epoch) h ON h.task = t.id AND h.epoch = t.epoch \
              WHERE t.state IN ",
-            $crate::claims::held_states!(),
+            fairgate_usage::held_states!(),
             $condition,
             "), 0)"
         )
@@ -107,7 +100,7 @@ macro_rules! held_adrift {
             $condition,
             " AND NOT EXISTS (SELECT 1 FROM fleet_tasks t WHERE t.id = r.task AND t.epoch = r.epoch \
              AND t.state IN ",
-            $crate::claims::held_states!(),
+            fairgate_usage::held_states!(),
             ")), 0)"
         )
     };
@@ -126,7 +119,7 @@ macro_rules! project_standing {
     };
 }
 
-pub(crate) use {held_adrift, held_by_tasks, held_states, project_standing, task_standing};
+pub(crate) use {held_adrift, held_by_tasks, project_standing, task_standing};
 
 pub(crate) const TASK: &str = concat!(task_standing!(), "$1");
 pub(crate) const PROJECT: &str = concat!(project_standing!(), "$1");
@@ -301,7 +294,7 @@ impl FleetBalances {
 
 impl TaskBalance {
     fn is_held(&self) -> bool {
-        matches!(&*self.state, "ASSIGNED" | "IN_PROGRESS")
+        fairgate_usage::is_held(&self.state)
     }
 }
 

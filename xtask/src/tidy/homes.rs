@@ -47,6 +47,12 @@ const ONE_HOMES: [OneHome; 7] = [
         also_in_tests: false,
     },
     OneHome {
+        name: "state_writes",
+        about: "files beyond one that write the state of a task that exists",
+        betrayed_by: &["fleet_tasks set state ="],
+        also_in_tests: false,
+    },
+    OneHome {
         name: "usage_columns",
         about: "files beyond one that list the columns by which usage is grouped",
         betrayed_by: &["    outcome,"],
@@ -107,7 +113,11 @@ impl OneHome {
             let line = line.to_lowercase();
             self.betrayed_by.iter().any(|text| line.contains(text))
         };
-        let (index, line) = file.text.lines().enumerate().find(|(_, line)| is_copy(line))?;
+        let lines: Vec<&str> = match self.also_in_tests {
+            true => file.text.lines().collect(),
+            false => file.lines().collect(),
+        };
+        let (index, line) = lines.into_iter().enumerate().find(|(_, line)| is_copy(line))?;
         Some(format!("{}:{}: {}", file.path, index + 1, line.trim()))
     }
 }
@@ -141,6 +151,9 @@ mod tests {
             let text = rule.betrayed_by[0];
             let files = [("crates/a/src/a.rs", text), ("crates/a/tests/it.rs", text)];
             let expected = if rule.also_in_tests { 10 } else { 0 };
+            assert_eq!(rule.measure(&SourceTree::of(&files)).tenths, expected, "{}", rule.name);
+            let module = format!("#[cfg(test)]\nmod tests {{\n{text}\n}}\n");
+            let files = [("crates/a/src/a.rs", text), ("crates/b/src/b.rs", module.as_str())];
             assert_eq!(rule.measure(&SourceTree::of(&files)).tenths, expected, "{}", rule.name);
         }
     }

@@ -10,8 +10,7 @@ use super::load::HeldTask;
 use super::round_input::ReadyTask;
 use super::{AgentRow, ClaimingAgent, RoundOptions};
 use crate::model::Claim;
-use crate::state::TaskState;
-use crate::task_history::{self, NewTaskStep};
+use crate::transition::write::{self, NewClaim};
 use crate::{json_rows, task_key};
 
 /// Claim that an agent gets in this round, or that it holds already.
@@ -70,6 +69,17 @@ impl TaskGrant {
         }
     }
 
+    fn claim(&self) -> NewClaim<'_> {
+        NewClaim {
+            task: &self.task,
+            epoch: self.epoch,
+            agent: &self.agent,
+            key_hash: self.key_hash(),
+            reserved: self.reserved,
+            workspace: self.workspace.as_deref(),
+        }
+    }
+
     /// Returns the hash of the task key in hexadecimal digits; `None` if the claim has no key.
     fn key_hash(&self) -> Option<String> {
         let hash = task_key::hash_of(self.key.as_deref()?);
@@ -109,43 +119,9 @@ pub(super) fn start(
     if grants.is_empty() {
         return Ok(());
     }
-    claim(tx, rules, grants, now)?;
-    lock_workspaces(tx, grants)?;
-    let reasons: Vec<_> = grants.iter().map(|it| format!("given to agent {}", it.agent)).collect();
-    let steps: Vec<_> = (grants.iter().zip(&reasons))
-        .map(|(grant, reason)| NewTaskStep {
-            task: &grant.task,
-            from: TaskState::Ready,
-            to: TaskState::Assigned,
-            epoch: grant.epoch,
-            reason: Some(reason),
-        })
-        .collect();
-    task_history::add(tx, "fleet", now, &steps)
-}
-
-fn claim(
-    tx: &mut dyn Transaction,
-    rules: &RoundOptions,
-    grants: &[TaskGrant],
-    now: UnixMicros,
-) -> Result<(), StoreError> {
-    let database = tx.database();
-    let rows = grants.iter().map(|it| {
-        let reserved = i64::try_from(it.reserved).unwrap_or(i64::MAX);
-        json!([it.task, it.epoch, it.agent, it.key_hash(), reserved, it.workspace])
-    });
-    let types = ["TEXT", "BIGINT", "TEXT", "TEXT", "BIGINT", "TEXT"];
-    let table = json_rows::table(database, 3, &types);
-    let hash = json_rows::unhex(database, "v.column4");
-    let sql = format!(
-        "UPDATE fleet_tasks SET state = 'ASSIGNED', reason = NULL, claimed_at = $1, lease_until = $2, \
-         epoch = v.column2, agent = v.column3, key_hash = {hash}, reserved = v.column5, \
-         in_workspace = v.column6, used_before = used_before + used, used = 0, resume_after = NULL, \
-         progress = NULL FROM {table} AS v WHERE id = v.column1 AND epoch = v.column2 - 1"
-    );
-    let values = [now.into(), rules.lease_end(now).into(), json_rows::value(rows)];
-    all(tx.run(&sql, &values)?, grants.len(), "tasks")
+    let claims: Vec<_> = grants.iter().map(TaskGrant::claim).collect();
+    write::begin_claims(tx, now, rules.lease_end(now), &claims)?;
+    lock_workspaces(tx, grants)
 }
 
 fn lock_workspaces(tx: &mut dyn Transaction, grants: &[TaskGrant]) -> Result<(), StoreError> {
@@ -161,15 +137,12 @@ fn lock_workspaces(tx: &mut dyn Transaction, grants: &[TaskGrant]) -> Result<(),
          WHERE id = v.column1 AND task IS NULL"
     );
     let count = locks.len();
-    all(tx.run(&sql, &[json_rows::value(locks)])?, count, "workspaces")
-}
-
-/// Returns an error, which rolls the transaction back, unless the number of changed rows is the wanted one.
-fn all(changed: u64, wanted: usize, what: &str) -> Result<(), StoreError> {
-    if changed == wanted as u64 {
-        return Ok(());
+    match tx.run(&sql, &[json_rows::value(locks)])? {
+        locked if locked == count as u64 => Ok(()),
+        locked => Err(StoreError::Database(format!(
+            "{locked} of {count} workspaces could be taken in a round"
+        ))),
     }
-    Err(StoreError::Database(format!("{changed} of {wanted} {what} could be taken in a round")))
 }
 
 /// Returns the claims as the agents get them, each with the agent's index in the list of waiting agents.

@@ -40,8 +40,11 @@ pub(crate) struct HeldTask {
 /// Returns all tasks that agents hold.
 pub(crate) fn held(tx: &mut dyn Transaction) -> Result<Vec<HeldTask>, StoreError> {
     tx.list(
-        "SELECT t.id, t.project, t.agent, COALESCE(a.kind, ''), t.epoch FROM fleet_tasks t \
-         LEFT JOIN fleet_agents a ON a.id = t.agent WHERE t.state IN ('ASSIGNED', 'IN_PROGRESS')",
+        concat!(
+            "SELECT t.id, t.project, t.agent, COALESCE(a.kind, ''), t.epoch FROM fleet_tasks t \
+             LEFT JOIN fleet_agents a ON a.id = t.agent WHERE t.state IN ",
+            fairgate_usage::held_states!()
+        ),
         &[],
         |row| {
             Ok(HeldTask {

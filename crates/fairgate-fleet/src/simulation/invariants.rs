@@ -35,7 +35,7 @@ impl FleetSimulation {
 
     /// Checks rules that the expected state does not cover: each query selects rows that must not exist.
     async fn check_rules(&self) {
-        const HELD: &str = "state IN ('ASSIGNED', 'IN_PROGRESS')";
+        const HELD: &str = concat!("state IN ", fairgate_usage::held_states!());
         let forbidden = [
             (
                 "a task that nobody holds has a lease, a key, a reservation or a workspace",
@@ -78,8 +78,11 @@ impl FleetSimulation {
 
     /// Compares the claims with the expected state, and checks the limits on the expected state.
     async fn check_holds(&self) {
-        let sql = "SELECT id, agent, project, epoch, lease_until, reserved, used, in_workspace FROM fleet_tasks \
-                   WHERE state IN ('ASSIGNED', 'IN_PROGRESS')";
+        let sql = concat!(
+            "SELECT id, agent, project, epoch, lease_until, reserved, used, in_workspace FROM fleet_tasks \
+             WHERE state IN ",
+            fairgate_usage::held_states!()
+        );
         let work = move |tx: &mut dyn Transaction| {
             tx.list(sql, &[], |row| {
                 let hold = ExpectedClaim {

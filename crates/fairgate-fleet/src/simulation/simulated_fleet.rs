@@ -305,7 +305,13 @@ impl FleetSimulation {
         self.call_with_old_keys().await;
         assert!(self.expected.holds.is_empty() && self.expected.flights.is_empty());
         for (what, sql) in [
-            ("a task", "SELECT id FROM fleet_tasks WHERE state IN ('ASSIGNED', 'IN_PROGRESS')"),
+            (
+                "a task",
+                concat!(
+                    "SELECT id FROM fleet_tasks WHERE state IN ",
+                    fairgate_usage::held_states!()
+                ),
+            ),
             (
                 "a lock",
                 "SELECT id FROM fleet_workspaces WHERE task IS NOT NULL OR agent IS NOT NULL",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use fairgate_core::units::{Micros, Percentage};
-use fairgate_fleet::{AgentState, FleetView, ProjectStatus, ProjectView, TaskLine};
+use fairgate_fleet::{AgentState, FleetView, ProjectStatus, ProjectView, TaskLine, TaskState};
 
 use super::super::AdminOptions;
 use super::super::live::{print_now, redrawn};
@@ -126,11 +126,9 @@ fn projects(list: &[ProjectView]) -> TextTable {
 
 /// Lists the number of a project's tasks that neither run nor can start, by state, such as `2 DEFINED, 1 BLOCKED`.
 fn others(project: &ProjectView) -> String {
-    use fairgate_fleet::TaskState::{Assigned, InProgress, Ready};
-    let rest = project
-        .tasks
-        .iter()
-        .filter(|(state, count)| **count > 0 && !matches!(state, Ready | Assigned | InProgress));
+    let runs_or_can_start = |state: TaskState| state.is_held() || state == TaskState::Ready;
+    let rest =
+        project.tasks.iter().filter(|(state, count)| **count > 0 && !runs_or_can_start(**state));
     let rest: Vec<String> = rest.map(|(state, count)| format!("{count} {state}")).collect();
     if rest.is_empty() { "-".to_owned() } else { rest.join(", ") }
 }
