@@ -185,7 +185,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::test_database::{self, FleetTestRng, in_memory};
+    use crate::test_database::{self, FleetTestRng, add_task, in_memory};
 
     const ALL: &[&str] = &["p", "q", "r"];
 
@@ -235,16 +235,6 @@ mod tests {
         let light = ProjectLevel { weight: 1, ..most };
         assert_eq!(baseline(heaviest, 0, [light].into_iter()), u64::MAX);
         assert_eq!(baseline(1, 0, [most].into_iter()), 36);
-    }
-
-    fn add_task(tx: &mut dyn Transaction, id: &str, project: &str, state: &str, reserved: i64) {
-        tx.run(
-            "INSERT INTO fleet_tasks (id, project, made, title, prompt, state, priority, retries, retries_max, open_needs, \
-             affinity_wait, epoch, ended_epoch, reserved, used, used_before, calls, created_at) \
-             VALUES ($1, $2, 0, '', '', $3, 100, 0, 3, 0, 0, 1, 0, $4, 0, 0, 0, 0)",
-            &[id.into(), project.into(), state.into(), reserved.into()],
-        )
-        .unwrap();
     }
 
     fn project(tx: &mut dyn Transaction, id: &str) -> (bool, u64) {

@@ -33,6 +33,23 @@ pub(crate) fn add_project(tx: &mut dyn Transaction, id: &str, weight: i64, bucke
     .unwrap();
 }
 
+/// Inserts a task with one claim, which reserved these tokens.
+pub(crate) fn add_task(
+    tx: &mut dyn Transaction,
+    id: &str,
+    project: &str,
+    state: &str,
+    reserved: i64,
+) {
+    tx.run(
+        "INSERT INTO fleet_tasks (id, project, made, title, prompt, state, priority, retries, retries_max, open_needs, \
+         affinity_wait, epoch, ended_epoch, reserved, used, used_before, calls, created_at) \
+         VALUES ($1, $2, 0, '', '', $3, 100, 0, 3, 0, 0, 1, 0, $4, 0, 0, 0, 0)",
+        &[id.into(), project.into(), state.into(), reserved.into()],
+    )
+    .unwrap();
+}
+
 /// Random number generator with a seed (splitmix64).
 pub(crate) struct FleetTestRng(u64);
 

@@ -192,21 +192,18 @@ fn write_states(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_database::{add_project, in_memory};
+    use crate::test_database::{add_project, add_task, in_memory};
     use crate::transition::load_task;
 
     const NOW: UnixMicros = UnixMicros(1_000);
 
     /// Adds the task `t` in this state, with all columns of a claim set.
-    fn add_task(tx: &mut dyn Transaction, state: TaskState) {
+    fn add_claimed_task(tx: &mut dyn Transaction, state: TaskState) {
         add_project(tx, "p", 1_000, 0);
-        tx.run(
-            "INSERT INTO fleet_tasks (id, project, made, title, prompt, state, priority, retries, retries_max, \
-             open_needs, created_at, epoch, ended_epoch, reserved, used, used_before, calls, key_hash, lease_until, \
-             in_workspace) VALUES ('t', 'p', 1, 't', 't', $1, 1, 0, 2, 0, 0, 3, 0, 70, 5, 100, 1, $2, 99, 'w')",
-            &[state.word().into(), vec![7_u8; 32].into()],
-        )
-        .unwrap();
+        add_task(tx, "t", "p", state.word(), 70);
+        let sql = "UPDATE fleet_tasks SET epoch = 3, used = 5, used_before = 100, key_hash = $1, lease_until = 99, \
+                   in_workspace = 'w'";
+        tx.run(sql, &[vec![7_u8; 32].into()]).unwrap();
     }
 
     fn step(from: TaskState, to: TaskState) -> NewTaskStep<'static> {
@@ -226,7 +223,7 @@ mod tests {
     #[test]
     fn a_state_that_the_state_machine_forbids_is_not_written() {
         in_memory(|tx| {
-            add_task(tx, TaskState::Defined);
+            add_claimed_task(tx, TaskState::Defined);
             for from in TaskState::ALL {
                 let sql = "UPDATE fleet_tasks SET state = $1";
                 tx.run(sql, &[from.word().into()]).unwrap();
@@ -242,7 +239,7 @@ mod tests {
     #[test]
     fn a_task_in_another_state_than_expected_is_not_written() {
         in_memory(|tx| {
-            add_task(tx, TaskState::Completed);
+            add_claimed_task(tx, TaskState::Completed);
             let error = release_one(tx, TaskState::Ready, TaskState::Failed).unwrap_err();
             assert!(error.to_string().contains("only 0 of 1 tasks"), "{error}");
             assert_eq!(load_task(tx, "t").unwrap().state, TaskState::Completed);
@@ -253,7 +250,7 @@ mod tests {
     fn a_claim_that_ends_leaves_nothing_but_its_usage() {
         for from in [TaskState::Assigned, TaskState::InProgress] {
             in_memory(move |tx| {
-                add_task(tx, from);
+                add_claimed_task(tx, from);
                 release_one(tx, from, TaskState::Ready).unwrap();
                 let sql = "SELECT COUNT(*) FROM fleet_tasks WHERE key_hash IS NULL AND lease_until IS NULL \
                            AND in_workspace IS NULL AND reserved = 0 AND used = 0 AND used_before = 105";
