@@ -62,8 +62,7 @@ impl CallContext {
 
 /// Increments the fleet's version. Must be called in every transaction that changes anything that a round reads.
 pub(crate) fn bump_version(tx: &mut dyn Transaction) -> Result<(), StoreError> {
-    tx.run("UPDATE fleet SET version = version + 1 WHERE one = 1", &[])?;
-    Ok(())
+    fairgate_usage::sql::count_change(tx)
 }
 
 /// Reserves `count` consecutive numbers for new projects or tasks, and returns the first number. Projects and tasks are

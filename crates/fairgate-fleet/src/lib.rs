@@ -51,4 +51,5 @@ mod workspaces;
 pub use error::FleetError;
 pub use fleet::{AgentId, Fleet, FleetClock, FleetFuture, FleetOptions, RoundStats, SystemClock};
 pub use model::*;
+pub use projects::project_weights;
 pub use state::{AgentState, ProjectStatus, TaskState};

@@ -1,44 +1,19 @@
-//! Tokens that projects have spent. These are their usage in the window, plus the reservations of their running tasks
-//! and requests in flight.
-//!
-//! Requests draw from the reservation of their task. So a running task counts with the rest of its reservation, or with
-//! the tokens that its requests in flight reserve if these are more. Nothing is reserved twice, and a task that needs
-//! more tokens than expected needs room in the budget only for the additional tokens.
+//! Tokens that projects have spent. These are their usage in the window, plus the tokens that are
+//! [set aside](fairgate_usage::set_aside) for their running tasks and requests in flight.
 
 use std::collections::BTreeMap;
 
 use fairgate_money::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
+use fairgate_usage::SET_ASIDE_BY_PROJECT;
 
 use crate::window_usage::{UsageWindow, WindowSums};
-
-/// Query that sums the reserved tokens of each project. A running task counts with the rest of its reservation, or with
-/// the reservations of its requests in flight if these are greater. Requests whose claims are over count with their own
-/// reservations.
-const HELD: &str = concat!(
-    "WITH calls AS (\
-      SELECT task, epoch, project, CAST(SUM(provider_tokens) AS BIGINT) AS tokens FROM reservations \
-      WHERE task IS NOT NULL GROUP BY task, epoch, project), \
-    held AS (\
-      SELECT t.id, t.epoch, t.project, t.reserved - t.used AS rest FROM fleet_tasks t \
-      WHERE t.state IN ",
-    fairgate_usage::held_states!(),
-    "), \
-    parts AS (\
-      SELECT h.project AS project, \
-        CASE WHEN h.rest > COALESCE(c.tokens, 0) THEN h.rest ELSE COALESCE(c.tokens, 0) END AS tokens \
-      FROM held h LEFT JOIN calls c ON c.task = h.id AND c.epoch = h.epoch \
-      UNION ALL \
-      SELECT c.project AS project, c.tokens AS tokens \
-      FROM calls c LEFT JOIN held h ON h.id = c.task AND h.epoch = c.epoch WHERE h.id IS NULL) \
-    SELECT project, CAST(SUM(tokens) AS BIGINT) FROM parts WHERE project IS NOT NULL GROUP BY project"
-);
 
 /// Returns the reserved tokens of each project. Projects without reserved tokens are left out.
 pub(crate) fn reserved_tokens(
     tx: &mut dyn Transaction,
 ) -> Result<BTreeMap<String, u64>, StoreError> {
-    let rows = tx.list(HELD, &[], |row| Ok((row.text(0)?, row.count(1)?)))?;
+    let rows = tx.list(SET_ASIDE_BY_PROJECT, &[], |row| Ok((row.text(0)?, row.count(1)?)))?;
     Ok(rows.into_iter().collect())
 }
 
@@ -59,5 +34,86 @@ impl ProjectAccount {
     /// Returns the part of the baseline that has not faded yet, in tokens.
     pub(crate) fn baseline(&self, window: UsageWindow, now: UnixMicros) -> u64 {
         window.fade(self.baseline, self.baseline_at, now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairgate_store::RowColumns;
+    use fairgate_usage::{is_held, set_aside, sql};
+
+    use super::*;
+    use crate::state::TaskState;
+    use crate::test_database::{FleetTestRng, add_project, in_memory};
+
+    /// Adds a task with a claim, and requests in flight of this and of its last claim. Returns the tokens that must be
+    /// set aside.
+    fn add_task(
+        tx: &mut dyn Transaction,
+        rng: &mut FleetTestRng,
+        number: i64,
+        project: &str,
+    ) -> i64 {
+        let mut below = |limit| i64::try_from(rng.below(limit)).unwrap();
+        let state = TaskState::ALL[usize::try_from(below(9)).unwrap()].word();
+        let (reserved, used) = (below(100), below(150) - 20);
+        let id = format!("t{number}");
+        tx.run(
+            "INSERT INTO fleet_tasks (id, project, made, title, prompt, state, priority, retries, retries_max, \
+             open_needs, created_at, epoch, ended_epoch, reserved, used, used_before, calls) \
+             VALUES ($1, $2, $3, 't', 't', $4, 1, 0, 2, 0, 0, 2, 0, $5, $6, 0, 0)",
+            &[
+                id.as_str().into(),
+                project.into(),
+                number.into(),
+                state.into(),
+                reserved.into(),
+                used.into(),
+            ],
+        )
+        .unwrap();
+        let mut in_flight = [0, 0];
+        for request in 0..below(4) {
+            let (epoch, tokens) = (below(2) + 1, below(60));
+            in_flight[usize::from(epoch == 2)] += tokens;
+            tx.run(
+                "INSERT INTO reservations (request, group_name, tenant, key_id, model, tokens, at, provider_tokens, \
+                 money, project, task, epoch) VALUES ($1, 'g', 't', 'k', 'm', 0, 0, $2, 0, $3, $4, $5)",
+                &[
+                    format!("{id}-{request}").into(),
+                    tokens.into(),
+                    project.into(),
+                    id.as_str().into(),
+                    epoch.into(),
+                ],
+            )
+            .unwrap();
+        }
+        let [earlier, latest] = in_flight;
+        earlier + if is_held(state) { set_aside(reserved, used, latest) } else { latest }
+    }
+
+    #[test]
+    fn the_sql_of_set_aside_agrees_with_the_function() {
+        in_memory(|tx| {
+            let mut rng = FleetTestRng::new(7);
+            let mut expected = BTreeMap::new();
+            for project in ["p", "q", "r"] {
+                add_project(tx, project, 1_000, 0);
+                let first = i64::try_from(expected.len() * 100).unwrap();
+                let tokens =
+                    (first..first + 60).map(|number| add_task(tx, &mut rng, number, project));
+                expected.insert(project.to_owned(), u64::try_from(tokens.sum::<i64>()).unwrap());
+            }
+            add_project(tx, "unused", 1_000, 0);
+            assert_eq!(reserved_tokens(tx).unwrap(), expected);
+            for (project, tokens) in &expected {
+                let read = |row: &dyn RowColumns| row.count(6);
+                let found = tx.first(sql::PROJECT, &[project.as_str().into()], read).unwrap();
+                assert_eq!(found, Some(*tokens), "{project}");
+            }
+            let total = tx.first(sql::TOTAL, &[], |row| row.count(5)).unwrap();
+            assert_eq!(total, Some(expected.values().sum()));
+        });
     }
 }

@@ -167,6 +167,12 @@ pub(crate) fn patch(
     Ok(())
 }
 
+/// Lists the weights of the projects that are not archived, in thousandths, in the order of their creation.
+pub fn project_weights(tx: &mut dyn Transaction) -> Result<Vec<(String, u64)>, StoreError> {
+    let sql = "SELECT id, weight FROM fleet_projects WHERE status <> 'ARCHIVED' ORDER BY made";
+    tx.list(sql, &[], |row| Ok((row.text(0)?, row.count(1)?)))
+}
+
 /// Returns an error if agents still work for the project, because such a project must not be archived.
 fn check_unheld(tx: &mut dyn Transaction, id: &str) -> Result<(), FleetError> {
     let running = tx.first(

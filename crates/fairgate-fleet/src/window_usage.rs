@@ -1,10 +1,11 @@
-//! Usage of projects in the rolling window. The statements are in `fairgate_store::fleet`, because the ledger adds to
-//! the usage of projects, too.
+//! Usage of projects in the rolling window. The statements are in [`fairgate_usage::sql`], because the ledger adds to the
+//! usage of projects, too.
 
 use fairgate_money::UnixMicros;
-use fairgate_store::{StoreError, Transaction, fleet};
+use fairgate_store::{StoreError, Transaction};
+use fairgate_usage::sql;
 
-pub(crate) use fairgate_store::rolling_window::{UsageWindow, WindowSums};
+pub(crate) use fairgate_usage::{UsageWindow, WindowSums};
 
 /// Adds tokens to the usage of a project in the window.
 pub(crate) fn charge(
@@ -14,13 +15,13 @@ pub(crate) fn charge(
 ) -> Result<(), StoreError> {
     match i64::try_from(tokens).unwrap_or(i64::MAX) {
         0 => Ok(()),
-        tokens => fleet::add_to_project(tx, project, tokens, 0),
+        tokens => sql::add_to_project(tx, project, tokens, 0),
     }
 }
 
 /// Counts one more completed task of a project.
 pub(crate) fn count_completed(tx: &mut dyn Transaction, project: &str) -> Result<(), StoreError> {
-    fleet::add_to_project(tx, project, 0, 1)
+    sql::add_to_project(tx, project, 0, 1)
 }
 
 /// Moves the window sums of all projects to the bucket that contains `now`.
@@ -29,7 +30,7 @@ pub(crate) fn roll(
     window: UsageWindow,
     now: UnixMicros,
 ) -> Result<(), StoreError> {
-    fleet::roll(tx, window, now).map(drop)
+    sql::roll(tx, window, now).map(drop)
 }
 
 #[cfg(test)]

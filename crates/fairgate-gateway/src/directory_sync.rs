@@ -21,7 +21,7 @@ use fairgate_core::attribute::Attribute;
 use fairgate_core::policy::{DEFAULT_WEIGHT, Policy};
 use fairgate_core::units::Weight;
 use fairgate_runtime::GateChangeError;
-use fairgate_store::{Directory, Store, StoreError, fleet};
+use fairgate_store::{Directory, Store, StoreError};
 use tokio::sync::Mutex;
 
 use self::directory_settings::{
@@ -74,7 +74,7 @@ pub async fn refresh(app: &App) -> Result<bool, StoreError> {
 /// Returns the weight of each project in the unit of the policies, in which a project's weight of 1 is
 /// [`DEFAULT_WEIGHT`].
 async fn project_weights(store: &Store) -> Result<Vec<ProjectWeight>, StoreError> {
-    let weights = store.inspect(|transaction| fleet::project_weights(transaction)).await?;
+    let weights = store.inspect(|transaction| fairgate_fleet::project_weights(transaction)).await?;
     let weigh = |(id, thousandths): (String, u64)| {
         let weight = thousandths.saturating_mul(DEFAULT_WEIGHT).div_ceil(1000).max(1);
         ProjectWeight { id, weight }

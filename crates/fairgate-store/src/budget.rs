@@ -1,9 +1,8 @@
 //! Budgets, which limit the usage in a calendar period, counted in provider tokens or in money.
 
 use fairgate_money::UnixMicros;
+use fairgate_usage::{LeaseLost, WindowBudgetExhausted};
 use serde::{Deserialize, Serialize};
-
-use crate::claims::{FleetExhausted, LeaseLost};
 
 /// Limit on the usage of tokens or money in one calendar period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,8 +155,8 @@ pub enum ReservationRefused {
     Budget(BudgetExhausted),
     /// The request is for a task whose claim is no longer in force.
     LeaseLost(LeaseLost),
-    /// The request is for a task, and the budget of the project or of the fleet has no room for the request.
-    Fleet(FleetExhausted),
+    /// The request is for a task, and the budget of its project or of all projects has no room for the request.
+    Window(WindowBudgetExhausted),
 }
 
 impl From<BudgetExhausted> for ReservationRefused {
@@ -172,9 +171,9 @@ impl From<LeaseLost> for ReservationRefused {
     }
 }
 
-impl From<FleetExhausted> for ReservationRefused {
-    fn from(exhausted: FleetExhausted) -> Self {
-        Self::Fleet(exhausted)
+impl From<WindowBudgetExhausted> for ReservationRefused {
+    fn from(exhausted: WindowBudgetExhausted) -> Self {
+        Self::Window(exhausted)
     }
 }
 

@@ -6,8 +6,9 @@
 //! or eleven days in microseconds. No request uses as much, and the sum of nine million such numbers still fits into 64
 //! bits.
 
+use fairgate_usage::TaskClaim;
+
 use crate::error::StoreError;
-use crate::fleet::TaskClaim;
 use crate::ledger::{AttemptOutcome, AttemptRow, HostedMaximum, Reservation, UsageSource};
 
 /// The largest value of any number in a row or reservation.
@@ -166,7 +167,7 @@ mod tests {
             model_budgets: Vec::new(),
             claim: None,
             has_files: false,
-            fleet: Default::default(),
+            terms: Default::default(),
             at: UnixMicros(0),
         }
     }

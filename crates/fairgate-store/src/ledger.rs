@@ -7,10 +7,9 @@
 use serde::{Deserialize, Serialize};
 
 use fairgate_money::{MicroUnits, Price, UnixMicros};
+use fairgate_usage::{TaskClaim, UsageTerms};
 
 use crate::budget::Budget;
-use crate::claims::FleetTerms;
-use crate::fleet::TaskClaim;
 
 /// One attempt of a request, which is one row of the ledger. A request that was tried on two workers has two rows, and
 /// `last` is true for the second row.
@@ -185,9 +184,9 @@ pub struct Reservation {
     /// True if the request has files, of which nobody can know the tokens for sure. Where a budget has less left than
     /// twice the reserved amounts, such requests go one at a time.
     pub has_files: bool,
-    /// Fleet settings of the configuration, for a request with a claim. They are used for the decision only and not
+    /// Settings of the configuration, for a request with a claim. They are used for the decision only and not
     /// stored.
-    pub fleet: FleetTerms,
+    pub terms: UsageTerms,
     /// Time of the reservation. The reservation counts in the day and the month that contain this time.
     pub at: UnixMicros,
 }

@@ -6,11 +6,9 @@ mod budget;
 mod calendar;
 mod change;
 mod change_validation;
-mod claims;
 mod clamp;
 mod directory;
 mod error;
-pub mod fleet;
 mod ledger;
 mod log_throttle;
 mod migrations;
@@ -18,7 +16,6 @@ mod pending_permits;
 mod postgres;
 mod private_files;
 mod reservation;
-pub mod rolling_window;
 mod rows;
 mod secret;
 mod spool;
@@ -33,7 +30,6 @@ pub use budget::{
     Budget, BudgetBalance, BudgetExhausted, BudgetOwners, BudgetPeriod, BudgetScope, BudgetTier,
     BudgetUnit, HostedUse, ReservationGrant, ReservationRefused,
 };
-pub use claims::{FleetExhausted, FleetTerms, LeaseLost};
 pub use directory::{
     AllowedTaints, DEADLINE_MS_MAX, Directory, DirectoryChange, DirectoryChangeResult,
     DirectoryLimits, Group, GroupPatch, Key, KeyPatch, KeyRights, PRIORITY_MAX, PRIORITY_MIN,
@@ -41,14 +37,13 @@ pub use directory::{
 };
 pub use error::StoreError;
 pub use fairgate_money::{Currency, MicroUnits, Price, UnixMicros};
-pub use fleet::TaskClaim;
+pub use fairgate_usage::{LeaseLost, TaskClaim, UsageTerms, UsageWindow, WindowBudgetExhausted};
 pub use ledger::{
     AttemptOutcome, AttemptRow, AuditEntry, AuditQuery, HostedMaximum, LedgerQuery, PriceVersion,
     Reservation, ResolvedReservations, UsageGrouping, UsageQuery, UsageRow, UsageSource,
 };
 pub use log_throttle::LogThrottle;
 pub use private_files::private_folder;
-pub use rolling_window::UsageWindow;
 pub use secret::{KeyHash, KeySecret};
 pub use store::{Store, StoreFuture, StoreOptions, TransactionFuture as TransactionOutcome};
 pub use transaction::{DatabaseKind, RowColumns, SqlValue, Transaction, TransactionDurability};

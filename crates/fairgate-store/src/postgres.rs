@@ -3,11 +3,10 @@
 //! [`Spool`], even if the server is away.
 
 mod address;
+mod claims;
 mod column_arrays;
 mod connection;
 mod error;
-mod fleet;
-mod fleet_transactions;
 mod lease;
 mod ledger;
 mod liveness;
@@ -16,6 +15,7 @@ mod reserver;
 mod schema;
 mod sql;
 mod tls;
+mod transactions;
 mod writer;
 
 use std::fmt;
@@ -60,8 +60,8 @@ const CONNECTIONS: usize = 3;
 /// be more, and flushing those could take long. Budgets are then read without them, which is safe because the
 /// reservations of their requests still count in the database.
 const FLUSH_ROWS_MAX: u64 = 2_048;
-/// Longest silence of the server during a read of the fleet. The next constant is the longest silence during a change
-/// of the fleet, which may have to wait for another process that changes the fleet.
+/// Longest silence of the server during a caller's read. The next constant is the longest silence during a caller's
+/// transaction, which may have to wait for a transaction of another process.
 const INSPECT_PATIENCE: Duration = Duration::from_secs(1);
 const TRANSACT_PATIENCE: Duration = Duration::from_secs(3);
 /// Longest time that each of the store's async tasks gets to end when the store closes.
@@ -344,7 +344,7 @@ impl PostgresStore {
         read!(self, session => queries::prune_some(session, before))
     }
 
-    /// Runs a transaction of the fleet. The transaction is not retried if the connection breaks, because nobody knows
+    /// Runs a transaction of a caller. The transaction is not retried if the connection breaks, because nobody knows
     /// then if it was committed.
     pub(crate) async fn transact(&self, job: Box<dyn TransactionJob>) -> Result<()> {
         let transacted = async {
@@ -352,7 +352,7 @@ impl PostgresStore {
             self.flush_few().await?;
             let mut link = self.connection().await?;
             let session = link.take_session().await?;
-            let (session, outcome) = fleet_transactions::transact(session, job).await?;
+            let (session, outcome) = transactions::transact(session, job).await?;
             link.return_session(session, &outcome).await;
             Ok(outcome?)
         };
@@ -364,7 +364,7 @@ impl PostgresStore {
             self.flush().await?;
             let mut link = self.connection().await?;
             let session = link.take_session().await?;
-            let (session, outcome) = fleet_transactions::inspect(session, job).await?;
+            let (session, outcome) = transactions::inspect(session, job).await?;
             link.return_session(session, &outcome).await;
             Ok(outcome?)
         };

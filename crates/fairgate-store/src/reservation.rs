@@ -2,10 +2,11 @@
 
 use std::cmp::Reverse;
 
+use fairgate_usage::UsageBalances;
+
 use crate::budget::{
     BudgetBalance, BudgetExhausted, BudgetScope, BudgetTier, ReservationGrant, ReservationRefused,
 };
-use crate::claims::FleetBalances;
 use crate::ledger::Reservation;
 use crate::sums::UsageSum;
 
@@ -13,7 +14,7 @@ use crate::sums::UsageSum;
 /// have no room, the reservation is granted without hosted workers, and the result names the budget.
 pub(crate) fn decide(
     budgets: &[BudgetBalance],
-    books: &FleetBalances,
+    books: &UsageBalances,
     files: &FileRequestsInFlight<'_>,
     asked: &Reservation,
 ) -> std::result::Result<ReservationGrant, ReservationRefused> {
@@ -23,7 +24,7 @@ pub(crate) fn decide(
     let granted = check_budgets(budgets, files, asked)?;
     if let Some(claim) = &asked.claim {
         let tokens = asked.as_granted(granted.hosted).provider_tokens;
-        books.check_room(claim, tokens, asked.fleet, asked.at)?;
+        books.check_room(claim, tokens, asked.terms, asked.at)?;
     }
     Ok(granted)
 }
@@ -163,7 +164,7 @@ mod tests {
             model_budgets: Vec::new(),
             claim: None,
             has_files: false,
-            fleet: Default::default(),
+            terms: Default::default(),
             at: UnixMicros(0),
         }
     }

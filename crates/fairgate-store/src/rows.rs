@@ -1,13 +1,12 @@
 //! Converts database rows to the types of this crate, with the same code for both databases.
 
 use fairgate_money::{Currency, MicroUnits, PerMillion, Price, PriceRates, UnixMicros, UtcDay};
+use fairgate_usage::{ClaimUsage, TaskClaim, UsageColumns, UsageTerms};
 
 use crate::budget::{Budget, BudgetBalance, BudgetPeriod, BudgetScope};
 use crate::calendar::hour_name;
-use crate::claims::FleetTerms;
 use crate::directory::{AllowedTaints, Directory, DirectoryLimits, Group, Key, KeyRights, Tenant};
 use crate::error::StoreError;
-use crate::fleet::TaskClaim;
 use crate::ledger::{
     AttemptOutcome, AttemptRow, AuditEntry, HostedMaximum, PriceVersion, Reservation,
     UsageGrouping, UsageRow, UsageSource,
@@ -64,6 +63,34 @@ pub trait RowColumns {
     /// Returns a time, or `None` for null.
     fn moment_or_null(&self, column: usize) -> Result<Option<UnixMicros>> {
         Ok(self.int_or_null(column)?.map(UnixMicros))
+    }
+}
+
+impl UsageColumns for dyn RowColumns + '_ {
+    type Error = StoreError;
+
+    fn int(&self, column: usize) -> Result<i64> {
+        RowColumns::int(self, column)
+    }
+
+    fn int_or_null(&self, column: usize) -> Result<Option<i64>> {
+        RowColumns::int_or_null(self, column)
+    }
+
+    fn count(&self, column: usize) -> Result<u64> {
+        RowColumns::count(self, column)
+    }
+
+    fn count_or_null(&self, column: usize) -> Result<Option<u64>> {
+        RowColumns::count_or_null(self, column)
+    }
+
+    fn text(&self, column: usize) -> Result<String> {
+        RowColumns::text(self, column)
+    }
+
+    fn text_or_null(&self, column: usize) -> Result<Option<String>> {
+        RowColumns::text_or_null(self, column)
     }
 }
 
@@ -338,7 +365,7 @@ pub(crate) fn reservation(row: &impl RowColumns) -> Result<Reservation> {
         model_budgets: Vec::new(),
         claim: claim(row, 11)?,
         has_files: row.int(14)? != 0,
-        fleet: FleetTerms::default(),
+        terms: UsageTerms::default(),
     })
 }
 
@@ -351,6 +378,14 @@ pub(crate) struct GuessedRow {
     pub(crate) uses: UsageSum,
     /// Task and claim of the guessed row; `None` if its request was not made for a task.
     pub(crate) claim: Option<TaskClaim>,
+}
+
+impl GuessedRow {
+    /// Returns the usage that takes back the charge of the guessed row, which the real row replaces.
+    pub(crate) fn refund(&self) -> Option<(&TaskClaim, ClaimUsage)> {
+        let refund = ClaimUsage { tokens: -self.uses.used.tokens, calls: -1 };
+        self.claim.as_ref().map(|claim| (claim, refund))
+    }
 }
 
 pub(crate) fn guess(row: &impl RowColumns) -> Result<GuessedRow> {

@@ -113,8 +113,6 @@ pub(crate) const WHERE_NAME: &str = " WHERE name = $1";
 pub(crate) const WHERE_ID: &str = " WHERE id = $1";
 pub(crate) const WHERE_OWNER: &str = " WHERE scope = $1 AND owner = $2";
 pub(crate) const TENANTS_OF_GROUP: &str = "SELECT COUNT(*) FROM tenants WHERE group_name = $1";
-pub(crate) const PROJECTS_OF_TENANT: &str =
-    "SELECT id FROM fleet_projects WHERE tenant = $1 ORDER BY made";
 pub(crate) const KEYS_OF_TENANT: &str = "SELECT id FROM tenant_keys WHERE tenant = $1 ORDER BY id";
 
 /// Selects all prices that were ever in force, oldest first.
@@ -430,7 +428,7 @@ pub(crate) const PRUNE_ROWS: i64 = 1_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fleet;
+    use fairgate_usage::sql as usage;
 
     /// SQLite counts placeholders as they come, PostgreSQL by their number: both must agree.
     #[test]
@@ -451,10 +449,12 @@ mod tests {
             MODEL_SUMS,
             ADD_SUM,
             PUT_RESERVATION,
-            fleet::ROLL,
-            fleet::ADD_TO_BUCKET,
-            fleet::ADD_TO_PROJECT,
-            fleet::ADD_TO_TASK,
+            usage::TASK,
+            usage::PROJECT,
+            usage::ROLL,
+            usage::ADD_TO_BUCKET,
+            usage::ADD_TO_PROJECT,
+            usage::ADD_TO_TASK,
             &attempts(&everything).sql,
         ];
         for sql in statements {

@@ -253,7 +253,7 @@ impl Store {
         on!(self, it => it.prune_some(before))
     }
 
-    /// Runs a transaction of the fleet. If `work` returns an error, nothing is changed. These transactions run one at a
+    /// Runs a transaction of the caller. If `work` returns an error, nothing is changed. These transactions run one at a
     /// time, over all processes that share the database. The transaction is handed over at the first poll, and then
     /// runs even if the future is dropped.
     pub fn transact<T, E>(
@@ -273,7 +273,7 @@ impl Store {
         })
     }
 
-    /// Runs `work`, which may only read the fleet's data, on one consistent snapshot.
+    /// Runs `work`, which may only read, on one consistent snapshot.
     pub fn inspect<T, E>(
         &self,
         work: impl FnOnce(&mut dyn Transaction) -> Result<T, E> + Send + 'static,

@@ -9,9 +9,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use fairgate_money::{UnixMicros, UtcDay};
+use fairgate_usage::{ClaimUsage, TaskClaim};
 
 use crate::budget::{BudgetPeriod, BudgetScope, BudgetTier, BudgetUnit, HOSTED_OWNER};
-use crate::ledger::{AttemptRow, Reservation};
+use crate::ledger::{AttemptOutcome, AttemptRow, Reservation};
 
 /// Identifies a sum. All transactions lock PostgreSQL's rows of sums in the order of these keys, which prevents
 /// deadlocks.
@@ -153,6 +154,14 @@ impl UsageSum {
 }
 
 impl AttemptRow {
+    /// Returns the usage that this row adds to its task and project. A refused request uses nothing and is not counted.
+    /// A request with several attempts is counted once.
+    pub(crate) fn charge(&self) -> Option<(&TaskClaim, ClaimUsage)> {
+        let calls = i64::from(self.last && self.outcome != AttemptOutcome::Refused);
+        let used = ClaimUsage { tokens: signed(self.provider_tokens), calls };
+        self.claim.as_ref().filter(|_| used != ClaimUsage::default()).map(|claim| (claim, used))
+    }
+
     /// Returns the usage that the row adds to the sums of its owners.
     pub(crate) fn usage_sum(&self) -> UsageSum {
         UsageSum::of_row(signed(self.provider_tokens), signed(self.money.0), self.tier.into())
@@ -300,7 +309,7 @@ mod tests {
             model_budgets: Vec::new(),
             claim: None,
             has_files: false,
-            fleet: Default::default(),
+            terms: Default::default(),
             at: UnixMicros(0),
         };
         let with = held.held_amounts(true);

@@ -1,8 +1,9 @@
-//! Transactions of other crates. The fleet keeps its projects, tasks and agents in this store, with SQL of its own.
+//! Transactions of other crates, which keep tables of their own in this store, with SQL of their own.
 //!
 //! The work of a transaction is an ordinary function that gets a [`Transaction`], and is the same for both databases.
 //! The function can run a query, look at the result and run the next query. It runs on a thread that may block.
 
+use fairgate_usage::{UsageValue, UsageWriter};
 use tokio::sync::oneshot;
 
 use crate::error::StoreError;
@@ -59,6 +60,18 @@ impl dyn Transaction + '_ {
         read: impl Fn(&dyn RowColumns) -> Result<T, StoreError>,
     ) -> Result<Option<T>, StoreError> {
         Ok(self.list(sql, values, read)?.into_iter().next())
+    }
+}
+
+impl UsageWriter for dyn Transaction + '_ {
+    type Error = StoreError;
+
+    fn run(&mut self, sql: &'static str, values: &[UsageValue<'_>]) -> Result<u64, StoreError> {
+        let value = |value: &UsageValue<'_>| match value {
+            UsageValue::Int(int) => SqlValue::Int(*int),
+            UsageValue::Text(text) => SqlValue::Text((*text).to_owned()),
+        };
+        Transaction::run(self, sql, &values.iter().map(value).collect::<Vec<_>>())
     }
 }
 

@@ -1,6 +1,23 @@
-//! The rules by which tasks and projects use tokens. The store applies them to requests with task keys, and the fleet
-//! to its rounds and calls. The rules are pure functions, and the SQL that agrees with a rule stands beside it.
+//! The rules by which tasks and projects use tokens: which claims are in force, how many tokens are set aside, how usage
+//! leaves the rolling window, and which budgets have room.
+//!
+//! The store applies the rules to requests with a task key, and the fleet applies them in its rounds and views. The
+//! rules are pure functions, and the SQL that agrees with a rule stands beside it. This crate opens no database: a
+//! caller passes rows as [`UsageColumns`], and runs statements by [`UsageWriter`].
 
+mod balances;
+mod claim;
+mod claim_charges;
+mod database;
 mod held_task;
+mod rolling_window;
+mod set_aside;
+pub mod sql;
 
+pub use balances::{UsageBalances, UsageTerms, WindowBudgetExhausted};
+pub use claim::{LeaseLost, TaskClaim};
+pub use claim_charges::{ClaimCharges, ClaimUsage};
+pub use database::{UsageColumns, UsageValue, UsageWriter};
 pub use held_task::{HELD_STATES, is_held};
+pub use rolling_window::{UsageWindow, WindowSums};
+pub use set_aside::{SET_ASIDE_BY_PROJECT, set_aside};

@@ -16,7 +16,7 @@ struct OneHome {
     also_in_tests: bool,
 }
 
-const ONE_HOMES: [OneHome; 7] = [
+const ONE_HOMES: [OneHome; 8] = [
     OneHome {
         name: "calendars",
         about: "files beyond one that compute a civil calendar",
@@ -50,6 +50,12 @@ const ONE_HOMES: [OneHome; 7] = [
         name: "state_writes",
         about: "files beyond one that write the state of a task that exists",
         betrayed_by: &["fleet_tasks set state ="],
+        also_in_tests: false,
+    },
+    OneHome {
+        name: "set_aside",
+        about: "files beyond one with the rule for tokens that are set aside",
+        betrayed_by: &["t.reserved - t.used", "reserved.saturating_sub(used)"],
         also_in_tests: false,
     },
     OneHome {
@@ -88,7 +94,21 @@ const ONE_HOMES: [OneHome; 7] = [
 ];
 
 pub(super) fn measures(tree: &SourceTree) -> Vec<Measure> {
-    ONE_HOMES.iter().map(|rule| rule.measure(tree)).collect()
+    let mut measures: Vec<Measure> = ONE_HOMES.iter().map(|rule| rule.measure(tree)).collect();
+    measures.push(fleet_in_store(tree));
+    measures
+}
+
+/// Counts the files of the store that name the fleet, whose rules have their home in other crates.
+fn fleet_in_store(tree: &SourceTree) -> Measure {
+    let of_store = |file: &&SourceFile| file.path.starts_with("crates/fairgate-store/src/");
+    let naming = |file: &SourceFile| {
+        let names_it = |line: &&str| line.to_lowercase().contains("fleet");
+        let (index, line) = file.lines().enumerate().find(|(_, line)| names_it(line))?;
+        Some(format!("{}:{}: {}", file.path, index + 1, line.trim()))
+    };
+    let places = tree.product.iter().filter(of_store).filter_map(naming).collect();
+    Measure::places("fleet_in_store", "files of the store that name the fleet", 0, places)
 }
 
 impl OneHome {
@@ -143,6 +163,17 @@ mod tests {
                 assert_eq!((two.tenths, two.offenders.len()), (10, 2), "{}", rule.name);
             }
         }
+    }
+
+    #[test]
+    fn the_store_must_not_name_the_fleet() {
+        let files = [
+            ("crates/fairgate-store/src/a.rs", "SELECT 1 FROM fleet_tasks"),
+            ("crates/fairgate-store/src/b.rs", "SELECT 1 FROM tenants"),
+            ("crates/fairgate-fleet/src/c.rs", "SELECT 1 FROM fleet_tasks"),
+        ];
+        let measure = fleet_in_store(&SourceTree::of(&files));
+        assert_eq!((measure.tenths, measure.offenders.len()), (10, 1), "{:?}", measure.offenders);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use fairgate_money::UnixMicros;
 use fairgate_store::{
-    AttemptOutcome, AttemptRow, FleetTerms, KeyHash, MicroUnits, Reservation, ReservationRefused,
-    TaskClaim, UsageSource, UsageWindow,
+    AttemptOutcome, AttemptRow, KeyHash, MicroUnits, Reservation, ReservationRefused, TaskClaim,
+    UsageSource, UsageTerms, UsageWindow,
 };
 
 use super::expected_state::ExpectedCall;
@@ -71,7 +71,7 @@ impl FleetSimulation {
                 assert!(!in_force, "seed {}: {}", self.seed, lost.why);
                 self.counts.zombies_refused += 1;
             }
-            Err(ReservationRefused::Fleet(exhausted)) => {
+            Err(ReservationRefused::Window(exhausted)) => {
                 assert!(in_force, "seed {}", self.seed);
                 let growth = self.expected.growth(&flight.task, flight.epoch, flight.tokens);
                 let aside = self.expected.set_aside();
@@ -108,8 +108,8 @@ impl FleetSimulation {
         false
     }
 
-    fn terms(&self) -> FleetTerms {
-        FleetTerms { window: UsageWindow::new(self.options.window), budget: self.options.budget }
+    fn terms(&self) -> UsageTerms {
+        UsageTerms { window: UsageWindow::new(self.options.window), budget: self.options.budget }
     }
 
     /// Ends some of the calls in flight, whether their agents still exist or not.
@@ -203,7 +203,7 @@ impl FleetSimulation {
 pub(super) fn reservation(
     request: &str,
     flight: &ExpectedCall,
-    fleet: FleetTerms,
+    terms: UsageTerms,
     now: i64,
 ) -> Reservation {
     Reservation {
@@ -219,7 +219,7 @@ pub(super) fn reservation(
         hosted: None,
         model_budgets: Vec::new(),
         claim: Some(claim_of(flight)),
-        fleet,
+        terms,
         at: UnixMicros(now),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fairgate_store::{FleetTerms, KeyHash, Store};
+use fairgate_store::{KeyHash, Store, UsageTerms};
 
 use super::FleetSimRng;
 use super::expected_state::ExpectedCall;
@@ -41,7 +41,7 @@ pub(super) async fn case(seed: u64) {
     let names: Vec<_> = (0..agents).map(|number| format!("a{number}")).collect();
     w.agents(names.len()).await;
     let largest = dice.within(100, 3_000);
-    let terms = FleetTerms { window: w.rules().window, budget: None };
+    let terms = UsageTerms { window: w.rules().window, budget: None };
     let mut used: BTreeMap<String, u64> = BTreeMap::new();
     let mut free: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut working: Vec<BusyAgent<'_>> = Vec::new();
@@ -90,7 +90,7 @@ pub(super) async fn case(seed: u64) {
 /// Starts a call that reserves these tokens; it may use more.
 async fn begin(
     w: &FleetTestWorld,
-    fleet: FleetTerms,
+    terms: UsageTerms,
     request: &str,
     claim: &Claim,
     tokens: u64,
@@ -105,7 +105,7 @@ async fn begin(
         at: w.now.0,
         attempts: 0,
     };
-    let asked = reservation(request, &flight, fleet, w.now.0);
+    let asked = reservation(request, &flight, terms, w.now.0);
     w.store.reserve(asked).await.unwrap().unwrap();
     flight
 }

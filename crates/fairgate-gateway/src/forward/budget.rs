@@ -12,8 +12,8 @@ use fairgate_config::{HostedOverBudget, UpstreamConfig};
 use fairgate_dialect::TokenUsage;
 use fairgate_money::TokenCounts;
 use fairgate_store::{
-    BudgetBalance, BudgetExhausted, BudgetOwners, BudgetTier, BudgetUnit, FleetTerms,
-    HostedMaximum, Reservation, ReservationGrant, ReservationRefused, StoreError, UsageWindow,
+    BudgetBalance, BudgetExhausted, BudgetOwners, BudgetTier, BudgetUnit, HostedMaximum,
+    Reservation, ReservationGrant, ReservationRefused, StoreError, UsageTerms, UsageWindow,
 };
 use tokio::time::Instant;
 
@@ -120,7 +120,7 @@ pub(super) async fn reserve(
         Ok(Ok(granted)) => Ok(may_use_hosted && granted.hosted),
         Ok(Err(ReservationRefused::Budget(exhausted))) => Err(refused(&exhausted)),
         Ok(Err(ReservationRefused::LeaseLost(lost))) => Err(refusal::task_lost(&lost)),
-        Ok(Err(ReservationRefused::Fleet(exhausted))) => {
+        Ok(Err(ReservationRefused::Window(exhausted))) => {
             Err(refusal::project_budget_exhausted(&exhausted, now))
         }
         Err(error) => Err(unavailable(arrival, &error, "what it may use cannot be reserved")),
@@ -164,7 +164,7 @@ fn reservation(
         model_budgets: Vec::new(),
         claim: caller.claim.clone(),
         has_files: counted.terms.expected.has_files,
-        fleet: FleetTerms {
+        terms: UsageTerms {
             window: UsageWindow::new(config.fleet.window),
             budget: config.fleet.budget,
         },

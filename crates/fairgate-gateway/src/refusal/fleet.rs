@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairgate_store::{FleetExhausted, LeaseLost, UnixMicros};
+use fairgate_store::{LeaseLost, UnixMicros, WindowBudgetExhausted};
 
 use super::{Refusal, RefusalCode};
 
@@ -36,8 +36,11 @@ pub(crate) fn task_lost(LeaseLost { task, why, is_over }: &LeaseLost) -> Refusal
 }
 
 /// Refuses with 429 because the budget of a project, or of the whole fleet, has too little left for a call.
-pub(crate) fn project_budget_exhausted(exhausted: &FleetExhausted, now: UnixMicros) -> Refusal {
-    let FleetExhausted { project, limit, used, reserved, wanted, room_at } = exhausted;
+pub(crate) fn project_budget_exhausted(
+    exhausted: &WindowBudgetExhausted,
+    now: UnixMicros,
+) -> Refusal {
+    let WindowBudgetExhausted { project, limit, used, reserved, wanted, room_at } = exhausted;
     let whose = match project {
         Some(project) => format!("project {project:?}"),
         None => "all projects together".to_owned(),
@@ -69,7 +72,7 @@ mod tests {
     #[test]
     fn room_comes_when_use_fades_or_tasks_end_or_never() {
         let refused = |used, reserved, wanted| {
-            let exhausted = FleetExhausted {
+            let exhausted = WindowBudgetExhausted {
                 project: Some("web".to_owned()),
                 limit: 10,
                 used,

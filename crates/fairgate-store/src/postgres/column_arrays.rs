@@ -1,8 +1,8 @@
 //! Converts many rows to one array per column, as the statements for many rows take them.
 
+use fairgate_usage::TaskClaim;
 use tokio_postgres::types::ToSql;
 
-use crate::fleet::TaskClaim;
 use crate::ledger::{AttemptRow, Reservation};
 use crate::stored_words::StoredWord;
 use crate::sums::{SumKey, UsageSum, signed};

@@ -31,7 +31,7 @@ pub(super) const SUM_TIMEOUT: Duration = Duration::from_secs(60);
 /// before this process does.
 const SERVER_TIMEOUTS: &str = "SET statement_timeout = '5s'; SET lock_timeout = '5s'; \
      SET idle_in_transaction_session_timeout = '15s'";
-/// Largest number of statements of fleet transactions that a connection keeps prepared.
+/// Largest number of statements of callers' transactions that a connection keeps prepared.
 const DYNAMIC_PREPARED_MAX: usize = 256;
 /// The pause after the first failed attempt to connect, and the longest pause.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
@@ -56,7 +56,7 @@ pub(super) struct PostgresSession {
     pub(super) client: Client,
     liveness: ServerLiveness,
     prepared: HashMap<&'static str, Statement>,
-    /// Prepared statements of fleet transactions by their SQL text, with the value of `uses` at their last use.
+    /// Prepared statements of callers' transactions by their SQL text, with the value of `uses` at their last use.
     dynamic_prepared: HashMap<String, (Statement, u64)>,
     uses: u64,
 }

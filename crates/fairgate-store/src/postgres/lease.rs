@@ -8,17 +8,17 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use fairgate_usage::ClaimCharges;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use super::claims;
 use super::column_arrays::{AttemptArrays, SumArrays};
 use super::connection::{PostgresConnection, PostgresSession, execute, query, with_answer_timeout};
 use super::error::PostgresError;
-use super::fleet;
 use super::ledger::reservations;
 use super::sql;
 use super::writer::Reply;
-use crate::claims::ClaimCharges;
 use crate::error::StoreError;
 use crate::ledger::{AttemptRow, ResolvedReservations};
 use crate::log_throttle::LogThrottle;
@@ -134,7 +134,7 @@ async fn resolve_some(session: &mut PostgresSession) -> Result<(u64, ResolvedRes
         ])
         .await?;
     // Some of the reservations may be for tasks.
-    fleet::begin(session).await?;
+    claims::begin(session).await?;
     let client = &session.client;
     let taken = reservations(&query(client, &take, [&BATCH_MAX]).await?)?;
     if taken.is_empty() {
@@ -148,7 +148,7 @@ async fn resolve_some(session: &mut PostgresSession) -> Result<(u64, ResolvedRes
     let (mut deltas, mut charges) = (SumDeltas::default(), ClaimCharges::default());
     for row in &guesses? {
         let guess = rows::guess(row)?;
-        charges.subtract_guess(&guess);
+        charges.add(guess.refund());
         let GuessedRow { payers, at, uses, .. } = guess;
         deltas.add(payers, at, uses.negative());
     }
@@ -172,7 +172,7 @@ async fn resolve_some(session: &mut PostgresSession) -> Result<(u64, ResolvedRes
             resolved.tokens += it.tokens;
         }
     }
-    fleet::charge(session, &charges).await?;
+    claims::charge(session, &charges).await?;
     let client = &session.client;
     let (rows, sums): (AttemptArrays<'_>, SumArrays<'_>) =
         (lost.iter().collect(), deltas.iter().collect());

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use fairgate_money::UnixMicros;
+use fairgate_usage::ClaimCharges;
 use tokio_postgres::Row;
 
+use super::claims;
 use super::column_arrays::{AttemptArrays, SumArrays};
 use super::connection::{PostgresSession, execute, query};
 use super::error::PostgresError;
-use super::fleet;
 use super::sql;
-use crate::claims::ClaimCharges;
 use crate::ledger::{AttemptRow, Reservation};
 use crate::rows::{self, GuessedRow, RowColumns};
 use crate::sums::SumDeltas;
@@ -18,14 +18,14 @@ use crate::sums::SumDeltas;
 type Result<T> = std::result::Result<T, PostgresError>;
 
 /// Runs one transaction in two round trips. The first writes the rows and ends their reservations, the second updates
-/// the sums. If there are rows of tasks, two more round trips update the fleet.
+/// the sums. If there are rows of tasks, two more round trips update their projects.
 pub(super) async fn transact(
     session: &mut PostgresSession,
     attempts: &[&AttemptRow],
 ) -> Result<()> {
     let for_tasks = attempts.iter().any(|attempt| attempt.claim.is_some());
     if for_tasks {
-        fleet::begin(session).await?;
+        claims::begin(session).await?;
     }
     let [end, see, put, add] = session
         .prepare([sql::END_RESERVATIONS, sql::SEE_RESERVATIONS, sql::PUT_ATTEMPTS, sql::ADD_SUMS])
@@ -55,7 +55,7 @@ pub(super) async fn transact(
     if !known.is_empty() {
         replace_lost(session, &mut settlement, &known).await?;
     }
-    fleet::charge(session, &settlement.charges).await?;
+    claims::charge(session, &settlement.charges).await?;
     let sums: SumArrays<'_> = settlement.deltas.iter().collect();
     let client = &session.client;
     let (added, committed) =
@@ -119,7 +119,7 @@ async fn replace_lost<'a>(
     let mut replaced = Vec::with_capacity(lost.len());
     for row in &lost {
         let guess = rows::guess(row)?;
-        settlement.charges.subtract_guess(&guess);
+        settlement.charges.add(guess.refund());
         let GuessedRow { request, payers, at, uses, .. } = guess;
         settlement.deltas.add(payers, at, uses.negative());
         for attempt in known.iter().filter(|attempt| attempt.request == request) {

@@ -68,8 +68,9 @@ async fn found(session: &PostgresSession, concern: ChangeSubject<'_>) -> Result<
     if let Some(name) = concern.tenant {
         let query = [sql::TENANTS, sql::WHERE_NAME].concat();
         found.tenant = session.first(&query, &[text(name)], rows::tenant).await?;
-        found.projects_of_tenant =
-            session.list(sql::PROJECTS_OF_TENANT, &[text(name)], |row| row.text(0)).await?;
+        found.projects_of_tenant = session
+            .list(fairgate_usage::sql::PROJECTS_OF_TENANT, &[text(name)], |row| row.text(0))
+            .await?;
         found.keys_of_tenant =
             session.list(sql::KEYS_OF_TENANT, &[text(name)], |row| row.text(0)).await?;
         if let Some(tenant) = &mut found.tenant {

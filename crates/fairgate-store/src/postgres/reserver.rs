@@ -5,19 +5,19 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use fairgate_money::UtcDay;
+use fairgate_usage::UsageBalances;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_postgres::Row;
 
+use super::claims;
 use super::column_arrays::{ReservationArrays, SumArrays};
 use super::connection::{PostgresConnection, PostgresSession, execute, query, with_answer_timeout};
 use super::error::PostgresError;
-use super::fleet;
 use super::ledger::reservations;
 use super::sql;
 use super::writer::Reply;
 use crate::budget::{BudgetBalance, BudgetScope, ReservationGrant, ReservationRefused};
-use crate::claims::FleetBalances;
 use crate::error::StoreError;
 use crate::ledger::Reservation;
 use crate::reservation::{FileRequestsInFlight, decide, has_counting_budget};
@@ -163,7 +163,7 @@ impl PostgresReserver {
 }
 
 /// Runs one transaction in two round trips. The first locks and reads the sums, the second writes. If there are
-/// reservations for tasks, a round trip for the fleet comes before these.
+/// reservations for tasks, a round trip for their projects comes before these.
 async fn transact(
     session: &mut PostgresSession,
     instance: i64,
@@ -171,9 +171,9 @@ async fn transact(
     wanted: &[Box<Reservation>],
 ) -> Result<Vec<ReservationAnswer>> {
     let for_tasks = wanted.iter().any(|it| it.claim.is_some());
-    let fleet = match for_tasks {
-        true => fleet::begin_reserving(session, wanted).await?,
-        false => FleetBalances::default(),
+    let usage = match for_tasks {
+        true => claims::begin_reserving(session, wanted).await?,
+        false => UsageBalances::default(),
     };
     let [end, ensure, lock, budgets, files, put, add] = session
         .prepare([
@@ -219,7 +219,7 @@ async fn transact(
     ensured?;
     let (ended, locked, budgets) = (reservations(&ended?)?, locked?, budgets?);
     let files = reservations(&files?)?;
-    let mut book = ReservationBatch::new(&locked, &budgets, &ended, fleet)?;
+    let mut book = ReservationBatch::new(&locked, &budgets, &ended, usage)?;
     book.files = files.iter().map(|it| (it.request.as_str(), it)).collect();
     orphans.into_iter().for_each(|request| book.release(request));
     let answers = wanted.iter().map(|reservation| book.reserve(reservation)).collect();
@@ -249,9 +249,9 @@ struct ReservationBatch<'a> {
     deltas: SumDeltas<'a>,
     /// Reservations of requests with files, by request id. Includes those of this batch.
     files: BTreeMap<&'a str, &'a Reservation>,
-    /// Balances of tasks, projects and the fleet, in which the existing reservations of the batch's requests are
+    /// Balances of tasks and projects, in which the existing reservations of the batch's requests are
     /// included.
-    fleet: FleetBalances,
+    usage: UsageBalances,
 }
 
 impl<'a> ReservationBatch<'a> {
@@ -259,7 +259,7 @@ impl<'a> ReservationBatch<'a> {
         sums: &'a [Row],
         budgets: &[Row],
         held: &'a [Reservation],
-        fleet: FleetBalances,
+        usage: UsageBalances,
     ) -> Result<Self> {
         let held = held.iter().map(|it| (it.request.as_str(), (it, it.hosted.is_some())));
         let mut book = Self {
@@ -268,7 +268,7 @@ impl<'a> ReservationBatch<'a> {
             held: held.collect(),
             deltas: SumDeltas::default(),
             files: BTreeMap::new(),
-            fleet,
+            usage,
         };
         for row in sums {
             let sum = SumKey {
@@ -314,7 +314,7 @@ impl<'a> ReservationBatch<'a> {
 
     fn count_for_task(&mut self, reservation: &Reservation, hosted: bool, sign: i64) {
         if let Some(claim) = &reservation.claim {
-            self.fleet.hold(claim, sign * reservation.held_amounts(hosted).reserved.tokens);
+            self.usage.hold(claim, sign * reservation.held_amounts(hosted).reserved.tokens);
         }
     }
 
@@ -324,7 +324,7 @@ impl<'a> ReservationBatch<'a> {
         self.release(&reservation.request);
         let budgets = self.balances(reservation);
         let files = FileRequestsInFlight::of(reservation, self.files.values().copied());
-        let decided = decide(&budgets, &self.fleet, &files, reservation);
+        let decided = decide(&budgets, &self.usage, &files, reservation);
         match (&decided, earlier) {
             (Err(_), Some((earlier, hosted))) => self.hold(earlier, hosted),
             (Ok(granted), _)

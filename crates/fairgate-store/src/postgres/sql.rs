@@ -3,7 +3,6 @@
 //! Each statement sees all rows that were committed before it began. So it sees the changes that earlier statements of
 //! its transaction waited for.
 
-use crate::claims::{project_standing, task_standing};
 use crate::sql::{add_to_sum, attempt_columns, guess_columns, reservation_columns, sum_columns};
 
 /// Inserts many rows into the ledger, from one array per column. Returns those that did not exist yet.
@@ -114,29 +113,3 @@ pub(super) const FORGET_INSTANCES: &str =
 
 /// Selects the directory's version, and locks the directory until the transaction ends.
 pub(super) const LOCK_DIRECTORY: &str = "SELECT version FROM directory FOR UPDATE";
-
-/// Selects the states and tokens of tasks; see [`crate::claims::TASK`].
-pub(super) const TASKS: &str = concat!(task_standing!(), "ANY($1)");
-
-/// Selects the balances of projects; see [`crate::claims::PROJECT`].
-pub(super) const PROJECTS: &str = concat!(project_standing!(), "ANY($1)");
-
-/// Adds `$2` tokens to the current buckets of projects `$1`; see [`crate::fleet::ADD_TO_BUCKET`].
-pub(super) const ADD_TO_BUCKETS: &str = "INSERT INTO fleet_usage (project, bucket, tokens, completed) \
-     SELECT p.id, p.window_bucket, v.tokens, 0 FROM UNNEST($1::text[], $2::bigint[]) AS v (project, tokens) \
-     JOIN fleet_projects p ON p.id = v.project \
-     ON CONFLICT (project, bucket) DO UPDATE SET tokens = fleet_usage.tokens + excluded.tokens";
-
-/// Adds `$2` tokens to the sums of projects `$1`; see [`crate::fleet::ADD_TO_PROJECT`].
-pub(super) const ADD_TO_PROJECTS: &str = "UPDATE fleet_projects p SET window_tokens = p.window_tokens + v.tokens \
-     FROM UNNEST($1::text[], $2::bigint[]) AS v (project, tokens) WHERE p.id = v.project";
-
-/// Adds to tasks `$1` the `$3` tokens and `$4` requests of their claims `$2`; see [`crate::fleet::ADD_TO_TASK`]. The
-/// arrays may contain several claims of one task.
-pub(super) const ADD_TO_TASKS: &str = "UPDATE fleet_tasks t SET used = t.used + d.used, \
-     used_before = t.used_before + d.before, calls = t.calls + d.calls \
-     FROM (SELECT v.task, CAST(SUM(CASE WHEN v.epoch = c.epoch THEN v.tokens ELSE 0 END) AS BIGINT) AS used, \
-     CAST(SUM(CASE WHEN v.epoch = c.epoch THEN 0 ELSE v.tokens END) AS BIGINT) AS before, \
-     CAST(SUM(v.calls) AS BIGINT) AS calls \
-     FROM UNNEST($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) AS v (task, epoch, tokens, calls) \
-     JOIN fleet_tasks c ON c.id = v.task GROUP BY v.task) d WHERE t.id = d.task";

@@ -17,7 +17,7 @@ fn row(request: &str) -> Box<AttemptRow> {
         model_budgets: Vec::new(),
         claim: None,
         has_files: false,
-        fleet: Default::default(),
+        terms: Default::default(),
         at: fairgate_money::UnixMicros(5),
     };
     Box::new(held.to_lost_row(0))

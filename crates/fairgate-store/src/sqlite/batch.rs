@@ -8,19 +8,20 @@ use rusqlite::{Connection, Row, params};
 use super::columns::{ConnectionTransaction, first, run};
 use super::queries;
 use fairgate_money::UnixMicros;
+use fairgate_usage::{
+    ClaimCharges, ClaimUsage, TaskClaim, UsageBalances, UsageTerms, sql as usage,
+};
 
 use crate::budget::{BudgetOwners, ReservationGrant, ReservationRefused};
-use crate::claims::{self, ClaimCharges, ClaimUsage, FleetBalances, FleetTerms};
 use crate::directory::{DirectoryChange, DirectoryChangeResult};
 use crate::error::StoreError;
-use crate::fleet::{self, TaskClaim};
 use crate::ledger::{AttemptRow, Reservation, ResolvedReservations};
 use crate::reservation::{FileRequestsInFlight, decide, has_counting_budget};
 use crate::rows::{self, GuessedRow, RowColumns};
 use crate::sql;
 use crate::stored_words::StoredWord;
 use crate::sums::{SumDeltas, SumOwners, signed};
-use crate::transaction::TransactionJob;
+use crate::transaction::{Transaction, TransactionJob};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -83,17 +84,17 @@ impl<'a> SqliteBatch<'a> {
         Ok(())
     }
 
-    /// Adds the collected usage of claims to their tasks and projects in the fleet's tables.
+    /// Adds the collected usage of claims to their tasks and projects.
     fn write_charges(&mut self) -> Result<()> {
         if self.charges.is_empty() {
             self.charges.clear();
             return Ok(());
         }
-        let on = &mut ConnectionTransaction(self.connection);
+        let on: &mut dyn Transaction = &mut ConnectionTransaction(self.connection);
         for (claim, ClaimUsage { tokens, calls }) in self.charges.iter() {
-            fleet::add_to_task(on, claim, tokens, calls)?;
+            usage::add_to_task(on, claim, tokens, calls)?;
         }
-        run(self.connection, fleet::COUNT_CHANGE, [])?;
+        usage::count_change(on)?;
         self.charges.clear();
         Ok(())
     }
@@ -177,7 +178,7 @@ impl<'a> SqliteBatch<'a> {
             None => first(self.connection, sql::DROP_LOST, [request], read)?,
         };
         Ok(lost.map(|guess| {
-            self.charges.subtract_guess(&guess);
+            self.charges.add(guess.refund());
             let GuessedRow { payers, at, uses, .. } = guess;
             self.deltas.add(payers, at, uses.negative());
             at
@@ -201,7 +202,7 @@ impl<'a> SqliteBatch<'a> {
         let earlier = self.held.get(&reservation.request).cloned();
         self.release(&reservation.request)?;
         self.write_sums()?;
-        let books = self.fleet_balances(reservation)?;
+        let books = self.usage_balances(reservation)?;
         let Reservation { group, tenant, key, model, model_budgets, at, .. } = reservation;
         let is_hosted = reservation.hosted.is_some();
         let owners = BudgetOwners {
@@ -226,29 +227,30 @@ impl<'a> SqliteBatch<'a> {
         Ok(decided)
     }
 
-    /// Reads the balances of the task, the project and the fleet on which a reservation depends.
-    fn fleet_balances(&self, reservation: &Reservation) -> Result<FleetBalances> {
-        let (Some(claim), terms, at) = (&reservation.claim, reservation.fleet, reservation.at)
+    /// Reads the balances of the task and of projects on which a reservation depends.
+    fn usage_balances(&self, reservation: &Reservation) -> Result<UsageBalances> {
+        let (Some(claim), terms, at) = (&reservation.claim, reservation.terms, reservation.at)
         else {
-            return Ok(FleetBalances::default());
+            return Ok(UsageBalances::default());
         };
-        let books = self.read_fleet_balances(claim, terms)?;
+        let books = self.read_usage_balances(claim, terms)?;
         if books.is_current(terms.window, at) {
             return Ok(books);
         }
-        fleet::roll(&mut ConnectionTransaction(self.connection), terms.window, at)?;
-        self.read_fleet_balances(claim, terms)
+        let on: &mut dyn Transaction = &mut ConnectionTransaction(self.connection);
+        usage::roll(on, terms.window, at)?;
+        self.read_usage_balances(claim, terms)
     }
 
-    fn read_fleet_balances(&self, claim: &TaskClaim, terms: FleetTerms) -> Result<FleetBalances> {
-        let books = RefCell::new(FleetBalances::default());
-        let put = |row: &Row<'_>| books.borrow_mut().put_task(row);
-        first(self.connection, claims::TASK, [&claim.task], put)?;
-        let put = |row: &Row<'_>| books.borrow_mut().put_project(row);
-        first(self.connection, claims::PROJECT, [&claim.project], put)?;
+    fn read_usage_balances(&self, claim: &TaskClaim, terms: UsageTerms) -> Result<UsageBalances> {
+        let books = RefCell::new(UsageBalances::default());
+        let put = |row: &Row<'_>| books.borrow_mut().put_task(row as &dyn RowColumns);
+        first(self.connection, usage::TASK, [&claim.task], put)?;
+        let put = |row: &Row<'_>| books.borrow_mut().put_project(row as &dyn RowColumns);
+        first(self.connection, usage::PROJECT, [&claim.project], put)?;
         if terms.budget.is_some() {
-            let put = |row: &Row<'_>| books.borrow_mut().put_fleet(row, terms);
-            first(self.connection, claims::FLEET, [], put)?;
+            let put = |row: &Row<'_>| books.borrow_mut().put_total(row as &dyn RowColumns, terms);
+            first(self.connection, usage::TOTAL, [], put)?;
         }
         Ok(books.into_inner())
     }
@@ -308,8 +310,7 @@ impl<'a> SqliteBatch<'a> {
         Ok(resolved)
     }
 
-    /// Runs a transaction of the fleet inside this transaction. The changes of the fleet's transaction are rolled back
-    /// if the job returns false.
+    /// Runs a transaction of a caller inside this transaction. Its changes are rolled back if the job returns false.
     pub(super) fn transact(&mut self, job: &mut dyn TransactionJob) -> Result<()> {
         // The job may read sums and rows.
         self.write_sums()?;

@@ -64,7 +64,7 @@ pub(super) fn found(connection: &Connection, concern: ChangeSubject<'_>) -> Resu
         let query = [sql::TENANTS, sql::WHERE_NAME].concat();
         found.tenant = first(connection, &query, [name], |row| rows::tenant(row))?;
         found.projects_of_tenant =
-            list(connection, sql::PROJECTS_OF_TENANT, [name], |row| row.text(0))?;
+            list(connection, fairgate_usage::sql::PROJECTS_OF_TENANT, [name], |row| row.text(0))?;
         found.keys_of_tenant = list(connection, sql::KEYS_OF_TENANT, [name], |row| row.text(0))?;
         if let Some(tenant) = &mut found.tenant {
             tenant.limits.budgets = budgets(BudgetScope::Tenant, name)?;

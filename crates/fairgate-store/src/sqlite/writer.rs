@@ -64,7 +64,7 @@ pub(super) enum SqliteCommand {
     Reserve(Box<Reservation>, Reply<std::result::Result<ReservationGrant, ReservationRefused>>),
     Change(Box<(String, UnixMicros, DirectoryChange)>, Reply<DirectoryChangeResult>),
     Prune(UnixMicros, Reply<u64>),
-    /// Runs a transaction of another crate, such as the fleet.
+    /// Runs a transaction of a caller.
     Transact(Box<dyn TransactionJob>),
     /// Reads on the writer's connection, between transactions. This is the only way to read a database in memory.
     Read(Box<dyn FnOnce(&Connection) + Send>),

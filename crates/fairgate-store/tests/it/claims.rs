@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use fairgate_store::{
-    AttemptOutcome, AttemptRow, DirectoryChange, DirectoryLimits, FleetExhausted, FleetTerms,
-    LeaseLost, LedgerQuery, Reservation, ReservationRefused, RowColumns, SqlValue, Store,
-    StoreError, TaskClaim, TransactionDurability, UnixMicros, UsageGrouping, UsageQuery,
-    UsageWindow, fleet,
+    AttemptOutcome, AttemptRow, DirectoryChange, DirectoryLimits, LeaseLost, LedgerQuery,
+    Reservation, ReservationRefused, RowColumns, SqlValue, Store, StoreError, TaskClaim,
+    TransactionDurability, UnixMicros, UsageGrouping, UsageQuery, UsageTerms, UsageWindow,
+    WindowBudgetExhausted,
 };
 
 use crate::database::{Database, Kind, on_every_database, run};
@@ -135,9 +135,9 @@ async fn lost(store: &Store, reservation: Reservation) -> LeaseLost {
     }
 }
 
-async fn no_room(store: &Store, reservation: Reservation) -> FleetExhausted {
+async fn no_room(store: &Store, reservation: Reservation) -> WindowBudgetExhausted {
     match store.reserve(reservation).await.unwrap() {
-        Err(ReservationRefused::Fleet(exhausted)) => exhausted,
+        Err(ReservationRefused::Window(exhausted)) => exhausted,
         other => panic!("no budget of the fleet refused it: {other:?}"),
     }
 }
@@ -217,9 +217,8 @@ async fn the_fleet_has_a_budget_of_its_own(database: Database) {
     let mine = one_task(&store, Some(100), 0).await;
     project(&store, "app", None).await;
     let other = task(&store, "app-1", "app", 70).await;
-    let terms = FleetTerms { window: UsageWindow::new(WINDOW), budget: Some(120) };
-    let call =
-        |request, claim, tokens| Reservation { fleet: terms, ..call(request, claim, tokens) };
+    let terms = UsageTerms { window: UsageWindow::new(WINDOW), budget: Some(120) };
+    let call = |request, claim, tokens| Reservation { terms, ..call(request, claim, tokens) };
     store.reserve(call("r1", &mine, 50)).await.unwrap().unwrap();
     let refused = no_room(&store, call("r2", &mine, 1)).await;
     assert_eq!((refused.project, refused.limit, refused.reserved), (None, 120, 120));
@@ -289,14 +288,14 @@ async fn race(stores: &[Store]) {
         let of = if number % 2 == 0 { "web" } else { "app" };
         claims.push(task(store, &format!("{of}-{number}"), of, 40).await);
     }
-    let terms = FleetTerms { window: UsageWindow::new(WINDOW), budget: Some(800) };
+    let terms = UsageTerms { window: UsageWindow::new(WINDOW), budget: Some(800) };
     let mut asked = Vec::new();
     for number in 0..360_usize {
         let store = stores[number % stores.len()].clone();
         let claim = claims[number % claims.len()].clone();
         asked.push(tokio::spawn(async move {
             let request = format!("r{number}");
-            let call = Reservation { fleet: terms, ..call(&request, &claim, 7) };
+            let call = Reservation { terms, ..call(&request, &claim, 7) };
             let yes = store.reserve(call).await.unwrap().is_ok();
             let ends = yes && number % 3 == 0;
             if ends {
@@ -329,7 +328,7 @@ async fn race(stores: &[Store]) {
     }
     let mut more = 0;
     while more < 200 {
-        let call = Reservation { fleet: terms, ..call(&format!("m{more}"), &claims[1], 7) };
+        let call = Reservation { terms, ..call(&format!("m{more}"), &claims[1], 7) };
         if store.reserve(call).await.unwrap().is_err() {
             break;
         }
@@ -461,7 +460,7 @@ async fn room_comes_as_use_fades(database: Database) {
     // What never fits is not promised.
     assert_eq!(no_room(&store, at(bucket + DAY + HOUR, 101)).await.room_at, None);
     let roll = |transaction: &mut dyn fairgate_store::Transaction| {
-        fleet::roll(transaction, UsageWindow::new(WINDOW), after(0))
+        fairgate_usage::sql::roll(transaction, UsageWindow::new(WINDOW), after(0))
     };
     let rolled: Result<u64, StoreError> =
         store.transact(TransactionDurability::ThroughKill, roll).await;

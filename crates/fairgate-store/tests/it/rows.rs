@@ -2,8 +2,8 @@
 
 use fairgate_store::{
     AttemptOutcome, AttemptRow, Budget, BudgetExhausted, BudgetOwners, BudgetPeriod, BudgetScope,
-    DirectoryChange, DirectoryLimits, FleetTerms, KeyRights, MicroUnits, Reservation,
-    ReservationRefused, Store, UnixMicros, UsageSource,
+    DirectoryChange, DirectoryLimits, KeyRights, MicroUnits, Reservation, ReservationRefused,
+    Store, UnixMicros, UsageSource, UsageTerms,
 };
 
 /// 2026-11-15 08:30 UTC, a Sunday in the middle of a month.
@@ -80,7 +80,7 @@ pub(crate) fn reservation(request: &str, tenant: &str, key: &str, tokens: u64) -
         model_budgets: Vec::new(),
         claim: None,
         has_files: false,
-        fleet: FleetTerms::default(),
+        terms: UsageTerms::default(),
         at: NOW,
     }
 }

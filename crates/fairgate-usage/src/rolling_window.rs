@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use fairgate_money::UnixMicros;
 
-use crate::error::StoreError;
-use crate::transaction::RowColumns;
+use crate::database::UsageColumns;
 
 /// Number of buckets in a window.
 const BUCKETS: i64 = 24;
@@ -50,7 +49,7 @@ impl WindowSums {
 
     /// Reads the sums from a database row, starting at column `first`. A sum may be below 0 if a guessed row was
     /// subtracted in another bucket than it was added in. Such a sum counts as 0.
-    pub fn read(row: &dyn RowColumns, first: usize) -> Result<Self, StoreError> {
+    pub fn read<R: UsageColumns + ?Sized>(row: &R, first: usize) -> Result<Self, R::Error> {
         let count = |column| row.int(column).map(|number| u64::try_from(number).unwrap_or(0));
         Ok(Self {
             bucket: row.int(first)?,
@@ -134,7 +133,7 @@ impl UsageWindow {
 
     /// Returns four buckets: the one that contains a moment, the one that fades at that moment, the one before the
     /// fading one, and the oldest one that is kept.
-    pub(crate) fn edges(self, at: UnixMicros) -> [i64; 4] {
+    pub fn edges(self, at: UnixMicros) -> [i64; 4] {
         let bucket = self.bucket(at);
         let before = |buckets: i64| bucket.saturating_sub(self.bucket_us.saturating_mul(buckets));
         [bucket, before(BUCKETS), before(BUCKETS + 1), before(BUCKETS * WINDOWS_KEPT)]

@@ -1,4 +1,4 @@
-//! Runs transactions of the fleet. Their code alternates between queries and decisions, and runs on a thread that may
+//! Runs transactions of callers. Their code alternates between queries and decisions, and runs on a thread that may
 //! block.
 
 use tokio::runtime::Handle;
@@ -10,9 +10,6 @@ use crate::rows::RowColumns;
 use crate::sql::SqlValue;
 use crate::transaction::{DatabaseKind, Transaction, TransactionJob};
 
-/// Locks the row of the table `fleet`, so that only one transaction at a time changes the fleet, over all processes.
-pub(super) const LOCK_FLEET: &str = "SELECT version FROM fleet WHERE one = 1 FOR UPDATE";
-
 /// Session that is given back, and the result of the transaction that ran on it.
 type ReturnedSession = (PostgresSession, Result<(), PostgresError>);
 
@@ -21,7 +18,7 @@ pub(super) async fn transact(
     session: PostgresSession,
     job: Box<dyn TransactionJob>,
 ) -> Result<ReturnedSession, StoreError> {
-    on_a_thread(session, job, &format!("BEGIN; {LOCK_FLEET}")).await
+    on_a_thread(session, job, &format!("BEGIN; {}", fairgate_usage::sql::LOCK)).await
 }
 
 /// Runs a job that only reads, in one consistent snapshot of the database.

@@ -1,45 +1,43 @@
-//! Reads and writes the fleet's tables in transactions of the ledger and of budgets. Each such transaction locks the
-//! row of the table `fleet` before anything else, which prevents deadlocks.
+//! Reads and writes the usage of tasks and projects in transactions of the ledger and of budgets. Each such transaction
+//! runs the statement [`usage::LOCK`] before anything else, which prevents deadlocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fairgate_usage::{ClaimCharges, ClaimUsage, UsageBalances, sql as usage};
+
 use super::connection::{PostgresSession, execute, query};
 use super::error::PostgresError;
-use super::fleet_transactions::LOCK_FLEET;
-use super::sql;
-use crate::claims::{self, ClaimCharges, ClaimUsage, FleetBalances};
-use crate::fleet;
 use crate::ledger::Reservation;
+use crate::rows::RowColumns;
 use crate::sums::signed;
 
 type Result<T> = std::result::Result<T, PostgresError>;
 
-/// Begins a transaction that changes the fleet.
+/// Begins a transaction that changes the usage of tasks.
 pub(super) async fn begin(session: &mut PostgresSession) -> Result<()> {
-    let [lock] = session.prepare([LOCK_FLEET]).await?;
+    let [lock] = session.prepare([usage::LOCK]).await?;
     let client = &session.client;
     let (begun, locked) = tokio::join!(client.batch_execute("BEGIN"), query(client, &lock, []));
     begun?;
     locked.map(drop)
 }
 
-/// Begins a transaction with reservations for tasks, and returns the balances of these tasks, their projects and the
-/// fleet.
+/// Begins a transaction with reservations for tasks, and returns the balances of these tasks and their projects.
 pub(super) async fn begin_reserving(
     session: &mut PostgresSession,
     wanted: &[Box<Reservation>],
-) -> Result<FleetBalances> {
+) -> Result<UsageBalances> {
     begin(session).await?;
     let books = read(session, wanted).await?;
     let of_tasks = wanted.iter().filter(|it| it.claim.is_some());
-    let Some((window, at)) = of_tasks.map(|it| (it.fleet.window, it.at)).max_by_key(|it| it.1)
+    let Some((window, at)) = of_tasks.map(|it| (it.terms.window, it.at)).max_by_key(|it| it.1)
     else {
         return Ok(books);
     };
     if books.is_current(window, at) {
         return Ok(books);
     }
-    let [roll, forget] = session.prepare([fleet::ROLL, fleet::FORGET]).await?;
+    let [roll, forget] = session.prepare([usage::ROLL, usage::FORGET]).await?;
     let client = &session.client;
     let [bucket, oldest, before, kept] = window.edges(at);
     let (rolled, forgotten) = tokio::join!(
@@ -51,18 +49,18 @@ pub(super) async fn begin_reserving(
     read(session, wanted).await
 }
 
-async fn read(session: &mut PostgresSession, wanted: &[Box<Reservation>]) -> Result<FleetBalances> {
-    let [tasks, projects, fleet] =
-        session.prepare([sql::TASKS, sql::PROJECTS, claims::FLEET]).await?;
+async fn read(session: &mut PostgresSession, wanted: &[Box<Reservation>]) -> Result<UsageBalances> {
+    let [tasks, projects, total] =
+        session.prepare([usage::TASKS, usage::PROJECTS, usage::TOTAL]).await?;
     let client = &session.client;
     let claims = || wanted.iter().filter_map(|it| it.claim.as_ref());
     let of_tasks: BTreeSet<_> = claims().map(|claim| claim.task.as_str()).collect();
     let of_projects: BTreeSet<_> = claims().map(|claim| claim.project.as_str()).collect();
     let (of_tasks, of_projects) = (Vec::from_iter(of_tasks), Vec::from_iter(of_projects));
-    let terms = wanted.iter().find(|it| it.claim.is_some() && it.fleet.budget.is_some());
+    let terms = wanted.iter().find(|it| it.claim.is_some() && it.terms.budget.is_some());
     let whole = async {
         match terms {
-            Some(_) => query(client, &fleet, []).await,
+            Some(_) => query(client, &total, []).await,
             None => Ok(Vec::new()),
         }
     };
@@ -71,11 +69,11 @@ async fn read(session: &mut PostgresSession, wanted: &[Box<Reservation>]) -> Res
         query(client, &projects, [&of_projects]),
         whole,
     );
-    let mut books = FleetBalances::default();
-    tasks?.iter().try_for_each(|row| books.put_task(row))?;
-    projects?.iter().try_for_each(|row| books.put_project(row))?;
+    let mut books = UsageBalances::default();
+    tasks?.iter().try_for_each(|row| books.put_task(row as &dyn RowColumns))?;
+    projects?.iter().try_for_each(|row| books.put_project(row as &dyn RowColumns))?;
     if let Some(it) = terms {
-        whole?.iter().try_for_each(|row| books.put_fleet(row, it.fleet))?;
+        whole?.iter().try_for_each(|row| books.put_total(row as &dyn RowColumns, it.terms))?;
     }
     Ok(books)
 }
@@ -87,10 +85,10 @@ pub(super) async fn charge(session: &mut PostgresSession, charges: &ClaimCharges
     }
     let [buckets, projects, tasks, count] = session
         .prepare([
-            sql::ADD_TO_BUCKETS,
-            sql::ADD_TO_PROJECTS,
-            sql::ADD_TO_TASKS,
-            fleet::COUNT_CHANGE,
+            usage::ADD_TO_BUCKETS,
+            usage::ADD_TO_PROJECTS,
+            usage::ADD_TO_TASKS,
+            usage::COUNT_CHANGE,
         ])
         .await?;
     let mut by_project: BTreeMap<&str, i64> = BTreeMap::new();

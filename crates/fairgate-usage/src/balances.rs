@@ -1,0 +1,189 @@
+//! Balances of projects and of all projects together, and the check that their budgets have room for a request. The
+//! same code decides for both databases.
+//!
+//! A request is refused only if it makes the tokens that are [set aside](crate::set_aside) grow by more than the budgets
+//! have room for.
+
+use std::collections::HashMap;
+
+use fairgate_money::UnixMicros;
+
+use crate::claim::{LeaseLost, TaskBalance, TaskClaim};
+use crate::database::UsageColumns;
+use crate::rolling_window::{UsageWindow, WindowSums};
+
+/// Settings on which the admission of a request with a task key depends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsageTerms {
+    /// The rolling window over which usage is counted.
+    pub window: UsageWindow,
+    /// Tokens that all projects together may use in the window; `None` sets no limit.
+    pub budget: Option<u64>,
+}
+
+impl Default for UsageTerms {
+    /// Returns a window of one day without a budget.
+    fn default() -> Self {
+        Self {
+            window: UsageWindow::new(std::time::Duration::from_secs(24 * 60 * 60)),
+            budget: None,
+        }
+    }
+}
+
+/// Budget of a project or of all projects together that has no room for a request. Amounts are tokens as a provider
+/// counts them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WindowBudgetExhausted {
+    /// Id of the project that owns the budget; `None` for the budget of all projects together.
+    pub project: Option<String>,
+    /// Tokens that the budget allows in the window.
+    pub limit: u64,
+    /// Tokens that were used in the window.
+    pub used: u64,
+    /// Tokens that are set aside for held tasks and for requests in flight.
+    pub reserved: u64,
+    /// Tokens that the request needs beyond those that are reserved for its task.
+    pub wanted: u64,
+    /// Earliest time at which usage that leaves the window may make room for the request, if no reservation ends
+    /// before; `None` if there would be no room even without any usage.
+    pub room_at: Option<UnixMicros>,
+}
+
+/// Balances of tasks, projects and all projects together, from which the admission of requests is decided. They are
+/// read in the transaction that decides, and no other transaction may change them during this one.
+#[derive(Debug, Default)]
+pub struct UsageBalances {
+    tasks: HashMap<String, TaskBalance>,
+    projects: HashMap<String, WindowBalance>,
+    total: Option<WindowBalance>,
+}
+
+/// Balance of a project, or of all projects together.
+#[derive(Debug)]
+struct WindowBalance {
+    sums: WindowSums,
+    budget: Option<u64>,
+    /// Tokens that are set aside for held tasks and for requests in flight.
+    reserved: i64,
+}
+
+impl UsageBalances {
+    /// Adds the task of a row of [`crate::sql::TASK`].
+    pub fn put_task<R: UsageColumns + ?Sized>(&mut self, row: &R) -> Result<(), R::Error> {
+        let (id, task) = TaskBalance::read(row)?;
+        self.tasks.insert(id, task);
+        Ok(())
+    }
+
+    /// Adds the project of a row of [`crate::sql::PROJECT`].
+    pub fn put_project<R: UsageColumns + ?Sized>(&mut self, row: &R) -> Result<(), R::Error> {
+        let account = WindowBalance {
+            sums: WindowSums::read(row, 1)?,
+            budget: row.count_or_null(5)?,
+            reserved: row.int(6)?,
+        };
+        self.projects.insert(row.text(0)?, account);
+        Ok(())
+    }
+
+    /// Sets the balance of all projects together from the row of [`crate::sql::TOTAL`].
+    pub fn put_total<R: UsageColumns + ?Sized>(
+        &mut self,
+        row: &R,
+        terms: UsageTerms,
+    ) -> Result<(), R::Error> {
+        let (first, last) = (row.int(0)?, row.int(1)?);
+        // If projects are at different buckets, some of the sums are outdated.
+        let bucket = if first == last { first } else { i64::MIN };
+        self.total = Some(WindowBalance {
+            sums: WindowSums { bucket, ..WindowSums::read(row, 1)? },
+            budget: terms.budget,
+            reserved: row.int(5)?,
+        });
+        Ok(())
+    }
+
+    /// Returns whether all sums belong to the bucket that contains `at`. Otherwise the caller must run
+    /// [`crate::sql::roll`] and read the balances again.
+    pub fn is_current(&self, window: UsageWindow, at: UnixMicros) -> bool {
+        let bucket = window.bucket(at);
+        self.projects.values().chain(&self.total).all(|account| account.sums.bucket == bucket)
+    }
+
+    /// Checks that a claim is in force at a moment: its task is held under its epoch, and the lease has not run out.
+    pub fn check_in_force(&self, claim: &TaskClaim, at: UnixMicros) -> Result<(), LeaseLost> {
+        match self.tasks.get(&claim.task) {
+            Some(task) => task.check_in_force(claim, at),
+            None => Err(claim.over("there is no such task".to_owned())),
+        }
+    }
+
+    /// Checks that the budgets of the project and of all projects have room for a request that may use `tokens`.
+    pub fn check_room(
+        &self,
+        claim: &TaskClaim,
+        tokens: u64,
+        terms: UsageTerms,
+        at: UnixMicros,
+    ) -> Result<(), WindowBudgetExhausted> {
+        let wanted = self.growth(claim, i64::try_from(tokens).unwrap_or(i64::MAX));
+        if wanted <= 0 {
+            return Ok(());
+        }
+        let wanted = wanted.unsigned_abs();
+        let project = self.projects.get(&claim.project).map(|it| (Some(&claim.project), it));
+        for (project, account) in
+            project.into_iter().chain(self.total.as_ref().map(|it| (None, it)))
+        {
+            account.check_room(project, wanted, terms.window, at)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the number by which the tokens that are set aside grow if the requests of a claim reserve `more` tokens.
+    fn growth(&self, claim: &TaskClaim, more: i64) -> i64 {
+        // If the task was not loaded, the tokens that are set aside for it stay unchanged, which at worst refuses too
+        // much.
+        self.tasks.get(&claim.task).map_or(0, |task| task.growth(claim, more))
+    }
+
+    /// Adds `more` tokens to those that are reserved for the requests of a claim. A negative number releases tokens.
+    pub fn hold(&mut self, claim: &TaskClaim, more: i64) {
+        let growth = self.growth(claim, more);
+        for account in self.projects.get_mut(&claim.project).into_iter().chain(&mut self.total) {
+            account.reserved = account.reserved.saturating_add(growth);
+        }
+        if let Some(task) = self.tasks.get_mut(&claim.task) {
+            task.hold(claim, more);
+        }
+    }
+}
+
+impl WindowBalance {
+    fn check_room(
+        &self,
+        project: Option<&String>,
+        wanted: u64,
+        window: UsageWindow,
+        at: UnixMicros,
+    ) -> Result<(), WindowBudgetExhausted> {
+        let Some(limit) = self.budget else { return Ok(()) };
+        let used = window.used(&self.sums, at);
+        let reserved = u64::try_from(self.reserved).unwrap_or(0);
+        let needed = used.saturating_add(reserved).saturating_add(wanted).saturating_sub(limit);
+        if needed == 0 {
+            return Ok(());
+        }
+        let fades = used >= needed;
+        let room_at = fades.then(|| window.faded_at(&self.sums, needed, at));
+        Err(WindowBudgetExhausted {
+            project: project.cloned(),
+            limit,
+            used,
+            reserved,
+            wanted,
+            room_at,
+        })
+    }
+}

@@ -1,0 +1,124 @@
+//! Claims of tasks, and whether a claim is in force.
+
+use fairgate_money::UnixMicros;
+use serde::{Deserialize, Serialize};
+
+use crate::database::UsageColumns;
+use crate::held_task::is_held;
+use crate::set_aside::set_aside;
+
+/// Task and claim for which a request was made.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TaskClaim {
+    /// Id of the project.
+    pub project: String,
+    /// Id of the task.
+    pub task: String,
+    /// Number of the claim. The first claim of a task has the number 1.
+    pub epoch: u64,
+}
+
+/// Claim that is not in force, because the task was given to another agent or has ended, or because the lease ran out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseLost {
+    /// Id of the task.
+    pub task: String,
+    /// Description, for people, of what happened to the task.
+    pub why: String,
+    /// True if the claim is over for good. False if only the lease ran out: a lease may still be renewed until the next
+    /// round of the fleet ends the claim, which may take long if the database was away.
+    pub is_over: bool,
+}
+
+/// Expands to the beginning of the query for a task's state and tokens, with columns in the order in which
+/// [`TaskBalance::read`] takes them. A condition on the id follows.
+macro_rules! task_balance {
+    () => {
+        "SELECT t.id, t.project, t.epoch, t.state, t.lease_until, t.agent, t.reserved, t.used, \
+         CAST(COALESCE((SELECT SUM(r.provider_tokens) FROM reservations r \
+         WHERE r.task = t.id AND r.epoch = t.epoch), 0) AS BIGINT) FROM fleet_tasks t WHERE t.id = "
+    };
+}
+
+pub(crate) use task_balance;
+
+/// State and tokens of a task.
+#[derive(Debug)]
+pub(crate) struct TaskBalance {
+    project: String,
+    epoch: u64,
+    state: String,
+    lease_until: Option<UnixMicros>,
+    agent: Option<String>,
+    reserved: i64,
+    used: i64,
+    /// Tokens that are reserved for the requests in flight of the task's latest claim.
+    in_flight: i64,
+}
+
+impl TaskBalance {
+    /// Reads a task's id and balance from the columns of the query.
+    pub(crate) fn read<R: UsageColumns + ?Sized>(row: &R) -> Result<(String, Self), R::Error> {
+        let task = Self {
+            project: row.text(1)?,
+            epoch: row.count(2)?,
+            state: row.text(3)?,
+            lease_until: row.int_or_null(4)?.map(UnixMicros),
+            agent: row.text_or_null(5)?,
+            reserved: row.int(6)?,
+            used: row.int(7)?,
+            in_flight: row.int(8)?,
+        };
+        Ok((row.text(0)?, task))
+    }
+
+    /// Checks that a claim of this task is in force at a moment: the task is held under the claim's epoch, and the lease
+    /// has not run out.
+    pub(crate) fn check_in_force(
+        &self,
+        claim: &TaskClaim,
+        at: UnixMicros,
+    ) -> Result<(), LeaseLost> {
+        let Self { state, epoch, .. } = self;
+        if *epoch != claim.epoch || self.project != claim.project {
+            return Err(claim.over(match &self.agent {
+                Some(agent) => format!("agent {agent:?} has it now, with claim {epoch}"),
+                None => format!("it is {state} since claim {epoch}"),
+            }));
+        }
+        if !is_held(state) {
+            return Err(claim.over(format!("it is {state}")));
+        }
+        match self.lease_until {
+            Some(until) if until > at => Ok(()),
+            _ => {
+                let why = "its lease ran out without a sign of life".to_owned();
+                Err(LeaseLost { task: claim.task.clone(), why, is_over: false })
+            }
+        }
+    }
+
+    /// Returns the number by which the tokens that are set aside grow if the requests of a claim reserve `more` tokens.
+    pub(crate) fn growth(&self, claim: &TaskClaim, more: i64) -> i64 {
+        if self.epoch != claim.epoch || !is_held(&self.state) {
+            // A claim that is over has nothing reserved.
+            return more;
+        }
+        let with = |in_flight| set_aside(self.reserved, self.used, in_flight);
+        with(self.in_flight.saturating_add(more)) - with(self.in_flight)
+    }
+
+    /// Adds `more` tokens to those that are reserved for the requests of a claim, if it is the latest one.
+    pub(crate) fn hold(&mut self, claim: &TaskClaim, more: i64) {
+        if self.epoch == claim.epoch {
+            self.in_flight = self.in_flight.saturating_add(more);
+        }
+    }
+}
+
+impl TaskClaim {
+    /// Returns the error that this claim is over for good.
+    pub(crate) fn over(&self, why: String) -> LeaseLost {
+        LeaseLost { task: self.task.clone(), why, is_over: true }
+    }
+}

@@ -1,0 +1,152 @@
+//! Statements that read and write the usage of tasks and projects. The fleet and the ledger both write these numbers, and
+//! both do it by this module.
+//!
+//! The table `fleet_projects` has the sums of each project as of the bucket `window_bucket`, and [`roll`] moves the
+//! sums to the current bucket. Usage is added to the project's `window_bucket`, which is at most as old as the last
+//! call of [`roll`]. So a writer of ledger rows need not know the length of the window, and sums and buckets always
+//! agree.
+//!
+//! Each statement about one task or project has a form for PostgreSQL that takes arrays.
+
+use fairgate_money::UnixMicros;
+
+use crate::claim::{TaskClaim, task_balance};
+use crate::database::{UsageValue, UsageWriter};
+use crate::rolling_window::UsageWindow;
+use crate::set_aside::set_aside_sum;
+
+/// Locks the one row of the table `fleet` in PostgreSQL. Each transaction that changes tasks, projects or their usage
+/// does this first, so only one such transaction runs at a time, over all processes.
+pub const LOCK: &str = "SELECT version FROM fleet WHERE one = 1 FOR UPDATE";
+
+/// Selects the ids of the projects of tenant `$1`, in the order of their creation.
+pub const PROJECTS_OF_TENANT: &str =
+    "SELECT id FROM fleet_projects WHERE tenant = $1 ORDER BY made";
+
+/// Expands to the beginning of the query for a project's balance, with columns in the order in which
+/// [`crate::UsageBalances::put_project`] takes them. A condition on the id follows.
+macro_rules! project_balance {
+    () => {
+        concat!(
+            "SELECT p.id, p.window_bucket, p.window_tokens, p.window_oldest, p.window_completed, p.budget, ",
+            set_aside_sum!(" AND t.project = p.id", " AND r.project = p.id"),
+            " FROM fleet_projects p WHERE p.id = "
+        )
+    };
+}
+
+/// Selects the state and tokens of task `$1`, for [`crate::UsageBalances::put_task`].
+pub const TASK: &str = concat!(task_balance!(), "$1");
+/// Selects the states and tokens of the tasks in the array `$1`, like [`TASK`].
+pub const TASKS: &str = concat!(task_balance!(), "ANY($1)");
+/// Selects the balance of project `$1`, for [`crate::UsageBalances::put_project`].
+pub const PROJECT: &str = concat!(project_balance!(), "$1");
+/// Selects the balances of the projects in the array `$1`, like [`PROJECT`].
+pub const PROJECTS: &str = concat!(project_balance!(), "ANY($1)");
+/// Selects the balance of all projects together, for [`crate::UsageBalances::put_total`].
+pub const TOTAL: &str = concat!(
+    "SELECT COALESCE(MIN(window_bucket), 0), COALESCE(MAX(window_bucket), 0), \
+     CAST(COALESCE(SUM(window_tokens), 0) AS BIGINT), CAST(COALESCE(SUM(window_oldest), 0) AS BIGINT), \
+     CAST(0 AS BIGINT), ",
+    set_aside_sum!("", ""),
+    " FROM fleet_projects"
+);
+
+/// Moves the sums of all projects to bucket `$1`, unless they belong to it already. `$2` is the bucket that fades while
+/// `$1` is filled, and `$3` the bucket before `$2`.
+///
+/// Rows of later buckets, which a clock that ran ahead has left, count in full, because usage must not be forgotten. A
+/// row that was written with another window length belongs to the oldest bucket if it begins within that bucket.
+pub const ROLL: &str = "UPDATE fleet_projects SET window_bucket = $1, \
+     window_tokens = COALESCE((SELECT CAST(SUM(u.tokens) AS BIGINT) FROM fleet_usage u \
+     WHERE u.project = fleet_projects.id AND u.bucket > $2), 0), \
+     window_oldest = COALESCE((SELECT CAST(SUM(u.tokens) AS BIGINT) FROM fleet_usage u \
+     WHERE u.project = fleet_projects.id AND u.bucket > $3 AND u.bucket <= $2), 0), \
+     window_completed = COALESCE((SELECT CAST(SUM(u.completed) AS BIGINT) FROM fleet_usage u \
+     WHERE u.project = fleet_projects.id AND u.bucket > $3), 0) \
+     WHERE window_bucket <> $1";
+
+/// Deletes the usage of all buckets before `$1`.
+pub const FORGET: &str = "DELETE FROM fleet_usage WHERE bucket < $1";
+
+/// Adds `$1` tokens and `$2` completed tasks to the usage of project `$3` in its bucket `window_bucket`.
+pub const ADD_TO_BUCKET: &str = "INSERT INTO fleet_usage (project, bucket, tokens, completed) \
+     SELECT id, window_bucket, CAST($1 AS BIGINT), CAST($2 AS BIGINT) FROM fleet_projects WHERE id = $3 \
+     ON CONFLICT (project, bucket) DO UPDATE SET tokens = fleet_usage.tokens + excluded.tokens, \
+     completed = fleet_usage.completed + excluded.completed";
+/// Adds `$2` tokens to the current buckets of projects `$1`; see [`ADD_TO_BUCKET`].
+pub const ADD_TO_BUCKETS: &str = "INSERT INTO fleet_usage (project, bucket, tokens, completed) \
+     SELECT p.id, p.window_bucket, v.tokens, 0 FROM UNNEST($1::text[], $2::bigint[]) AS v (project, tokens) \
+     JOIN fleet_projects p ON p.id = v.project \
+     ON CONFLICT (project, bucket) DO UPDATE SET tokens = fleet_usage.tokens + excluded.tokens";
+/// Adds tokens and completed tasks to the sums of a project. Takes the same values as [`ADD_TO_BUCKET`].
+pub const ADD_TO_PROJECT: &str = "UPDATE fleet_projects SET window_tokens = window_tokens + $1, \
+     window_completed = window_completed + $2 WHERE id = $3";
+/// Adds `$2` tokens to the sums of projects `$1`; see [`ADD_TO_PROJECT`].
+pub const ADD_TO_PROJECTS: &str = "UPDATE fleet_projects p SET window_tokens = p.window_tokens + v.tokens \
+     FROM UNNEST($1::text[], $2::bigint[]) AS v (project, tokens) WHERE p.id = v.project";
+/// Adds to task `$4` the `$2` tokens and `$3` requests of its claim `$1`.
+pub const ADD_TO_TASK: &str = "UPDATE fleet_tasks SET \
+     used = used + CASE WHEN epoch = $1 THEN CAST($2 AS BIGINT) ELSE 0 END, \
+     used_before = used_before + CASE WHEN epoch = $1 THEN 0 ELSE CAST($2 AS BIGINT) END, \
+     calls = calls + $3 WHERE id = $4";
+/// Adds to tasks `$1` the `$3` tokens and `$4` requests of their claims `$2`; see [`ADD_TO_TASK`]. The
+/// arrays may contain several claims of one task.
+pub const ADD_TO_TASKS: &str = "UPDATE fleet_tasks t SET used = t.used + d.used, \
+     used_before = t.used_before + d.before, calls = t.calls + d.calls \
+     FROM (SELECT v.task, CAST(SUM(CASE WHEN v.epoch = c.epoch THEN v.tokens ELSE 0 END) AS BIGINT) AS used, \
+     CAST(SUM(CASE WHEN v.epoch = c.epoch THEN 0 ELSE v.tokens END) AS BIGINT) AS before, \
+     CAST(SUM(v.calls) AS BIGINT) AS calls \
+     FROM UNNEST($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) AS v (task, epoch, tokens, calls) \
+     JOIN fleet_tasks c ON c.id = v.task GROUP BY v.task) d WHERE t.id = d.task";
+/// Increments the fleet's version, by which processes notice that something changed.
+pub const COUNT_CHANGE: &str = "UPDATE fleet SET version = version + 1 WHERE one = 1";
+
+/// Moves the sums of all projects to the bucket that contains `at`. Returns the number of projects whose sums belonged
+/// to another bucket.
+pub fn roll<W: UsageWriter + ?Sized>(
+    transaction: &mut W,
+    window: UsageWindow,
+    at: UnixMicros,
+) -> Result<u64, W::Error> {
+    use UsageValue::Int;
+    let [bucket, oldest, before, kept] = window.edges(at);
+    let rolled = transaction.run(ROLL, &[Int(bucket), Int(oldest), Int(before)])?;
+    if rolled > 0 {
+        transaction.run(FORGET, &[Int(kept)])?;
+    }
+    Ok(rolled)
+}
+
+/// Adds tokens and completed tasks to the usage of a project in the window.
+pub fn add_to_project<W: UsageWriter + ?Sized>(
+    transaction: &mut W,
+    project: &str,
+    tokens: i64,
+    completed: i64,
+) -> Result<(), W::Error> {
+    let values = [UsageValue::Int(tokens), UsageValue::Int(completed), UsageValue::Text(project)];
+    transaction.run(ADD_TO_BUCKET, &values)?;
+    transaction.run(ADD_TO_PROJECT, &values)?;
+    Ok(())
+}
+
+/// Adds the tokens and requests of a claim to the claim's task, and the tokens to the project's usage in the window.
+pub fn add_to_task<W: UsageWriter + ?Sized>(
+    transaction: &mut W,
+    claim: &TaskClaim,
+    tokens: i64,
+    calls: i64,
+) -> Result<(), W::Error> {
+    use UsageValue::{Int, Text};
+    add_to_project(transaction, &claim.project, tokens, 0)?;
+    let epoch = i64::try_from(claim.epoch).unwrap_or(i64::MAX);
+    let values = [Int(epoch), Int(tokens), Int(calls), Text(&claim.task)];
+    transaction.run(ADD_TO_TASK, &values)?;
+    Ok(())
+}
+
+/// Increments the fleet's version, by which processes notice that something changed.
+pub fn count_change<W: UsageWriter + ?Sized>(transaction: &mut W) -> Result<(), W::Error> {
+    transaction.run(COUNT_CHANGE, &[]).map(drop)
+}
