@@ -219,24 +219,38 @@ pub struct ResolvedReservations {
     pub tokens: u64,
 }
 
-/// Column by which usage is grouped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[allow(missing_docs, reason = "the names say it")]
-pub enum UsageGrouping {
-    Group,
-    Tenant,
-    Key,
-    Model,
-    Pool,
-    Worker,
-    Outcome,
-    Agent,
-    Day,
-    Hour,
-    Tier,
-    Class,
-    Project,
+macro_rules! usage_groupings {
+    ($($(#[$attribute:meta])* $value:ident = $name:literal,)*) => {
+        /// Column by which usage is grouped. The API, the command line and the SQL all take the columns from here.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        #[allow(missing_docs, reason = "the names say it")]
+        pub enum UsageGrouping {
+            $($(#[$attribute])* $value,)*
+        }
+
+        impl UsageGrouping {
+            /// Names of all columns, as the API and the command line spell them.
+            pub const NAMES: &[&str] = &[$($name),*];
+        }
+    };
+}
+
+usage_groupings! {
+    Group = "group",
+    #[default]
+    Tenant = "tenant",
+    Key = "key",
+    Model = "model",
+    Pool = "pool",
+    Worker = "worker",
+    Outcome = "outcome",
+    Agent = "agent",
+    Day = "day",
+    Hour = "hour",
+    Tier = "tier",
+    Class = "class",
+    Project = "project",
 }
 
 /// Selects the ledger rows to sum up.
@@ -328,4 +342,18 @@ pub struct AuditQuery {
     pub before: Option<i64>,
     /// Largest number of entries to return; 0 and values above 1 000 mean 1 000.
     pub limit: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groupings_are_read_by_their_names() {
+        for name in UsageGrouping::NAMES {
+            let grouping: UsageGrouping = serde_json::from_value((*name).into()).unwrap();
+            assert_eq!(serde_json::to_value(grouping).unwrap(), *name);
+        }
+        assert_eq!(serde_json::to_value(UsageGrouping::default()).unwrap(), "tenant");
+    }
 }

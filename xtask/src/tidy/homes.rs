@@ -61,7 +61,7 @@ const ONE_HOMES: [OneHome; 8] = [
     OneHome {
         name: "usage_columns",
         about: "files beyond one that list the columns by which usage is grouped",
-        betrayed_by: &["    outcome,"],
+        betrayed_by: &["    outcome,", "outcome = \"outcome\","],
         also_in_tests: false,
     },
     OneHome {

@@ -9,7 +9,9 @@ use axum::response::{IntoResponse, Response};
 use fairgate_store::{UnixMicros, UsageGrouping, UsageQuery, UsageRow};
 use http::header::CONTENT_TYPE;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::openapi::RefOr;
+use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use super::api_error::ApiError;
 use super::auth::AdminCaller;
@@ -20,44 +22,21 @@ use crate::app::App;
 use crate::forward::unix_now;
 
 /// Attribute by which usage is summed.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum UsageBy {
-    Group,
-    #[default]
-    Tenant,
-    Key,
-    Model,
-    Pool,
-    Worker,
-    Outcome,
-    Agent,
-    Day,
-    Hour,
-    Tier,
-    Class,
-    Project,
-}
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct UsageBy(UsageGrouping);
 
-impl From<UsageBy> for UsageGrouping {
-    fn from(by: UsageBy) -> Self {
-        match by {
-            UsageBy::Group => Self::Group,
-            UsageBy::Tenant => Self::Tenant,
-            UsageBy::Key => Self::Key,
-            UsageBy::Model => Self::Model,
-            UsageBy::Pool => Self::Pool,
-            UsageBy::Worker => Self::Worker,
-            UsageBy::Outcome => Self::Outcome,
-            UsageBy::Agent => Self::Agent,
-            UsageBy::Day => Self::Day,
-            UsageBy::Hour => Self::Hour,
-            UsageBy::Tier => Self::Tier,
-            UsageBy::Class => Self::Class,
-            UsageBy::Project => Self::Project,
-        }
+impl PartialSchema for UsageBy {
+    fn schema() -> RefOr<Schema> {
+        let schema = ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some("Attribute by which usage is summed."))
+            .enum_values(Some(UsageGrouping::NAMES.iter().copied()));
+        schema.build().into()
     }
 }
+
+impl ToSchema for UsageBy {}
 
 /// Format of the response to a usage query.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
@@ -177,7 +156,7 @@ pub(super) async fn usage(
     let since = query.since.map_or(UnixMicros(now.0 - DAY), |since| since.at(now));
     let until = query.until.map_or(now, |until| until.at(now));
     let (tenant, model) = (query.tenant.map(|name| name.0), query.model.map(|name| name.0));
-    let asked = UsageQuery { by: query.by.into(), since, until: Some(until), tenant, model };
+    let asked = UsageQuery { by: query.by.0, since, until: Some(until), tenant, model };
     let rows = app.store.usage(asked).await?.into_iter().map(UsageRowBody::from).collect();
     let currency = money::currency(&app).await?.map(String::from);
     if query.format == UsageFormat::Csv {

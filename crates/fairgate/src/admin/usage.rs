@@ -3,7 +3,9 @@
 use std::io::Write;
 
 use anyhow::Result;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use fairgate_store::UsageGrouping;
 use serde_json::Value;
 
 use super::{AdminOptions, escaped, span, text};
@@ -16,8 +18,8 @@ pub(crate) struct UsageArgs {
     #[command(flatten)]
     common: AdminOptions,
     /// Attribute to sum by.
-    #[arg(long, value_enum, default_value_t = UsageByArg::Tenant)]
-    by: UsageByArg,
+    #[arg(long, default_value = "tenant", value_parser = grouping_names())]
+    by: &'static str,
     /// Start of the time range: an age such as 24h or 30d, or a time such as 2026-11-15T00:00:00Z.
     #[arg(long, default_value = "24h", value_name = "TIME")]
     since: String,
@@ -35,48 +37,18 @@ pub(crate) struct UsageArgs {
     csv: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum UsageByArg {
-    Group,
-    Tenant,
-    Key,
-    Model,
-    Pool,
-    Worker,
-    Outcome,
-    Agent,
-    Day,
-    Hour,
-    Tier,
-    Class,
-    Project,
-}
-
-impl UsageByArg {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Group => "group",
-            Self::Tenant => "tenant",
-            Self::Key => "key",
-            Self::Model => "model",
-            Self::Pool => "pool",
-            Self::Worker => "worker",
-            Self::Outcome => "outcome",
-            Self::Agent => "agent",
-            Self::Day => "day",
-            Self::Hour => "hour",
-            Self::Tier => "tier",
-            Self::Class => "class",
-            Self::Project => "project",
-        }
-    }
+/// Returns a parser that accepts the names of the columns by which usage is grouped.
+fn grouping_names() -> impl TypedValueParser<Value = &'static str> {
+    let known = |name: String| UsageGrouping::NAMES.iter().copied().find(|it| *it == name);
+    PossibleValuesParser::new(UsageGrouping::NAMES)
+        .try_map(move |name| known(name).ok_or("no such attribute"))
 }
 
 impl UsageArgs {
     pub(crate) fn run(&self) -> Result<()> {
         let client = self.common.client()?;
         let mut path =
-            format!("/api/v1/usage?by={}&since={}", self.by.name(), escaped(&self.since));
+            format!("/api/v1/usage?by={}&since={}", self.by, escaped(&self.since));
         let more = [("until", &self.until), ("tenant", &self.tenant), ("model", &self.model)];
         for (name, value) in
             more.iter().filter_map(|(name, value)| Some((name, (*value).as_ref()?)))
@@ -90,7 +62,7 @@ impl UsageArgs {
             return Ok(out.flush()?);
         }
         let usage = client.get(&path)?;
-        self.common.print_table(&usage, |usage| sums(self.by.name(), usage))
+        self.common.print_table(&usage, |usage| sums(self.by, usage))
     }
 }
 
