@@ -92,6 +92,34 @@ impl Default for FleetOptions {
 }
 
 /// Handle to the fleet. Cheap to clone; all clones share one fleet.
+///
+/// # Order of calls
+///
+/// A process that serves agents:
+///
+/// 1. [`Fleet::new`], then [`Fleet::run`] in an async task of its own. An agent that waits in a process
+///    without this loop gets no task.
+/// 2. [`Fleet::wake`] after each settlement of a request that had a task key, because it may make room in a budget.
+///    Calls of this handle wake the loop themselves.
+/// 3. [`Fleet::stop`] before [`Store::close`].
+///
+/// An operator, in any process: [`Fleet::add_project`], [`Fleet::add_agent`] (its token is shown once) and, if tasks
+/// need folders, [`Fleet::add_workspace`]; then [`Fleet::add_tasks`]. [`Fleet::act`] pauses, resumes, restarts, cancels,
+/// skips or answers a task. [`Fleet::why`] explains why a task waits; [`Fleet::view`], [`Fleet::projects`],
+/// [`Fleet::tasks`] and [`Fleet::log`] show what happens.
+///
+/// An agent:
+///
+/// 1. [`Fleet::agent`] with its token.
+/// 2. [`Fleet::claim`], again and again while it returns `None`.
+/// 3. [`Fleet::heartbeat`] at once, which says that it has begun, and then every [`Claim::heartbeat_s`] seconds. In
+///    between [`Fleet::append_log`], and model calls with the claim's key ([`Fleet::task_key`] tells the gateway whose
+///    key it is).
+/// 4. One of [`Fleet::complete`], [`Fleet::fail`], [`Fleet::ask`] and [`Fleet::release`]. Each ends the claim and may be
+///    repeated.
+///
+/// Each call of an agent names its claim by task and epoch. [`FleetError::LeaseLost`] means that the agent no longer
+/// holds the task: it must stop and claim again.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     inner: Arc<FleetInner>,

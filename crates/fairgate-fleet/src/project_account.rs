@@ -44,7 +44,7 @@ mod tests {
 
     use super::*;
     use crate::state::TaskState;
-    use crate::test_database::{FleetTestRng, add_project, in_memory};
+    use crate::test_database::{self, FleetTestRng, add_project, in_memory};
 
     /// Adds a task with a claim, and requests in flight of this and of its last claim. Returns the tokens that must be
     /// set aside.
@@ -58,20 +58,9 @@ mod tests {
         let state = TaskState::ALL[usize::try_from(below(9)).unwrap()].word();
         let (reserved, used) = (below(100), below(150) - 20);
         let id = format!("t{number}");
-        tx.run(
-            "INSERT INTO fleet_tasks (id, project, made, title, prompt, state, priority, retries, retries_max, \
-             open_needs, created_at, epoch, ended_epoch, reserved, used, used_before, calls) \
-             VALUES ($1, $2, $3, 't', 't', $4, 1, 0, 2, 0, 0, 2, 0, $5, $6, 0, 0)",
-            &[
-                id.as_str().into(),
-                project.into(),
-                number.into(),
-                state.into(),
-                reserved.into(),
-                used.into(),
-            ],
-        )
-        .unwrap();
+        test_database::add_task(tx, &id, project, state, reserved);
+        let claim = "UPDATE fleet_tasks SET epoch = 2, used = $1 WHERE id = $2";
+        tx.run(claim, &[used.into(), id.as_str().into()]).unwrap();
         let mut in_flight = [0, 0];
         for request in 0..below(4) {
             let (epoch, tokens) = (below(2) + 1, below(60));

@@ -209,13 +209,14 @@ impl Spool {
         state.put - state.written
     }
 
-    /// Returns the number of rows accepted so far. Rows reach the database in order, so [`Self::has_written`] with this
-    /// number tells if all of them are there.
+    /// Returns the number of rows accepted so far. See [`Self::has_written`].
     pub(crate) fn rows_accepted(&self) -> u64 {
         self.state().put
     }
 
-    /// Returns true if at least `rows` rows are in the database.
+    /// Returns true if at least `rows` rows are in the database. These are the oldest `rows` rows only if the writer holds
+    /// no row that it took and could not write, because a later row may be written before such a row. So the writer
+    /// calls this method only after a write that succeeded for all rows that it had taken.
     pub(crate) fn has_written(&self, rows: u64) -> bool {
         self.state().written >= rows
     }

@@ -68,6 +68,25 @@ impl StoreOptions {
 }
 
 /// Handle to the database, which is cheap to clone. All clones share one store, and closing one closes all.
+///
+/// # Order of calls
+///
+/// 1. [`Store::open`] once. It migrates the schema and resolves what dead processes left.
+/// 2. [`Store::directory`] to authenticate callers. Call it again whenever [`Store::directory_version`] has changed, and
+///    after each [`Store::change`] of this process.
+/// 3. For each request:
+///    1. [`Store::can_record`]. Start no request while it is false.
+///    2. [`Store::reserve`] before the request is queued. [`Store::budgets`] may refuse it earlier, without reserving.
+///    3. [`Store::record`] for each attempt, with [`AttemptRow::last`] for the last one, also if the request failed or
+///       was refused. The last row ends the reservation. Answer the client when the future is ready.
+///
+///    A request that is never recorded keeps its reservation until this process ends, and is then charged in full.
+/// 4. [`Store::usage`], [`Store::attempts`], [`Store::audit`] and [`Store::prices`] at any time. They see all rows that
+///    this process recorded before.
+/// 5. [`Store::transact`] and [`Store::inspect`] for tables of other crates, which have the SQL for them.
+/// 6. [`Store::prune`] now and then, if old rows are not wanted.
+/// 7. [`Store::close`] once, after the last row. Rows that the database did not take then stay in the spool for the next
+///    process.
 #[derive(Clone, Debug)]
 pub struct Store {
     backend: StoreBackend,

@@ -78,9 +78,11 @@ impl UsageWriter for dyn Transaction + '_ {
 /// Failure that an acknowledged transaction must survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransactionDurability {
-    /// Kill of the process. SQLite does not wait for the disk with each commit; PostgreSQL follows its own setting.
+    /// Kill of this process. SQLite does not wait for the disk with each commit. PostgreSQL follows the database's
+    /// setting `synchronous_commit`.
     ThroughKill,
-    /// Power loss of the machine. SQLite waits for the disk with the commit.
+    /// Power loss of the database's machine. The commit waits for the disk, also if PostgreSQL's `synchronous_commit` is
+    /// `off`.
     ThroughPowerLoss,
 }
 

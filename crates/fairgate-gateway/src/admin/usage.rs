@@ -9,8 +9,8 @@ use axum::response::{IntoResponse, Response};
 use fairgate_store::{UnixMicros, UsageGrouping, UsageQuery, UsageRow};
 use http::header::CONTENT_TYPE;
 use serde::{Deserialize, Serialize};
-use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use super::api_error::ApiError;

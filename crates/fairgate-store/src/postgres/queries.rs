@@ -5,7 +5,7 @@ use tokio_postgres::Row;
 
 use super::connection::{PostgresSession, SUM_TIMEOUT};
 use super::error::PostgresError;
-use super::sql::LOCK_DIRECTORY;
+use super::sql::{LOCK_DIRECTORY, SYNCED};
 use crate::budget::{Budget, BudgetBalance, BudgetOwners, BudgetPeriod, BudgetScope, HOSTED_OWNER};
 use crate::change::{ChangeLookup, ChangeSubject};
 use crate::directory::{Directory, DirectoryChange, DirectoryChangeResult};
@@ -106,11 +106,6 @@ pub(super) async fn prices(session: &PostgresSession) -> Result<Vec<PriceVersion
 pub(super) async fn currency(session: &PostgresSession) -> Result<Option<Currency>> {
     session.first(sql::CURRENCY, &[], |row| rows::currency(row, 0)).await
 }
-
-/// Makes the commit wait for the server's disk if the database is set to acknowledge commits earlier, because a revoked
-/// key must not come back. Stricter settings, which also wait for other servers, are not changed.
-const SYNCED: &str = "SELECT set_config('synchronous_commit', 'on', true) \
-     WHERE current_setting('synchronous_commit') = 'off'";
 
 /// Applies a change of the directory, one at a time over all processes. The change is on the server's disk when this
 /// function returns.

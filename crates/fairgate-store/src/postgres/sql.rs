@@ -113,3 +113,8 @@ pub(super) const FORGET_INSTANCES: &str =
 
 /// Selects the directory's version, and locks the directory until the transaction ends.
 pub(super) const LOCK_DIRECTORY: &str = "SELECT version FROM directory FOR UPDATE";
+
+/// Makes the commit wait for the server's disk if the database is set to acknowledge commits earlier, because a revoked
+/// key must not come back. Stricter settings, which also wait for other servers, are not changed.
+pub(super) const SYNCED: &str = "SELECT set_config('synchronous_commit', 'on', true) \
+     WHERE current_setting('synchronous_commit') = 'off'";

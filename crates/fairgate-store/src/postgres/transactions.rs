@@ -5,10 +5,11 @@ use tokio::runtime::Handle;
 
 use super::connection::{PostgresSession, references, with_answer_timeout};
 use super::error::PostgresError;
+use super::sql::SYNCED;
 use crate::error::StoreError;
 use crate::rows::RowColumns;
 use crate::sql::SqlValue;
-use crate::transaction::{DatabaseKind, Transaction, TransactionJob};
+use crate::transaction::{DatabaseKind, Transaction, TransactionDurability, TransactionJob};
 
 /// Session that is given back, and the result of the transaction that ran on it.
 type ReturnedSession = (PostgresSession, Result<(), PostgresError>);
@@ -18,7 +19,12 @@ pub(super) async fn transact(
     session: PostgresSession,
     job: Box<dyn TransactionJob>,
 ) -> Result<ReturnedSession, StoreError> {
-    on_a_thread(session, job, &format!("BEGIN; {}", fairgate_usage::sql::LOCK)).await
+    let lock = fairgate_usage::sql::LOCK;
+    let begin = match job.keep() {
+        TransactionDurability::ThroughKill => format!("BEGIN; {lock}"),
+        TransactionDurability::ThroughPowerLoss => format!("BEGIN; {SYNCED}; {lock}"),
+    };
+    on_a_thread(session, job, &begin).await
 }
 
 /// Runs a job that only reads, in one consistent snapshot of the database.

@@ -171,6 +171,9 @@ impl PostgresWriter {
         };
         self.failing.store(outcome.is_err(), Ordering::Relaxed);
         let Err(error) = outcome else {
+            // All rows that were taken are written, so the rows in the database are the oldest ones. If some of them had
+            // been kept for the next round, the outcome would be an error, and the flushers would get it below.
+            debug_assert!(self.rows.is_empty());
             let spool = &self.spool;
             for (_, reply) in self.flushers.extract_if(.., |(rows, _)| spool.has_written(*rows)) {
                 let _ = reply.send(Ok(()));

@@ -1,7 +1,9 @@
 //! Changes of the directory outlive a machine that loses its power: the commit is synced before anyone is told of it. Here the
 //! databases themselves say what was in force inside the transactions.
 
-use fairgate_store::{DirectoryChange, LedgerQuery};
+use fairgate_store::{
+    DirectoryChange, LedgerQuery, Store, StoreError, Transaction, TransactionDurability,
+};
 
 use crate::database::{Kind, run};
 use crate::rows::{NOW, attempt, budgets, key, reservation, tenant};
@@ -70,6 +72,32 @@ fn postgres_syncs_changes_whatever_the_database_is_set_to() {
             store.close().await.unwrap();
             let seen = format!("SELECT COUNT(*) FROM seen WHERE setting = '{expected}'");
             assert_eq!(number(&server().run(name, &seen).await), Some(1), "{setting}");
+        }
+    });
+}
+
+#[test]
+fn postgres_syncs_transactions_that_must_survive_a_power_loss() {
+    async fn setting(store: &Store, keep: TransactionDurability) -> String {
+        let read = |transaction: &mut dyn Transaction| -> Result<_, StoreError> {
+            let sql = "SELECT current_setting('synchronous_commit')";
+            transaction.first(sql, &[], |row| row.text(0))
+        };
+        store.transact(keep, read).await.unwrap().unwrap()
+    }
+    run(Kind::Postgres, |database| async move {
+        for (set, expected) in [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")]
+        {
+            let sql = format!("ALTER DATABASE {} SET synchronous_commit = {set}", database.name);
+            server().run("postgres", &sql).await;
+            let store = database.open().await;
+            for _ in 0..2 {
+                let found = setting(&store, TransactionDurability::ThroughPowerLoss).await;
+                assert_eq!(found, expected, "{set}");
+                // The setting ends with its transaction.
+                assert_eq!(setting(&store, TransactionDurability::ThroughKill).await, set);
+            }
+            store.close().await.unwrap();
         }
     });
 }

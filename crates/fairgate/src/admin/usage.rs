@@ -47,8 +47,7 @@ fn grouping_names() -> impl TypedValueParser<Value = &'static str> {
 impl UsageArgs {
     pub(crate) fn run(&self) -> Result<()> {
         let client = self.common.client()?;
-        let mut path =
-            format!("/api/v1/usage?by={}&since={}", self.by, escaped(&self.since));
+        let mut path = format!("/api/v1/usage?by={}&since={}", self.by, escaped(&self.since));
         let more = [("until", &self.until), ("tenant", &self.tenant), ("model", &self.model)];
         for (name, value) in
             more.iter().filter_map(|(name, value)| Some((name, (*value).as_ref()?)))
