@@ -1,5 +1,5 @@
 //! Tokens that projects have spent. These are their usage in the window, plus the tokens that are
-//! [set aside](fairgate_usage::set_aside) for their running tasks and requests in flight.
+//! [set aside](fairgate_usage::set_aside()) for their running tasks and requests in flight.
 
 use std::collections::BTreeMap;
 

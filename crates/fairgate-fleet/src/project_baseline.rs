@@ -30,12 +30,13 @@ use crate::sql_placeholders;
 use crate::window_usage::{self, UsageWindow, WindowSums};
 
 /// Query for the projects whose column `busy` no longer agrees with the states of their tasks.
-const EDGES: &str = "\
-    SELECT p.id, p.busy FROM fleet_projects p WHERE p.busy <> (\
-      EXISTS (SELECT 1 FROM fleet_tasks t WHERE t.state = 'ASSIGNED' AND t.project = p.id) \
-      OR EXISTS (SELECT 1 FROM fleet_tasks t WHERE t.state = 'IN_PROGRESS' AND t.project = p.id) \
-      OR (p.status = 'ACTIVE' \
-        AND EXISTS (SELECT 1 FROM fleet_tasks t WHERE t.state = 'READY' AND t.project = p.id)))";
+const EDGES: &str = concat!(
+    "SELECT p.id, p.busy FROM fleet_projects p WHERE p.busy <> (\
+     EXISTS (SELECT 1 FROM fleet_tasks t WHERE t.state IN ",
+    fairgate_usage::held_states!(),
+    " AND t.project = p.id) OR (p.status = 'ACTIVE' \
+     AND EXISTS (SELECT 1 FROM fleet_tasks t WHERE t.state = 'READY' AND t.project = p.id)))"
+);
 
 /// Options of the fleet that the baseline depends on.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! Balances of projects and of all projects together, and the check that their budgets have room for a request. The
 //! same code decides for both databases.
 //!
-//! A request is refused only if it makes the tokens that are [set aside](crate::set_aside) grow by more than the budgets
+//! A request is refused only if it makes the tokens that are [set aside](crate::set_aside()) grow by more than the budgets
 //! have room for.
 
 use std::collections::HashMap;
