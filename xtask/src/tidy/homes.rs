@@ -16,7 +16,7 @@ struct OneHome {
     also_in_tests: bool,
 }
 
-const ONE_HOMES: [OneHome; 8] = [
+const ONE_HOMES: [OneHome; 9] = [
     OneHome {
         name: "calendars",
         about: "files beyond one that compute a civil calendar",
