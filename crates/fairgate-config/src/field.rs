@@ -250,6 +250,16 @@ impl<'a> ConfigField<'a> {
 
     /// Returns the mapping as a section. Records an error for each field whose name is not in `known`.
     pub(crate) fn section(self, known: &'static [&'static str]) -> Option<ConfigSection<'a>> {
+        self.section_without(known, &[])
+    }
+
+    /// Returns the mapping as a section. Records an error for each field whose name is not in `known`; for a name in
+    /// `unsupported`, the error is the message beside it.
+    pub(crate) fn section_without(
+        self,
+        known: &'static [&'static str],
+        unsupported: &[(&str, &str)],
+    ) -> Option<ConfigSection<'a>> {
         let Some(entries) = self.entries() else {
             // The message does not repeat the value, which may be a secret in the wrong place.
             return self.wrong(format!("must be a mapping with {}", known.join(", ")));
@@ -260,8 +270,10 @@ impl<'a> ConfigField<'a> {
             entries.iter().filter(unknown).take(UNKNOWN_MAX)
         {
             left -= 1;
-            let message = match &**name {
-                "<<" => {
+            let why = unsupported.iter().find(|(other, _)| other == name);
+            let message = match (&**name, why) {
+                (_, Some((_, why))) => (*why).into(),
+                ("<<", None) => {
                     "merging is not supported: repeat the fields, or alias a whole value".into()
                 }
                 _ => {

@@ -132,7 +132,10 @@ impl Upstream {
             account,
             failure_log: FailureLog::default(),
             connector,
-            idle_connections: Arc::new(IdleConnections::new(config.idle_connections_max)),
+            idle_connections: Arc::new(IdleConnections::new(
+                config.idle_connections_max,
+                IdleConnections::unstated_idle_time(&config.url),
+            )),
             host,
             bearer: secret.map(|secret| hidden(&format!("Bearer {secret}"))).transpose()?,
             api_key: secret.map(hidden).transpose()?,
@@ -243,6 +246,8 @@ impl Upstream {
         self.exchange(request, deadline).await
     }
 
+    /// Sends a request over an idle connection or a new one. If an idle connection turns out to be closed before any
+    /// byte was sent, another connection is tried.
     async fn exchange(
         &self,
         mut request: Request<Full<Bytes>>,
@@ -251,19 +256,22 @@ impl Upstream {
         let failed = |kind| UpstreamFailure { kind, worker: self.name.clone() };
         while let Some(lane) = self.idle_connections.take() {
             let due = deadline.min(Instant::now() + self.config.timeouts.first_byte);
-            let again = copy(&request);
+            let again = request.method().is_idempotent().then(|| copy(&request));
             match timeout_at(due, lane.send(request)).await {
                 Ok(Ok(answer)) => return Ok(self.idle_connections.attach_connection(answer)),
                 // The connection was closed and nothing was sent: try the same request on another one.
                 Ok(Err(connection::UpstreamSendError { unsent: Some(back), .. })) => {
                     request = *back
                 }
-                // The connection was closed while the request was sent: try once more, on a new connection.
-                Ok(Err(connection::UpstreamSendError { kind: FailureKind::Reset, .. })) => {
-                    request = again;
-                    break;
-                }
-                Ok(Err(error)) => return Err(failed(error.kind)),
+                // The connection was closed after bytes of the request were sent. The upstream may have run it, so only
+                // a request that may run twice is sent again (RFC 9110, 9.2.2), on a new connection.
+                Ok(Err(error)) => match again.filter(|_| error.kind == FailureKind::Reset) {
+                    Some(again) => {
+                        request = again;
+                        break;
+                    }
+                    None => return Err(failed(error.kind)),
+                },
                 Err(_) => return Err(failed(FailureKind::FirstByteTimeout)),
             }
         }

@@ -228,6 +228,7 @@ impl ProveClient {
         match self.ask.manner {
             ClientBehaviour::Honest
             | ClientBehaviour::HasDeadlines { .. }
+            | ClientBehaviour::Resets
             | ClientBehaviour::Fails { .. } => self.number % 2 == 1,
             ClientBehaviour::LeavesAfter(_)
             | ClientBehaviour::LeavesAtFinish { .. }
@@ -301,6 +302,7 @@ impl ClientBehaviour {
             | Self::LeavesAfter(_)
             | Self::HasDeadlines { .. }
             | Self::ReadsNothing { .. } => None,
+            Self::Resets => Some(SimFault::ResetBefore),
             Self::LeavesAtFinish { hidden } => Some(SimFault::HiddenTokens { tokens: hidden }),
             Self::Fails { status: code, after } if after.is_zero() => {
                 Some(SimFault::Status { code, retry_after_seconds: None })
@@ -318,6 +320,9 @@ impl RequestPattern {
                 ClientBehaviour::Fails { status, .. },
                 AnswerEnd::Failed { status: Some(met), .. },
             ) => status == *met,
+            (ClientBehaviour::Resets, AnswerEnd::Failed { status: Some(502), how }) => {
+                how == "upstream_reset"
+            }
             (
                 ClientBehaviour::HasDeadlines { .. },
                 AnswerEnd::Failed { status: Some(504), how },

@@ -210,6 +210,8 @@ pub enum ClientBehaviour {
         /// Deadlines in milliseconds, which the tenant's clients use in turn.
         deadlines_ms: &'static [u64],
     },
+    /// Sends prompts that make the model reset the connection before it answers.
+    Resets,
     /// Sends prompts that make the model fail.
     Fails {
         /// HTTP status of the failure.

@@ -3,12 +3,14 @@
 
 mod buckets;
 mod class;
+mod editions;
 mod profile;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use self::editions::{UNSUPPORTED, is_unsupported};
 pub(super) use self::profile::PolicyProfile;
 use self::profile::{PROFILE, profile};
 use super::PolicyClasses;
@@ -91,15 +93,20 @@ pub(super) fn has_fields(text: &str) -> bool {
     let root = yaml::parse(text, "", &mut Vec::new());
     let Ok(YamlNode { value: YamlValue::Map(entries), .. }) = root else { return false };
     let has = |name: &str| entries.iter().any(|entry| entry.name == name);
-    ROOT.iter().any(|name| has(name)) && !has("upstreams") && !has("pools")
+    let is_known = |name: &str| ROOT.contains(&name) || is_unsupported(name);
+    entries.iter().any(|entry| is_known(&entry.name)) && !has("upstreams") && !has("pools")
 }
 
 fn read<'a>(root: ConfigField<'a>, file: &Path) -> Option<PolicyProfiles<'a>> {
-    let section = root.section(ROOT)?;
+    let entries = root.entries().unwrap_or_default();
+    let is_of_other_edition = entries.iter().any(|(entry, _)| is_unsupported(&entry.name));
+    let section = root.section_without(ROOT, UNSUPPORTED)?;
     let models = section.or("models", BTreeMap::new(), |field| models(field, file));
     if !PROFILE.iter().any(|name| section.has(name)) {
         return match section.has("models") {
             true => Some(PolicyProfiles { root: None, models: models? }),
+            // The error says so already.
+            false if is_of_other_edition => None,
             false => section.field.wrong(
                 "has no profile: state default_policy_family, uncached_isl_buckets and policy_classes, for all models or \
                  for single ones under models",
@@ -117,7 +124,8 @@ fn models<'a>(field: ConfigField<'a>, file: &Path) -> Option<BTreeMap<String, Po
     if entries.is_empty() {
         return field.wrong("names no model: give one a profile, or remove it");
     }
-    let read = |field: ConfigField<'a>| profile(&field.section(PROFILE)?, file);
+    let read =
+        |field: ConfigField<'a>| profile(&field.section_without(PROFILE, UNSUPPORTED)?, file);
     let all: Vec<_> = entries
         .into_iter()
         .map(|(entry, field)| {

@@ -392,9 +392,9 @@ impl UpstreamAnswer {
     fn break_off(&mut self, kind: FailureKind, used: UsageBasis) {
         // The worker of an earlier attempt was judged when that attempt ended.
         if let Some(mut in_flight) = self.passage.in_flight() {
-            match kind {
-                FailureKind::Reset | FailureKind::Incomplete => in_flight.report_lost(),
-                _ => in_flight.blame(FaultParty::Unknown),
+            match kind.is_lost() {
+                true => in_flight.report_lost(),
+                false => in_flight.blame(FaultParty::Unknown),
             }
             in_flight.flight.worker.upstream.log_failure(FailureCause::Failed(kind));
         }

@@ -92,7 +92,10 @@ fn failed(
     in_flight: &mut RequestIn<'_, InFlightRequest>,
     failure: &UpstreamFailure,
 ) -> ClassifiedAnswer {
-    in_flight.blame(failure.kind.blame());
+    match failure.kind.is_lost() {
+        true => in_flight.report_lost(),
+        false => in_flight.blame(failure.kind.blame()),
+    }
     if failure.kind.is_unreached() {
         in_flight.flight.mark_not_taken();
     }

@@ -7,13 +7,16 @@
 //!
 //! The rules of the dialect ([`AccountQuota`]) interpret the provider's answers. They decide between different
 //! statements of a limit, and compute the remaining quota and the length of a pause. This module divides a rate among
-//! several pools, learns a rate if none is stated, and handles spent accounts.
+//! several pools, learns a rate if none is stated, keeps below a stated rate after refusals (`pause_recovery.rs`), and
+//! handles spent accounts.
 //!
 //! The gateway keeps no token bucket of its own. It corrects the level of the core's bucket at most once a second, to
 //! the remaining quota that the provider stated minus the requests sent since.
 
 mod learned_rate;
+mod pause_recovery;
 mod rate_division;
+mod refusal_margin;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -26,6 +29,7 @@ use fairgate_runtime::Gate;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use self::learned_rate::LearnedRate;
+use self::pause_recovery::{LEAST_BURST_SECONDS, PauseRecovery};
 use self::rate_division::{RateUse, divide};
 use crate::pools::{QuotaView, RemainingQuota, WorkerRates, WorkerReporter};
 use crate::rounding::{floor_to_u64, to_f64};
@@ -50,6 +54,7 @@ struct ProviderAccountState {
     /// Time zero of the quota's clock.
     started: Instant,
     learned: LearnedRate,
+    recovery: PauseRecovery,
     block: Option<AccountBlock>,
     members: Vec<AccountMember>,
 }
@@ -140,6 +145,7 @@ impl ProviderAccount {
             quota,
             started: now,
             learned,
+            recovery: PauseRecovery::default(),
             block: None,
             members: Vec::new(),
         };
@@ -186,7 +192,8 @@ impl ProviderAccount {
         let before = (inner.requests_rate(), inner.tokens_rate());
         let span = inner.span(now);
         inner.quota.record_accepted(ticket, told, span);
-        if before != (inner.requests_rate(), inner.tokens_rate()) {
+        let is_changed = before != (inner.requests_rate(), inner.tokens_rate());
+        if is_changed || inner.recovery.is_recovering(span) {
             inner.report_rates();
         }
     }
@@ -202,6 +209,8 @@ impl ProviderAccount {
         let now = Instant::now();
         let mut inner = self.lock();
         inner.learned.refused(now);
+        let span = inner.span(now);
+        inner.recovery.record_refusal(span);
         let pause = inner
             .pause_as(now, |quota, now| quota.record_refused(ticket, told, counted, asked, now));
         inner.report_rates();
@@ -341,6 +350,7 @@ impl ProviderAccountState {
         let before = self.pause(now);
         let span = self.span(now);
         let pause = hear(&mut self.quota, span);
+        self.recovery.record_pause(pause.until);
         let pause = self.dated(pause);
         if before != Some(pause) {
             self.report_pause(pause);
@@ -379,11 +389,20 @@ impl ProviderAccountState {
         // A provider that states nothing may not allow bursts. A refused burst would look as if the rate were too
         // high.
         let is_learned = requests.is_some_and(|rate| rate.from == RateSource::Learned);
-        let seconds = if is_learned { LEARNED_BURST_SECONDS } else { self.stated.burst_seconds };
+        let now = self.span(Instant::now());
+        let seconds = match is_learned {
+            true => LEARNED_BURST_SECONDS,
+            false => self.recovery.burst_seconds(self.stated.burst_seconds, now),
+        };
+        let recovery = self.recovery;
+        let in_force = |rate: SourcedRate| match rate.from {
+            RateSource::Learned => recovery.of_learned(rate.per_minute, now),
+            RateSource::File | RateSource::Header => recovery.of_stated(rate.per_minute, now),
+        };
         let burst = BurstSeconds::new(seconds).unwrap_or(BurstSeconds::DEFAULT);
         for member in &mut self.members {
             let part = |rate: Option<SourcedRate>| {
-                let part = floor_to_u64(to_f64(rate?.per_minute) * member.part).max(1);
+                let part = floor_to_u64(to_f64(in_force(rate?)) * member.part).max(1);
                 PerMinute::new(part).ok()
             };
             let rates = WorkerRates { requests: part(requests), tokens: part(tokens), burst };
@@ -396,11 +415,10 @@ impl ProviderAccountState {
         }
     }
 
-    fn report_pause(&self, pause: ProviderPause) {
-        let spent = |concerned: bool| concerned.then_some(0);
-        let requests = pause.counted.is_none_or(|counted| counted == LimitUnit::Requests);
-        let tokens = pause.counted.is_none_or(|counted| counted != LimitUnit::Requests);
-        let left = RemainingQuota { requests: spent(requests), tokens: spent(tokens) };
+    /// Reports a pause and the rates in it. The levels are set to one, and stay there until the end of the pause.
+    fn report_pause(&mut self, pause: ProviderPause) {
+        self.report_rates();
+        let left = RemainingQuota { requests: Some(1), tokens: Some(1) };
         for member in &self.members {
             if let Some(reporter) = member.reporter.upgrade() {
                 reporter.pause_until(&member.worker, pause.until, left);
@@ -417,7 +435,8 @@ impl ProviderAccountState {
     }
 
     /// Reports the remaining quota to the pools, if it is less than the burst. A larger remaining quota makes no
-    /// difference.
+    /// difference. After refusals only a quota that is nearly used up is reported, and as one at most, because the
+    /// pool's own level may be lower than the remaining quota and must not be raised.
     fn report_remaining(&mut self, now: Instant) {
         let rates = PerMinuteLimits {
             requests_per_minute: self.requests_rate().map(|rate| rate.per_minute),
@@ -425,15 +444,19 @@ impl ProviderAccountState {
         };
         let span = self.span(now);
         let left = self.quota.take_left_at(rates, span);
-        let burst = to_f64(self.stated.burst_seconds) / 60.0;
+        let is_careful = self.recovery.distrusts_remaining(span);
+        let seconds = if is_careful { LEAST_BURST_SECONDS } else { self.stated.burst_seconds };
+        let burst = to_f64(seconds) / 60.0;
         let little = |left: Option<u64>, per_minute: Option<u64>| {
             let (left, most) = (to_f64(left?), to_f64(per_minute?) * burst);
-            (left < most).then_some(left)
+            (left < most).then_some(if is_careful { left.min(1.0) } else { left })
         };
         let requests = little(left.requests, rates.requests_per_minute);
         let tokens = little(left.tokens, rates.tokens_per_minute);
         for member in &self.members {
-            let part = |left: Option<f64>| left.map(|left| floor_to_u64(left * member.part));
+            let part = |left: Option<f64>| {
+                left.map(|left| floor_to_u64(if is_careful { left } else { left * member.part }))
+            };
             let left = RemainingQuota { requests: part(requests), tokens: part(tokens) };
             if let Some(reporter) =
                 member.reporter.upgrade().filter(|_| left != RemainingQuota::default())

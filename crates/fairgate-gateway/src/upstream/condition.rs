@@ -1,9 +1,10 @@
 //! Condition of an upstream. It consists of the result of the health checks, a circuit breaker that counts failed
 //! connections, and a suspicion that failed requests raise.
 //!
-//! A connection that cannot be made counts against the upstream, whichever request needed it. A failed answer may be
-//! the request's own fault; for example, a server that answers 500 to an image that it cannot read is healthy. Failed
-//! answers therefore do not open the circuit by themselves. They raise a suspicion if more than half of the last
+//! A connection that cannot be made counts against the upstream, whichever request needed it. Once a request was sent,
+//! its failure may be its own fault; for example, a server that answers 500 to an image that it cannot read is healthy,
+//! and so is one whose handler resets the connection. A connection that breaks before the head of the answer, and an
+//! answer that is not HTTP, are therefore failed answers too. Failed answers do not open the circuit by themselves. They raise a suspicion if more than half of the last
 //! attempts failed, and not only those of one tenant among several. Then the upstream is probed (`health.rs`), and the
 //! result of the probe decides.
 
@@ -117,8 +118,8 @@ impl UpstreamCondition {
         }
     }
 
-    /// Records that no connection could be made, or that a new connection broke before it returned anything. Both are
-    /// the upstream's own fault. Returns true if this opened the circuit.
+    /// Records that no connection could be made, which is the upstream's own fault. Returns true if this opened the
+    /// circuit.
     pub(crate) fn record_unreachable(&self, epoch: CircuitEpoch) -> bool {
         let mut inner = self.lock();
         if inner.epoch != epoch.0 {
@@ -138,8 +139,8 @@ impl UpstreamCondition {
         true
     }
 
-    /// Records that a tenant's request got a server error, timed out or broke off. The party at fault is not known
-    /// yet.
+    /// Records that a tenant's request got a server error or garbage, timed out or broke off. The party at fault is
+    /// not known yet.
     pub(crate) fn record_failure(&self, epoch: CircuitEpoch, tenant: &str) {
         let mut inner = self.lock();
         if inner.epoch != epoch.0 {

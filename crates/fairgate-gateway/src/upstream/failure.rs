@@ -76,14 +76,20 @@ impl FailureKind {
     /// Returns the party at fault, if the failure comes before the first byte of an answer.
     pub(crate) fn blame(self) -> FaultParty {
         match self {
-            Self::Connect | Self::Tls | Self::ConnectTimeout | Self::Reset | Self::Garbage => {
-                FaultParty::Worker
-            }
+            Self::Connect | Self::Tls | Self::ConnectTimeout => FaultParty::Worker,
+            // The connection stood and the request was sent: some requests make a healthy server break off.
+            Self::Reset | Self::Garbage => FaultParty::Unknown,
             Self::Incomplete | Self::FirstByteTimeout | Self::IdleTimeout | Self::TotalTimeout => {
                 FaultParty::Unknown
             }
             Self::Redirect | Self::Credentials | Self::Encoding => FaultParty::Nobody,
         }
+    }
+
+    /// Returns true if the upstream ended the attempt itself, without an answer that can be used. The time in the slot
+    /// is charged for such an attempt, but no budget pays for it.
+    pub(crate) fn is_lost(self) -> bool {
+        matches!(self, Self::Reset | Self::Garbage | Self::Incomplete)
     }
 
     /// Returns true if the upstream was never reached, so that nothing can have run on it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fairgate_config::HealthConfig;
 use http::uri::PathAndQuery;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::{FailureCause, StatusClass, Upstream};
 
@@ -14,6 +14,8 @@ const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Path that is requested to probe an upstream without a configured health check, because every server of the supported
 /// dialects has this path.
 const MODELS: &str = "/v1/models";
+/// Least time between two probes, because one tenant's failed requests can cause them.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// Timeout of the request to [`MODELS`].
 const MODELS_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -53,6 +55,7 @@ pub(super) async fn run_probes(upstream: Arc<Upstream>) {
     let path = path.unwrap_or_else(|_| PathAndQuery::from_static(MODELS));
     loop {
         upstream.condition.suspected.notified().await;
+        let next_probe = Instant::now() + PROBE_EVERY;
         let checked = check(&upstream, &path, Instant::now() + timeout).await;
         let well = match checked {
             Ok(()) => true,
@@ -65,6 +68,7 @@ pub(super) async fn run_probes(upstream: Arc<Upstream>) {
         let cause = checked.err().map(|cause| cause.to_string());
         tracing::info!(worker = %upstream.name, well, cause, "requests fail on a worker, so it was asked whether it is well");
         upstream.condition.record_probe(well);
+        sleep_until(next_probe).await;
     }
 }
 

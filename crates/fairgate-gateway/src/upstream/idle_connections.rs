@@ -6,8 +6,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
-use http::{HeaderMap, HeaderName, Response};
+use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH};
+use http::uri::Scheme;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, Uri};
 use http_body::Body;
 use hyper::body::Incoming;
 use tokio::time::Instant;
@@ -17,17 +18,47 @@ use super::decode::{BodyDecoder, ContentCoding, CorruptBodyError, UnknownCodingE
 use super::failure::FailureKind;
 
 /// Longest idle time of a connection, unless its server states a shorter one. This is shorter than the time after which
-/// common servers and load balancers close idle connections.
+/// common load balancers close idle connections.
 const IDLE_MAX: Duration = Duration::from_secs(50);
+/// Longest idle time of a connection without TLS whose server states no time. uvicorn, which serves vLLM and SGLang,
+/// closes idle connections after 5 s and does not say so. A request that is sent at that moment fails, because it
+/// cannot be sent again without the risk that it runs twice.
+const PLAIN_UNSTATED_IDLE: Duration = Duration::from_secs(4);
 /// Time by which an idle connection is closed before its server would close it, because a request that is sent at the
 /// last moment may arrive too late.
 const MARGIN: Duration = Duration::from_secs(1);
+/// Time for which no connection is kept after the server has closed one before its time. A request on such a connection
+/// would be lost.
+const DISTRUST: Duration = Duration::from_secs(10);
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
-/// Idle connections to one upstream, the most recently used last.
+/// Idle connections to one upstream.
+///
+/// A server may close a connection that it promised to keep. Such a close can be noticed only after it has arrived, and
+/// a request that is sent just before is lost. So once the server has closed a connection before its time, no
+/// connections are kept for a while. Connections that break while a request is on them do not count here: a tenant's
+/// requests can cause that, and all tenants would pay for new connections.
 pub(super) struct IdleConnections {
-    idle: Mutex<Vec<IdleConnection>>,
+    state: Mutex<IdleState>,
     max: usize,
+    /// Longest idle time of a connection whose server states none.
+    unstated_idle: Duration,
+}
+
+#[derive(Default)]
+struct IdleState {
+    /// Connections that are not in use, the most recently used last.
+    connections: Vec<IdleConnection>,
+    /// Time until which no connections are kept; `None` if the server never closed one before its time.
+    distrusted_until: Option<Instant>,
+}
+
+impl IdleState {
+    /// Records that the server closed a connection before its time.
+    fn distrust(&mut self, now: Instant) {
+        self.connections.clear();
+        self.distrusted_until = Some(now + DISTRUST);
+    }
 }
 
 /// A connection that is not in use.
@@ -46,47 +77,69 @@ pub(super) struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// Reads the header `Keep-Alive` of an answer. Without it, the connection may be idle for [`IDLE_MAX`].
-    pub(super) fn of(headers: &HeaderMap) -> Self {
-        let mut kept = Self { idle: IDLE_MAX, more: true };
+    /// Reads the header `Keep-Alive` of an answer. Without a time there, the connection may be idle for `unstated`.
+    fn of(headers: &HeaderMap, unstated: Duration) -> Self {
+        let closes = |value: &HeaderValue| {
+            let options = value.to_str().unwrap_or_default().split(',');
+            options.map(str::trim).any(|option| option.eq_ignore_ascii_case("close"))
+        };
+        let mut more = !headers.get_all(CONNECTION).iter().any(closes);
+        let mut stated = None::<Duration>;
         let values = headers.get_all(KEEP_ALIVE).iter().filter_map(|value| value.to_str().ok());
         for (name, value) in values.flat_map(|v| v.split(',')).filter_map(|p| p.split_once('=')) {
             let Ok(number) = value.trim().trim_matches('"').parse::<u64>() else { continue };
             match name.trim().to_ascii_lowercase().as_str() {
                 "timeout" => {
-                    let stated = Duration::from_secs(number).saturating_sub(MARGIN);
-                    kept.idle = kept.idle.min(stated);
+                    let idle = Duration::from_secs(number).saturating_sub(MARGIN);
+                    stated = Some(stated.unwrap_or(IDLE_MAX).min(idle));
                 }
-                "max" => kept.more = number > 0,
+                "max" => more &= number > 0,
                 _ => {}
             }
         }
-        kept
+        Self { idle: stated.unwrap_or(unstated), more }
     }
 }
 
 impl IdleConnections {
-    pub(super) fn new(max: usize) -> Self {
-        Self { idle: Mutex::default(), max }
+    /// Creates an empty set of at most `max` connections. A connection whose server states no idle time is kept for
+    /// `unstated_idle`.
+    pub(super) fn new(max: usize, unstated_idle: Duration) -> Self {
+        Self { state: Mutex::default(), max, unstated_idle }
+    }
+
+    /// Returns the longest idle time of a connection to `url` whose server states none. Servers with TLS are mostly
+    /// behind load balancers, which keep idle connections for a minute or longer.
+    pub(super) fn unstated_idle_time(url: &Uri) -> Duration {
+        if url.scheme() == Some(&Scheme::HTTPS) { IDLE_MAX } else { PLAIN_UNSTATED_IDLE }
     }
 
     /// Returns an idle connection that is still open; `None` if there is none.
     pub(super) fn take(&self) -> Option<Box<UpstreamConnection>> {
         loop {
-            let IdleConnection { connection: mut lane, until } = self.lock().pop()?;
-            if Instant::now() < until && lane.is_usable() {
-                return Some(lane);
+            let IdleConnection { connection: mut lane, until } = self.lock().connections.pop()?;
+            let now = Instant::now();
+            match (now < until, lane.is_usable()) {
+                (true, true) => return Some(lane),
+                (true, false) => self.lock().distrust(now),
+                (false, _) => {}
             }
         }
     }
 
     /// Takes a connection back, if there is room and it is still open; otherwise the connection is closed.
     fn put(&self, mut lane: Box<UpstreamConnection>, kept: KeepAlive) {
-        if kept.more && !kept.idle.is_zero() && lane.is_usable() {
-            let mut idle = self.lock();
-            if idle.len() < self.max {
-                idle.push(IdleConnection { connection: lane, until: Instant::now() + kept.idle });
-            }
+        if !kept.more || kept.idle.is_zero() {
+            return;
+        }
+        let (now, is_open) = (Instant::now(), lane.is_usable());
+        let mut state = self.lock();
+        if !is_open {
+            state.distrust(now);
+        } else if state.distrusted_until.is_none_or(|until| until <= now)
+            && state.connections.len() < self.max
+        {
+            state.connections.push(IdleConnection { connection: lane, until: now + kept.idle });
         }
     }
 
@@ -96,7 +149,7 @@ impl IdleConnections {
         answered: ConnectionAnswer,
     ) -> Response<UpstreamBody> {
         let ConnectionAnswer { answer, connection: lane } = answered;
-        let (home, kept) = (self.clone(), KeepAlive::of(answer.headers()));
+        let (home, kept) = (self.clone(), KeepAlive::of(answer.headers(), self.unstated_idle));
         answer.map(|body| UpstreamBody {
             connection: Some(lane),
             body,
@@ -110,12 +163,18 @@ impl IdleConnections {
     /// Closes connections that have been idle too long or that the server has closed.
     pub(super) fn sweep(&self) {
         let now = Instant::now();
-        self.lock().retain_mut(|idle| now < idle.until && idle.connection.is_usable());
+        let mut state = self.lock();
+        state.connections.retain(|idle| now < idle.until);
+        let before = state.connections.len();
+        state.connections.retain_mut(|idle| idle.connection.is_usable());
+        if state.connections.len() < before {
+            state.distrust(now);
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<IdleConnection>> {
+    fn lock(&self) -> MutexGuard<'_, IdleState> {
         // A list of connections is consistent after every step, so poison is harmless.
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -250,19 +309,25 @@ mod tests {
 
     fn kept(value: &'static str) -> KeepAlive {
         let mut headers = HeaderMap::new();
-        headers.insert(KEEP_ALIVE, http::HeaderValue::from_static(value));
-        KeepAlive::of(&headers)
+        headers.insert(KEEP_ALIVE, HeaderValue::from_static(value));
+        KeepAlive::of(&headers, PLAIN_UNSTATED_IDLE)
     }
 
     #[test]
     fn a_server_says_how_long_it_keeps_a_connection() {
         let seconds = Duration::from_secs;
-        assert_eq!(KeepAlive::of(&HeaderMap::new()), KeepAlive { idle: IDLE_MAX, more: true });
+        assert_eq!(
+            KeepAlive::of(&HeaderMap::new(), IDLE_MAX),
+            KeepAlive { idle: IDLE_MAX, more: true }
+        );
         assert_eq!(kept("timeout=5, max=100"), KeepAlive { idle: seconds(4), more: true });
-        assert_eq!(kept("max=0;timeout=5"), KeepAlive { idle: IDLE_MAX, more: true });
+        assert_eq!(kept("max=0;timeout=5"), KeepAlive { idle: PLAIN_UNSTATED_IDLE, more: true });
         assert_eq!(kept("Timeout=\"3\",MAX=0"), KeepAlive { idle: seconds(2), more: false });
         assert_eq!(kept("timeout=1"), KeepAlive { idle: Duration::ZERO, more: true });
         assert_eq!(kept("timeout=600"), KeepAlive { idle: IDLE_MAX, more: true });
-        assert_eq!(kept("soon, timeout=, max=-1"), KeepAlive { idle: IDLE_MAX, more: true });
+        assert_eq!(
+            kept("soon, timeout=, max=-1"),
+            KeepAlive { idle: PLAIN_UNSTATED_IDLE, more: true }
+        );
     }
 }

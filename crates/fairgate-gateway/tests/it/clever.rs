@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::client::{Answer, get, piece, post};
 use crate::support::scripted::Scripted;
-use crate::support::{House, SOON, beside, house, house_with, sim};
+use crate::support::{House, SOON, asked_when_suspect, beside, house, house_with, sim};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -60,14 +60,12 @@ async fn a_worker_that_fails_for_everybody_is_asked_whether_it_is_well() {
         let house = house_with(&a.url(), |config| {
             config.pools[0].down_wait = Duration::ZERO;
             config.upstreams[0].breaker.open_for = Duration::from_secs(100);
+            config.upstreams[0].health = asked_when_suspect();
         })
         .await;
         let other = house.tenant("other", DirectoryLimits::default()).await;
         a.set_fault(SimFault::Status { code: 500, retry_after_seconds: None });
-        if !healthy {
-            // Nobody is at its address any more when it is asked.
-            a.set_fault(SimFault::ResetBefore);
-        }
+        a.set_healthy(healthy);
         for _ in 0..4 {
             for key in [&house.key, &other] {
                 let answer = ask(&house, key).await;
@@ -81,7 +79,14 @@ async fn a_worker_that_fails_for_everybody_is_asked_whether_it_is_well() {
                 assert_eq!(ask(&house, &other).await.status, StatusCode::OK);
                 assert_eq!(state(), "up");
             }
-            false => assert_eq!(state(), "broken"),
+            false => {
+                let broken = async {
+                    while state() != "broken" {
+                        tokio::time::sleep(Duration::from_millis(2)).await;
+                    }
+                };
+                tokio::time::timeout(SOON, broken).await.expect("the worker breaks");
+            }
         }
         house.close().await;
         a.stop().await;
@@ -283,9 +288,11 @@ async fn a_worker_that_restarts_is_waited_for() {
     let house = house_with(&sim.url(), |config| {
         config.upstreams[0].breaker.failures = 1;
         config.upstreams[0].breaker.open_for = Duration::from_millis(300);
+        config.upstreams[0].health = asked_when_suspect();
     })
     .await;
     sim.set_fault(SimFault::ResetBefore);
+    sim.set_healthy(false);
     assert_eq!(ask(&house, &house.key).await.status, StatusCode::BAD_GATEWAY);
     let broken = async {
         while house.gateway.app().pools.all()[0].workers()[0].state != "broken" {
@@ -294,6 +301,7 @@ async fn a_worker_that_restarts_is_waited_for() {
     };
     tokio::time::timeout(SOON, broken).await.unwrap();
     sim.set_fault(None);
+    sim.set_healthy(true);
     let answers = futures_util::future::join_all((0..8).map(|_| ask(&house, &house.key))).await;
     for answer in answers {
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::support::client::{Answer, post};
 use crate::support::log::Log;
-use crate::support::{House, SOON, house_with, sim};
+use crate::support::{House, SOON, asked_when_suspect, house_with, sim};
 
 const FAILED: &str = "a request failed on an upstream";
 
@@ -53,6 +53,7 @@ async fn a_worker_that_goes_down_and_comes_back_is_announced() {
     let house = house_with(&sim.url(), |config| {
         config.upstreams[0].breaker.failures = 1;
         config.upstreams[0].breaker.open_for = Duration::from_millis(50);
+        config.upstreams[0].health = asked_when_suspect();
     })
     .await;
     assert_eq!(ask(&house).await.status, StatusCode::OK);
@@ -61,6 +62,7 @@ async fn a_worker_that_goes_down_and_comes_back_is_announced() {
     assert_eq!(ask(&house).await.status, StatusCode::OK);
     assert!(log.lines("a worker is").is_empty(), "nothing has changed");
     sim.set_fault(SimFault::ResetBefore);
+    sim.set_healthy(false);
     // It is tried several times over, and is down all the while.
     let tried = async {
         while sim.stats().requests < 5 {
@@ -69,6 +71,7 @@ async fn a_worker_that_goes_down_and_comes_back_is_announced() {
     };
     tokio::time::timeout(SOON, tried).await.unwrap();
     sim.set_fault(None);
+    sim.set_healthy(true);
     let back = async {
         while log.lines("a worker is back").is_empty() {
             ask(&house).await;

@@ -28,6 +28,7 @@ mod liars;
 mod limits;
 mod logged;
 mod operations;
+mod resets;
 mod revoked;
 mod rights;
 mod router;

@@ -227,8 +227,7 @@ async fn scores_survive_a_restart_and_the_journal_replays_to_the_same_decisions(
             StatusCode::OK
         );
     }
-    // Over a connection that was used before, and once more over a fresh one.
-    sim.fault_next(SimFault::ResetBefore, 2);
+    sim.fault_next(SimFault::ResetBefore, 1);
     assert_eq!(
         post(CHAT, &chat(false)).key(&house.key).ask(addr).await.status,
         StatusCode::BAD_GATEWAY

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::client::{Answer, Question, get, post};
 use crate::support::scripted::{Call, Scripted};
-use crate::support::{House, beside, house_with, sim};
+use crate::support::{House, asked_when_suspect, beside, house_with, sim};
 
 const CHAT: &str = "/v1/chat/completions";
 const CLASSES: &str = r#"{"share":{"by":"class","classes":[
@@ -306,9 +306,11 @@ async fn the_status_of_overload_is_the_operators_to_choose() {
             config.pools[0].overloaded_status = status;
             config.upstreams[0].breaker.failures = 1;
             config.upstreams[0].breaker.open_for = Duration::from_secs(100);
+            config.upstreams[0].health = asked_when_suspect();
         })
         .await;
         a.set_fault(SimFault::ResetBefore);
+        a.set_healthy(false);
         let question = post(CHAT, &chat("x")).key(&house.key);
         let overloaded = async {
             loop {

@@ -1,5 +1,6 @@
 //! A gateway with backends behind it, on loopback, with a store of its own.
 
+pub mod breaking;
 pub mod client;
 pub mod log;
 pub mod scripted;
@@ -8,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use fairgate_config::{Config, UpstreamConfig};
+use fairgate_config::{Config, HealthConfig, UpstreamConfig};
 use fairgate_gateway::{Gateway, GatewayDrainReport, GatewayOptions};
 use fairgate_sim::{Sim, SimOptions};
 use fairgate_store::{
@@ -70,6 +71,17 @@ pub fn config(folder: &Folder, url: &str) -> Config {
 /// Another backend of the same kind.
 pub fn beside(config: &Config, name: &str, url: &str) -> UpstreamConfig {
     UpstreamConfig { name: name.into(), url: url.parse().unwrap(), ..config.upstreams[0].clone() }
+}
+
+/// A health path that is asked once at the start, and then only where requests fail.
+pub fn asked_when_suspect() -> Option<HealthConfig> {
+    Some(HealthConfig {
+        path: "/health".into(),
+        every: Duration::from_secs(3600),
+        timeout: Duration::from_secs(5),
+        unhealthy_after: 1000,
+        healthy_after: 1,
+    })
 }
 
 /// A gateway in front of one backend at this address.

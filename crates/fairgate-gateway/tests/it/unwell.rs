@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::support::client::{Answer, post};
 use crate::support::scripted::Scripted;
-use crate::support::{House, SOON, beside, house_with, sim};
+use crate::support::{House, SOON, asked_when_suspect, beside, house_with, sim};
 
 async fn ask(house: &House) -> Answer {
     let chat = json!({"model": "sim", "messages": [{"role": "user", "content": "rivers"}]});
@@ -23,6 +23,7 @@ async fn two(a: &str, b: &str) -> House {
     house_with(a, |config| {
         config.upstreams[0].breaker.failures = 1;
         config.upstreams[0].breaker.open_for = Duration::from_secs(100);
+        config.upstreams[0].health = asked_when_suspect();
         let second = beside(config, "b", b);
         config.upstreams.push(second);
         config.pools[0].workers.push("b".into());
@@ -70,7 +71,9 @@ async fn nothing_is_tried_on_a_worker_that_is_unwell() {
     // `b` breaks while `a` is busy with nothing: both fail once, and only `b` counts as broken.
     a.set_fault(SimFault::Status { code: 429, retry_after_seconds: Some(7) });
     b.set_fault(SimFault::ResetBefore);
+    b.set_healthy(false);
     assert_eq!(ask(&house).await.code(), "upstream_reset");
+    until_broken(&house, "b").await;
     let before = house.rows().await.len();
     let answer = ask(&house).await;
     assert_eq!(
@@ -91,9 +94,11 @@ async fn who_finds_no_worker_well_is_told_when_one_is_tried_again() {
         config.pools[0].down_wait = Duration::ZERO;
         config.upstreams[0].breaker.failures = 1;
         config.upstreams[0].breaker.open_for = Duration::from_secs(100);
+        config.upstreams[0].health = asked_when_suspect();
     })
     .await;
     a.set_fault(SimFault::ResetBefore);
+    a.set_healthy(false);
     assert_eq!(ask(&house).await.code(), "upstream_reset");
     let refused = until_overloaded(&house).await;
     let after: u64 = refused.header("retry-after").unwrap().parse().unwrap();
@@ -141,6 +146,20 @@ async fn health_is_asked_below_the_path_of_the_upstream() {
     assert_eq!(check.request.uri().path(), "/openai/health");
     check.answer(200, "text/plain", "");
     house.close().await;
+}
+
+/// Waits until a worker counts as broken.
+async fn until_broken(house: &House, worker: &str) {
+    let state = || {
+        let workers = house.gateway.app().pools.all()[0].workers();
+        workers.iter().find(|view| view.name == worker).unwrap().state
+    };
+    let broken = async {
+        while state() != "broken" {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(SOON, broken).await.expect("the worker breaks");
 }
 
 /// Asks until the pool has heard that its worker is unwell.

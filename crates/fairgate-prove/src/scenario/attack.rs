@@ -17,6 +17,7 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AttackKind {
     Poison,
+    Reset,
     Fail,
     LeaveAtFinish,
     ReadNothing,
@@ -32,11 +33,16 @@ const POLICIES: [ScenarioPolicy; 4] = [
 ];
 
 /// Attacks, each with the scenario's name under each of [`POLICIES`] and with its title.
-const TRICKS: [(AttackKind, [&str; 4], &str); 5] = [
+const TRICKS: [(AttackKind, [&str; 4], &str); 6] = [
     (
         AttackKind::Poison,
         ["poison", "poison-classes", "poison-load", "poison-drr"],
         "one tenant's requests make every worker answer 500",
+    ),
+    (
+        AttackKind::Reset,
+        ["resets", "resets-classes", "resets-load", "resets-drr"],
+        "one tenant's requests make every worker reset the connection",
     ),
     (
         AttackKind::Fail,
@@ -144,6 +150,7 @@ fn attack(
         AttackKind::Poison => {
             tenant.ask.manner = ClientBehaviour::Fails { status: 500, after: Duration::ZERO };
         }
+        AttackKind::Reset => tenant.ask.manner = ClientBehaviour::Resets,
         AttackKind::Fail => {
             tenant.ask.manner = ClientBehaviour::Fails { status: 400, after: 5 * SERVICE };
         }

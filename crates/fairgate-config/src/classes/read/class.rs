@@ -23,6 +23,7 @@ pub(super) const CLASS: &[&str] = &[
     "queue_policy",
     "prefill_busy_threshold",
     "prefill_busy_threshold_frac",
+    "busy_worker_ratio",
     "request_queue_limit_per_worker",
     "raw_isl_token_queue_limit_per_worker",
     "cached_token_queue_limit_per_worker",
@@ -65,6 +66,7 @@ pub(super) fn class(
     });
     let deadline = section.nullable("deadline", |field| field.duration(TIMEOUT));
     let (busy, limits) = (busy(section), limits(section));
+    let busy_worker_ratio = section.nullable("busy_worker_ratio", busy_worker_ratio);
     Some(PolicyClass {
         name: PolicyClassName(name?.into()),
         cell: cell?,
@@ -74,8 +76,22 @@ pub(super) fn class(
         inside: inside?.unwrap_or(ClassInside::Owners),
         busy: busy?,
         limits: limits?,
-        deadline: deadline?,
+        deadline: busy_worker_ratio.and(deadline)?,
     })
+}
+
+/// Reads the part of the eligible workers that must be busy before the requests of a class are queued. Only the whole,
+/// which is also the default, can be had here.
+fn busy_worker_ratio(field: ConfigField<'_>) -> Option<()> {
+    let number = field.plain().and_then(|text| text.parse::<f64>().ok());
+    match number.filter(|number| *number > 0.0 && *number <= 1.0) {
+        Some(1.0..) => Some(()),
+        Some(_) => field.wrong(
+            "must be 1.0: a request is queued when all workers that may take it are busy, not a part of them, because it \
+             could be placed on one of the others; remove it, or lower the class's prefill_busy_threshold",
+        ),
+        None => field.expected("a decimal over 0 and at most 1, and here 1.0"),
+    }
 }
 
 /// Reads the quantum of a class. Under bands, where the order of the file decides, a quantum is an error.

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::ClassPoolFeatures;
 use super::buckets::buckets;
 use super::class::{class, identifier};
+use super::editions::UNSUPPORTED;
 use crate::classes::{
     ClassArbiter, ClassBucket, ClassCell, ClassFamily, PolicyClass, PolicyClasses, policy,
 };
@@ -111,7 +112,7 @@ fn classes<'a>(
     let mut names = BTreeMap::new();
     let mut read = |field: ConfigField<'a>| {
         let line = field.node.place.line;
-        let section = field.section(super::class::CLASS)?;
+        let section = field.section_without(super::class::CLASS, UNSUPPORTED)?;
         let class = class(&section, buckets, arbiter)?;
         match names.insert(class.name.clone(), line) {
             None => Some(ClassEntry { section, class }),

@@ -136,13 +136,58 @@ const SINGLE: &[(&str, &str, &str)] = &[
     ),
     (
         "quantum: 512",
+        "quantum: 512, busy_worker_ratio: ▸0.5",
+        "policy_classes[1].busy_worker_ratio: must be 1.0: a request is queued when all workers that may take it are busy, not a part of them, because it could be placed on one of the others; remove it, or lower the class's prefill_busy_threshold",
+    ),
+    (
+        "quantum: 512",
+        "quantum: 512, busy_worker_ratio: ▸0",
+        "policy_classes[1].busy_worker_ratio: must be a decimal over 0 and at most 1, and here 1.0, not 0",
+    ),
+    (
+        "quantum: 512",
+        "quantum: 512, ▸request_queue_limit: 5",
+        "policy_classes[1].request_queue_limit: is of an older edition of Dynamo, and counts for all workers together: state request_queue_limit_per_worker, which is times the workers",
+    ),
+    (
+        "quantum: 512",
+        "quantum: 512, ▸token_queue_limit: 5",
+        "policy_classes[1].token_queue_limit: is of an older edition of Dynamo, and counts for all workers together: state raw_isl_token_queue_limit_per_worker, which is times the workers",
+    ),
+    (
+        "quantum: 512",
+        "quantum: 512, ▸cached_token_queue_limit: 5",
+        "policy_classes[1].cached_token_queue_limit: is of an older edition of Dynamo, and counts for all workers together: state cached_token_queue_limit_per_worker, which is times the workers",
+    ),
+    (
+        "default_policy_family: standard",
+        "▸worker_selection: {policy: kv}\ndefault_policy_family: standard",
+        "worker_selection: is not supported: it names a selection policy that is compiled into Dynamo's router; Fairgate always takes the open worker with the fewest waiting tokens less its cached ones: remove it, and state overlap_credit in the pool to weigh cached tokens",
+    ),
+    (
+        "default_policy_family: standard",
+        "▸queue_admission: {policy: x}\ndefault_policy_family: standard",
+        "queue_admission: is not supported: it names an admission policy that is compiled into Dynamo's router; Fairgate queues a request when all workers that may take it are full or busy: remove it, and state prefill_busy_threshold in the classes",
+    ),
+    (
+        "default_policy_family: standard",
+        "▸stages: []\ndefault_policy_family: standard",
+        "stages: is not supported: it names steps that are compiled into Dynamo's router, and Fairgate has none of them: remove it",
+    ),
+    (
+        "default_policy_family: standard",
+        "▸default_policy_class: chat\ndefault_policy_family: standard",
+        "default_policy_class: is of an older edition of Dynamo, without families: state default_policy_family instead, and policy_family and cache_bucket in its class",
+    ),
+    (
+        "quantum: 512",
         "quantum: 512, request_queue_limit_per_worker: ▸0",
         "policy_classes[1].request_queue_limit_per_worker: must be 1 or more: 0 would refuse every request of the class; remove it for no limit",
     ),
     (
         "quantum: 512",
         "quantum: 512, ▸raw_isl_queue_limit: 5",
-        "policy_classes[1].raw_isl_queue_limit: unknown; known here: name, policy_family, cache_bucket, quantum, cap, queue_policy, prefill_busy_threshold, prefill_busy_threshold_frac, request_queue_limit_per_worker, raw_isl_token_queue_limit_per_worker, cached_token_queue_limit_per_worker, inside, max_wait, deadline",
+        "policy_classes[1].raw_isl_queue_limit: unknown; known here: name, policy_family, cache_bucket, quantum, cap, queue_policy, prefill_busy_threshold, prefill_busy_threshold_frac, busy_worker_ratio, request_queue_limit_per_worker, raw_isl_token_queue_limit_per_worker, cached_token_queue_limit_per_worker, inside, max_wait, deadline",
     ),
     (
         "policy_classes:",
@@ -213,6 +258,31 @@ fn single_errors() {
         let expected = format!("router-policy.yaml:{}:{column}: {expected}", before.len());
         assert_eq!(read(&marked.replace('▸', "")), Err(expected), "{marked}");
     }
+}
+
+#[test]
+fn the_busy_worker_ratio_that_is_kept_here_is_taken_and_changes_nothing() {
+    for ratio in ["1.0", "1", "1.000", "null"] {
+        let stated = LEAST.replace("512}", &format!("512, busy_worker_ratio: {ratio}}}"));
+        assert_eq!(read(&stated), read(LEAST), "{ratio}");
+    }
+}
+
+#[test]
+fn a_file_of_another_edition_is_told_so_alone() {
+    let alone = "worker_selection: {policy: kv}\n";
+    assert!(fairgate_config::PolicyFile::is_policy_file(alone));
+    let errors = read(alone).expect_err("it is of another edition");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(
+        errors.starts_with("router-policy.yaml:1:1: worker_selection: is not supported"),
+        "{errors}"
+    );
+    // Inside a model's profile too.
+    let inside =
+        format!("models:\n  llama:\n    stages: []\n    {}", LEAST.replace('\n', "\n    "));
+    let errors = read(inside.trim_end()).expect_err("it is of another edition");
+    assert!(errors.contains("models.llama.stages: is not supported"), "{errors}");
 }
 
 /// The configuration printed on Dynamo's page, which its own reader refuses.

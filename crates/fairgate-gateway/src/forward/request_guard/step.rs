@@ -187,7 +187,7 @@ impl<'p> RequestIn<'p, InFlightRequest> {
         }
     }
 
-    /// Records that the connection was lost in the middle of an answer.
+    /// Records that the upstream broke the attempt off, before the head of an answer or in the middle of it.
     pub(in crate::forward) fn report_lost(&mut self) {
         let (arrival, in_flight) = self.parts();
         in_flight.flight.report_lost(&arrival.caller.tenant);

@@ -1,6 +1,8 @@
 //! Rates, pauses and blocks of an account, from the answers of its provider.
 
+mod refusals;
 mod unstated;
+mod virtual_pool;
 
 use fairgate_dialect::limits::{EpochMicros, read_rate_limits};
 use fairgate_dialect::quota::{LOWER_HOLDS, PAUSE_FIRST, PAUSE_MAX};
