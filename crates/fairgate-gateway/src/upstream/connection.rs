@@ -23,6 +23,8 @@ pub(super) struct UpstreamConnection {
     sender: SendRequest<Full<Bytes>>,
     /// The connection; `None` once it has closed.
     link: Option<Connection<UpstreamTransport, Full<Bytes>>>,
+    /// Number of requests that were sent.
+    requests: u64,
 }
 
 /// Error of a request that got no answer.
@@ -43,7 +45,7 @@ impl UpstreamConnection {
         sender: SendRequest<Full<Bytes>>,
         link: Connection<UpstreamTransport, Full<Bytes>>,
     ) -> Box<Self> {
-        Box::new(Self { sender, link: Some(link) })
+        Box::new(Self { sender, link: Some(link), requests: 0 })
     }
 
     /// Polls the connection, so that it reads and writes what it can.
@@ -61,6 +63,11 @@ impl UpstreamConnection {
         self.link.is_some() && !self.sender.is_closed()
     }
 
+    /// Returns true if more than one request was sent on the connection.
+    pub(super) fn is_reused(&self) -> bool {
+        self.requests > 1
+    }
+
     /// Sends a request and waits for the head of its answer.
     pub(super) async fn send(
         mut self: Box<Self>,
@@ -76,6 +83,7 @@ impl UpstreamConnection {
                 unsent: Some(Box::new(request)),
             });
         }
+        self.requests += 1;
         let mut answer = pin!(self.sender.try_send_request(request));
         let answered = poll_fn(|cx| {
             self.drive(cx);

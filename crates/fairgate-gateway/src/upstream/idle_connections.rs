@@ -27,9 +27,10 @@ const PLAIN_UNSTATED_IDLE: Duration = Duration::from_secs(4);
 /// Time by which an idle connection is closed before its server would close it, because a request that is sent at the
 /// last moment may arrive too late.
 const MARGIN: Duration = Duration::from_secs(1);
-/// Time for which no connection is kept after the server has closed one before its time. A request on such a connection
-/// would be lost.
-const DISTRUST: Duration = Duration::from_secs(10);
+/// Time for which no connection is kept after the server has closed one before its time. It doubles each time, up to
+/// [`DISTRUST_MAX`], until a kept connection was used again.
+const DISTRUST_FIRST: Duration = Duration::from_secs(10);
+const DISTRUST_MAX: Duration = Duration::from_secs(640);
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
 /// Idle connections to one upstream.
@@ -51,13 +52,16 @@ struct IdleState {
     connections: Vec<IdleConnection>,
     /// Time until which no connections are kept; `None` if the server never closed one before its time.
     distrusted_until: Option<Instant>,
+    /// Length of the last such time; 0 if a kept connection was used since.
+    distrust: Duration,
 }
 
 impl IdleState {
     /// Records that the server closed a connection before its time.
-    fn distrust(&mut self, now: Instant) {
+    fn record_early_close(&mut self, now: Instant) {
         self.connections.clear();
-        self.distrusted_until = Some(now + DISTRUST);
+        self.distrust = (self.distrust * 2).clamp(DISTRUST_FIRST, DISTRUST_MAX);
+        self.distrusted_until = Some(now + self.distrust);
     }
 }
 
@@ -121,7 +125,7 @@ impl IdleConnections {
             let now = Instant::now();
             match (now < until, lane.is_usable()) {
                 (true, true) => return Some(lane),
-                (true, false) => self.lock().distrust(now),
+                (true, false) => self.lock().record_early_close(now),
                 (false, _) => {}
             }
         }
@@ -134,8 +138,11 @@ impl IdleConnections {
         }
         let (now, is_open) = (Instant::now(), lane.is_usable());
         let mut state = self.lock();
+        if lane.is_reused() {
+            state.distrust = Duration::ZERO;
+        }
         if !is_open {
-            state.distrust(now);
+            state.record_early_close(now);
         } else if state.distrusted_until.is_none_or(|until| until <= now)
             && state.connections.len() < self.max
         {
@@ -168,7 +175,7 @@ impl IdleConnections {
         let before = state.connections.len();
         state.connections.retain_mut(|idle| idle.connection.is_usable());
         if state.connections.len() < before {
-            state.distrust(now);
+            state.record_early_close(now);
         }
     }
 
@@ -311,6 +318,17 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(KEEP_ALIVE, HeaderValue::from_static(value));
         KeepAlive::of(&headers, PLAIN_UNSTATED_IDLE)
+    }
+
+    #[test]
+    fn a_server_that_closes_connections_early_is_asked_to_keep_one_less_and_less_often() {
+        let (mut state, now) = (IdleState::default(), Instant::now());
+        let mut seconds = Vec::new();
+        for _ in 0..8 {
+            state.record_early_close(now);
+            seconds.push((state.distrusted_until.unwrap() - now).as_secs());
+        }
+        assert_eq!(seconds, [10, 20, 40, 80, 160, 320, 640, 640]);
     }
 
     #[test]

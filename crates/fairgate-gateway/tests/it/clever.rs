@@ -221,10 +221,10 @@ async fn read_request(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// llama.cpp closes a connection after an answer although it announced to keep it: whoever is sent over it just then is
-/// sent again over a fresh one, and nobody is told.
+/// llama.cpp closes a connection after an answer although it announced to keep it: the next request goes over a fresh
+/// one, and nobody is told.
 #[tokio::test]
-async fn a_reused_connection_that_dies_is_nobodys_failure() {
+async fn a_connection_that_its_server_promised_to_keep_and_closed_is_nobodys_failure() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let house = house_with(&url, |config| config.upstreams[0].breaker.failures = 1).await;
@@ -239,8 +239,6 @@ async fn a_reused_connection_that_dies_is_nobodys_failure() {
                  content-length: {length}\r\n\r\n{document}"
             );
             stream.write_all(answer.as_bytes()).await.unwrap();
-            // The next one comes over the same connection, and gets nothing.
-            read_request(&mut stream).await;
         }
     });
     for _ in 0..4 {

@@ -24,10 +24,19 @@ async fn ask(house: &House) -> Answer {
 
 /// Two backends `sim` and `b` behind one pool.
 async fn two(a: &str, b: &str, breaker_failures: u32) -> House {
+    two_checked(a, b, breaker_failures, None).await
+}
+
+async fn two_checked(
+    a: &str,
+    b: &str,
+    breaker_failures: u32,
+    health: Option<HealthConfig>,
+) -> House {
     house_with(a, |config| {
         config.upstreams[0].breaker.failures = breaker_failures;
         config.upstreams[0].breaker.open_for = Duration::from_millis(300);
-        config.upstreams[0].health = asked_when_suspect();
+        config.upstreams[0].health = health;
         let second = beside(config, "b", b);
         config.upstreams.push(second);
         config.pools[0].workers.push("b".into());
@@ -131,7 +140,7 @@ async fn nothing_is_tried_again_once_a_byte_has_come_or_work_may_be_under_way() 
 #[tokio::test]
 async fn a_worker_on_which_requests_fail_is_left_alone_and_then_tried() {
     let (a, b) = (sim(), sim());
-    let house = two(&a.url(), &b.url(), 2).await;
+    let house = two_checked(&a.url(), &b.url(), 2, asked_when_suspect()).await;
     a.set_fault(SimFault::ResetBefore);
     a.set_healthy(false);
     // Each is tried on `sim` first, fails there, and goes through on `b`.
