@@ -72,7 +72,7 @@ impl StateFileError {
     /// if the file could not be read at all.
     pub fn damaged_file(&self) -> Option<&Path> {
         match self {
-            Self::Unreadable { .. } => None,
+            Self::Unreadable { .. } | Self::Corrupt { source: JournalError::Io { .. }, .. } => None,
             Self::Corrupt { file, .. } | Self::NotAState { file, .. } => Some(file),
         }
     }

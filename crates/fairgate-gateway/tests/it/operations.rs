@@ -173,8 +173,8 @@ async fn a_bad_configuration_changes_nothing() {
     second.name = "second".into();
     second.models[0].name = "second".into();
     bad_pool.pools.insert(0, second);
-    // The state of the new pool is nonsense: it cannot start, and so nothing else changes.
-    std::fs::write(house.folder.0.join("state/second.json"), "nonsense").unwrap();
+    // The state of the new pool cannot be read: the pool cannot start, and so nothing else changes.
+    std::fs::create_dir(house.folder.0.join("state/second.json")).unwrap();
     bad_pool.pools[1].capacity = 1;
     let refused = house.gateway.reload(bad_pool).await.unwrap_err();
     assert!(refused.to_string().contains("second.json"), "{refused}");
