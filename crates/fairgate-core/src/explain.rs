@@ -211,6 +211,18 @@ pub enum FlowReadiness {
     Blocked,
 }
 
+impl FlowReadiness {
+    /// Returns the word that journals and the API use for this readiness.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Held => "held",
+            Self::AtCap => "at_cap",
+            Self::Blocked => "blocked",
+        }
+    }
+}
+
 /// The requests of one flow that would be granted before a waiting request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestsAhead {

@@ -67,6 +67,7 @@ mod intern;
 pub mod load;
 pub mod meter;
 pub mod policy;
+mod policy_flow;
 mod policy_level;
 mod pool;
 pub mod proportional;

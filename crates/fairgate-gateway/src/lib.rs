@@ -25,7 +25,6 @@ mod maybe_tls_stream;
 pub mod metrics;
 pub mod open_files;
 mod phase;
-mod policy_tree;
 pub mod pools;
 mod projects_cache;
 mod refusal;

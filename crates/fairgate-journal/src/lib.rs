@@ -30,6 +30,7 @@
 
 mod clock;
 mod error;
+pub mod explain_text;
 mod read;
 pub mod schedule;
 mod start;

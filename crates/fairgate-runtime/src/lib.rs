@@ -56,7 +56,6 @@ mod admission;
 mod admit_error;
 mod clock;
 mod expected_wait;
-pub mod flow;
 mod gate;
 mod gate_status;
 mod handoff;

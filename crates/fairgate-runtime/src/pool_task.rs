@@ -15,7 +15,6 @@ use fairgate_core::{Pool, RequestHandle};
 
 use crate::admit_error::AdmitError;
 use crate::expected_wait::{FlowGrants, FlowRates, RecentGrants};
-use crate::flow;
 use crate::gate_status::{GateCounts, GateStatus, JournalHealth, StateHealth};
 use crate::handoff::HandoffSender;
 use crate::journal_lines::JournalLines;
@@ -232,7 +231,8 @@ impl PoolTask {
         }
         let may_wait = submit.timeout.into_iter().chain(self.queue_timeout).min();
         let named = |by| submit.attributes.get(by);
-        let flow = FlowRates::key(&flow::path_of(self.pool.policy().root(), named).0);
+        let path: Vec<&str> = self.pool.policy().path_of(named).map(|(_, flow)| flow).collect();
+        let flow = FlowRates::key(&path);
         self.newcomer =
             Some(RequestCaller { name, submitted_at: at, flow, may_wait, sender: Some(giver) });
         self.apply(at, Event::Submit(submit));

@@ -11,8 +11,6 @@ mod admission;
 mod admit_error;
 #[path = "../src/expected_wait.rs"]
 mod expected_wait;
-#[path = "../src/flow.rs"]
-mod flow;
 #[path = "../src/gate_status.rs"]
 mod gate_status;
 #[path = "../src/handoff.rs"]

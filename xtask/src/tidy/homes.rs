@@ -16,7 +16,7 @@ struct OneHome {
     also_in_tests: bool,
 }
 
-const ONE_HOMES: [OneHome; 9] = [
+const ONE_HOMES: [OneHome; 11] = [
     OneHome {
         name: "calendars",
         about: "files beyond one that compute a civil calendar",
@@ -89,6 +89,18 @@ const ONE_HOMES: [OneHome; 9] = [
             "\"hosted_not_allowed\"",
             "problem.code",
         ],
+        also_in_tests: false,
+    },
+    OneHome {
+        name: "policy_flows",
+        about: "files beyond one that find a request's flow in a policy",
+        betrayed_by: &["fn inside_of", "fn path_of", "fn cap_of"],
+        also_in_tests: false,
+    },
+    OneHome {
+        name: "waiting_sentences",
+        about: "files beyond one with sentences why a request waits",
+        betrayed_by: &["is at its cap:", "would come before its own", "it would never be granted"],
         also_in_tests: false,
     },
 ];

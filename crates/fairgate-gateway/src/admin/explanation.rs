@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use fairgate_core::attribute::Attribute;
-use fairgate_core::explain::{
-    FlowReadiness, FlowStanding, RequestsAhead, WaitingLevel, WaitingRequest,
-};
+use fairgate_core::explain::{FlowStanding, RequestsAhead, WaitingLevel, WaitingRequest};
+use fairgate_core::fairness::DueService;
+use fairgate_core::units::Percentage;
+use fairgate_journal::explain_text;
 
 use crate::live::ServiceView;
 
@@ -42,117 +43,29 @@ pub(super) fn explain_waiting(
     let innermost = waiting.levels.len().saturating_sub(1);
     let mut story: Vec<String> = Vec::new();
     for (depth, level) in waiting.levels.iter().enumerate() {
-        story.extend(obstacle(level, depth == innermost));
-        story.push(standing(level));
-        story.extend(services.get(depth).and_then(|it| service(level, it)));
-        story.extend(services.get(depth).and_then(|it| cap_use(level, it)));
+        story.extend(explain_text::waiting_obstacle(level, depth == innermost));
+        story.push(explain_text::waiting_standing(level));
+        if let Some(service) = services.get(depth) {
+            story.extend(service_sentences(level, service));
+        }
     }
-    story.push(place(waiting.place, ahead));
+    story.push(explain_text::waiting_place(waiting.place, ahead));
     story
 }
 
-fn flow(level: &WaitingLevel) -> String {
-    format!("{} {}", level.by.name(), level.flow)
-}
-
-fn obstacle(level: &WaitingLevel, has_queue: bool) -> Option<String> {
-    let flow = flow(level);
-    Some(match (level.readiness, &level.standing) {
-        (FlowReadiness::Ready, _) => return None,
-        (FlowReadiness::Held, _) => format!("{flow} is held by an operator"),
-        (
-            FlowReadiness::AtCap,
-            FlowStanding::Share { cap: Some(cap), .. } | FlowStanding::Bands { cap: Some(cap), .. },
-        ) => {
-            format!("{flow} is at its cap: {} of {cap} in flight", level.in_flight)
-        }
-        (FlowReadiness::AtCap, _) => format!("{flow} is at its cap: {} in flight", level.in_flight),
-        (FlowReadiness::Blocked, _) if has_queue => {
-            format!("{flow} is blocked: no worker has room for what is first in it")
-        }
-        (FlowReadiness::Blocked, _) => format!("{flow} is blocked: nothing inside it can go"),
-    })
-}
-
-fn standing(level: &WaitingLevel) -> String {
-    let flow = flow(level);
-    let under_way = format!("{} waiting, {} in flight", level.waiting, level.in_flight);
-    match &level.standing {
-        FlowStanding::Share { score, virtual_time, weight, slots, .. } => {
-            let slots = slots.map(|slots| format!(", {slots} slot(s)")).unwrap_or_default();
-            format!(
-                "{flow} stands at {score} tokens per weight (weight {}{slots}), where the pool is at {virtual_time}; \
-                 the lowest goes next; {under_way}",
-                weight.get()
-            )
-        }
-        FlowStanding::Drr { deficit, quantum, .. } => format!(
-            "{flow} has a credit of {deficit} tokens and earns {} a round; {under_way}",
-            quantum.get()
-        ),
-        FlowStanding::Load { age, .. } => {
-            format!("{flow}: its oldest has waited {} tick(s); {under_way}", age.0)
-        }
-        FlowStanding::Bands { comes_after, goes_before, .. } => {
-            format!("{flow} {}; {under_way}", strict_order(comes_after, goes_before))
-        }
-    }
-}
-
-/// Describes a class in a strict order by the classes that it goes before, and the classes for which it waits.
-fn strict_order(comes_after: &[Arc<str>], goes_before: &[Arc<str>]) -> String {
-    match (comes_after, goes_before) {
-        ([], []) => "is the only class of its strict order".to_owned(),
-        ([], below) => format!("is strict: goes before {}", below.join(", ")),
-        (above, []) => format!("is strict: waits while {} could go", above.join(" or ")),
-        (above, below) => format!(
-            "is strict: goes before {}, waits while {} could go",
-            below.join(", "),
-            above.join(" or ")
-        ),
-    }
-}
-
-/// Describes the tokens that a flow got and the tokens that it was due, or only the former if the policy promises no
-/// share.
-fn service(level: &WaitingLevel, service: &ServiceView) -> Option<String> {
-    let (flow, got) = (flow(level), service.got_tokens?);
-    let due = service.due_tokens.zip(service.difference_tokens).zip(service.bound_tokens);
-    let Some(((due, difference), bound)) = due else {
-        return Some(format!("{flow} got {got} tokens so far"));
-    };
-    let off = match difference {
-        0 => "no difference".to_owned(),
-        1.. => format!("{difference} more"),
-        _ => format!("{} fewer", difference.unsigned_abs()),
-    };
-    let within = if service.within_bound == Some(false) { "outside" } else { "within" };
-    Some(format!(
-        "{flow} got {got} tokens so far and was due {due}: {off}, {within} its bound of {bound} tokens"
-    ))
-}
-
-fn cap_use(level: &WaitingLevel, service: &ServiceView) -> Option<String> {
-    let percent = service.cap_use? * 100.0;
-    Some(format!("{} used {percent:.1} % of its cap while something of it waited", flow(level)))
-}
-
-fn place(place: Option<u64>, ahead: &[RequestsAhead]) -> String {
-    match place {
-        None => "as things are, it would never be granted".to_owned(),
-        Some(0) => "it is next in line for a slot".to_owned(),
-        Some(place) => {
-            let ahead: Vec<String> = ahead
-                .iter()
-                .map(|each| {
-                    let path = each.path.join(" / ");
-                    format!("{} of {path} ({} tokens)", each.requests, each.tokens)
-                })
-                .collect();
-            format!(
-                "if nothing else came, {place} grant(s) would come before its own: {}",
-                ahead.join(", ")
-            )
-        }
-    }
+/// Describes the tokens that a flow got and was due, and how much of its cap it used.
+fn service_sentences(level: &WaitingLevel, service: &ServiceView) -> impl Iterator<Item = String> {
+    let flow = explain_text::flow_name(level.by, &level.flow);
+    let due = service.due_tokens.zip(service.bound_tokens).map(|(tokens, bound)| DueService {
+        tokens: tokens.into(),
+        bound: bound.unsigned_abs().into(),
+    });
+    let got = service
+        .got_tokens
+        .map(|got| format!("{flow} {}", explain_text::got_and_due(got.into(), due)));
+    let cap_use = service.cap_use.map(|part| {
+        let used = Percentage::from_ppm((part * 1_000_000.0).round() as u64);
+        explain_text::cap_use(&flow, used)
+    });
+    got.into_iter().chain(cap_use)
 }

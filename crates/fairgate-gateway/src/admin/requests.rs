@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use fairgate_core::attribute::Attribute;
-use fairgate_core::explain::{FlowReadiness, RequestLocation, RequestsAhead, WaitingRequest};
+use fairgate_core::explain::{RequestLocation, RequestsAhead, WaitingRequest};
 use fairgate_core::snapshot::RequestSnapshot;
 use fairgate_store::{LedgerQuery, UnixMicros};
 use http::StatusCode;
@@ -437,12 +437,7 @@ fn waiting_body(
     let levels = waiting.levels.iter().zip(services).map(|(level, service)| LevelBody {
         by: level.by.name(),
         flow: level.flow.to_string(),
-        readiness: match level.readiness {
-            FlowReadiness::Ready => "ready",
-            FlowReadiness::Held => "held",
-            FlowReadiness::AtCap => "at_cap",
-            FlowReadiness::Blocked => "blocked",
-        },
+        readiness: level.readiness.name(),
         waiting: level.waiting,
         in_flight: level.in_flight,
         service: service.clone(),

@@ -5,8 +5,6 @@ use fairgate_core::policy::{FlowInside, Policy, PolicyNode};
 use fairgate_core::units::Weight;
 use fairgate_store::Directory;
 
-use crate::policy_tree::{cap_of, nodes_inside, weight_of};
-
 /// A project's id with its weight as policies count it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProjectWeight {
@@ -52,27 +50,19 @@ pub(super) fn directory_settings<'a>(
         let first = of_it().next()?;
         // The classes of a bands node have caps but no weights.
         let sharing = || of_it().filter(|node| matches!(node, PolicyNode::Share(_)));
-        let policy_weight = sharing().next().and_then(|node| weight_of(node, flow));
-        let agreed = sharing().all(|node| weight_of(node, flow) == policy_weight);
-        let is_weighed = sharing().any(|node| !has_classes(node));
+        let policy_weight = sharing().next().and_then(|node| node.weight_of(flow));
+        let agreed = sharing().all(|node| node.weight_of(flow) == policy_weight);
+        let is_weighed = sharing().any(|node| node.default_class().is_none());
         Some(DirectorySettings {
             by,
             flow,
             weight: Weight::new(weight).ok().filter(|_| is_weighed),
             cap,
             policy_weight: policy_weight.filter(|_| agreed),
-            policy_cap: cap_of(first, flow),
+            policy_cap: first.cap_of(flow),
         })
     };
     groups.chain(tenants).chain(keys).chain(projects).filter_map(wish).collect()
-}
-
-fn has_classes(node: &PolicyNode) -> bool {
-    match node {
-        PolicyNode::Drr(_) | PolicyNode::Bands(_) => true,
-        PolicyNode::Share(share) => !share.classes.is_empty(),
-        PolicyNode::Load(_) => false,
-    }
 }
 
 /// Returns at most one tenant and one key with an in-flight cap that this policy cannot enforce: some of their requests
@@ -98,21 +88,10 @@ pub(super) fn unenforced_caps<'a>(
 /// Returns true if every path down the tree passes a share or bands node in which this name has a flow of its own. The
 /// core counts all these flows together.
 fn is_enforced(node: &PolicyNode, by: Attribute, flow: &str) -> bool {
-    if let PolicyNode::Share(share) = node
-        && share.by == by
+    if let PolicyNode::Share(_) | PolicyNode::Bands(_) = node
+        && node.by() == by
     {
-        let is_default = match &share.default {
-            Some(default) => **default == *flow,
-            None => share.classes.first().is_some_and(|class| *class.name == *flow),
-        };
-        let is_listed = share.classes.iter().any(|class| *class.name == *flow);
-        return share.classes.is_empty() || is_listed && !is_default;
-    }
-    if let PolicyNode::Bands(bands) = node
-        && bands.by == by
-    {
-        let is_listed = bands.classes.iter().any(|class| *class.name == *flow);
-        return is_listed && bands.default_class() != Some(flow);
+        return node.inside_of(flow).is_some() && node.default_class() != Some(flow);
     }
     node.insides().into_iter().all(|inside| match inside {
         FlowInside::Queue(_) => false,
@@ -122,7 +101,7 @@ fn is_enforced(node: &PolicyNode, by: Attribute, flow: &str) -> bool {
 
 /// Collects the nodes whose flows may have caps, the innermost first.
 fn capping_nodes<'p>(node: &'p PolicyNode, found: &mut Vec<&'p PolicyNode>) {
-    nodes_inside(node).for_each(|inside| capping_nodes(inside, found));
+    node.nodes_inside().for_each(|inside| capping_nodes(inside, found));
     if let PolicyNode::Share(_) | PolicyNode::Bands(_) = node {
         found.push(node);
     }

@@ -16,7 +16,6 @@ use tokio::time::Instant;
 use super::request_checks;
 use super::request_guard::RequestIn;
 use super::stage::AcceptedRequest;
-use crate::policy_tree::queue_of;
 use crate::refusal::{self, Refusal};
 
 /// The time until which a request may wait for a slot.
@@ -59,7 +58,7 @@ impl RequestDeadline {
         let of_class = class.and_then(|class| setup.config.class_deadlines.get(class)).copied();
         if let Some(stated) = stated.filter(|_| setup.has_edf_queues) {
             let attributes = request_checks::attributes(arrival, accepted, &setup);
-            let queue = queue_of(setup.config.policy.root(), |by| attributes.get(by));
+            let queue = setup.config.policy.queue_of(|by| attributes.get(by));
             let least = rights.deadline_min_ms.map(Duration::from_millis);
             let unstated = of_key.into_iter().chain(of_class).min();
             let least = least.or(unstated).unwrap_or(setup.config.queue_timeout);

@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use fairgate_core::policy::{FlowInside, PolicyNode};
+use fairgate_core::policy::PolicyNode;
 use fairgate_core::snapshot::RequestSnapshot;
 use fairgate_core::units::Micros;
 use fairgate_runtime::{FlowGrants, expected_wait};
 
 use super::pool_snapshots::PoolSnapshot;
-use crate::policy_tree::{flow_of, inside_of};
 
 /// Grants of a flow in the last minute, with the time over which they were counted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,10 +70,10 @@ impl<'a> FlowActivity<'a> {
     }
 
     /// Returns the counts of the flow on this path; `None` if the flow has no requests and no recent grants.
-    pub(super) fn find(&self, path: &[&str]) -> Option<&Self> {
+    pub(super) fn find<'b>(&self, path: impl Iterator<Item = &'b str>) -> Option<&Self> {
         let mut activity = self;
         for name in path {
-            activity = activity.inside.get(*name)?;
+            activity = activity.inside.get(name)?;
         }
         Some(activity)
     }
@@ -96,12 +95,9 @@ impl<'a> FlowActivity<'a> {
                 }
             }
             let Some(level) = node else { return };
-            let flow = flow_of(level, request.attributes.get(level.by()));
+            let flow = level.flow_of(request.attributes.get(level.by()));
             activity = activity.inside.entry(flow).or_default();
-            node = match inside_of(level, flow) {
-                Some(FlowInside::Node(node)) => Some(node),
-                Some(FlowInside::Queue(_)) | None => None,
-            };
+            node = level.node_inside_of(flow);
         }
     }
 

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use fairgate_core::apportion::apportion;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::fairness::FlowFairness;
-use fairgate_core::policy::{FlowInside, PolicyNode};
+use fairgate_core::policy::PolicyNode;
 use fairgate_core::snapshot::{FlowSnapshot, NodeCounters, NodeSnapshot, Snapshot};
 use fairgate_core::units::{PerWeight, Weight};
 
 use super::activity::FlowActivity;
 use super::pool_snapshots::PoolSnapshot;
-use crate::policy_tree::{cap_of, inside_of, weight_of};
 
 /// One flow of one node, with its weight, score, share and counts.
 #[derive(Debug)]
@@ -124,7 +123,7 @@ impl<'a> FlowTree<'a> {
                 deficit: deficit(place, name),
                 activity,
             });
-            if let (Some(inner), Some(node)) = (&flow.inside, inside(place.node, name)) {
+            if let (Some(inner), Some(node)) = (&flow.inside, place.node.node_inside_of(name)) {
                 let path = place.path.iter().copied().chain([name]).collect();
                 self.visit(
                     &NodePosition { node, snapshot: inner, activity, path, group, due },
@@ -157,13 +156,13 @@ impl<'a> FlowTree<'a> {
     }
 
     fn weight(&self, node: &PolicyNode, flow: &str) -> Option<Weight> {
-        let policy = weight_of(node, flow)?;
+        let policy = node.weight_of(flow)?;
         Some(self.weights.get(&(node.by(), flow)).copied().unwrap_or(policy))
     }
 
     fn cap(&self, node: &PolicyNode, flow: &str) -> Option<u64> {
         let (PolicyNode::Share(_) | PolicyNode::Bands(_)) = node else { return None };
-        self.caps.get(&(node.by(), flow)).copied().unwrap_or_else(|| cap_of(node, flow))
+        self.caps.get(&(node.by(), flow)).copied().unwrap_or_else(|| node.cap_of(flow))
     }
 }
 
@@ -175,14 +174,6 @@ fn deficit(place: &NodePosition<'_>, class: &str) -> Option<u128> {
     };
     let index = drr.classes.iter().position(|listed| *listed.name == *class)?;
     classes.get(index).map(|class| class.deficit)
-}
-
-/// Returns the node inside a flow; `None` if a queue is inside the flow.
-fn inside<'a>(node: &'a PolicyNode, flow: &str) -> Option<&'a PolicyNode> {
-    match inside_of(node, flow)? {
-        FlowInside::Node(node) => Some(node),
-        FlowInside::Queue(_) => None,
-    }
 }
 
 fn weight_as_f64(weight: Weight) -> f64 {

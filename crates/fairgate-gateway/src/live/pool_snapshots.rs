@@ -14,7 +14,6 @@ use tokio::time::{Instant, timeout};
 
 use super::activity::FlowActivity;
 use super::view::PoolView;
-use crate::policy_tree::path_of;
 use crate::pools::PoolHandle;
 
 /// Maximum age of a cached snapshot.
@@ -135,10 +134,10 @@ impl PoolSnapshot {
     /// in flight, or if the flow had no grant in that minute.
     pub(crate) fn expected_waits_ms(&self) -> Vec<Option<u64>> {
         let activity = FlowActivity::of(self);
-        let root = self.snapshot.policy.root();
+        let policy = &self.snapshot.policy;
         let of = |request: &RequestSnapshot| {
-            let (path, _) = path_of(root, |by| request.attributes.get(by));
-            let flow = activity.find(&path)?;
+            let path = policy.path_of(|by| request.attributes.get(by)).map(|(_, flow)| flow);
+            let flow = activity.find(path)?;
             flow.rate().expected_wait_ms(flow.waiting)
         };
         let waiting = |request: &RequestSnapshot| request.flight.is_none().then(|| of(request));

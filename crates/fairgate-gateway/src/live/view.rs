@@ -7,6 +7,7 @@ use fairgate_core::attribute::{Attribute, DEFAULT_FLOW};
 use fairgate_core::fairness::{CapUse, DueService, FlowFairness};
 use fairgate_core::snapshot::Snapshot;
 use fairgate_core::units::PerWeight;
+use fairgate_journal::explain_text::strict_order;
 use fairgate_store::Directory;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -455,13 +456,6 @@ impl OwnerRow {
 }
 
 /// Describes a class in a strict order by the classes that come after it.
-fn strict_order(goes_before: &[Arc<str>]) -> String {
-    match goes_before {
-        [] => "strict: goes last".to_owned(),
-        below => format!("strict: goes before {}", below.join(", ")),
-    }
-}
-
 /// Rounds a score to thousandths of a token per weight.
 fn shown_score(score: PerWeight) -> f64 {
     let thousandths = (score.0 as f64) * 1000.0 / 4_294_967_296.0;

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::policy::{FlowInside, Policy, PolicyNode, QueueOrder};
 
-use crate::policy_tree::{flow_of, nodes_inside};
-
 /// Returns true if any node shares by this attribute.
 pub(crate) fn shares_by(policy: &Policy, by: Attribute) -> bool {
     any(policy.root(), &|node| node.by() == by)
@@ -38,7 +36,7 @@ fn collect_classes(node: &PolicyNode, names: &mut Vec<Box<str>>) {
         }
         _ => {}
     }
-    nodes_inside(node).for_each(|node| collect_classes(node, names));
+    node.nodes_inside().for_each(|node| collect_classes(node, names));
 }
 
 /// Returns the classes that a key without a list of classes may name if classes have a strict order. Only a class that
@@ -64,7 +62,7 @@ fn collect_strict_defaults<'a>(node: &'a PolicyNode, defaults: &mut Vec<&'a str>
     {
         defaults.extend(bands.default_class());
     }
-    nodes_inside(node).for_each(|node| collect_strict_defaults(node, defaults));
+    node.nodes_inside().for_each(|node| collect_strict_defaults(node, defaults));
 }
 
 /// Returns true if a bands node by this attribute lists this name as a class.
@@ -107,28 +105,24 @@ pub(super) fn has_edf_queues(policy: &Policy) -> bool {
 /// Returns the class in which a request is queued; `named` is the class that the request names, if any. If several
 /// nodes share by class, the first one from the root counts. `None` if no node shares by class.
 pub(super) fn class_of(policy: &Policy, named: Option<&str>) -> Option<Arc<str>> {
-    first_by(policy.root(), Attribute::Class).map(|node| flow_of(node, named).into())
+    first_by(policy.root(), Attribute::Class).map(|node| node.flow_of(named).into())
 }
 
 /// Returns true if the first node by class lists its classes, so that any other name means the default class.
 pub(super) fn lists_classes(policy: &Policy) -> bool {
-    first_by(policy.root(), Attribute::Class).is_some_and(|node| match node {
-        PolicyNode::Drr(_) | PolicyNode::Bands(_) => true,
-        PolicyNode::Share(share) => !share.classes.is_empty(),
-        PolicyNode::Load(_) => false,
-    })
+    first_by(policy.root(), Attribute::Class).is_some_and(|node| node.default_class().is_some())
 }
 
 fn first_by(node: &PolicyNode, by: Attribute) -> Option<&PolicyNode> {
     if node.by() == by {
         Some(node)
     } else {
-        nodes_inside(node).find_map(|node| first_by(node, by))
+        node.nodes_inside().find_map(|node| first_by(node, by))
     }
 }
 
 fn any(node: &PolicyNode, is: &impl Fn(&PolicyNode) -> bool) -> bool {
-    is(node) || nodes_inside(node).any(|node| any(node, is))
+    is(node) || node.nodes_inside().any(|node| any(node, is))
 }
 
 #[cfg(test)]

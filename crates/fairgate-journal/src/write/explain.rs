@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use fairgate_core::decision::GrantedPlace;
 use fairgate_core::explain::{
-    FlowChoice, FlowReadiness, FlowStanding, GrantExplanation, MeteredService, PickRule,
-    RequestLocation, RequestsAhead, WaitingLevel, WaitingRequest,
+    FlowChoice, FlowStanding, GrantExplanation, MeteredService, PickRule, RequestLocation,
+    RequestsAhead, WaitingLevel, WaitingRequest,
 };
 use fairgate_core::fairness::{FlowFairness, LagWithBound, NodeFairness};
 use fairgate_core::units::{Alpha, PerWeight};
@@ -179,13 +179,7 @@ fn waiting(json: &mut JsonWriter, waiting: &WaitingRequest) {
 
 fn level(json: &mut JsonWriter, level: &WaitingLevel) {
     flow(json, level.by, &level.flow);
-    let readiness = match level.readiness {
-        FlowReadiness::Ready => "ready",
-        FlowReadiness::Held => "held",
-        FlowReadiness::AtCap => "at_cap",
-        FlowReadiness::Blocked => "blocked",
-    };
-    json.text_field("readiness", readiness);
+    json.text_field("readiness", level.readiness.name());
     json.field("waiting", level.waiting);
     json.field("in_flight", level.in_flight);
     standing(json, &level.standing);

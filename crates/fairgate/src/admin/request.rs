@@ -4,6 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
+use fairgate_journal::explain_text::place_in_line;
 use serde_json::Value;
 
 use super::{AdminOptions, client::AdminClient, escaped, span, text};
@@ -163,12 +164,7 @@ fn waiting(found: &Value, pool: &Value) -> String {
             false => format!("{used} of {} are in use", counted(all, "slot")),
         });
     }
-    told.push(match found["waiting"]["grants_ahead"].as_u64() {
-        None => "as things are, it would never be granted".to_owned(),
-        Some(0) => "it is next".to_owned(),
-        Some(1) => "1 request goes before it".to_owned(),
-        Some(more) => format!("{more} requests go before it"),
-    });
+    told.push(place_in_line(found["waiting"]["grants_ahead"].as_u64()));
     told.join("; ")
 }
 
@@ -267,7 +263,7 @@ mod tests {
         let told = lines(&found(json!(9)), &pool);
         assert_eq!(
             told[0],
-            "waiting for 1.2 s in pool llama; all 4 slots are in use; 9 requests go before it"
+            "waiting for 1.2 s in pool llama; all 4 slots are in use; if nothing else came, 9 grants would come before its own"
         );
         assert_eq!(told[1], "tenant chat, in group prod; it is expected to use 9 tokens");
         assert_eq!(told[2], "why");
@@ -282,7 +278,10 @@ mod tests {
              only on workers with eu,h100"
         );
         let told = lines(&found(json!(0)), &json!({"in_flight": 1, "capacity": 4}));
-        assert_eq!(told[0], "waiting for 1.2 s in pool llama; 1 of 4 slots are in use; it is next");
+        assert_eq!(
+            told[0],
+            "waiting for 1.2 s in pool llama; 1 of 4 slots are in use; next in line for a slot"
+        );
         let told = lines(&found(Value::Null), &Value::Null);
         assert_eq!(
             told[0],

@@ -1,15 +1,15 @@
 //! Reports the service that every flow got and was due, and the lag of flows with waiting requests.
 
 use std::io::{self, Write};
-use std::sync::Arc;
 
 use fairgate_core::Pool;
 use fairgate_core::fairness::{FlowFairness, LagWithBound, NodeFairness};
+use fairgate_journal::explain_text::{got_and_due, strict_order};
 use fairgate_journal::write_fairness;
 
 use super::edition::OtherEdition;
 use crate::table::{TableCell, TextTable};
-use crate::text_format::{format_got_and_due, safe_name};
+use crate::text_format::safe_name;
 
 /// Writes the tables of each node, and a legend of the columns.
 pub(crate) fn write_tables(pool: &Pool, mut out: impl Write) -> io::Result<()> {
@@ -22,7 +22,7 @@ pub(crate) fn write_tables(pool: &Pool, mut out: impl Write) -> io::Result<()> {
         service(node).write(&mut out)?;
         for flow in node.flows.iter().filter(|flow| !flow.is_within_bound()) {
             let name = format!("{} {}", node.by.name(), safe_name(&flow.name));
-            writeln!(out, "! {name} {}", format_got_and_due(flow.got, flow.due))?;
+            writeln!(out, "! {name} {}", got_and_due(flow.got, flow.due))?;
         }
         if node.flows.iter().any(|flow| flow.lag.is_some()) {
             writeln!(out)?;
@@ -89,15 +89,6 @@ fn service(node: &NodeFairness) -> TextTable {
         table.row(cells);
     }
     table
-}
-
-/// Describes the place of a class in a strict order, by the classes that it goes before.
-fn strict_order(goes_before: &[Arc<str>]) -> String {
-    let below: Vec<String> = goes_before.iter().map(|name| safe_name(name)).collect();
-    match below.is_empty() {
-        true => "strict: goes last".into(),
-        false => format!("strict: goes before {}", below.join(", ")),
-    }
 }
 
 /// Returns the service that a flow was due, the difference from the service that it got, and the bound of this

@@ -10,7 +10,6 @@ use fairgate_core::policy::Policy;
 use fairgate_core::units::{Micros, Tokens};
 
 use super::live_requests::{LiveRequests, ReplayRequestIndex};
-use super::path;
 use super::recording::ReplayRecording;
 use super::steps::{ReplayListener, ReplayStep};
 
@@ -33,7 +32,10 @@ impl FlowGrouping {
 
     fn flow<'a>(&'a self, attributes: &'a Attributes) -> &'a str {
         match self {
-            Self::Root(policy) => path::flow(policy.root(), attributes),
+            Self::Root(policy) => {
+                let root = policy.root();
+                root.flow_of(attributes.get(root.by()))
+            }
             Self::By(attribute) => attributes.get(*attribute).unwrap_or(DEFAULT_FLOW),
         }
     }

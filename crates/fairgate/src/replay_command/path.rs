@@ -1,7 +1,7 @@
 //! The flows that a request belongs to under a policy, from the root down.
 
-use fairgate_core::attribute::{Attribute, Attributes, DEFAULT_FLOW};
-use fairgate_core::policy::{FlowInside, Policy, PolicyNode};
+use fairgate_core::attribute::{Attribute, Attributes};
+use fairgate_core::policy::Policy;
 
 /// One level of a request's path, with the attribute of the node and the name of the request's flow in this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,55 +10,10 @@ pub(crate) struct PathLevel {
     pub(crate) flow: Box<str>,
 }
 
-/// Returns the flow of a node that a request belongs to.
-pub(crate) fn flow<'a>(node: &'a PolicyNode, attributes: &'a Attributes) -> &'a str {
-    let named = attributes.get(node.by());
-    let (classes, default): (Vec<&str>, _) = match node {
-        PolicyNode::Drr(drr) => {
-            (drr.classes.iter().map(|class| &*class.name).collect(), &drr.default)
-        }
-        PolicyNode::Share(share) => {
-            (share.classes.iter().map(|class| &*class.name).collect(), &share.default)
-        }
-        PolicyNode::Bands(bands) => {
-            (bands.classes.iter().map(|class| &*class.name).collect(), &bands.default)
-        }
-        PolicyNode::Load(_) => (Vec::new(), &None),
-    };
-    // A node without a list of classes has a flow for every name.
-    let Some(first) = classes.first() else { return named.unwrap_or(DEFAULT_FLOW) };
-    named.filter(|name| classes.contains(name)).or(default.as_deref()).unwrap_or(first)
-}
-
-/// Returns the node inside a flow; `None` if the flow has a queue inside.
-pub(crate) fn inside<'a>(node: &'a PolicyNode, flow: &str) -> Option<&'a PolicyNode> {
-    let inside = match node {
-        PolicyNode::Share(share) if share.classes.is_empty() => &share.inside,
-        PolicyNode::Share(share) => {
-            &share.classes.iter().find(|class| *class.name == *flow)?.inside
-        }
-        PolicyNode::Load(load) => &load.inside,
-        PolicyNode::Drr(drr) => &drr.classes.iter().find(|class| *class.name == *flow)?.inside,
-        PolicyNode::Bands(bands) => {
-            &bands.classes.iter().find(|class| *class.name == *flow)?.inside
-        }
-    };
-    match inside {
-        FlowInside::Node(inner) => Some(inner),
-        FlowInside::Queue(_) => None,
-    }
-}
-
 /// Returns a request's path, from the root down.
 pub(crate) fn path(policy: &Policy, attributes: &Attributes) -> Vec<PathLevel> {
-    let mut levels = Vec::new();
-    let mut next: Option<&PolicyNode> = Some(policy.root());
-    while let Some(node) = next {
-        let flow = flow(node, attributes);
-        levels.push(PathLevel { by: node.by(), flow: flow.into() });
-        next = inside(node, flow);
-    }
-    levels
+    let path = policy.path_of(|by| attributes.get(by));
+    path.map(|(node, flow)| PathLevel { by: node.by(), flow: flow.into() }).collect()
 }
 
 #[cfg(test)]

@@ -40,11 +40,11 @@ at 2 µs, line 4: submitted with a cost of 700 tokens and priority 2, for tenant
     group g had got 1000 tokens and was due 1000: no difference, within its bound of 2001 tokens
     it waits, next in line for a slot
 at 3 µs, line 5: tenant chat is held
-    tenant chat is held
+    tenant chat is held by an operator
     as things are, it would never be granted
 at 5 µs, line 7: tenant chat now has weight 350
     group g is blocked: nothing inside it is ready
-    tenant chat is held
+    tenant chat is held by an operator
     as things are, it would never be granted
 at 7 µs, line 9: tenant chat goes on
     it waits, next in line for a slot
@@ -233,7 +233,7 @@ fn workers_block_place_and_give_first_tokens() {
         "\
 at 1 µs, line 3: submitted with a cost of 100 tokens, for tenant b
     its path: tenant b
-    tenant b is blocked: no worker is open for what is first in it
+    tenant b is blocked: no worker has room for its first request
     it waits, next in line for a slot
 at 10 µs, line 6: granted after 9 µs, on worker w1 rank 0, past the brownout wait
     tenant b had the lowest score: 0.000 tokens per weight (weight 100, cap 1)
@@ -256,10 +256,10 @@ fn refusals_name_their_reason() {
 at 2 µs, line 4: submitted with a cost of 1 token, for tenant a
     its path: tenant a
     tenant a had got 1 token and was due 1: no difference, within its bound of 2 tokens
-    tenant a is at its cap: 1 in flight of 1
+    tenant a is at its cap: 1 of 1 in flight
     it waits; if nothing else came, 1 grant would come before its own: 1 request of b (100 tokens)
 at 10 µs, line 6: worker w1 is added or changed
-    tenant a is at its cap: 1 in flight of 1
+    tenant a is at its cap: 1 of 1 in flight
     it waits, next in line for a slot
 at 60 µs, line 9: expired after 58 µs in the queue; the limit is 50 µs
 ",

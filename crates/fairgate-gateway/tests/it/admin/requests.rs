@@ -38,7 +38,7 @@ async fn a_request_is_told_what_is_ahead_of_it() {
     let last = found["story"].as_array().and_then(|story| story.last()).expect("a story");
     assert_eq!(
         last,
-        "if nothing else came, 1 grant(s) would come before its own: 1 of b / batch / key-of-batch (70 tokens)"
+        "it waits; if nothing else came, 1 grant would come before its own: 1 request of b / batch / key-of-batch (70 tokens)"
     );
 
     let own = it.as_key(&chat, "GET", "/api/v1/requests/c2", json!(null)).await;
@@ -79,8 +79,8 @@ async fn a_waiting_request_is_told_what_its_flows_got_and_were_due() {
     assert_eq!(tenant["cap_use"], 1.0);
     let story = found["story"].as_array().expect("sentences");
     for sentence in [
-        "tenant chat got 100 tokens so far and was due 100: no difference, within its bound of 201 tokens",
-        "tenant chat used 100.0 % of its cap while something of it waited",
+        "tenant chat got 100 tokens and was due 100: no difference, within its bound of 201 tokens",
+        "tenant chat used 100.0 % of its cap while requests of it waited",
     ] {
         assert!(story.contains(&json!(sentence)), "{sentence} is not in {story:#?}");
     }

@@ -78,7 +78,7 @@ fn books(
     let mut node: &PolicyNode = snapshot.policy.root();
     let mut counters = &snapshot.root;
     for level in around {
-        node = path::inside(node, &level.flow)?;
+        node = node.node_inside_of(&level.flow)?;
         let flow = counters.flows.iter().find(|flow| *flow.name == *level.flow)?;
         counters = flow.inside.as_deref()?;
     }
@@ -101,11 +101,8 @@ fn kept(
             Some(DisciplineCounters::Drr { deficit: classes.get(class)?.deficit })
         }
         (PolicyNode::Share(share), _) => {
-            let weight = weight(&snapshot.weights, share.by, name).or_else(|| {
-                let class = share.classes.iter().find(|class| *class.name == *name);
-                class.map(|class| class.weight).or(share.weights.get(name).copied())
-            });
-            let weight = weight.unwrap_or(share.default_weight);
+            let weight =
+                weight(&snapshot.weights, share.by, name).or_else(|| node.weight_of(name))?;
             let flow = counters.flows.iter().find(|flow| *flow.name == *name)?.share.as_ref()?;
             let tokens = i128::try_from(flow.served + flow.pending).ok()?;
             let base = i128::try_from(flow.base).ok()?;

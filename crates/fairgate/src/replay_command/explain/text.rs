@@ -8,11 +8,10 @@ use std::io::{self, Write};
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::decision::{Grant, RejectedRequest, RejectionReason};
 use fairgate_core::event::Event;
-use fairgate_core::explain::{
-    FlowReadiness, FlowStanding, RequestsAhead, WaitingLevel, WaitingRequest,
-};
+use fairgate_core::explain::WaitingRequest;
 use fairgate_core::fairness::FlowFairness;
 use fairgate_core::units::{Micros, Tokens};
+use fairgate_journal::explain_text::{self, flow_name as flow, got_and_due};
 
 use self::choice_reason::{metered, reason, runner_up};
 use super::history::{
@@ -20,7 +19,7 @@ use super::history::{
     WaitEvent,
 };
 use super::settlement::{DisciplineCounters, SettledLevel};
-use crate::text_format::{TimeSpan, counted, format_got_and_due, safe_name};
+use crate::text_format::{TimeSpan, counted, safe_name};
 
 /// Writes the histories, one request after the other.
 pub(crate) fn write(mut out: impl Write, id: &str, chapters: &[RequestHistory]) -> io::Result<()> {
@@ -98,10 +97,7 @@ fn submitted(text: &mut String, chapter: &RequestHistory) {
         for level in &waiting.levels {
             if let Some(meter) = metered(&level.standing) {
                 let flow = flow(level.by, &level.flow);
-                detail(
-                    text,
-                    &format!("{flow} had {}", format_got_and_due(meter.got, Some(meter.due))),
-                );
+                detail(text, &format!("{flow} had {}", got_and_due(meter.got, Some(meter.due))));
             }
         }
         tell_waiting(text, waiting);
@@ -114,51 +110,10 @@ fn attributes(attributes: &Attributes) -> String {
 }
 
 fn tell_waiting(text: &mut String, waiting: &WaitingRequest) {
-    let innermost = waiting.levels.len().saturating_sub(1);
-    for (depth, level) in waiting.levels.iter().enumerate() {
-        if let Some(obstacle) = obstacle(level, depth == innermost) {
-            detail(text, &obstacle);
-        }
+    for obstacle in explain_text::waiting_obstacles(waiting) {
+        detail(text, &obstacle);
     }
-    let place = match waiting.place {
-        None => "as things are, it would never be granted".to_owned(),
-        Some(0) => "it waits, next in line for a slot".to_owned(),
-        Some(place) => {
-            let before = counted(place, "grant");
-            format!("it waits; if nothing else came, {before} would come before its own")
-        }
-    };
-    let ahead: Vec<String> = waiting.ahead.iter().map(ahead).collect();
-    match waiting.place {
-        None | Some(0) => detail(text, &place),
-        Some(_) => detail(text, &format!("{place}: {}", ahead.join(", "))),
-    }
-}
-
-fn ahead(ahead: &RequestsAhead) -> String {
-    let path: Vec<String> = ahead.path.iter().map(|name| safe_name(name)).collect();
-    let requests = counted(ahead.requests, "request");
-    format!("{requests} of {} ({})", path.join(" / "), counted(ahead.tokens, "token"))
-}
-
-fn obstacle(level: &WaitingLevel, has_queue: bool) -> Option<String> {
-    let flow = flow(level.by, &level.flow);
-    match (level.readiness, &level.standing) {
-        (FlowReadiness::Ready, _) => None,
-        (FlowReadiness::Held, _) => Some(format!("{flow} is held")),
-        (FlowReadiness::AtCap, FlowStanding::Share { cap: Some(cap), .. }) => {
-            Some(format!("{flow} is at its cap: {} in flight of {cap}", level.in_flight))
-        }
-        (FlowReadiness::AtCap, _) => {
-            Some(format!("{flow} is at its cap: {} in flight", level.in_flight))
-        }
-        (FlowReadiness::Blocked, _) if has_queue => {
-            Some(format!("{flow} is blocked: no worker is open for what is first in it"))
-        }
-        (FlowReadiness::Blocked, _) => {
-            Some(format!("{flow} is blocked: nothing inside it is ready"))
-        }
-    }
+    detail(text, &explain_text::waiting_place(waiting.place, &waiting.ahead));
 }
 
 fn tell_moment(text: &mut String, moment: &WaitEvent) {
@@ -237,12 +192,12 @@ fn tell_flight(text: &mut String, flight: &GrantedRun) {
     for level in flight.grant.why.iter().flat_map(|why| &why.levels) {
         detail(text, &reason(level, cost));
         if let Some(meter) = metered(&level.standing) {
-            detail(text, &format!("  it had {}", format_got_and_due(meter.got, Some(meter.due))));
+            detail(text, &format!("  it had {}", got_and_due(meter.got, Some(meter.due))));
         }
         detail(text, &format!("  {}", runner_up(level)));
         let next = level.runner_up.as_ref().and_then(|(_, standing)| metered(standing));
         if let Some(meter) = next {
-            detail(text, &format!("    it had {}", format_got_and_due(meter.got, Some(meter.due))));
+            detail(text, &format!("    it had {}", got_and_due(meter.got, Some(meter.due))));
         }
     }
     let since = |when: &JournalTime| TimeSpan(Micros(when.at.0.saturating_sub(flight.when.at.0)));
@@ -257,7 +212,7 @@ fn tell_flight(text: &mut String, flight: &GrantedRun) {
                 detail(text, &books(settled));
                 if let Some(after) = &settled.after {
                     let FlowFairness { got, due, .. } = after.service;
-                    detail(text, &format!("  it has {}", format_got_and_due(got, due)));
+                    detail(text, &format!("  it has {}", got_and_due(got, due)));
                 }
             }
         }
@@ -336,11 +291,6 @@ fn books(settled: &SettledLevel) -> String {
         }
         _ => format!("{flow}: its policy has changed"),
     }
-}
-
-/// Returns a flow's name after the attribute that names it.
-fn flow(by: Attribute, name: &str) -> String {
-    format!("{} {}", by.name(), safe_name(name))
 }
 
 fn headline(text: &mut String, when: &JournalTime, what: &str) {

@@ -2,12 +2,13 @@
 
 use fairgate_core::explain::{FlowChoice, FlowStanding, MeteredService, PickRule};
 use fairgate_core::units::Tokens;
+use fairgate_journal::explain_text::{flow_name, strict_order};
 
-use crate::text_format::{DecimalThousandths, counted, safe_name};
+use crate::text_format::{DecimalThousandths, counted};
 
 /// Explains why one level picked its flow.
 pub(crate) fn reason(choice: &FlowChoice, cost: Tokens) -> String {
-    let flow = format!("{} {}", choice.by.name(), safe_name(&choice.flow));
+    let flow = flow_name(choice.by, &choice.flow);
     let numbers = numbers(&choice.standing, false);
     let cost = cost.0;
     match choice.rule {
@@ -47,7 +48,7 @@ pub(crate) fn runner_up(choice: &FlowChoice) -> String {
     match &choice.runner_up {
         None => "no other flow was ready".to_owned(),
         Some((name, standing)) => {
-            let flow = format!("{} {}", choice.by.name(), safe_name(name));
+            let flow = flow_name(choice.by, name);
             format!("next would have been {flow}: {}", numbers(standing, true))
         }
     }
@@ -104,13 +105,7 @@ fn numbers(standing: &FlowStanding, is_runner_up: bool) -> String {
         }
         FlowStanding::Bands { goes_before, cap, .. } => {
             let cap = cap.map(|cap| format!(", cap {cap}")).unwrap_or_default();
-            match goes_before.is_empty() {
-                true => format!("strict: goes last{cap}"),
-                false => {
-                    let below: Vec<_> = goes_before.iter().map(|name| safe_name(name)).collect();
-                    format!("strict: goes before {}{cap}", below.join(", "))
-                }
-            }
+            format!("{}{cap}", strict_order(goes_before))
         }
     }
 }
