@@ -2,10 +2,12 @@
 //! the answer is streamed back.
 //!
 //! `request_guard` ends a request exactly once. It holds the request's current `stage`; the steps between stages are in
-//! `request_guard/step`. `request_checks`, `client_choices`, `body`, `cost` and `budget` check the incoming request;
+//! `request_guard/step`. `accept` checks requests and leases, in one order, by `request_checks`, `client_choices`,
+//! `body`, `cost` and `budget`;
 //! `send` brings it to a worker; `retry_policy` decides about another attempt; `answer` forwards the upstream's answer;
 //! `attempt`, `bill` and `settlement` end an attempt. HTTP statuses are decided in `refusal`.
 
+mod accept;
 mod answer;
 mod attempt;
 mod bill;
@@ -32,8 +34,7 @@ mod streamed_answer;
 use std::future::poll_fn;
 use std::sync::Arc;
 
-use fairgate_config::OnStoreFailure;
-use fairgate_dialect::{BodyFraming, RequestFields, Route};
+use fairgate_dialect::{BodyFraming, Route};
 use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
@@ -47,14 +48,13 @@ pub(crate) use self::request_guard::unix_now;
 pub(crate) use self::settlement::outcome_name;
 pub(crate) use self::streamed_answer::StreamedAnswer;
 
+use self::accept::{HttpSource, ReadHttpSource, accept};
 use self::answer::UpstreamAnswer;
-use self::deadline::RequestDeadline;
 use self::provider_wait::ProviderWaitForTask;
-use self::request_guard::{RequestArrival, RequestGuard, RequestIn};
-use self::send::{AnsweredRequest, PoolRequest, RequestPayload};
-use self::stage::{AcceptedRequest, SubmitTerms};
+use self::request_guard::{RequestArrival, RequestGuard};
+use self::send::{AnsweredRequest, RequestPayload};
 use crate::app::App;
-use crate::refusal::{self, Refusal};
+use crate::refusal;
 use crate::reply::{Reply, ReplyBody, whole_body};
 
 const BROWNOUT: HeaderName = HeaderName::from_static("x-fairgate-brownout");
@@ -71,9 +71,13 @@ pub(crate) async fn forward(app: Arc<App>, route: Route, request: Request<Incomi
         }
     };
     let mut passage = RequestGuard::new(app, caller, id, route, arrived);
-    let sent = match accept(&mut passage, headers, uri, body).await {
-        // No other worker is tried after `send` returns, so the body is dropped here.
-        Ok((accepted, mut payload)) => send::send(accepted, &mut payload).await,
+    let sent = match accept(&mut passage, HttpSource { headers, body }).await {
+        Ok((accepted, wish, ReadHttpSource { headers, body })) => {
+            let path = own_path(route, uri.query());
+            let headers = headers::outbound(headers);
+            // No other worker is tried after `send` returns, so the body is dropped here.
+            send::send(accepted, &mut RequestPayload { wish, body, path, headers }).await
+        }
         Err(refusal) => Err(refusal),
     };
     if let Some(limited) = ProviderWaitForTask::of(&passage.arrival, &sent) {
@@ -88,60 +92,6 @@ pub(crate) async fn forward(app: Arc<App>, route: Route, request: Request<Incomi
             refusal.reply(route.dialect(), &passage.arrival.id)
         }
     }
-}
-
-/// Runs every check that can refuse a request before it is submitted, except the rate limits. Nothing is kept of a
-/// refused request.
-async fn accept(
-    passage: &mut RequestGuard,
-    headers: HeaderMap,
-    uri: http::Uri,
-    body: Incoming,
-) -> Result<(RequestIn<'_, AcceptedRequest>, RequestPayload), Refusal> {
-    let (app, route) = (passage.arrival.app.clone(), passage.arrival.route);
-    let config = app.config.load_full();
-    if config.on_store_failure == OnStoreFailure::Refuse && !app.store.can_record() {
-        return Err(refusal::rows_not_writable());
-    }
-    let limits = &config.limits;
-    // A caller that is over its limits is refused before it sends its body.
-    let bytes = body::announced_length(&headers).unwrap_or(0);
-    app.limits.check(&passage.arrival.caller, bytes, Instant::now().into_std())?;
-    let held = app.body_memory.start_body(&passage.arrival.caller.tenant);
-    let body = body::read(&headers, body, limits, held).await?;
-    let read = passage.read(RequestFields::read(route, &body.bytes)?);
-    let (ask, caller) = (&read.ask, &read.arrival().caller);
-    let model = app.pools.model(&ask.model).ok_or_else(|| refusal::unknown_model(&ask.model))?;
-    let setup = model.pool.setup();
-    request_checks::check_model(caller, &setup, route, &ask.model)?;
-    rules::check(&setup, route, ask, &body.bytes, &headers)?;
-    let chosen =
-        Box::new(client_choices::read(&caller.rights, &setup, &headers, ask, &body.bytes)?);
-    let own = request_checks::read_client_names(&headers)?;
-    let routed = read.route(model.pool.clone(), own.agent, own.session);
-    let behind =
-        previous_response::history_tokens(&app, &routed.arrival().caller, &routed.ask, limits)?;
-    let expected = cost::expect(&routed, &model.config, &setup, &body.bytes).await;
-    let expected = expected.with_more_input(behind);
-    let prefix = cost::look_up_prefix(&routed, &model.config, &body.bytes, expected.input);
-    let cached = cost::most_cached(&setup, &chosen, route.dialect(), prefix.as_deref());
-    let usual = cost::estimate(setup.weights, expected, cached);
-    let estimate = routed.pool.slot_time_price.expected(&routed.arrival().caller.tenant, usual);
-    let uncached = expected.input.saturating_sub(cached);
-    let class = setup.class(chosen.class.as_deref(), uncached);
-    let last_worker = cost::last_worker(&routed, expected.input);
-    let accepted = routed.accept(SubmitTerms { expected, estimate, class, prefix, last_worker });
-    let deadline = RequestDeadline::of(&accepted, chosen.deadline)?;
-    let cap = match accepted.arrival().caller.budgeted {
-        true => Box::pin(budget::check(&accepted)).await?,
-        false => None,
-    };
-    let path = own_path(route, uri.query());
-    let headers = headers::outbound(headers);
-    Ok((
-        accepted,
-        RequestPayload { wish: PoolRequest { model, chosen, cap, deadline }, body, path, headers },
-    ))
 }
 
 /// Returns the route's path plus the allowed options of the client's query. The text is copied, because a slice of the

@@ -100,7 +100,12 @@ const ONE_HOMES: [OneHome; 11] = [
     OneHome {
         name: "waiting_sentences",
         about: "files beyond one with sentences why a request waits",
-        betrayed_by: &["is at its cap:", "would come before its own", "it would never be granted"],
+        betrayed_by: &[
+            "} is at its cap:",
+            "} would come before its own",
+            "} is held by an operator",
+            "} is blocked:",
+        ],
         also_in_tests: false,
     },
 ];

@@ -18,6 +18,7 @@
 //! rates, pauses, the live view and the ledger need no code for leases.
 
 mod lease;
+mod lease_source;
 mod lease_task;
 mod table;
 mod wire;

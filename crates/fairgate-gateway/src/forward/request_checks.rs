@@ -40,24 +40,26 @@ pub(super) fn read_client_names(headers: &HeaderMap) -> Result<ClientNames, Refu
     Ok(ClientNames { agent: read_name(headers, &AGENT)?, session: read_name(headers, &SESSION)? })
 }
 
-/// Refuses a model that the caller's key may not use, or a route that the pool's upstreams do not serve.
-pub(super) fn check_model(
-    caller: &Caller,
-    setup: &PoolSetup,
-    route: Route,
-    model: &str,
-) -> Result<(), Refusal> {
-    if caller.models.as_ref().is_some_and(|allowed| !allowed.iter().any(|name| name == model)) {
-        return Err(refusal::forbidden_model(model));
+/// Refuses a model that the caller's key may not ask for.
+pub(super) fn check_right_to_model(caller: &Caller, model: &str) -> Result<(), Refusal> {
+    match &caller.models {
+        Some(allowed) if !allowed.iter().any(|name| name == model) => {
+            Err(refusal::forbidden_model(model))
+        }
+        _ => Ok(()),
     }
-    if !setup.speaks(route.dialect()) {
-        let instead = match route.dialect() {
-            Dialect::OpenAi => Route::Messages.path(),
-            Dialect::Anthropic => Route::ChatCompletions.path(),
-        };
-        return Err(refusal::unserved_dialect(model, instead));
+}
+
+/// Refuses a route that the pool's upstreams do not serve.
+pub(super) fn check_dialect(setup: &PoolSetup, route: Route, model: &str) -> Result<(), Refusal> {
+    if setup.speaks(route.dialect()) {
+        return Ok(());
     }
-    Ok(())
+    let instead = match route.dialect() {
+        Dialect::OpenAi => Route::Messages.path(),
+        Dialect::Anthropic => Route::ChatCompletions.path(),
+    };
+    Err(refusal::unserved_dialect(model, instead))
 }
 
 /// Returns the attributes by which the core queues the request. Agent and session names are passed on only if the

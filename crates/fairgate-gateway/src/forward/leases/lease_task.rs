@@ -2,27 +2,26 @@
 //! request. Only the call to the provider is made by the client.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use fairgate_config::{HostedBudget, ModelConfig, OnStoreFailure};
+use fairgate_dialect::TokenUsage;
 use fairgate_dialect::estimate::TokenEstimate;
-use fairgate_dialect::{RequestFields, TokenUsage};
 use fairgate_store::{AttemptOutcome, UsageSource};
 use tokio::sync::mpsc;
 
+use super::super::accept::accept;
 use super::super::bill::{StatedUsage, UsageBasis};
-use super::super::deadline::RequestDeadline;
 use super::super::request_guard::{
     CLIENT_LEFT, RequestCharge, RequestEnd, RequestGuard, RequestIn,
 };
-use super::super::send::{PoolRequest, ProviderRetry, reserve_and_queue};
-use super::super::stage::{AcceptedRequest, CountedRequest, InFlightRequest, SubmitTerms};
-use super::super::{budget, client_choices, cost, provider};
+use super::super::send::{ProviderRetry, reserve_and_queue};
+use super::super::stage::{CountedRequest, InFlightRequest};
+use super::super::{cost, provider};
 use super::lease::{LeaseHandle, LeaseMessage, LeaseReport, LeaseResult, LeaseStatus};
+use super::lease_source::LeaseSource;
 use super::wire::LeaseSubmissionBody;
 use crate::app::App;
 use crate::phase;
-use crate::pools::{PoolHandle, ServedModel};
+use crate::pools::PoolHandle;
 use crate::refusal::{self, EndCode, Refusal, RefusalCode};
 
 /// The reason for which a lease ended.
@@ -78,8 +77,8 @@ async fn run_request(
     pool: Arc<PoolHandle>,
     submission: LeaseSubmissionBody,
 ) -> LeaseTaskEnd {
-    let (accepted, wish) = match accept(passage, pool, submission).await {
-        Ok(accepted) => accepted,
+    let (accepted, wish) = match accept(passage, LeaseSource { pool, submission }).await {
+        Ok((accepted, wish, _)) => (accepted, wish),
         Err(refusal) => return LeaseTaskEnd::Refused(refusal),
     };
     let (mut counted, listed) = match accepted.count_in(0) {
@@ -203,80 +202,6 @@ async fn return_to_queue<'p>(
     let (counted, recording) = in_flight.end_attempt(code, status);
     recording.await.map_err(|_| refusal::rows_not_writable())?;
     Ok(counted)
-}
-
-/// Runs every check that can refuse a lease before it is submitted, except the rate limits.
-async fn accept(
-    passage: &mut RequestGuard,
-    pool: Arc<PoolHandle>,
-    submission: LeaseSubmissionBody,
-) -> Result<(RequestIn<'_, AcceptedRequest>, PoolRequest), Refusal> {
-    let (app, caller) = (passage.arrival.app.clone(), passage.arrival.caller.clone());
-    if app.config.load().on_store_failure == OnStoreFailure::Refuse && !app.store.can_record() {
-        return Err(refusal::rows_not_writable());
-    }
-    let LeaseSubmissionBody { model, agent, session, class, priority, deadline_ms, .. } =
-        submission;
-    let name = model.unwrap_or_default();
-    let setup = pool.setup();
-    let tenant = &caller.tenant;
-    let usual = pool.estimator.estimate(
-        tenant,
-        &name,
-        &RequestFields::without_body(name.clone(), u64::MAX),
-        None,
-    );
-    let (expected, usual) = match (submission.input_tokens, submission.output_tokens) {
-        (None, None) => match submission.cost {
-            Some(cost) => (expected(0, cost), cost),
-            None => (expected(0, usual.output), cost::estimate(setup.weights, usual, 0)),
-        },
-        (input, output) => {
-            let expected = expected(input.unwrap_or(0), output.unwrap_or(usual.output));
-            let by_weights = cost::estimate(setup.weights, expected, 0);
-            (expected, submission.cost.unwrap_or(by_weights))
-        }
-    };
-    let read = passage.read(RequestFields::without_body(name.clone(), expected.output));
-    if caller.models.as_ref().is_some_and(|allowed| !allowed.contains(&name)) {
-        return Err(refusal::forbidden_model(&name));
-    }
-    let deadline = deadline_ms.map(Duration::from_millis);
-    let chosen = Box::new(client_choices::read_for_lease(
-        &caller.rights,
-        &setup,
-        class,
-        priority,
-        deadline,
-    )?);
-    let class = setup.class(chosen.class.as_deref(), expected.input);
-    let routed = read.route(pool.clone(), agent, session);
-    let estimate = pool.slot_time_price.expected(tenant, usual);
-    let accepted =
-        routed.accept(SubmitTerms { expected, estimate, class, prefix: None, last_worker: None });
-    let deadline = RequestDeadline::of(&accepted, chosen.deadline)?;
-    let cap = match caller.budgeted {
-        true => Box::pin(budget::check(&accepted)).await?,
-        false => None,
-    };
-    let hosted_budget = HostedBudget::default();
-    let config = ModelConfig {
-        name,
-        upstream_name: None,
-        hosted: true,
-        hosted_budget,
-        context_tokens: None,
-    };
-    drop(setup);
-    Ok((
-        accepted,
-        PoolRequest { model: Arc::new(ServedModel { pool, config }), chosen, cap, deadline },
-    ))
-}
-
-/// Builds the estimate from the client's own numbers, which are also the most that is reserved.
-fn expected(input: u64, output: u64) -> TokenEstimate {
-    TokenEstimate { input, input_max: input, output, output_max: Some(output), has_files: false }
 }
 
 /// Ends the request for the reason `fate`, and waits until its row is written. Returns `None` if the gateway closes,

@@ -1,0 +1,188 @@
+//! The checks that a request must pass before it is submitted, in one order for all requests. A request comes from HTTP
+//! (`HttpSource`) or from the submission of a lease (`lease_source`).
+
+use std::sync::Arc;
+
+use fairgate_config::OnStoreFailure;
+use fairgate_dialect::RequestFields;
+use fairgate_dialect::estimate::TokenEstimate;
+use http::HeaderMap;
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use super::body::BufferedBody;
+use super::client_choices::ClientChoices;
+use super::deadline::RequestDeadline;
+use super::request_checks::ClientNames;
+use super::request_guard::{RequestArrival, RequestGuard, RequestIn};
+use super::send::PoolRequest;
+use super::stage::{AcceptedRequest, RoutedRequest, SubmitTerms};
+use super::{body, budget, client_choices, cost, previous_response, request_checks, rules};
+use crate::pools::{LastWorker, PoolSetup, RequestPrefix, ServedModel};
+use crate::refusal::{self, Refusal};
+
+/// A request whose fields are not read yet.
+pub(super) trait RequestSource {
+    type Read: ReadSource;
+
+    /// Reads the fields that the scheduler needs.
+    async fn read(self, arrival: &RequestArrival) -> Result<(RequestFields, Self::Read), Refusal>;
+}
+
+/// The rest of a source after its fields were read. The methods are called in the order of their definition.
+pub(super) trait ReadSource {
+    /// Returns the model with its pool.
+    fn model(
+        &mut self,
+        arrival: &RequestArrival,
+        fields: &RequestFields,
+    ) -> Result<Arc<ServedModel>, Refusal>;
+
+    /// Runs the checks of this source that need the pool, and reads the client's choices.
+    fn choices(
+        &mut self,
+        arrival: &RequestArrival,
+        setup: &PoolSetup,
+        fields: &RequestFields,
+    ) -> Result<ClientChoices, Refusal>;
+
+    /// Returns the names of the agent and the session.
+    fn names(&mut self) -> Result<ClientNames, Refusal>;
+
+    /// Estimates the usage of the request.
+    async fn expected_usage(
+        &self,
+        routed: &RequestIn<'_, RoutedRequest>,
+        setup: &PoolSetup,
+        model: &ServedModel,
+        chosen: &ClientChoices,
+    ) -> Result<ExpectedUsage, Refusal>;
+}
+
+/// The expected usage of a request, and where its prompt is believed to be cached.
+pub(super) struct ExpectedUsage {
+    pub(super) expected: TokenEstimate,
+    /// Charged tokens of the expected usage.
+    pub(super) charged: u64,
+    /// Input tokens that no worker is believed to have cached.
+    pub(super) uncached_input: u64,
+    pub(super) prefix: Option<Box<RequestPrefix>>,
+    pub(super) last_worker: Option<Box<LastWorker>>,
+}
+
+/// Runs every check that can refuse a request before it is submitted, except the rate limits. Nothing is kept of a
+/// refused request. Returns also the rest of the source.
+pub(super) async fn accept<S: RequestSource>(
+    guard: &mut RequestGuard,
+    source: S,
+) -> Result<(RequestIn<'_, AcceptedRequest>, PoolRequest, S::Read), Refusal> {
+    let app = guard.arrival.app.clone();
+    if app.config.load().on_store_failure == OnStoreFailure::Refuse && !app.store.can_record() {
+        return Err(refusal::rows_not_writable());
+    }
+    let (fields, mut source) = source.read(&guard.arrival).await?;
+    let read = guard.read(fields);
+    let model = source.model(read.arrival(), &read.ask)?;
+    let setup = model.pool.setup();
+    request_checks::check_right_to_model(&read.arrival().caller, &read.ask.model)?;
+    let chosen = Box::new(source.choices(read.arrival(), &setup, &read.ask)?);
+    let ClientNames { agent, session } = source.names()?;
+    let routed = read.route(model.pool.clone(), agent, session);
+    let usage = source.expected_usage(&routed, &setup, &model, &chosen).await?;
+    let ExpectedUsage { expected, charged, uncached_input, prefix, last_worker } = usage;
+    let estimate = routed.pool.slot_time_price.expected(&routed.arrival().caller.tenant, charged);
+    let class = setup.class(chosen.class.as_deref(), uncached_input);
+    drop(setup);
+    let accepted = routed.accept(SubmitTerms { expected, estimate, class, prefix, last_worker });
+    let deadline = RequestDeadline::of(&accepted, chosen.deadline)?;
+    let cap = match accepted.arrival().caller.budgeted {
+        true => Box::pin(budget::check(&accepted)).await?,
+        false => None,
+    };
+    Ok((accepted, PoolRequest { model, chosen, cap, deadline }, source))
+}
+
+/// A request over HTTP whose body is still to come.
+pub(super) struct HttpSource {
+    pub(super) headers: HeaderMap,
+    pub(super) body: Incoming,
+}
+
+/// A request over HTTP with its body.
+pub(super) struct ReadHttpSource {
+    pub(super) headers: HeaderMap,
+    pub(super) body: BufferedBody,
+}
+
+impl RequestSource for HttpSource {
+    type Read = ReadHttpSource;
+
+    async fn read(
+        self,
+        arrival: &RequestArrival,
+    ) -> Result<(RequestFields, ReadHttpSource), Refusal> {
+        let RequestArrival { app, caller, route, .. } = arrival;
+        let Self { headers, body } = self;
+        let config = app.config.load_full();
+        // A caller that is over its limits is refused before it sends its body.
+        let bytes = body::announced_length(&headers).unwrap_or(0);
+        app.limits.check(caller, bytes, Instant::now().into_std())?;
+        let held = app.body_memory.start_body(&caller.tenant);
+        let body = body::read(&headers, body, &config.limits, held).await?;
+        let fields = RequestFields::read(*route, &body.bytes)?;
+        Ok((fields, ReadHttpSource { headers, body }))
+    }
+}
+
+impl ReadSource for ReadHttpSource {
+    fn model(
+        &mut self,
+        arrival: &RequestArrival,
+        fields: &RequestFields,
+    ) -> Result<Arc<ServedModel>, Refusal> {
+        let model = arrival.app.pools.model(&fields.model);
+        model.ok_or_else(|| refusal::unknown_model(&fields.model))
+    }
+
+    fn choices(
+        &mut self,
+        arrival: &RequestArrival,
+        setup: &PoolSetup,
+        fields: &RequestFields,
+    ) -> Result<ClientChoices, Refusal> {
+        let (body, rights) = (&self.body.bytes, &arrival.caller.rights);
+        request_checks::check_dialect(setup, arrival.route, &fields.model)?;
+        rules::check(setup, arrival.route, fields, body, &self.headers)?;
+        client_choices::read(rights, setup, &self.headers, fields, body)
+    }
+
+    fn names(&mut self) -> Result<ClientNames, Refusal> {
+        request_checks::read_client_names(&self.headers)
+    }
+
+    async fn expected_usage(
+        &self,
+        routed: &RequestIn<'_, RoutedRequest>,
+        setup: &PoolSetup,
+        model: &ServedModel,
+        chosen: &ClientChoices,
+    ) -> Result<ExpectedUsage, Refusal> {
+        let RequestArrival { app, caller, route, .. } = routed.arrival();
+        let history = {
+            let config = app.config.load();
+            previous_response::history_tokens(app, caller, &routed.ask, &config.limits)?
+        };
+        let body = &self.body.bytes;
+        let expected =
+            cost::expect(routed, &model.config, setup, body).await.with_more_input(history);
+        let prefix = cost::look_up_prefix(routed, &model.config, body, expected.input);
+        let cached = cost::most_cached(setup, chosen, route.dialect(), prefix.as_deref());
+        Ok(ExpectedUsage {
+            expected,
+            charged: cost::estimate(setup.weights, expected, cached),
+            uncached_input: expected.input.saturating_sub(cached),
+            prefix,
+            last_worker: cost::last_worker(routed, expected.input),
+        })
+    }
+}

@@ -1,0 +1,110 @@
+//! The submission of a lease as the source of a request.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fairgate_config::{HostedBudget, ModelConfig};
+use fairgate_dialect::RequestFields;
+use fairgate_dialect::estimate::TokenEstimate;
+
+use super::super::accept::{ExpectedUsage, ReadSource, RequestSource};
+use super::super::client_choices::{self, ClientChoices};
+use super::super::cost;
+use super::super::request_checks::ClientNames;
+use super::super::request_guard::{RequestArrival, RequestIn};
+use super::super::stage::RoutedRequest;
+use super::wire::LeaseSubmissionBody;
+use crate::pools::{PoolHandle, PoolSetup, ServedModel};
+use crate::refusal::Refusal;
+
+/// The submission of a lease for a slot of `pool`.
+pub(super) struct LeaseSource {
+    pub(super) pool: Arc<PoolHandle>,
+    pub(super) submission: LeaseSubmissionBody,
+}
+
+/// A submission whose usage is estimated.
+pub(super) struct ReadLeaseSource {
+    pool: Arc<PoolHandle>,
+    submission: LeaseSubmissionBody,
+    expected: TokenEstimate,
+    charged: u64,
+}
+
+impl RequestSource for LeaseSource {
+    type Read = ReadLeaseSource;
+
+    async fn read(
+        self,
+        arrival: &RequestArrival,
+    ) -> Result<(RequestFields, ReadLeaseSource), Refusal> {
+        let Self { pool, mut submission } = self;
+        let name = submission.model.take().unwrap_or_default();
+        let weights = pool.setup().weights;
+        let fields = RequestFields::without_body(name.clone(), u64::MAX);
+        let usual = pool.estimator.estimate(&arrival.caller.tenant, &name, &fields, None);
+        let (expected, charged) = match (submission.input_tokens, submission.output_tokens) {
+            (None, None) => match submission.cost {
+                Some(cost) => (stated(0, cost), cost),
+                None => (stated(0, usual.output), cost::estimate(weights, usual, 0)),
+            },
+            (input, output) => {
+                let expected = stated(input.unwrap_or(0), output.unwrap_or(usual.output));
+                let by_weights = cost::estimate(weights, expected, 0);
+                (expected, submission.cost.unwrap_or(by_weights))
+            }
+        };
+        let fields = RequestFields::without_body(name, expected.output);
+        Ok((fields, ReadLeaseSource { pool, submission, expected, charged }))
+    }
+}
+
+impl ReadSource for ReadLeaseSource {
+    fn model(
+        &mut self,
+        _: &RequestArrival,
+        fields: &RequestFields,
+    ) -> Result<Arc<ServedModel>, Refusal> {
+        let config = ModelConfig {
+            name: fields.model.clone(),
+            upstream_name: None,
+            hosted: true,
+            hosted_budget: HostedBudget::default(),
+            context_tokens: None,
+        };
+        Ok(Arc::new(ServedModel { pool: self.pool.clone(), config }))
+    }
+
+    fn choices(
+        &mut self,
+        arrival: &RequestArrival,
+        setup: &PoolSetup,
+        _: &RequestFields,
+    ) -> Result<ClientChoices, Refusal> {
+        let deadline = self.submission.deadline_ms.map(Duration::from_millis);
+        let (class, priority) = (self.submission.class.take(), self.submission.priority);
+        client_choices::read_for_lease(&arrival.caller.rights, setup, class, priority, deadline)
+    }
+
+    fn names(&mut self) -> Result<ClientNames, Refusal> {
+        let LeaseSubmissionBody { agent, session, .. } = &mut self.submission;
+        Ok(ClientNames { agent: agent.take(), session: session.take() })
+    }
+
+    async fn expected_usage(
+        &self,
+        _: &RequestIn<'_, RoutedRequest>,
+        _: &PoolSetup,
+        _: &ServedModel,
+        _: &ClientChoices,
+    ) -> Result<ExpectedUsage, Refusal> {
+        let Self { expected, charged, .. } = *self;
+        let uncached_input = expected.input;
+        Ok(ExpectedUsage { expected, charged, uncached_input, prefix: None, last_worker: None })
+    }
+}
+
+/// Builds the estimate from the client's own numbers, which are also the most that is reserved.
+fn stated(input: u64, output: u64) -> TokenEstimate {
+    TokenEstimate { input, input_max: input, output, output_max: Some(output), has_files: false }
+}
