@@ -228,10 +228,10 @@ impl Refusal {
 fn rejection_message(reason: RejectionReason) -> &'static str {
     match reason {
         RejectionReason::QueueFull => {
-            "The queue is full, and yours is the longest part of it. Send less at once."
+            "The queue is full, and your flow has the most requests in it. Send fewer at once."
         }
         RejectionReason::PushedOut => {
-            "The queue was full, and this request made room for somebody who asks for less. Send less at once."
+            "The queue was full, and this request made room for a flow with fewer requests in it. Send fewer at once."
         }
         RejectionReason::ClassRequests => "Too many requests of this class wait.",
         RejectionReason::ClassInputTokens => "Too many input tokens of this class wait.",
@@ -240,7 +240,7 @@ fn rejection_message(reason: RejectionReason) -> &'static str {
             "No worker can take this request now: none that could is there, or all of them are drained."
         }
         RejectionReason::Overloaded => {
-            "Every upstream that could take this request is unwell at the moment. Try again later."
+            "Every worker that could take this request is unhealthy now. Try again later."
         }
         RejectionReason::Duplicate => {
             "Two requests had the same id: this is a fault of the gateway. Try again, and tell its operator."
@@ -289,8 +289,8 @@ pub(crate) fn provider_limited(
     let limit = limit.map_or_else(String::new, |limit| format!(" ({limit} at a time)"));
     let seconds = after.as_secs_f64();
     let message = format!(
-        "The provider behind {worker:?} has let no more {counted} through{limit} for as long as requests may wait; it \
-         takes some again in {seconds:.1} s. Try again then."
+        "The provider behind {worker:?} has accepted no more {counted}{limit} for as long as requests may wait; it accepts \
+         some again in {seconds:.1} s. Try again then."
     );
     Refusal::new(RefusalCode::ProviderLimited, message).with_retry_after(Some(after))
 }
@@ -298,7 +298,7 @@ pub(crate) fn provider_limited(
 /// Refuses with 503 because a provider's account is spent or blocked, and no other worker can take the request.
 pub(crate) fn provider_out(worker: &str, reason: &str) -> Refusal {
     let message = format!(
-        "The provider behind {worker:?} takes nothing more on: {reason}. Your key is fine; the gateway's operator must \
+        "The provider behind {worker:?} accepts no more requests: {reason}. Your key is fine; the gateway's operator must \
          see to the provider's account."
     );
     Refusal::new(RefusalCode::ProviderOut, message)
@@ -310,7 +310,7 @@ pub(crate) fn larger_than_quota(limit: Option<u64>, requested: Option<u64>) -> R
         number.map_or_else(String::new, |number| format!(" {words}{number} tokens"))
     };
     let message = format!(
-        "The request is larger than what the provider lets through at all:{}{}. Send a smaller max_tokens or a shorter \
+        "The request is larger than the provider's whole limit:{}{}. Send a smaller max_tokens or a shorter \
          prompt.",
         part("it may take ", requested),
         part("of at most ", limit),
@@ -353,13 +353,12 @@ pub(crate) fn malformed_request(status: StatusCode, head_max: u32) -> Refusal {
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => RefusalCode::HeaderTooLarge,
         StatusCode::URI_TOO_LONG => RefusalCode::TargetTooLong,
         _ => {
-            let message = "What came is no request: its head is not HTTP.";
+            let message = "The bytes are not an HTTP request.";
             return Refusal::new(RefusalCode::BadRequest, message).with_status(status);
         }
     };
-    let message = format!(
-        "The request's head is too large: {head_max} bytes and 100 headers are the most that is taken."
-    );
+    let message =
+        format!("The request's head is too large: {head_max} bytes and 100 headers are allowed.");
     Refusal::new(too_large, message)
 }
 
@@ -369,7 +368,8 @@ pub(crate) fn header_timeout(after: Duration) -> Refusal {
 }
 
 pub(crate) fn body_too_large(max: u64) -> Refusal {
-    let message = format!("The request's body is larger than {max} bytes, the most that is taken.");
+    let message =
+        format!("The request's body is larger than {max} bytes, the largest size that is allowed.");
     Refusal::new(RefusalCode::BodyTooLarge, message)
 }
 
@@ -379,17 +379,18 @@ pub(crate) fn body_timeout(after: Duration) -> Refusal {
 }
 
 pub(crate) fn body_broken() -> Refusal {
-    Refusal::new(RefusalCode::BodyIncomplete, "The request's body broke off.")
+    Refusal::new(RefusalCode::BodyIncomplete, "The request's body is incomplete.")
         .with_outcome(AttemptOutcome::ClientLeft)
 }
 
 pub(crate) fn memory_full() -> Refusal {
-    let message = "The gateway holds as many bytes of waiting requests as it may. Try again soon.";
+    let message = "The gateway holds the greatest allowed number of bytes of waiting requests. Try again soon.";
     Refusal::new(RefusalCode::MemoryFull, message)
 }
 
 pub(crate) fn encoded_body() -> Refusal {
-    let message = "Compressed request bodies are not taken: send it without Content-Encoding.";
+    let message =
+        "Compressed request bodies are not supported: send the body without Content-Encoding.";
     Refusal::new(RefusalCode::UnsupportedContentEncoding, message)
 }
 

@@ -65,27 +65,27 @@ pub(super) async fn evaluate_answer(
 ) -> Result<Response<UpstreamBody>, Box<RefusedByProvider>> {
     let Some(account) = &in_flight.flight.worker.upstream.account else { return Ok(answer) };
     let now = EpochMicros(unix_now().0);
-    let mut told = limits::read_rate_limits(pairs(answer.headers()), now);
+    let mut rate_limits = limits::read_rate_limits(pairs(answer.headers()), now);
     let status = answer.status();
     if !status.is_client_error() && !status.is_server_error() {
-        account.accepted(ticket, &told);
-        log_absurd_limits(in_flight, account, &told);
+        account.accepted(ticket, &rate_limits);
+        log_absurd_limits(in_flight, account, &rate_limits);
         return Ok(answer);
     }
     let (head, mut body) = answer.into_parts();
     let read = read(&mut body).await;
-    let said = limits::classify_refusal(status, &read, &mut told, now);
-    log_absurd_limits(in_flight, account, &told);
+    let said = limits::classify_refusal(status, &read, &mut rate_limits, now);
+    log_absurd_limits(in_flight, account, &rate_limits);
     let worker = &in_flight.flight.worker.upstream.name;
     if let Said::Spent { reason } | Said::Blocked { reason } = &said
         && account.block(reason)
     {
-        tracing::error!(account = %account.name, %worker, reason, "a provider takes nothing more on; it is asked again in 5 minutes");
+        tracing::error!(account = %account.name, %worker, reason, "a provider accepts no more requests; it is tried again in 5 minutes");
     }
-    match refusal_reason(in_flight, account, ticket, &told, said) {
+    match refusal_reason(in_flight, account, ticket, &rate_limits, said) {
         Some(why) => Err(Box::new(RefusedByProvider { status: status.as_u16(), why })),
         None => {
-            account.accepted(ticket, &told);
+            account.accepted(ticket, &rate_limits);
             body.put_back(read);
             Ok(Response::from_parts(head, body))
         }
@@ -115,11 +115,14 @@ impl LeaseProviderResponse {
 
 /// Records that the provider has accepted the call of a lease, and the remaining quota that the provider's answer
 /// states.
-pub(super) fn record_accepted(in_flight: &RequestIn<'_, InFlightRequest>, told: &RateLimitHeaders) {
+pub(super) fn record_accepted(
+    in_flight: &RequestIn<'_, InFlightRequest>,
+    rate_limits: &RateLimitHeaders,
+) {
     let flight = &in_flight.flight;
     if let (Some(account), Some(ticket)) = (&flight.worker.upstream.account, flight.ticket) {
-        account.accepted(ticket, told);
-        log_absurd_limits(in_flight, account, told);
+        account.accepted(ticket, rate_limits);
+        log_absurd_limits(in_flight, account, rate_limits);
     }
 }
 
@@ -134,9 +137,9 @@ pub(super) fn record_refused(
     let (Some(account), Some(ticket)) = (&flight.worker.upstream.account, flight.ticket) else {
         return None;
     };
-    let LeaseProviderResponse { status, rate_limits: told, refusal: said } = heard;
-    log_absurd_limits(in_flight, account, &told);
-    let why = refusal_reason(in_flight, account, ticket, &told, said)?;
+    let LeaseProviderResponse { status, rate_limits, refusal: said } = heard;
+    log_absurd_limits(in_flight, account, &rate_limits);
+    let why = refusal_reason(in_flight, account, ticket, &rate_limits, said)?;
     Some(Box::new(RefusedByProvider { status: status.as_u16(), why }))
 }
 
@@ -146,13 +149,13 @@ fn refusal_reason(
     in_flight: &RequestIn<'_, InFlightRequest>,
     account: &ProviderAccount,
     ticket: QuotaTicket,
-    told: &RateLimitHeaders,
+    rate_limits: &RateLimitHeaders,
     said: Said,
 ) -> Option<ProviderRefusalReason> {
     let worker = in_flight.flight.worker.upstream.name.clone();
     match said {
         Said::Rate { counted, limit, retry_after, .. } => {
-            let at = account.refused(ticket, told, counted, retry_after).until;
+            let at = account.refused(ticket, rate_limits, counted, retry_after).until;
             note_limit(in_flight, account, &worker, counted, at);
             Some(ProviderRefusalReason::Later(ReachedProviderLimit { worker, counted, limit, at }))
         }
@@ -263,9 +266,9 @@ fn note_limit(
 fn log_absurd_limits(
     in_flight: &RequestIn<'_, InFlightRequest>,
     account: &ProviderAccount,
-    told: &RateLimitHeaders,
+    rate_limits: &RateLimitHeaders,
 ) {
-    let Some(first) = told.ignored.first() else { return };
+    let Some(first) = rate_limits.ignored.first() else { return };
     let app = &in_flight.arrival().app;
     if let Some(left_out) = app.log_throttle.admit("a provider's limits are absurd", Instant::now())
     {

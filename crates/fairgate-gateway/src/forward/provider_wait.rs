@@ -55,8 +55,8 @@ fn wait(sent: &Result<AnsweredRequest, Refusal>, now: UnixMicros) -> Option<Dura
         Err(_) => None,
         Ok(sent) => {
             let now = limits::EpochMicros(now.0);
-            let mut told = limits::read_rate_limits(pairs(sent.answer.headers()), now);
-            match limits::classify_refusal(sent.answer.status(), b"", &mut told, now) {
+            let mut rate_limits = limits::read_rate_limits(pairs(sent.answer.headers()), now);
+            match limits::classify_refusal(sent.answer.status(), b"", &mut rate_limits, now) {
                 Said::Rate { retry_after, .. } => retry_after,
                 _ => None,
             }

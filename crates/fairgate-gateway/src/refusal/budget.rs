@@ -20,7 +20,8 @@ pub(crate) fn budget_exhausted(
     let stand = standing(exhausted, currency);
     let refused = |code, advice: &str| Refusal::new(code, format!("{stand} {advice}"));
     if wanted > limit {
-        let advice = "It never fits: send a smaller max_tokens or a shorter prompt, or ask for a larger budget.";
+        let advice = "The request is larger than the whole budget: send a smaller max_tokens or a shorter prompt, or ask for a \
+                      larger budget.";
         return refused(RefusalCode::BudgetExhausted, advice);
     }
     if exhausted.waits_for_files {
@@ -33,7 +34,8 @@ pub(crate) fn budget_exhausted(
         return refused(RefusalCode::BudgetReserved, advice);
     }
     let micros = u64::try_from(resets_at.0.saturating_sub(now.0)).unwrap_or(0);
-    let advice = "Wait until it starts anew, or send a smaller max_tokens if some are left.";
+    let advice =
+        "Wait until its next period begins, or send a smaller max_tokens if some are left.";
     refused(RefusalCode::BudgetExhausted, advice)
         .with_retry_after(Some(Duration::from_micros(micros)))
 }
@@ -71,7 +73,7 @@ fn standing(exhausted: &BudgetExhausted, currency: Option<Currency>) -> String {
     };
     let shown = |number: &u64, first: bool| format!("{}{}", amount(*number), unit_of(first));
     format!(
-        "The budget of {whose} is {} a {period}{tier}; {} are used, {} are set aside for requests in flight, and this one \
+        "The budget of {whose} is {} a {period}{tier}; {} are used, {} are reserved for requests in flight, and this one \
          may take up to {}.",
         shown(limit, true),
         shown(used, false),
@@ -116,9 +118,9 @@ mod tests {
     #[test]
     fn amounts_are_told_with_their_units() {
         let tokens = standing(&exhausted(5, 4, 3), None);
-        let told = "The budget of this key is 10 tokens a day; 5 are used, 4 are set aside for requests in flight, and this \
-                    one may take up to 3.";
-        assert_eq!(tokens, told);
+        let expected = "The budget of this key is 10 tokens a day; 5 are used, 4 are reserved for requests in flight, and \
+                        this one may take up to 3.";
+        assert_eq!(tokens, expected);
         let money = BudgetExhausted {
             scope: BudgetScope::Hosted,
             unit: BudgetUnit::Money,
@@ -126,18 +128,18 @@ mod tests {
             limit: 50_000_000,
             ..exhausted(12_340_000, 0, 40_000_001)
         };
-        let told = "The budget of all tenants is 50.00 USD a day on hosted workers; 12.34 USD are used, 0.00 USD are set \
-                    aside for requests in flight, and this one may take up to 40.000001 USD.";
-        assert_eq!(standing(&money, Currency::parse("USD")), told);
+        let expected = "The budget of all tenants is 50.00 USD a day on hosted workers; 12.34 USD are used, 0.00 USD are \
+                        reserved for requests in flight, and this one may take up to 40.000001 USD.";
+        assert_eq!(standing(&money, Currency::parse("USD")), expected);
         let model = BudgetExhausted {
             scope: BudgetScope::HostedModel,
             owner: "gpt-4o".to_owned(),
             ..money
         };
-        let told = standing(&model, Currency::parse("USD"));
+        let text = standing(&model, Currency::parse("USD"));
         assert!(
-            told.starts_with("The budget of the model \"gpt-4o\" is 50.00 USD a day"),
-            "{told}"
+            text.starts_with("The budget of the model \"gpt-4o\" is 50.00 USD a day"),
+            "{text}"
         );
     }
 }

@@ -175,9 +175,9 @@ refusal_codes! {
     UnsupportedContentEncoding = 415 "unsupported_content_encoding" Pointless;
     /// The request's head has too many bytes or headers.
     HeaderTooLarge = 431 "header_too_large" Pointless;
-    /// The queue is full, and this flow has the longest part of it.
+    /// The queue is full, and this flow has the most requests in it.
     QueueFull = 429 "queue_full" Computed, "expected wait";
-    /// The queue was full, and the request made room for a flow with less in it.
+    /// The queue was full, and the request made room for a flow with fewer requests in it.
     PushedOut = 429 "pushed_out" Computed, "expected wait";
     /// Too many requests of the class wait.
     ClassRequests = 429 "class_requests" Computed, "expected wait";

@@ -14,7 +14,7 @@ fn lost(message: String) -> Refusal {
 /// key never existed.
 pub(crate) fn unknown_task_key() -> Refusal {
     lost(
-        "This task key opens nothing any more: its task has ended, or was given to somebody else. Stop working on it, and \
+        "This task key is no longer valid: its task has ended, or another agent has it. Stop working on it, and \
          claim a task for a new key."
             .to_owned(),
     )
@@ -51,7 +51,8 @@ pub(crate) fn project_budget_exhausted(
     );
     let refused = |code, advice: &str| Refusal::new(code, format!("{stand} {advice}"));
     if wanted > limit {
-        let advice = "It never fits: send a smaller max_tokens or a shorter prompt, or ask for a larger budget.";
+        let advice = "The call is larger than the whole budget: send a smaller max_tokens or a shorter prompt, or ask for a \
+                      larger budget.";
         return refused(RefusalCode::ProjectBudgetExhausted, advice);
     }
     if used.saturating_add(*wanted) <= *limit {
