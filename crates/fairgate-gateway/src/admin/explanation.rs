@@ -9,6 +9,7 @@ use fairgate_core::units::Percentage;
 use fairgate_journal::explain_text;
 
 use crate::live::ServiceView;
+use crate::rounding::floor_to_u64;
 
 /// Replaces the names of other owners by the number of these owners, because a tenant may not see the names. The
 /// classes of a bands node by group, tenant, key or project are owners. The classes of a bands node by `class` are
@@ -64,7 +65,7 @@ fn service_sentences(level: &WaitingLevel, service: &ServiceView) -> impl Iterat
         .got_tokens
         .map(|got| format!("{flow} {}", explain_text::got_and_due(got.into(), due)));
     let cap_use = service.cap_use.map(|part| {
-        let used = Percentage::from_ppm((part * 1_000_000.0).round() as u64);
+        let used = Percentage::from_ppm(floor_to_u64((part * 1_000_000.0).round()));
         explain_text::cap_use(&flow, used)
     });
     got.into_iter().chain(cap_use)

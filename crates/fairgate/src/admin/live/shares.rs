@@ -186,9 +186,16 @@ fn classes(pool: &Value) -> Option<TextTable> {
 /// Formats a field from 0 to 1 as a percentage, or as a dash if it is absent.
 fn percentage(flow: &Value, field: &str) -> String {
     let part = flow.get(field).and_then(Value::as_f64);
-    part.map_or("-".to_owned(), |part| {
-        Percentage::from_ppm((part * 1_000_000.0).round() as u64).to_string()
-    })
+    part.map_or("-".to_owned(), |part| Percentage::from_ppm(millionths(part)).to_string())
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a part is from 0 to 1, and other numbers saturate"
+)]
+fn millionths(part: f64) -> u64 {
+    (part * 1_000_000.0).round() as u64
 }
 
 /// Formats a flow's service got minus service due, with its sign, and with a mark if the difference is outside the
