@@ -7,7 +7,7 @@ use fairgate_dialect::{PromptPiece, RequestFields, Route};
 use fairgate_prefix::{
     CacheIdentity, PrefixIndex, PrefixWorker, PromptChain, PromptChainBuilder, SecretKey,
 };
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use crate::cases::{BenchCase, CaseSide, cycles, side};
 use crate::measure::{TimedSubject, nanoseconds};
@@ -71,7 +71,7 @@ const fn lookup(
 
 /// Builds a chat body of about `tokens` tokens with pseudo-random messages from `seed`.
 fn body(tokens: usize, seed: u64) -> String {
-    let mut rng = Rng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let mut text = String::from(r#"{"model":"m","stream":true,"messages":["#);
     let mut role = "user";
     while text.len() < tokens * BYTES_PER_TOKEN {
@@ -114,7 +114,7 @@ fn filled(prompts: usize) -> (PrefixIndex, Vec<PrefixWorker>) {
 
 /// Builds a prompt chain from pseudo-random text of `tokens` tokens, without a JSON body.
 fn stored_chain(seed: u64, tokens: usize) -> PromptChain {
-    let mut rng = Rng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let mut builder =
         PromptChainBuilder::new(KEY, CacheIdentity { model: "m", ..CacheIdentity::default() });
     for _ in 0..tokens * BYTES_PER_TOKEN / 256 {

@@ -9,7 +9,7 @@ use fairgate_core::proportional::{
 };
 use fairgate_core::units::Tokens;
 use fairgate_testkit::naive_proportional;
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use crate::measure::{TimedSubject, nanoseconds};
 
@@ -18,7 +18,7 @@ const TASKS_PER_PROJECT: usize = 10;
 /// Builds a snapshot in which no two projects have the same weight, the most expensive case for the
 /// fast scheduler.
 fn snapshot(projects: usize, agents: usize) -> ScheduleSnapshot {
-    let mut rng = Rng::new(3);
+    let mut rng = SeededRng::new(3);
     let mut parts =
         ScheduleSnapshotParts { mode: ScheduleMode::Strict, ..ScheduleSnapshotParts::default() };
     parts.global_budget = Some(Tokens(1 << 50));

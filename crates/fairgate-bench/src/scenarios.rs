@@ -11,7 +11,7 @@ use fairgate_core::policy::{
     LoadPolicy, Policy, PolicyNode, SharePolicy,
 };
 use fairgate_core::units::{Alpha, TaskWeight, Tokens, Weight};
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use crate::steady::{PoolScenario, SubmitSource};
 
@@ -111,7 +111,7 @@ pub(crate) fn share_groups(tenants: usize) -> PoolScenario {
     let inside =
         FlowInside::Node(Arc::new(PolicyNode::Share(share(Attribute::Tenant, tenants, queue()))));
     let policy = policy(PolicyNode::Share(share(Attribute::Group, GROUPS, inside)));
-    let mut rng = Rng::new(1);
+    let mut rng = SeededRng::new(1);
     let source = SubmitSource::new(move |flow, _| Submit {
         attributes: Attributes::none()
             .with(Attribute::Group, &name(flow % GROUPS))
@@ -136,7 +136,7 @@ pub(crate) fn load_tuned(agents: usize) -> PoolScenario {
 
 /// Builds a load scenario with two queued requests per agent, submitted one by one in random order.
 fn load_of(policy: Policy, agents: usize) -> PoolScenario {
-    let mut rng = Rng::new(1);
+    let mut rng = SeededRng::new(1);
     let mut arrivals = all(agents);
     arrivals.extend(all(agents));
     for last in (1..arrivals.len()).rev() {
@@ -268,7 +268,7 @@ pub(crate) fn cached_workers(workers: usize) -> PoolScenario {
     let mut config = PoolConfig::new(0, tenants_of_equal_weight());
     config.workers = (0..workers).map(|w| worker(w, None)).collect();
     let names: Vec<Arc<str>> = config.workers.iter().map(|worker| (&*worker.name).into()).collect();
-    let mut rng = Rng::new(1);
+    let mut rng = SeededRng::new(1);
     let mut origin = origins(Attribute::Tenant);
     let source = SubmitSource::new(move |flow, _| Submit {
         attributes: origin(flow),
@@ -292,7 +292,7 @@ fn origins(by: Attribute) -> impl FnMut(usize) -> Attributes {
 /// Builds a scenario with `each` queued requests per entry of `flows`. `by` is the attribute that
 /// names the flow.
 fn backlogged(config: PoolConfig, by: Attribute, flows: &[usize], each: usize) -> PoolScenario {
-    let mut rng = Rng::new(1);
+    let mut rng = SeededRng::new(1);
     let mut origin = origins(by);
     let source = SubmitSource::new(move |flow, _| Submit {
         attributes: origin(flow),
@@ -310,7 +310,7 @@ fn pinned(
     each: usize,
     worker_of: impl Fn(usize) -> usize + 'static,
 ) -> PoolScenario {
-    let mut rng = Rng::new(1);
+    let mut rng = SeededRng::new(1);
     let mut origin = origins(Attribute::Tenant);
     let source = SubmitSource::new(move |flow, _| Submit {
         attributes: origin(flow),

@@ -23,7 +23,7 @@ use fairgate_core::units::{Micros, Tokens};
 use fairgate_core::{Pool, RequestHandle};
 use fairgate_testkit::naive::NaivePool;
 pub(crate) use fairgate_testkit::workload::Events;
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use crate::measure::{TimedSubject, nanoseconds};
 
@@ -146,7 +146,7 @@ struct ScoutPool {
     in_flight: VecDeque<(Arc<str>, RequestHandle)>,
     /// Flows that were granted a slot and have not submitted again yet, in the order of the grants.
     owing: VecDeque<usize>,
-    usage: Rng,
+    usage: SeededRng,
     /// Number of queued requests of each flow; the field `idle` counts the busy flows that have
     /// none.
     waiting: HashMap<usize, u64>,
@@ -167,7 +167,7 @@ impl ScoutPool {
             clock: Micros(0),
             in_flight: VecDeque::new(),
             owing: VecDeque::new(),
-            usage: Rng::new(7),
+            usage: SeededRng::new(7),
             waiting: HashMap::new(),
             busy: Vec::new(),
             idle: 0,

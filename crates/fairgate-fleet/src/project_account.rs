@@ -42,18 +42,15 @@ mod tests {
     use fairgate_store::RowColumns;
     use fairgate_usage::{is_held, set_aside, sql};
 
+    use fairgate_random::SeededRng;
+
     use super::*;
     use crate::state::TaskState;
-    use crate::test_database::{self, FleetTestRng, add_project, in_memory};
+    use crate::test_database::{self, add_project, in_memory};
 
     /// Adds a task with a claim, and requests in flight of this and of its last claim. Returns the tokens that must be
     /// set aside.
-    fn add_task(
-        tx: &mut dyn Transaction,
-        rng: &mut FleetTestRng,
-        number: i64,
-        project: &str,
-    ) -> i64 {
+    fn add_task(tx: &mut dyn Transaction, rng: &mut SeededRng, number: i64, project: &str) -> i64 {
         let mut below = |limit| i64::try_from(rng.below(limit)).unwrap();
         let state = TaskState::ALL[usize::try_from(below(9)).unwrap()].word();
         let (reserved, used) = (below(100), below(150) - 20);
@@ -85,7 +82,7 @@ mod tests {
     #[test]
     fn the_sql_of_set_aside_agrees_with_the_function() {
         in_memory(|tx| {
-            let mut rng = FleetTestRng::new(7);
+            let mut rng = SeededRng::new(7);
             let mut expected = BTreeMap::new();
             for project in ["p", "q", "r"] {
                 add_project(tx, project, 1_000, 0);

@@ -185,8 +185,10 @@ fn running(tx: &mut dyn Transaction) -> Result<BTreeMap<String, u64>, StoreError
 mod tests {
     use std::time::Duration;
 
+    use fairgate_random::SeededRng;
+
     use super::*;
-    use crate::test_database::{self, FleetTestRng, add_task, in_memory};
+    use crate::test_database::{self, add_task, in_memory};
 
     const ALL: &[&str] = &["p", "q", "r"];
 
@@ -215,7 +217,7 @@ mod tests {
     #[test]
     fn baselines_are_the_naive_ones() {
         for seed in 0..2_000 {
-            let mut dice = FleetTestRng::new(seed);
+            let mut dice = SeededRng::new(seed);
             let mut standing = || ProjectLevel {
                 weight: 1 + dice.below(20),
                 spent: dice.below(100),

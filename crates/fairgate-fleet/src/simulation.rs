@@ -34,27 +34,24 @@ mod simulated_fleet;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fairgate_random::SeededRng;
 use simulated_fleet::FleetSimulation;
 
 /// Number of seeds that are run if `FAIRGATE_SEEDS` is not set.
 const SEEDS: u64 = 300;
 
-/// Random number generator that gives the same numbers for the same seed everywhere (splitmix64).
+/// The draws that a simulation needs from a seed's random numbers.
 #[derive(Clone, Debug)]
-struct FleetSimRng(u64);
+struct FleetSimRng(SeededRng);
 
 impl FleetSimRng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+    fn new(seed: u64) -> Self {
+        Self(SeededRng::new(seed))
     }
 
     /// Returns a number from 0 to `end` − 1.
     fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
+        self.0.below(end.max(1))
     }
 
     /// Returns a number from `first` to `last`, both included.

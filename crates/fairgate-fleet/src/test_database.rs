@@ -1,4 +1,4 @@
-//! Database in memory and random numbers, for the tests of this crate.
+//! Database in memory, for the tests of this crate.
 
 use fairgate_store::{Store, StoreError, StoreOptions, Transaction, TransactionDurability};
 
@@ -48,25 +48,4 @@ pub(crate) fn add_task(
         &[id.into(), project.into(), state.into(), reserved.into()],
     )
     .unwrap();
-}
-
-/// Random number generator with a seed (splitmix64).
-pub(crate) struct FleetTestRng(u64);
-
-impl FleetTestRng {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Returns a number from 0 to `end` − 1.
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
 }

@@ -38,8 +38,10 @@ mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
+    use fairgate_random::SeededRng;
+
     use super::*;
-    use crate::test_database::{FleetTestRng, in_memory};
+    use crate::test_database::in_memory;
 
     const LENGTH: i64 = 1_000;
 
@@ -81,7 +83,7 @@ mod tests {
     fn the_window_is_the_naive_sum() {
         in_memory(|tx| {
             for seed in 0..20 {
-                let mut dice = FleetTestRng::new(seed);
+                let mut dice = SeededRng::new(seed);
                 let project = format!("p{seed}");
                 crate::test_database::add_project(
                     tx,

@@ -14,7 +14,7 @@ use fairgate_core::event::Event;
 use fairgate_core::units::Micros;
 use fairgate_journal::{JournalReader, JournalWriter};
 use fairgate_testkit::seeds::for_each_seed;
-use fairgate_testkit::workload::{Rng, WorkloadShape, generate_answered};
+use fairgate_testkit::workload::{SeededRng, WorkloadShape, generate_answered};
 
 use crate::seeds::journals;
 
@@ -94,7 +94,7 @@ impl Pieces {
     }
 
     /// A piece, and what to put in its place: a value at the edge, or that of another piece of its kind.
-    fn change<'a>(&self, text: &'a str, rng: &mut Rng) -> (Range<usize>, &'a str) {
+    fn change<'a>(&self, text: &'a str, rng: &mut SeededRng) -> (Range<usize>, &'a str) {
         let (kind, edges) = match rng.index(12) {
             0..6 => (&self.numbers, EDGES),
             6..10 => (&self.wide_numbers, WIDE_EDGES),
@@ -114,7 +114,7 @@ impl Pieces {
 }
 
 /// The text with a few of its values replaced.
-fn tampered(text: &str, pieces: &Pieces, rng: &mut Rng) -> String {
+fn tampered(text: &str, pieces: &Pieces, rng: &mut SeededRng) -> String {
     let mut changes: Vec<_> = (0..1 + rng.index(3)).map(|_| pieces.change(text, rng)).collect();
     changes.sort_by_key(|(range, _)| std::cmp::Reverse(range.start));
     changes.dedup_by_key(|(range, _)| range.start);
@@ -175,7 +175,7 @@ const TRIES: usize = 12;
 /// How often snapshots of this shape were accepted, of all that were tried.
 fn tamper(name: &str, shape: &WorkloadShape, seed: u64) -> (usize, usize) {
     let (config, events) = generate_answered(shape, seed);
-    let mut rng = Rng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let (first, rest) = events.split_at(rng.index(events.len() - 20));
     let mut pool = Pool::new(config);
     for (at, event) in first {

@@ -1,4 +1,7 @@
-//! Days and months in UTC, computed from a count of microseconds.
+//! Days and months in UTC, computed from a count of microseconds. This is the only calendar of the workspace.
+//!
+//! It has no library behind it, because those at hand end at the year 9999, while a moment of 64-bit microseconds may be
+//! up to 292 000 years away, and every moment must have a day.
 //!
 //! A year is counted from March. February, the only month whose length varies, is then the last one, and the lengths of
 //! the others follow the fixed pattern 31, 30, 31, 30, 31. The pattern of leap years repeats every 400 years.
@@ -19,6 +22,10 @@ pub const DAY_US: i64 = 86_400_000_000;
 const ERA_DAYS: i64 = 400 * 365 + 97;
 /// Days from 0000-03-01 to 1970-01-01.
 const EPOCH_SHIFT: i64 = 719_468;
+
+/// Greatest year, and greatest year before 0, for which [`UtcDay::from_date`] gives a day. Every moment in microseconds
+/// is in a year within this limit.
+pub const MAX_YEAR: u64 = 999_999;
 
 /// A day, as the number of days since 1970-01-01.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -43,12 +50,18 @@ impl UtcDay {
         if bytes.len() != 10 || bytes[4] != b'-' || bytes[7] != b'-' {
             return None;
         }
-        let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
-        if !(1..=12).contains(&month) || day == 0 {
+        Self::from_date(number(0..4)?, number(5..7)?, number(8..10)?)
+    }
+
+    /// Returns the day of a date, with months from 1 to 12 and days of a month from 1. Years may be negative; 0 is the
+    /// year before 1. A date that does not exist, or whose year is not within [`MAX_YEAR`], gives `None`.
+    pub fn from_date(year: i64, month: i64, day: i64) -> Option<Self> {
+        if year.unsigned_abs() > MAX_YEAR || !(1..=12).contains(&month) || !(1..=31).contains(&day)
+        {
             return None;
         }
         let found = Self(Self::first_of(year, month).0 + day - 1);
-        (found.civil() == (year, month, day)).then_some(found)
+        (found.date() == (year, month, day)).then_some(found)
     }
 
     /// Returns the day's first moment, saturated to the range of `i64` microseconds.
@@ -59,21 +72,21 @@ impl UtcDay {
     /// Returns the first day of this day's month.
     #[must_use]
     pub fn month_start(self) -> Self {
-        let (year, month, _) = self.civil();
+        let (year, month, _) = self.date();
         Self::first_of(year, month)
     }
 
     /// Returns the first day of the next month.
     #[must_use]
     pub fn next_month(self) -> Self {
-        match self.civil() {
+        match self.date() {
             (year, 12, _) => Self::first_of(year + 1, 1),
             (year, month, _) => Self::first_of(year, month + 1),
         }
     }
 
-    /// Returns the year, the month (1 to 12) and the day of the month (from 1).
-    fn civil(self) -> (i64, i64, i64) {
+    /// Returns the year, the month (1 to 12) and the day of the month (from 1). The day must be within [`MAX_YEAR`].
+    pub fn date(self) -> (i64, i64, i64) {
         let days = self.0 + EPOCH_SHIFT;
         let era = days.div_euclid(ERA_DAYS);
         let of_era = days.rem_euclid(ERA_DAYS);
@@ -101,7 +114,7 @@ impl UtcDay {
 
     /// Formats the day as `2026-11-15`.
     pub fn name(self) -> String {
-        let (year, month, day) = self.civil();
+        let (year, month, day) = self.date();
         format!("{year:04}-{month:02}-{day:02}")
     }
 }
@@ -133,7 +146,7 @@ mod tests {
                 assert_eq!(first.next_month(), if day.0 == 0 { UtcDay(31) } else { day });
                 first = day;
             }
-            assert_eq!(day.civil(), date);
+            assert_eq!(day.date(), date);
             assert_eq!(day.month_start(), first);
             assert_eq!(UtcDay::parse(&day.name()), Some(day));
         }
@@ -155,7 +168,37 @@ mod tests {
     fn the_ends_of_time_are_dates_too() {
         for at in [UnixMicros(i64::MIN), UnixMicros(i64::MAX)] {
             let day = UtcDay::of(at);
-            let _ = (day.month_start(), day.next_month(), day.name(), day.midnight());
+            let (year, month, of_month) = day.date();
+            assert_eq!(UtcDay::from_date(year, month, of_month), Some(day));
+            assert!(day.month_start() <= day && day < day.next_month());
+            assert_eq!(UtcDay::parse(&day.name()), None, "it has more than four digits");
+        }
+        assert_eq!(UtcDay::of(UnixMicros(i64::MIN)).midnight(), UnixMicros(i64::MIN));
+    }
+
+    #[test]
+    fn only_dates_that_exist_have_a_day() {
+        let day = |year, month, day| UtcDay::from_date(year, month, day).map(|day| day.0);
+        assert_eq!(day(1970, 1, 1), Some(0));
+        assert_eq!(day(2000, 2, 29), Some(11_016));
+        assert_eq!(day(0, 3, 1), Some(-719_468));
+        assert_eq!(day(-1, 12, 31).map(|last| last + 1), day(0, 1, 1));
+        assert_eq!(day(9999, 12, 31).map(|last| last + 1), day(10_000, 1, 1));
+        for (year, month, of_month) in [
+            (1900, 2, 29),
+            (2100, 2, 29),
+            (2026, 2, 30),
+            (2026, 4, 31),
+            (2026, 0, 1),
+            (2026, 13, 1),
+            (2026, 1, 0),
+            (2026, 1, 32),
+            (2026, 1, -1),
+            (1_000_000, 1, 1),
+            (i64::MAX, 1, 1),
+            (i64::MIN, 12, 31),
+        ] {
+            assert_eq!(day(year, month, of_month), None, "{year}-{month}-{of_month}");
         }
     }
 }

@@ -23,6 +23,6 @@ mod price;
 mod prices;
 
 pub use amount::{Currency, MicroUnits, PerMillion};
-pub use day::{DAY_US, UnixMicros, UtcDay};
+pub use day::{DAY_US, MAX_YEAR, UnixMicros, UtcDay};
 pub use price::{Price, PriceRates, TokenCounts};
 pub use prices::ModelPrices;

@@ -10,7 +10,7 @@ use fairgate_core::attribute::Attribute;
 use fairgate_core::event::PoolConfig;
 use fairgate_core::units::{Micros, Tokens};
 use fairgate_runtime::{Gate, GateOptions, GateStartError, JournalOptions, JournalStatus, start};
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 use tokio::time::sleep;
 
 use support::{below, config, files, folder, live, noting, replay, submit};
@@ -24,7 +24,7 @@ fn journalled(folder: &Path, file_bytes_max: u64, files_max: usize) -> GateOptio
 /// Requests that come, wait, leave, expire, run and end, at random times.
 async fn traffic(gate: &Gate, seed: u64, requests: u64) {
     println!("seed {seed}");
-    let mut rng = Rng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let mut clients = Vec::new();
     for i in 0..requests {
         let (asking, tenant, cost) = (gate.clone(), below(&mut rng, 5), below(&mut rng, 500) + 1);

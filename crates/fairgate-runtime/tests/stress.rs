@@ -10,7 +10,7 @@ use std::time::Duration;
 use fairgate_core::event::PoolConfig;
 use fairgate_core::units::{Micros, Tokens};
 use fairgate_runtime::{Gate, GateOptions, JournalOptions, start};
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 use tokio::task::yield_now;
 
 use support::{below, config, files, folder, noting, replay, submit};
@@ -36,7 +36,7 @@ async fn patience<T>(future: impl Future<Output = T>, polls: u64) -> Option<T> {
 }
 
 async fn client(gate: Gate, seed: u64, number: u64) {
-    let mut rng = Rng::new(seed * 1_000_003 + number);
+    let mut rng = SeededRng::new(seed * 1_000_003 + number);
     for i in 0..60 {
         // Some ids are used by several clients at once.
         let id = match below(&mut rng, 10) {

@@ -3,12 +3,13 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use fairgate_random::number_at;
 use serde_json::{Value, json};
 
 use crate::fault::{SimFault, UsageFault};
 use crate::options::SimOptions;
 use crate::request::SimRequest;
-use crate::text::{scatter, write_word};
+use crate::text::write_word;
 use crate::tool::ToolCall;
 
 /// An answer that can be sent token by token or as a whole. The text is not stored, because each token is generated
@@ -126,7 +127,7 @@ fn choices(
     let mut choices = Vec::new();
     for prompt in &ask.prompts {
         for repeat in 0..ask.choices_per_prompt {
-            let seed = scatter(prompt.hash(), repeat);
+            let seed = number_at(prompt.hash(), repeat);
             let (content, natural) = match &ask.tool_call {
                 Some(call) => {
                     let natural = u64::try_from(call.arguments.len()).unwrap_or(u64::MAX);

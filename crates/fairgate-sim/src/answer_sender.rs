@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use fairgate_random::number_at;
 use hyper::Response;
 use hyper::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 
@@ -13,7 +14,7 @@ use crate::connection::ConnectionControl;
 use crate::fault::SimFault;
 use crate::in_flight::{SimInFlight, pause_until};
 use crate::stats::SimOutcome;
-use crate::text::{scatter, write_word};
+use crate::text::write_word;
 use crate::wire::AnswerFormat;
 
 const GARBAGE_BYTES: u64 = 4096;
@@ -185,7 +186,7 @@ impl AnswerSender {
     fn garbage(mut self, kind: HeaderValue) -> Response<SimBody> {
         self.flight.end(SimOutcome::Broken);
         // The byte 0xff does not occur in UTF-8.
-        let bytes = (0..GARBAGE_BYTES).map(|at| scatter(at, 0).to_le_bytes()[0] | 0x81);
+        let bytes = (0..GARBAGE_BYTES).map(|at| number_at(at, 0).to_le_bytes()[0] | 0x81);
         response(kind, SimBody::whole(bytes.chain([0xff]).collect::<Vec<_>>()))
     }
 

@@ -1,5 +1,7 @@
 //! Hashes, and the words of answers. All pseudo-random numbers are derived from the prompt.
 
+use fairgate_random::number_at;
+
 /// Hash by the 64-bit FNV-1a algorithm, which is small and gives the same result on all platforms and in all versions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FnvHash(u64);
@@ -22,16 +24,8 @@ impl FnvHash {
     }
 
     pub(crate) fn value(self) -> u64 {
-        scatter(self.0, 0)
+        number_at(self.0, 0)
     }
-}
-
-/// Returns the pseudo-random number with this index for a seed, by the last step of splitmix64.
-pub(crate) fn scatter(seed: u64, index: u64) -> u64 {
-    let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// Words of all answers. They have only ASCII letters, so that no word needs escaping in JSON.
@@ -49,7 +43,7 @@ const SENTENCE_WORDS: u64 = 12;
 /// Writes the word with this index of a seed's text, with a space before it unless it is the first. One word is one
 /// token.
 pub(crate) fn write_word(out: &mut String, seed: u64, index: u64) {
-    let pick = usize::try_from(scatter(seed, index) % 64).unwrap_or(0);
+    let pick = usize::try_from(number_at(seed, index) % 64).unwrap_or(0);
     let word = WORDS[pick];
     if index > 0 {
         out.push(' ');

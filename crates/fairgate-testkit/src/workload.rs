@@ -9,7 +9,6 @@
 //! journal small.
 
 mod minimise;
-mod rng;
 mod shape;
 mod submits;
 mod traffic;
@@ -21,8 +20,8 @@ use fairgate_core::units::Micros;
 
 use crate::naive::NaivePool;
 
+pub use fairgate_random::SeededRng;
 pub use minimise::minimise;
-pub use rng::Rng;
 pub use shape::{CostDistribution, FlowHomes, NodeKind, WorkloadShape};
 pub use traffic::TrafficGenerator;
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use fairgate_testkit::fuzz::{journal_bytes, pool_ops};
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 #[test]
 fn the_kept_journals_are_read_without_a_panic() {
@@ -20,7 +20,7 @@ fn the_kept_operations_are_decided_as_the_naive_scheduler_does() {
 fn random_operations_are_decided_as_the_naive_scheduler_does() {
     for seed in 1..=300 {
         eprintln!("seed {seed}");
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let bytes: Vec<u8> = (0..1500).map(|_| byte(&mut rng)).collect();
         pool_ops(&bytes);
     }
@@ -33,7 +33,7 @@ fn damaged_journals_are_read_without_a_panic() {
     for_each_input("journal_reader", |bytes| inputs.push(bytes.to_vec()));
     for seed in 1..=3000 {
         eprintln!("seed {seed}");
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let mut bytes = inputs[rng.index(inputs.len())].clone();
         for _ in 0..rng.range(1..=4) {
             let at = rng.index(bytes.len());
@@ -59,6 +59,6 @@ fn for_each_input(target: &str, mut each: impl FnMut(&[u8])) -> usize {
     count
 }
 
-fn byte(rng: &mut Rng) -> u8 {
+fn byte(rng: &mut SeededRng) -> u8 {
     rng.next_u64().to_le_bytes()[0]
 }

@@ -15,7 +15,7 @@ use fairgate_core::units::Micros;
 use fairgate_journal::JournalWriter;
 use fairgate_testkit::naive::{ComparedDecision, NaivePool};
 use fairgate_testkit::seeds::{cases, for_each_seed};
-use fairgate_testkit::workload::{self, Events, FlowHomes, Rng, WorkloadShape};
+use fairgate_testkit::workload::{self, Events, FlowHomes, SeededRng, WorkloadShape};
 
 /// One test for each shape.
 macro_rules! for_each_shape {
@@ -184,7 +184,7 @@ fn equals_the_naive_scheduler(
     let mut pool = Pool::new(config.clone());
     let mut naive = NaivePool::new(config.clone());
     // In one journal of four the core is saved and restored every few events.
-    let every = seed.is_multiple_of(4).then(|| Rng::new(seed).count(1..=12));
+    let every = seed.is_multiple_of(4).then(|| SeededRng::new(seed).count(1..=12));
     for (line, (at, event)) in events.iter().enumerate() {
         if every.is_some_and(|every| line % every == 0) {
             pool = Pool::restore(pool.snapshot()).map_err(|e| format!("before {line}: {e}"))?;
@@ -201,7 +201,7 @@ fn equals_the_naive_scheduler(
 
 /// Cloned half-way, saved and restored half-way: the rest is the same.
 fn survives_a_cut(config: &PoolConfig, events: &Events, seed: u64) -> Result<(), String> {
-    let cut = Rng::new(seed).index(events.len() + 1);
+    let cut = SeededRng::new(seed).index(events.len() + 1);
     let mut pool = Pool::new(config.clone());
     for (at, event) in &events[..cut] {
         apply(&mut pool, *at, event);
@@ -377,7 +377,7 @@ fn late_heads_are_bounded(seed: u64) -> Result<(), String> {
     use fairgate_core::policy::{FlowInside, LoadPolicy, Policy, PolicyNode};
     use fairgate_core::units::{Alpha, TaskWeight};
 
-    let mut rng = Rng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let max_wait = rng.range(0..=12);
     let alpha = Alpha::from_millionths(rng.range(0..=1_000_000)).expect("in range");
     let fcfs = rng.percent(50);

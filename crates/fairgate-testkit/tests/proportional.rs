@@ -17,6 +17,7 @@ use fairgate_journal::schedule::{
     JsonLayout, ScheduleRound, read_round, read_snapshot, write_round, write_snapshot,
 };
 use fairgate_testkit::naive_proportional;
+use fairgate_testkit::workload::SeededRng;
 
 // ── The vectors ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -67,21 +68,17 @@ fn vectors_are_reproduced() {
 
 // ── Random snapshots ────────────────────────────────────────────────────────────────────────────────────────
 
-/// A small generator of numbers (splitmix64): the same seed gives the same snapshot.
-struct Dice(u64);
+/// The draws of a random snapshot: the same seed gives the same snapshot.
+struct Dice(SeededRng);
 
 impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    fn new(seed: u64) -> Self {
+        Self(SeededRng::new(seed))
     }
 
     /// 0 to below, without `below`.
     fn below(&mut self, below: u64) -> u64 {
-        self.roll() % below
+        self.0.below(below)
     }
 
     fn chance(&mut self, percent: u64) -> bool {
@@ -119,7 +116,7 @@ enum Scale {
 }
 
 fn random_snapshot(seed: u64) -> ScheduleSnapshot {
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     let mut scale = dice.pick(&[Scale::Tiny, Scale::Everyday, Scale::Everyday, Scale::Huge]);
     let weights = dice.pick(&[Scale::Tiny, scale]);
     let project_count = 1 + dice.below(7);
@@ -260,7 +257,7 @@ fn large_snapshot(
     agents: u64,
     weights: u64,
 ) -> ScheduleSnapshot {
-    let mut dice = Dice(projects ^ agents);
+    let mut dice = Dice::new(projects ^ agents);
     let mut parts = ScheduleSnapshotParts {
         mode,
         global_budget: Some(Tokens(1 << 50)),

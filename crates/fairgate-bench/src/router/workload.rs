@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 use serde_json::{Value, json};
 
 use super::prompt::{BlockPrompt, SeededText};
@@ -164,14 +164,14 @@ impl TraceRequest {
 
 /// History of one agent's session.
 pub(crate) struct AgentSession {
-    rng: Rng,
+    rng: SeededRng,
     messages: Vec<(&'static str, SeededText)>,
     turns: u64,
 }
 
 impl AgentSession {
     pub(crate) fn new(seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let kind = rng.range(0..=AGENT_KINDS - 1);
         let system = SeededText { seed: 1 << 60 | kind, tokens: SYSTEM_TOKENS };
         Self { rng, messages: vec![("system", system)], turns: 0 }
@@ -222,7 +222,7 @@ fn body(messages: &[Value]) -> String {
 
 /// Generates pseudo-random text of the given number of tokens from a seed.
 fn words(seed: u64, tokens: u64) -> String {
-    let mut rng = Rng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let mut text = String::new();
     for _ in 0..tokens.div_ceil(4) {
         text += &format!("{:015x} ", rng.next_u64() >> 4);

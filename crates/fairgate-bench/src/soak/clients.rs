@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -44,7 +44,7 @@ impl SoakClients {
                     tenant,
                     habit: TENANTS[tenant].habit,
                     headers: headers(key),
-                    rng: Rng::new(seed.wrapping_mul(1_000_003).wrapping_add(number)),
+                    rng: SeededRng::new(seed.wrapping_mul(1_000_003).wrapping_add(number)),
                     seen: SoakResults::default(),
                 };
                 tasks.spawn(client.run(stop.clone(), ended.clone()));
@@ -81,7 +81,7 @@ struct SoakClient {
     tenant: usize,
     habit: ClientHabit,
     headers: Vec<(String, String)>,
-    rng: Rng,
+    rng: SeededRng,
     seen: SoakResults,
 }
 

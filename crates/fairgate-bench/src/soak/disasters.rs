@@ -10,7 +10,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 /// One failure, or the repair of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ const WORKER_AWAY: Duration = Duration::from_secs(10);
 
 /// Returns the disasters of a run of the given length, in order of time.
 pub(super) fn plan(length: Duration, workers: usize, seed: u64) -> Vec<(Duration, SoakDisaster)> {
-    let mut rng = Rng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let at = |thousandths: RunThousandths| {
         length * u32::try_from(thousandths).unwrap_or(u32::MAX) / 1000
     };

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -25,7 +25,11 @@ const STALL: Duration = Duration::from_secs(7);
 
 /// Sends a request and reads single bytes of the answer with pauses, sometimes after not reading at
 /// all for [`STALL`]. Then either leaves or reads the rest.
-pub(super) async fn http1(ask: &BenchRequest, tenant: usize, rng: &mut Rng) -> SoakRequestResult {
+pub(super) async fn http1(
+    ask: &BenchRequest,
+    tenant: usize,
+    rng: &mut SeededRng,
+) -> SoakRequestResult {
     let mut answer = BenchResponse::default();
     let read = read_http1(ask, &mut answer, rng).await;
     let id = answer.header("x-fairgate-request-id").map(str::to_owned);
@@ -35,7 +39,7 @@ pub(super) async fn http1(ask: &BenchRequest, tenant: usize, rng: &mut Rng) -> S
 async fn read_http1(
     ask: &BenchRequest,
     answer: &mut BenchResponse,
-    rng: &mut Rng,
+    rng: &mut SeededRng,
 ) -> std::io::Result<()> {
     let socket = TcpSocket::new_v4()?;
     socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
@@ -68,7 +72,11 @@ async fn read_http1(
 
 /// Sends a request and reads the answer byte by byte with a window of one byte. Either leaves in
 /// the middle or reads to the end.
-pub(super) async fn http2(ask: &BenchRequest, tenant: usize, rng: &mut Rng) -> SoakRequestResult {
+pub(super) async fn http2(
+    ask: &BenchRequest,
+    tenant: usize,
+    rng: &mut SeededRng,
+) -> SoakRequestResult {
     let Ok(stream) = TcpStream::connect(ask.addr).await else {
         return SoakRequestResult::ConnectionRefused;
     };

@@ -1,7 +1,7 @@
 //! The tenants of the soak and their habits. Honest tenants must be served whatever the other
 //! tenants do.
 
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 use serde_json::{Value, json};
 
 /// A tenant of the soak.
@@ -83,7 +83,7 @@ const POISON: [&str; 16] = [
 pub(super) const MODEL: &str = "sim";
 
 /// Builds the body of a request, as a tenant with this habit would send it.
-pub(super) fn body(habit: ClientHabit, rng: &mut Rng) -> String {
+pub(super) fn body(habit: ClientHabit, rng: &mut SeededRng) -> String {
     let words = "word ".repeat(rng.count(1..=200));
     let (marker, stream) = match habit {
         ClientHabit::Honest | ClientHabit::Leave => (String::new(), rng.percent(60)),

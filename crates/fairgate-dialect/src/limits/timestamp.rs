@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use fairgate_money::{DAY_US, UtcDay};
+
 use super::EpochMicros;
 use super::header_value::{HeaderValueError, LONG_PAST};
 use super::time_span::bounded;
@@ -11,7 +13,7 @@ use super::time_span::bounded;
 const AGREED_US: i64 = 2_000_000;
 /// Greatest plausible difference in microseconds between the local clock and the provider's `date`. A `date` that
 /// differs by more is ignored as a mistake.
-const DAY_US: i64 = 86_400_000_000;
+const PLAUSIBLE_US: i64 = DAY_US;
 
 const MONTHS: [&str; 12] =
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
@@ -27,7 +29,7 @@ impl ProviderClock {
         match date {
             Some(EpochMicros(date)) => {
                 let apart = date.abs_diff(now.0);
-                let trusted = AGREED_US.unsigned_abs()..=DAY_US.unsigned_abs();
+                let trusted = AGREED_US.unsigned_abs()..=PLAUSIBLE_US.unsigned_abs();
                 Self(if trusted.contains(&apart) { date } else { now.0 })
             }
             None => Self(now.0),
@@ -129,15 +131,13 @@ fn time_of_day(text: &str) -> Option<i64> {
     valid.then_some(((hours * 60 + minutes) * 60 + seconds.min(59)) * 1_000_000)
 }
 
-/// Returns the number of days from 1970-01-01 to a date. In the calculation, years begin in March, so that the leap day
-/// is the last day of a year.
+/// Returns the number of days from 1970-01-01 to a date, which must not be earlier. A day up to 31 that its month does
+/// not have is counted on into the next month: a wrong date from a provider still gives a wait that is nearly right.
 fn day_number(year: i64, month: i64, day: i64) -> Option<i64> {
-    if !(1..=12).contains(&month) || !(1..=31).contains(&day) || year < 1970 {
+    if year < 1970 || !(1..=31).contains(&day) {
         return None;
     }
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let leap_days = year / 4 - year / 100 + year / 400;
-    Some(year * 365 + leap_days + (153 * month + 2) / 5 + day - 1 - 719_468)
+    Some(UtcDay::from_date(year, month, 1)?.0 + day - 1)
 }
 
 #[cfg(test)]
@@ -160,6 +160,10 @@ mod tests {
             ("2026-11-16T02:08:05.123456789Z", NOW + 123_456),
             ("2024-02-29T00:00:00Z", 1_709_164_800_000_000),
             ("2000-03-01T00:00:00Z", 951_868_800_000_000),
+            ("2000-02-30T00:00:00Z", 951_868_800_000_000),
+            ("1999-04-31T00:00:00Z", 925_516_800_000_000),
+            ("2016-12-31T23:59:60Z", 1_483_228_799_000_000),
+            ("9999-12-31T23:59:59.999999Z", 253_402_300_799_999_999),
         ];
         for (text, micros) in cases {
             assert_eq!(rfc3339(text), Some(EpochMicros(micros)), "{text}");
@@ -177,6 +181,8 @@ mod tests {
             "2026-11-16T02:08:05+99:00",
             "-026-11-16T02:08:05Z",
             "1969-12-31T00:00:00Z",
+            "2026-00-16T02:08:05Z",
+            "2026-11-00T02:08:05Z",
         ] {
             assert_eq!(rfc3339(text), None, "{text}");
         }

@@ -27,7 +27,7 @@ struct BusyAgent<'a> {
 /// first round each project's tokens are never further from its ideal share than one largest real use per running
 /// agent.
 pub(super) async fn case(seed: u64) {
-    let mut dice = FleetSimRng(seed);
+    let mut dice = FleetSimRng::new(seed);
     let mut w = FleetTestWorld::new().await;
     w.options.default_estimate = dice.within(100, 1_000);
     let (projects, agents) = (dice.within(2, 5), dice.within(1, 8));

@@ -168,7 +168,7 @@ impl FleetSimCounts {
 
 impl FleetSimulation {
     pub(super) async fn new(seed: u64) -> Self {
-        let mut dice = FleetSimRng(seed);
+        let mut dice = FleetSimRng::new(seed);
         let size = match seed {
             seed if seed.is_multiple_of(25) => FleetSimSize::Large,
             _ if dice.one_in(30) => FleetSimSize::Middle,

@@ -1,27 +1,23 @@
 //! Reads and writes times as text, in RFC 3339 and in the short forms that people type.
 
+use fairgate_money::{DAY_US, UtcDay};
 use fairgate_store::UnixMicros;
 use serde::{Deserialize, Deserializer};
 
 const SECOND: i64 = 1_000_000;
-const DAY: i64 = 86_400 * SECOND;
-/// Days in 400 years, after which the Gregorian calendar repeats.
-const ERA: i64 = 146_097;
-/// Days from 0000-03-01 to 1970-01-01.
-const EPOCH: i64 = 719_468;
+/// 0000-01-01, the first day whose year has four digits.
+const FIRST_DAY: UtcDay = UtcDay(-719_528);
+/// 10000-01-01, the day after the last one whose year has four digits.
+const END_DAY: UtcDay = UtcDay(2_932_897);
 
 /// Formats a time as `2026-11-15T08:00:00.000000Z`. A time outside the years 0000 to 9999 becomes the nearest time
 /// within these years.
 pub fn to_rfc3339(at: UnixMicros) -> String {
-    let (first, last) = (days(0, 1, 1) * DAY, (days(10_000, 1, 1)) * DAY - 1);
-    let at = at.0.clamp(first, last);
-    let (day, time) = (at.div_euclid(DAY), at.rem_euclid(DAY));
-    let (year, month, day_of_month) = date(day);
+    let at = UnixMicros(at.0.clamp(FIRST_DAY.midnight().0, END_DAY.midnight().0 - 1));
+    let (day, time) = (UtcDay::of(at).name(), at.0.rem_euclid(DAY_US));
     let (seconds, micros) = (time / SECOND, time % SECOND);
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!(
-        "{year:04}-{month:02}-{day_of_month:02}T{hours:02}:{minutes:02}:{seconds:02}.{micros:06}Z"
-    )
+    format!("{day}T{hours:02}:{minutes:02}:{seconds:02}.{micros:06}Z")
 }
 
 /// Parses RFC 3339, with any offset and any number of fractional digits. A leap second becomes the second after it.
@@ -32,19 +28,18 @@ pub fn parse_rfc3339(text: &str) -> Option<UnixMicros> {
         let is_number = digits.iter().all(u8::is_ascii_digit);
         is_number.then(|| digits.iter().fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0')))
     };
-    let separated = [(4, b"--"), (7, b"--"), (10, b"Tt"), (13, b"::"), (16, b"::")];
+    let separated = [(10, b"Tt"), (13, b"::"), (16, b"::")];
     if separated.iter().any(|(at, any)| !bytes.get(*at).is_some_and(|byte| any.contains(byte))) {
         return None;
     }
-    let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
+    let day = UtcDay::parse(text.get(..10)?)?;
     let (hour, minute, second) = (number(11..13)?, number(14..16)?, number(17..19)?);
-    let is_date = (1..=12).contains(&month) && day >= 1 && date(days(year, month, day)).2 == day;
-    if !is_date || hour > 23 || minute > 59 || second > 60 {
+    if hour > 23 || minute > 59 || second > 60 {
         return None;
     }
     let (micros, zone) = fraction(&text[19..])?;
     let time = (hour * 3600 + minute * 60 + second) * SECOND + micros;
-    Some(UnixMicros(days(year, month, day) * DAY + time - offset(zone)?))
+    Some(UnixMicros(day.midnight().0 + time - offset(zone)?))
 }
 
 /// Parses the fraction of a second. Returns the fraction in microseconds, with the rest of the text. Digits beyond
@@ -91,8 +86,8 @@ pub fn parse_typed_time(text: &str, now: UnixMicros) -> Option<UnixMicros> {
         b's' => SECOND,
         b'm' => 60 * SECOND,
         b'h' => 3600 * SECOND,
-        b'd' => DAY,
-        b'w' => 7 * DAY,
+        b'd' => DAY_US,
+        b'w' => 7 * DAY_US,
         _ => return parse_rfc3339(text),
     };
     let count = text.get(..text.len() - 1).filter(|count| is_number(count) && count.len() <= 6)?;
@@ -124,27 +119,6 @@ impl<'de> Deserialize<'de> for TypedTime {
     }
 }
 
-/// Returns the days from 1970-01-01 to a date. Years are counted from March on, so that a leap day is the last day of
-/// its year.
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let of_year = (153 * month + 2) / 5 + day - 1;
-    era * ERA + of_era * 365 + of_era / 4 - of_era / 100 + of_year - EPOCH
-}
-
-/// Returns the date (year, month, day) of a day since 1970-01-01.
-fn date(day: i64) -> (i64, i64, i64) {
-    let day = day + EPOCH;
-    let (era, of_era) = (day.div_euclid(ERA), day.rem_euclid(ERA));
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (era * 400 + year + i64::from(month <= 2), month, day)
-}
-
 /// Deserializes a field that is an RFC 3339 time or null.
 pub(super) fn optional<'de, D: Deserializer<'de>>(
     deserializer: D,
@@ -168,8 +142,10 @@ mod tests {
 
     #[test]
     fn every_day_is_shown_as_it_is_read() {
-        for day in (days(0, 1, 1)..days(10_000, 1, 1)).step_by(13) {
-            let at = UnixMicros(day * DAY + 86_399 * SECOND + 123_456);
+        assert_eq!(UtcDay::from_date(0, 1, 1), Some(FIRST_DAY));
+        assert_eq!(UtcDay::from_date(10_000, 1, 1), Some(END_DAY));
+        for day in (FIRST_DAY.0..END_DAY.0).step_by(13) {
+            let at = UnixMicros(day * DAY_US + 86_399 * SECOND + 123_456);
             let text = to_rfc3339(at);
             assert_eq!(parse_rfc3339(&text), Some(at), "{text}");
         }
@@ -188,6 +164,10 @@ mod tests {
         assert_eq!(at("1969-12-31T18:30:00.5-05:30"), Some(500_000));
         assert_eq!(at("1970-01-01T00:00:00.1234567891Z"), Some(123_456));
         assert_eq!(at("1998-12-31T23:59:60Z"), at("1999-01-01T00:00:00Z"));
+        assert_eq!(at("0000-01-01T00:00:00Z"), Some(FIRST_DAY.midnight().0));
+        assert_eq!(at("9999-12-31T23:59:59.999999Z"), Some(END_DAY.midnight().0 - 1));
+        // The offset may lead out of the years that are printed.
+        assert_eq!(at("0000-01-01T00:00:00+00:01"), Some(FIRST_DAY.midnight().0 - 60 * SECOND));
     }
 
     #[test]
@@ -213,6 +193,10 @@ mod tests {
             "2026-01-01T00:00:00ZZ",
             "２０２６-01-01T00:00:00Z",
             "2026-01-01T00:00:00é",
+            "2026-01-0é00:00:00Z",
+            "1900-02-29T00:00:00Z",
+            "10000-01-01T00:00:00Z",
+            "-001-01-01T00:00:00Z",
         ] {
             assert_eq!(parse_rfc3339(text), None, "{text}");
         }

@@ -6,7 +6,7 @@ use fairgate_prefix::{
     BLOCK_BYTES, CacheIdentity, CacheReport, PrefixIndex, PrefixWorker, PromptChain,
     PromptChainBuilder,
 };
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use crate::{KEY, TOKENS};
 
@@ -53,14 +53,14 @@ impl Engine {
 
 /// Conversations that grow: each has its own history under a system prompt that all share. Those that went on last most often go on.
 struct Conversations {
-    rng: Rng,
+    rng: SeededRng,
     open: Vec<Prompt>,
     made: u64,
 }
 
 impl Conversations {
     fn new(seed: u64, open: usize) -> Self {
-        let mut made = Self { rng: Rng::new(seed), open: Vec::new(), made: 0 };
+        let mut made = Self { rng: SeededRng::new(seed), open: Vec::new(), made: 0 };
         made.open = (0..open).map(|_| made.system()).collect();
         made
     }

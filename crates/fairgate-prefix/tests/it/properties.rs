@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use fairgate_prefix::{CacheReport, PrefixIndex, PrefixRoute, PrefixWorker};
 use fairgate_testkit::seeds;
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use crate::naive::{NaiveIndex, NaiveRoute};
 use crate::{TOKENS, chain, report};
@@ -12,7 +12,7 @@ use crate::{TOKENS, chain, report};
 const STEPS: usize = 300;
 
 struct Both {
-    rng: Rng,
+    rng: SeededRng,
     /// Whether one worker stays as it is, so that its answers add up.
     is_calm: bool,
     index: PrefixIndex,
@@ -26,7 +26,7 @@ struct Both {
 
 impl Both {
     fn new(seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let (blocks_max, is_calm) = (rng.count(0..=120), rng.index(2) == 0);
         let naive = NaiveIndex::new(blocks_max);
         Self {

@@ -12,7 +12,7 @@ use fairgate_core::event::{PoolConfig, Submit};
 use fairgate_core::units::{Micros, Tokens};
 use fairgate_journal::{JournalReader, parse_policy};
 use fairgate_runtime::{Gate, GateOptions, GateStatus, start};
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 pub(crate) type Decisions = Vec<(Micros, Decision)>;
 
@@ -63,7 +63,7 @@ pub(crate) async fn waiting(
 }
 
 /// A random number below `end`.
-pub(crate) fn below(rng: &mut Rng, end: u64) -> u64 {
+pub(crate) fn below(rng: &mut SeededRng, end: u64) -> u64 {
     rng.range(0..=end - 1)
 }
 

@@ -1,11 +1,11 @@
 //! Format of OpenAI's embeddings. The numbers are derived from the input's hash, and are sent as floats or packed in
 //! base64.
 
+use fairgate_random::number_at;
 use serde_json::{Value, json};
 
 use crate::answer::SimUsage;
 use crate::request::{EmbeddingFormat, SimRequest};
-use crate::text::scatter;
 
 /// Builds the whole answer for all inputs of a request.
 pub(crate) fn embeddings(ask: &SimRequest, usage: &SimUsage) -> Value {
@@ -23,7 +23,7 @@ pub(crate) fn embeddings(ask: &SimRequest, usage: &SimUsage) -> Value {
 }
 
 fn embedding(seed: u64, form: EmbeddingFormat) -> Value {
-    let numbers = (0..form.dimensions).map(|index| coordinate(scatter(seed, index)));
+    let numbers = (0..form.dimensions).map(|index| coordinate(number_at(seed, index)));
     if form.base64 {
         let packed: Vec<u8> = numbers.flat_map(f32::to_le_bytes).collect();
         json!(base64(&packed))

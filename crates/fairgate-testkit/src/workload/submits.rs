@@ -4,10 +4,10 @@ use fairgate_core::attribute::{Attribute, Attributes, DEFAULT_FLOW};
 use fairgate_core::event::{Pin, Submit};
 use fairgate_core::units::{Micros, TaskWeight, Tokens};
 
-use super::rng::Rng;
 use super::shape::CostDistribution;
 use super::trees::flow_name;
 use super::workers::{TAINTS, WORKERS, any_worker, worker_name};
+use fairgate_random::SeededRng;
 
 /// Parameters from which the submits of one journal are drawn.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub(super) enum NameHomes {
 
 impl SubmitGenerator {
     /// Draws the name of a flow, which may not exist in the pool.
-    pub(super) fn flow(&self, rng: &mut Rng, by: Attribute) -> Box<str> {
+    pub(super) fn flow(&self, rng: &mut SeededRng, by: Attribute) -> Box<str> {
         if rng.percent(3) {
             return DEFAULT_FLOW.into();
         }
@@ -60,14 +60,14 @@ impl SubmitGenerator {
     }
 
     /// Draws the number of a flow's name.
-    fn number(&self, rng: &mut Rng) -> usize {
+    fn number(&self, rng: &mut SeededRng) -> usize {
         let reach = if self.skewed { rng.index(self.names) + 1 } else { self.names };
         rng.index(reach)
     }
 
     /// Draws a number, gives all attributes of the submit the name with that number, and pins the
     /// submit to the worker with that number.
-    fn pin_to_own_worker(&self, rng: &mut Rng, submit: &mut Submit) {
+    fn pin_to_own_worker(&self, rng: &mut SeededRng, submit: &mut Submit) {
         let number = self.number(rng);
         for by in Attribute::ALL {
             submit.attributes.set(by, &flow_name(by, number));
@@ -75,7 +75,7 @@ impl SubmitGenerator {
         submit.pin = Some(Pin { worker: worker_name(number), rank: None });
     }
 
-    pub(super) fn submit(&self, rng: &mut Rng, id: &str) -> Submit {
+    pub(super) fn submit(&self, rng: &mut SeededRng, id: &str) -> Submit {
         let mut submit = Submit::new(id);
         submit.attributes = self.attributes(rng);
         submit.cost = self.cost(rng);
@@ -103,7 +103,7 @@ impl SubmitGenerator {
     }
 
     /// Draws a timeout: none, 0, a short or a long time, or a time longer than any journal.
-    fn timeout(&self, rng: &mut Rng) -> Option<Micros> {
+    fn timeout(&self, rng: &mut SeededRng) -> Option<Micros> {
         if !rng.percent(self.timeouts) {
             return None;
         }
@@ -116,7 +116,7 @@ impl SubmitGenerator {
         Some(Micros(span.saturating_mul(self.time_scale)))
     }
 
-    fn attributes(&self, rng: &mut Rng) -> Attributes {
+    fn attributes(&self, rng: &mut SeededRng) -> Attributes {
         let mut attributes = Attributes::none();
         for by in Attribute::ALL {
             if !rng.percent(4) {
@@ -126,7 +126,7 @@ impl SubmitGenerator {
         attributes
     }
 
-    fn cost(&self, rng: &mut Rng) -> Option<Tokens> {
+    fn cost(&self, rng: &mut SeededRng) -> Option<Tokens> {
         let absent = if self.placed { 40 } else { 8 };
         if rng.percent(absent) {
             return None;
@@ -134,7 +134,7 @@ impl SubmitGenerator {
         Some(Tokens(self.tokens(rng, self.costs)))
     }
 
-    fn tokens(&self, rng: &mut Rng, costs: CostDistribution) -> u64 {
+    fn tokens(&self, rng: &mut SeededRng, costs: CostDistribution) -> u64 {
         match costs {
             CostDistribution::Tiny => rng.range(0..=4),
             CostDistribution::Ordinary => rng.range(1..=4096),
@@ -158,7 +158,7 @@ impl SubmitGenerator {
 
     /// Draws the reported usage of a request with this cost: none, equal to the cost, 0, less than
     /// the cost, or more.
-    pub(super) fn used(&self, rng: &mut Rng, cost: u64) -> Option<Tokens> {
+    pub(super) fn used(&self, rng: &mut SeededRng, cost: u64) -> Option<Tokens> {
         let used = match rng.range(1..=10) {
             1..=4 => return None,
             5 => cost,
@@ -171,7 +171,7 @@ impl SubmitGenerator {
     }
 
     /// Draws the quota of a request with this cost, which is mostly `None`.
-    pub(super) fn quota(&self, rng: &mut Rng, cost: u64) -> Option<Tokens> {
+    pub(super) fn quota(&self, rng: &mut SeededRng, cost: u64) -> Option<Tokens> {
         if !self.quotas || rng.percent(70) {
             return None;
         }
@@ -195,7 +195,7 @@ impl SubmitGenerator {
         }
     }
 
-    fn add_placement(&self, rng: &mut Rng, submit: &mut Submit) {
+    fn add_placement(&self, rng: &mut SeededRng, submit: &mut Submit) {
         if self.ties {
             add_equal_placement(rng, submit);
             return;
@@ -231,7 +231,7 @@ impl SubmitGenerator {
 
 /// Draws one of a few prompt sizes for a submit. All, half or none of the prompt is cached on some
 /// workers.
-fn add_equal_placement(rng: &mut Rng, submit: &mut Submit) {
+fn add_equal_placement(rng: &mut SeededRng, submit: &mut Submit) {
     submit.input = Some(Tokens(rng.one_of(&[0, 100, 100, 100, 200])));
     // Either one worker has a part of it cached, or several do.
     if rng.percent(40) {
@@ -254,7 +254,13 @@ fn add_equal_placement(rng: &mut Rng, submit: &mut Submit) {
 
 /// Restricts a submit to the worker with the number `home`, mostly to that worker alone. If
 /// `strict` is false, some submits also accept other workers.
-fn pin_to_one_of_few(rng: &mut Rng, submit: &mut Submit, home: usize, few: usize, strict: bool) {
+fn pin_to_one_of_few(
+    rng: &mut SeededRng,
+    submit: &mut Submit,
+    home: usize,
+    few: usize,
+    strict: bool,
+) {
     (submit.pin, submit.allow, submit.requires) = (None, None, Vec::new());
     let pin = |rank| Some(Pin { worker: worker_name(home), rank });
     match if strict { 1 } else { rng.range(1..=20) } {
@@ -267,7 +273,7 @@ fn pin_to_one_of_few(rng: &mut Rng, submit: &mut Submit, home: usize, few: usize
     }
 }
 
-fn task_weight(rng: &mut Rng) -> TaskWeight {
+fn task_weight(rng: &mut SeededRng) -> TaskWeight {
     let thousandths = match rng.range(1..=20) {
         1..=12 => return TaskWeight::ONE,
         13 => rng.one_of(&[1, 1_000_000_000]),
@@ -277,6 +283,6 @@ fn task_weight(rng: &mut Rng) -> TaskWeight {
     TaskWeight::from_thousandths(thousandths).expect("in range")
 }
 
-fn rank(rng: &mut Rng) -> u32 {
+fn rank(rng: &mut SeededRng) -> u32 {
     rng.one_of(&[0, 0, 1, 2])
 }

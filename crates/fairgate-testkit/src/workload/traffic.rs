@@ -8,18 +8,18 @@ use fairgate_core::event::{Event, PoolConfig};
 use fairgate_core::policy::{BusyThresholds, Policy};
 use fairgate_core::units::{Micros, OverlapCredit, Tokens, Weight};
 
-use super::rng::Rng;
 use super::shape::{CostDistribution, FlowHomes, WorkloadShape};
 use super::submits::{NameHomes, SubmitGenerator};
 use super::trees;
 use super::workers::{WorkerGenerator, remove_unknown_worker};
 use crate::naive::ComparedDecision;
+use fairgate_random::SeededRng;
 
 /// Generator of a random journal, which returns one event at a time.
 #[derive(Clone, Debug)]
 pub struct TrafficGenerator {
     shape: WorkloadShape,
-    rng: Rng,
+    rng: SeededRng,
     config: PoolConfig,
     submits: SubmitGenerator,
     workers: WorkerGenerator,
@@ -76,7 +76,7 @@ enum TrafficChoice {
 impl TrafficGenerator {
     /// Starts the journal that belongs to this shape and seed.
     pub fn new(shape: &WorkloadShape, seed: u64) -> Self {
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let names = rng.count(shape.flows.clone());
         // The level of a slow rate matters only if events are far apart.
         let scales: &[u64] = if shape.rates { &[1, 30, 1000, 20_000] } else { &[1] };
@@ -439,7 +439,7 @@ impl TrafficGenerator {
 
 /// Draws the assignment of names to workers; `None` if the shape's requests may run on any worker.
 fn name_homes(
-    rng: &mut Rng,
+    rng: &mut SeededRng,
     shape: &WorkloadShape,
     few: Option<usize>,
     policy: &Policy,
@@ -455,7 +455,7 @@ fn name_homes(
 }
 
 /// Draws the percentage of a journal's requests that have a timeout.
-fn timeouts(rng: &mut Rng, shape: &WorkloadShape) -> u64 {
+fn timeouts(rng: &mut SeededRng, shape: &WorkloadShape) -> u64 {
     match (shape.timeouts, shape.limits) {
         (true, _) => rng.one_of(&[30, 60, 100]),
         (false, true) => rng.one_of(&[0, 0, 20, 50]),
@@ -464,14 +464,14 @@ fn timeouts(rng: &mut Rng, shape: &WorkloadShape) -> u64 {
 }
 
 /// Draws a capacity. It is rarely 0, because nothing is granted without capacity.
-fn capacity(rng: &mut Rng, shape: &WorkloadShape) -> u64 {
+fn capacity(rng: &mut SeededRng, shape: &WorkloadShape) -> u64 {
     let drawn = rng.range(shape.capacity.clone());
     if rng.percent(70) { drawn.max(1) } else { drawn }
 }
 
 /// Builds the configuration of a pool of this shape, with its limits.
 fn config(
-    rng: &mut Rng,
+    rng: &mut SeededRng,
     shape: &WorkloadShape,
     policy: Policy,
     workers: &WorkerGenerator,

@@ -10,8 +10,8 @@ use fairgate_core::policy::{
 };
 use fairgate_core::units::{Alpha, BatchFraction, Micros, Tokens, Weight};
 
-use super::rng::Rng;
 use super::shape::{NodeKind, WorkloadShape};
+use fairgate_random::SeededRng;
 
 /// Greatest number of classes in a node's list, except that shapes with many flows sometimes have
 /// more.
@@ -44,7 +44,7 @@ fn collect_attributes(node: &PolicyNode, into: &mut Vec<Attribute>) {
 
 /// Draws a policy of this shape, with `names` flow names for each attribute.
 pub(super) fn policy(
-    rng: &mut Rng,
+    rng: &mut SeededRng,
     shape: &WorkloadShape,
     names: usize,
     time_scale: u64,
@@ -55,7 +55,7 @@ pub(super) fn policy(
 }
 
 struct PolicyGrower<'a> {
-    rng: &'a mut Rng,
+    rng: &'a mut SeededRng,
     shape: &'a WorkloadShape,
     names: usize,
     time_scale: u64,
@@ -192,7 +192,7 @@ impl PolicyGrower<'_> {
             return ClassLimits::default();
         }
         let tokens =
-            |rng: &mut Rng| Tokens(rng.weighted(&[(1, 1), (3, 300), (3, 2000), (3, 9000)]));
+            |rng: &mut SeededRng| Tokens(rng.weighted(&[(1, 1), (3, 300), (3, 2000), (3, 9000)]));
         ClassLimits {
             requests_per_worker: self.rng.percent(20).then(|| self.rng.range(1..=6)),
             input_tokens_per_worker: self.rng.percent(15).then(|| tokens(self.rng)),
@@ -296,7 +296,7 @@ impl PolicyGrower<'_> {
 }
 
 /// Draws busy thresholds; often none is set.
-pub(super) fn busy(rng: &mut Rng) -> BusyThresholds {
+pub(super) fn busy(rng: &mut SeededRng) -> BusyThresholds {
     let fraction = rng.percent(20).then(|| rng.one_of(&[0, 1, 250, 500, 1000, 1500]));
     BusyThresholds {
         tokens: rng.percent(25).then(|| Tokens(rng.one_of(&[0, 500, 3000, 9000]))),

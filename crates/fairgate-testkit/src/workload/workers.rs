@@ -3,7 +3,7 @@
 use fairgate_core::event::{WorkerChange, WorkerState};
 use fairgate_core::units::{BurstSeconds, Micros, PerMinute, Tokens};
 
-use super::rng::Rng;
+use fairgate_random::SeededRng;
 
 /// Number of different worker names.
 pub(super) const WORKERS: usize = 5;
@@ -33,13 +33,13 @@ pub(super) fn worker_name(number: usize) -> Box<str> {
     format!("w{number}").into()
 }
 
-pub(super) fn any_worker(rng: &mut Rng) -> Box<str> {
+pub(super) fn any_worker(rng: &mut SeededRng) -> Box<str> {
     worker_name(rng.index(WORKERS))
 }
 
 impl WorkerGenerator {
     /// Draws the workers that a pool has at its start; sometimes none.
-    pub(super) fn first(&self, rng: &mut Rng) -> Vec<WorkerChange> {
+    pub(super) fn first(&self, rng: &mut SeededRng) -> Vec<WorkerChange> {
         if let Some(count) = self.homes {
             return (0..count).map(|number| self.home(rng, worker_name(number), 0)).collect();
         }
@@ -57,7 +57,7 @@ impl WorkerGenerator {
     }
 
     /// Draws the change of a worker event at the time `now`.
-    pub(super) fn change(&self, rng: &mut Rng, now: u64) -> WorkerChange {
+    pub(super) fn change(&self, rng: &mut SeededRng, now: u64) -> WorkerChange {
         if let Some(count) = self.homes {
             let name = worker_name(rng.index(count));
             return self.home(rng, name, now);
@@ -85,7 +85,7 @@ impl WorkerGenerator {
     }
 
     /// Draws the properties of a worker, except its rates and its pause.
-    fn details(&self, rng: &mut Rng) -> WorkerChange {
+    fn details(&self, rng: &mut SeededRng) -> WorkerChange {
         match self.ties {
             true => equal_details(rng),
             false => details(rng),
@@ -93,7 +93,7 @@ impl WorkerGenerator {
     }
 
     /// Draws a worker for a single flow name. It has no limit of slots, and mostly a pause.
-    fn home(&self, rng: &mut Rng, name: Box<str>, now: u64) -> WorkerChange {
+    fn home(&self, rng: &mut SeededRng, name: Box<str>, now: u64) -> WorkerChange {
         let states = [(1, Some(WorkerState::Up)), (1, Some(WorkerState::Overloaded)), (20, None)];
         let state = if now == 0 { None } else { rng.weighted(&states) };
         let mut change = WorkerChange { name, state, ..WorkerChange::default() };
@@ -102,11 +102,11 @@ impl WorkerGenerator {
         change
     }
 
-    fn add_rates(&self, rng: &mut Rng, change: &mut WorkerChange, percent: u64) {
+    fn add_rates(&self, rng: &mut SeededRng, change: &mut WorkerChange, percent: u64) {
         if !self.rates || !rng.percent(percent) {
             return;
         }
-        let rate = |rng: &mut Rng, per_minute: u64| {
+        let rate = |rng: &mut SeededRng, per_minute: u64| {
             let taken_away = rng.percent(10);
             (!taken_away).then(|| PerMinute::new(per_minute).expect("not 0"))
         };
@@ -139,7 +139,7 @@ impl WorkerGenerator {
     }
 
     /// Draws a rate that allows one request in a few mean times between events.
-    fn requests_per_minute(&self, rng: &mut Rng) -> u64 {
+    fn requests_per_minute(&self, rng: &mut SeededRng) -> u64 {
         if rng.percent(4) {
             return rng.one_of(&[1, u64::MAX]);
         }
@@ -149,14 +149,14 @@ impl WorkerGenerator {
 
     /// Draws a rate that allows the tokens of one usual request in a few mean times between events.
     /// In some cases the rate is so low that a single request takes its level to the bottom.
-    fn tokens_per_minute(&self, rng: &mut Rng) -> u64 {
+    fn tokens_per_minute(&self, rng: &mut SeededRng) -> u64 {
         if rng.percent(15) {
             return rng.one_of(&[1, 5, self.usual_cost, self.usual_cost / 2 + 1, u64::MAX]);
         }
         self.usual_cost.saturating_mul(self.requests_per_minute(rng))
     }
 
-    fn add_pause(&self, rng: &mut Rng, change: &mut WorkerChange, now: u64, percent: u64) {
+    fn add_pause(&self, rng: &mut SeededRng, change: &mut WorkerChange, now: u64, percent: u64) {
         if !self.rates || !rng.percent(percent) {
             return;
         }
@@ -177,7 +177,7 @@ pub(super) fn remove_unknown_worker() -> WorkerChange {
 }
 
 /// Draws a worker with few slots, named `name`.
-fn small(rng: &mut Rng, name: Box<str>) -> WorkerChange {
+fn small(rng: &mut SeededRng, name: Box<str>) -> WorkerChange {
     let taints = TAINTS.iter().filter(|_| rng.percent(60)).map(|&taint| taint.into()).collect();
     WorkerChange {
         name,
@@ -192,7 +192,7 @@ fn small(rng: &mut Rng, name: Box<str>) -> WorkerChange {
 /// Draws a change of a worker with few slots, which mostly makes it unavailable or available, by
 /// its state or by its slots. Rarely the worker is removed, which rejects all requests that can
 /// only run there.
-fn small_change(rng: &mut Rng, name: Box<str>) -> WorkerChange {
+fn small_change(rng: &mut SeededRng, name: Box<str>) -> WorkerChange {
     let states = [
         (8, Some(WorkerState::Up)),
         (4, Some(WorkerState::Overloaded)),
@@ -214,7 +214,7 @@ fn small_change(rng: &mut Rng, name: Box<str>) -> WorkerChange {
 }
 
 /// Draws the properties of a worker that mostly differs from the others only in its ranks.
-fn equal_details(rng: &mut Rng) -> WorkerChange {
+fn equal_details(rng: &mut SeededRng) -> WorkerChange {
     WorkerChange {
         ranks: rng.percent(70).then(|| rng.one_of(&[1, 2, 2, 3])),
         slots: rng.percent(20).then(|| rng.one_of(&[1, 2, 4, 8])),
@@ -224,8 +224,8 @@ fn equal_details(rng: &mut Rng) -> WorkerChange {
 }
 
 /// Draws the properties of a worker, except its rates and its pause, with all of them varied.
-fn details(rng: &mut Rng) -> WorkerChange {
-    let taints = |rng: &mut Rng| {
+fn details(rng: &mut SeededRng) -> WorkerChange {
+    let taints = |rng: &mut SeededRng| {
         let all = TAINTS.iter().filter(|_| rng.percent(70));
         all.map(|&taint| taint.into()).collect()
     };

@@ -2,7 +2,7 @@
 
 use fairgate_core::event::{Event, Submit, WorkerChange, WorkerState};
 use fairgate_core::units::Tokens;
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use super::crowd::Crowd;
 use super::scene::{Scene, count, request};
@@ -94,7 +94,7 @@ fn random_costs_are_served_as_one_to_four_in_tokens() {
 /// Two classes, 1024 to 4096, that always have sixteen requests of 1 to 4096 tokens waiting: the tokens of
 /// each after so many dispatches through one slot.
 fn random_costs(seed: u64, dispatches: usize) -> (Scene, [u64; 2]) {
-    let mut rng = Rng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let mut scene = Scene::new(0, &drr(&[("A", 1024), ("B", 4096)])).without_oracle();
     let mut costs = Vec::new();
     let mut ask = |scene: &mut Scene, class: &str| {

@@ -10,7 +10,7 @@ use fairgate_core::decision::{Decision, DecisionSink};
 use fairgate_core::event::{Event, Submit, WorkerChange};
 use fairgate_core::explain::{FlowReadiness, RequestLocation};
 use fairgate_core::units::Micros;
-use fairgate_testkit::workload::{Rng, WorkloadShape, generate_answered};
+use fairgate_testkit::workload::{SeededRng, WorkloadShape, generate_answered};
 
 use super::obleth::tenants;
 use super::scene::{Scene, request};
@@ -191,7 +191,7 @@ fn asking_changes_nothing() {
     for (name, shape) in WorkloadShape::quick() {
         for seed in 0..8 {
             let context = format!("{name}, seed {seed}");
-            let mut rng = Rng::new(seed);
+            let mut rng = SeededRng::new(seed);
             let (config, events) = generate_answered(&shape, seed);
             let mut left_alone = Pool::new(config.clone());
             let mut asked = Pool::new(config);

@@ -3,7 +3,7 @@
 
 use fairgate_core::attribute::Attribute;
 use fairgate_core::event::{Event, PoolConfig};
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use crate::books::Ledger;
 use crate::seeds;
@@ -22,7 +22,7 @@ fn slots_of_classes(slots: u64, caps: &[Option<u64>]) -> Vec<u64> {
 }
 
 /// A random cap for each class; the last has none, so no slot stays free.
-fn random_caps(rng: &mut Rng, classes: usize, slots: u64) -> Vec<Option<u64>> {
+fn random_caps(rng: &mut SeededRng, classes: usize, slots: u64) -> Vec<Option<u64>> {
     let mut caps: Vec<_> = (1..classes).map(|_| Some(rng.range(0..=slots / 2))).collect();
     caps.push(None);
     caps
@@ -49,7 +49,7 @@ fn holds(world: &mut World, ledger: &mut Ledger, caps: &[Option<u64>], slots: u6
 }
 
 fn play(seed: u64) {
-    let mut rng = Rng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let slots = rng.range(1..=12);
     let classes = rng.count(2..=5);
     let mut caps = random_caps(&mut rng, classes, slots);

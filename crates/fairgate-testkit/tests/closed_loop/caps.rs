@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::event::PoolConfig;
 use fairgate_testkit::seeds::announce;
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use crate::books::Ledger;
 use crate::seeds;
@@ -43,7 +43,7 @@ fn capped(sizes: &'static Sizes, estimate: Estimate, queue: &str, seed: u64) -> 
 fn a_flow_at_its_cap_gets_at_least_seven_tenths_of_it() {
     let all = Mutex::new(Vec::new());
     seeds("a flow at its cap", 10, |seed| {
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let workloads = sizes::all();
         let sizes = &workloads[rng.index(workloads.len())];
         let (estimate, queue) = (rng.one_of(&Estimate::ALL), rng.one_of(&["fcfs", "wspt"]));

@@ -10,7 +10,7 @@ use fairgate_core::decision::Decision;
 use fairgate_core::event::{Event, PoolConfig, Submit};
 use fairgate_core::units::{Micros, Tokens};
 use fairgate_testkit::seeds::announce;
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use crate::seeds;
 use crate::world::policy;
@@ -29,7 +29,7 @@ struct Task {
 
 /// A random set that can be kept: each request has a unit of its own in which it could start, not before it arrives, and
 /// its deadline is after the start of that unit.
-fn feasible(rng: &mut Rng) -> Vec<Task> {
+fn feasible(rng: &mut SeededRng) -> Vec<Task> {
     let length = rng.range(5..=80);
     // Dense sets leave no unit free, sparse ones let the pool run empty.
     let density = rng.one_of(&[40, 80, 100]);
@@ -89,7 +89,7 @@ fn missed(tasks: &[Task], order: &str) -> usize {
 fn earliest_deadline_first_keeps_every_deadline_that_can_be_kept() {
     let (by_arrival, requests) = (AtomicU64::new(0), AtomicU64::new(0));
     seeds("feasible deadlines", 2000, |seed| {
-        let tasks = feasible(&mut Rng::new(seed));
+        let tasks = feasible(&mut SeededRng::new(seed));
         let missed_by_edf = missed(&tasks, "edf");
         assert_eq!(missed_by_edf, 0, "seed {seed}: edf misses {missed_by_edf} of {tasks:#?}");
         by_arrival.fetch_add(missed(&tasks, "fcfs") as u64, Ordering::Relaxed);
@@ -118,7 +118,7 @@ const TIMEOUT: u64 = 1000;
 const WAITING: u64 = 4;
 
 struct Loop {
-    rng: Rng,
+    rng: SeededRng,
     pool: Pool,
     now: u64,
     next_id: u64,
@@ -194,7 +194,7 @@ impl Loop {
 /// Plays until both have had thousands of requests' worth. The requests of the hasty come one after the other, so that
 /// one of them always waits, or all at once, so that all expire together.
 fn beside_the_hasty(text: &str, spread: bool, seed: u64) -> Outcome {
-    let mut rng = Rng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let slots = rng.range(1..=6);
     let size_most = rng.one_of(&[1, 50, 1000]);
     let mut world = Loop {

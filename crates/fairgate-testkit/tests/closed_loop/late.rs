@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::event::PoolConfig;
 use fairgate_testkit::seeds::announce;
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use crate::seeds;
 use crate::sizes;
@@ -71,7 +71,7 @@ fn nobody_overtakes_the_oldest_late_request_that_could_run() {
 }
 
 fn play(seed: u64) -> Result<(u64, u64), String> {
-    let mut rng = Rng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let workloads = sizes::all();
     let sizes = &workloads[rng.index(workloads.len())];
     let order = rng.one_of(&["fcfs", "wspt"]);

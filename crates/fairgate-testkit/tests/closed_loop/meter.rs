@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::event::{Event, PoolConfig};
 use fairgate_testkit::seeds::announce;
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use crate::seeds;
 use crate::sizes::{self, Estimate};
@@ -15,7 +15,7 @@ use crate::world::{Source, World, policy, service_us, worker};
 /// Two flows are always ready. One is at its cap most of the time, one is held now and then, one sends a request and
 /// is idle after it, one comes under a fresh name each time, and one may run on one of the workers only.
 fn play(seed: u64) -> u128 {
-    let mut rng = Rng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let slots = rng.range(4..=8);
     let text = format!(
         r#"{{"share":{{"by":"tenant","weights":{{"r0":{},"r1":{}}},"caps":{{"capped":1}}}}}}"#,

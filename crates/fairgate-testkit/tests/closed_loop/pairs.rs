@@ -17,7 +17,7 @@ use fairgate_core::event::{PoolConfig, WorkerChange};
 use fairgate_core::policy::BusyThresholds;
 use fairgate_core::units::{PerMinute, Tokens};
 use fairgate_testkit::seeds::announce;
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use crate::books::{Books, Ledger};
 use crate::seeds;
@@ -40,7 +40,7 @@ impl Limit {
     const ALL: [Self; 4] = [Self::Capacity, Self::Slots, Self::BusyThreshold, Self::Rates];
 
     /// A pool that this limits, for requests of so many tokens.
-    fn config(self, policy_text: &str, mean: u64, rng: &mut Rng) -> PoolConfig {
+    fn config(self, policy_text: &str, mean: u64, rng: &mut SeededRng) -> PoolConfig {
         let large = PoolConfig::new(MOST_IN_FLIGHT, policy(policy_text));
         let free = |name: &str| WorkerChange { name: name.into(), ..WorkerChange::default() };
         match self {
@@ -77,7 +77,7 @@ struct Setting {
 }
 
 impl Setting {
-    fn random(rng: &mut Rng, workloads: &[&'static Sizes], estimates: &[Estimate]) -> Self {
+    fn random(rng: &mut SeededRng, workloads: &[&'static Sizes], estimates: &[Estimate]) -> Self {
         let n = rng.count(2..=5);
         let weights: Vec<u64> = (0..n).map(|_| rng.range(1..=5)).collect();
         let limit = rng.one_of(&Limit::ALL);
@@ -182,7 +182,7 @@ fn run(
 ) -> Nearest {
     let all = Mutex::new(Nearest::default());
     seeds(name, default, |seed| {
-        let setting = Setting::random(&mut Rng::new(seed), workloads, estimates);
+        let setting = Setting::random(&mut SeededRng::new(seed), workloads, estimates);
         let told = setting.told();
         let _told = OnPanic(format!("seed {seed}: {told}"));
         let nearest = play(setting, grants, seed);

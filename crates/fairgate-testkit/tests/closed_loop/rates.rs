@@ -11,7 +11,7 @@ use fairgate_core::attribute::Attribute;
 use fairgate_core::event::{Event, PoolConfig, WorkerChange};
 use fairgate_core::units::{BurstSeconds, Micros, PerMinute};
 use fairgate_testkit::seeds::announce;
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use crate::seeds;
 use crate::sizes;
@@ -66,7 +66,7 @@ fn in_any_minute_grants_less_refunds_are_at_most_rate_burst_and_one_request() {
 
 /// How much of what is allowed was used in the busiest minute, in thousandths: requests and tokens.
 fn one_worker(seed: u64) -> (u128, u128) {
-    let mut rng = Rng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let workloads = sizes::all();
     let sizes = &workloads[rng.index(workloads.len())];
     let burst_seconds = rng.range(1..=60);

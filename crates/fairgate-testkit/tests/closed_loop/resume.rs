@@ -7,7 +7,7 @@ use fairgate_core::attribute::Attribute;
 use fairgate_core::event::{Event, PoolConfig, WorkerChange};
 use fairgate_core::units::Micros;
 use fairgate_testkit::seeds::announce;
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use crate::seeds;
 use crate::sizes::{self, Estimate, Sizes};
@@ -27,7 +27,7 @@ enum Kept {
 
 /// How long requests run on average.
 fn mean_service_us(sizes: &Sizes) -> u64 {
-    let mut rng = Rng::new(1);
+    let mut rng = SeededRng::new(1);
     (0..1000).map(|_| service_us(sizes.draw(&mut rng))).sum::<u64>() / 1000
 }
 
@@ -101,7 +101,7 @@ fn after_an_hour(
 fn over_ten_service_times_it_takes_no_more_than_its_share_and_one_request_per_slot() {
     let all = Mutex::new(Vec::new());
     seeds("kept for an hour", 12, |seed| {
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let weights: Vec<u64> = (0..rng.count(2..=5)).map(|_| rng.range(1..=4)).collect();
         let workloads = sizes::all();
         let sizes = &workloads[rng.index(workloads.len())];

@@ -3,7 +3,7 @@
 use fairgate_core::attribute::Attribute;
 use fairgate_core::event::PoolConfig;
 use fairgate_testkit::seeds::announce;
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use crate::books::Ledger;
 use crate::seeds;
@@ -15,7 +15,7 @@ use crate::world::{Source, World, policy, worker};
 #[test]
 fn quanta_stay_four_to_one_where_slots_bind() {
     seeds("four to one on slots", 40, |seed| {
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let slots = if seed % 4 == 1 { vec![4] } else { vec![rng.range(1..=6), rng.range(1..=6)] };
         let total: u64 = slots.iter().sum();
         let text = r#"{"drr":{"by":"class","classes":[{"name":"A","quantum":2048},{"name":"B","quantum":512}]}}"#;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 /// The sizes of one workload: (input, output) tokens.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl Sizes {
     }
 
     /// Any of them.
-    pub(crate) fn draw(&self, rng: &mut Rng) -> (u64, u64) {
+    pub(crate) fn draw(&self, rng: &mut SeededRng) -> (u64, u64) {
         rng.one_of(&self.list)
     }
 
@@ -81,7 +81,7 @@ const BUILT_IN: &str = "long tail";
 /// Sizes that need no file: a long tail like that of the traces, and two kinds of requests that differ by a factor of
 /// a hundred.
 fn built_in() -> [Sizes; 2] {
-    let mut rng = Rng::new(2023);
+    let mut rng = SeededRng::new(2023);
     let tail = (0..4096).map(|_| {
         // Each doubling is half as likely as the one before, from 64 up to 8192.
         let doublings = u64::from(rng.next_u64().trailing_zeros().min(6));

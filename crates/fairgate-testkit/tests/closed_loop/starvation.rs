@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::event::PoolConfig;
 use fairgate_testkit::seeds::announce;
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use crate::books::Ledger;
 use crate::seeds;
@@ -14,7 +14,7 @@ use crate::sizes::{self, Estimate, Sizes};
 use crate::world::{Source, World, policy, worker};
 
 /// Any workload, and any way to estimate it.
-fn any(rng: &mut Rng) -> (&'static Sizes, Estimate) {
+fn any(rng: &mut SeededRng) -> (&'static Sizes, Estimate) {
     let workloads = sizes::all();
     (&workloads[rng.index(workloads.len())], rng.one_of(&Estimate::ALL))
 }
@@ -25,7 +25,7 @@ fn any(rng: &mut Rng) -> (&'static Sizes, Estimate) {
 fn two_flows_on_a_worker_with_one_slot_take_turns_while_a_third_runs_elsewhere() {
     let worst = Mutex::new(0);
     seeds("two on one slot", 12, |seed| {
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let mut config = PoolConfig::new(16, policy(r#"{"share":{"by":"tenant"}}"#));
         config.workers = vec![worker("w0", 1), worker("w1", 8)];
         let (mut sources, mut told) = (Vec::new(), format!("seed {seed}"));
@@ -67,7 +67,7 @@ fn two_flows_on_a_worker_with_one_slot_take_turns_while_a_third_runs_elsewhere()
 fn a_steady_flow_gets_its_part_beside_names_that_are_fresh_with_every_request() {
     let all = Mutex::new(Vec::new());
     seeds("fresh names", 12, |seed| {
-        let mut rng = Rng::new(seed);
+        let mut rng = SeededRng::new(seed);
         let (sizes, estimate) = any(&mut rng);
         let capacity = rng.range(1..=8);
         let fresh = rng.count(1..=9);

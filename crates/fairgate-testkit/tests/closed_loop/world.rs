@@ -11,7 +11,7 @@ use fairgate_core::event::{Event, PoolConfig, Submit, WorkerChange};
 use fairgate_core::policy::Policy;
 use fairgate_core::units::{Micros, Tokens};
 use fairgate_journal::parse_policy;
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use crate::sizes::{Estimate, Sizes};
 
@@ -102,7 +102,7 @@ enum Planned {
 pub(crate) struct World {
     pub(crate) pool: Pool,
     pub(crate) now: u64,
-    pub(crate) rng: Rng,
+    pub(crate) rng: SeededRng,
     sources: Vec<Source>,
     pub(crate) requests: Vec<Request>,
     to_submit: VecDeque<usize>,
@@ -123,7 +123,7 @@ impl World {
             has_workers: !config.workers.is_empty(),
             pool: Pool::new(config),
             now: 0,
-            rng: Rng::new(seed),
+            rng: SeededRng::new(seed),
             sources,
             requests: Vec::new(),
             to_submit,

@@ -52,7 +52,7 @@
 //! ```
 
 use fairgate_core::attribute::Attribute;
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use crate::books::{Books, Pairs};
 use crate::stage::{Leaf, Request, Stage, Watch};
@@ -130,7 +130,7 @@ impl Watch for DrrWatch {
 }
 
 /// At least the largest cost, or small. Without bulk rounds the first class has enough.
-fn random_quantum(ring: Ring, first: bool, largest: u64, rng: &mut Rng) -> u64 {
+fn random_quantum(ring: Ring, first: bool, largest: u64, rng: &mut SeededRng) -> u64 {
     let enough = largest * rng.one_of(&[1, 1, 2, 10]) + rng.range(0..=3);
     let small = largest.div_ceil(rng.one_of(&[1, 2, 3, 5, 50]));
     match ring {
@@ -140,7 +140,7 @@ fn random_quantum(ring: Ring, first: bool, largest: u64, rng: &mut Rng) -> u64 {
 }
 
 fn journal(seed: u64, ring: Ring) -> Played {
-    let mut rng = Rng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let n = rng.count(2..=6);
     let paying = rng.index(n);
     let (mut leaves, mut books, mut classes) = (Vec::new(), Vec::new(), Vec::new());

@@ -57,7 +57,7 @@
 //! ```
 
 use fairgate_core::attribute::Attribute;
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use crate::books::{Books, Nearest, Pairs};
 use crate::stage::{Leaf, Request, Stage, Watch};
@@ -182,7 +182,7 @@ impl Watch for ShareWatch {
     }
 }
 
-fn random_weights(n: usize, rng: &mut Rng) -> Vec<u64> {
+fn random_weights(n: usize, rng: &mut SeededRng) -> Vec<u64> {
     let most = rng.one_of(&[1, 4, 100, 1000]);
     (0..n).map(|_| rng.range(1..=most)).collect()
 }
@@ -245,7 +245,7 @@ fn after_traffic(stage: &mut Stage, watch: &mut ShareWatch) -> Result<(), String
 }
 
 fn flat(seed: u64) -> Played {
-    let mut rng = Rng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let n = rng.count(2..=8);
     let weights = random_weights(n, &mut rng);
     let listed = weights_text("t", &weights);
@@ -263,7 +263,7 @@ fn flat(seed: u64) -> Played {
 
 /// Groups, and tenants in each: every node is a pool of its own to its flows.
 fn nested(seed: u64) -> Played {
-    let mut rng = Rng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let groups = rng.count(2..=4);
     let sizes: Vec<usize> = (0..groups).map(|_| rng.count(1..=3)).collect();
     let (group_weights, weights) = (random_weights(groups, &mut rng), random_weights(3, &mut rng));

@@ -6,7 +6,7 @@ use fairgate_core::decision::Decision;
 use fairgate_core::event::{Event, PoolConfig, Submit, WorkerChange};
 use fairgate_core::units::{Micros, Tokens};
 use fairgate_journal::{JournalWriter, parse_policy};
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 /// What a flow's requests turn out to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Habit {
     pub(crate) const ALL: [Self; 5] =
         [Self::Exact, Self::Under, Self::Nothing, Self::Over, Self::Any];
 
-    fn used(self, cost: u64, rng: &mut Rng) -> u64 {
+    fn used(self, cost: u64, rng: &mut SeededRng) -> u64 {
         match self {
             Self::Exact => cost,
             Self::Under => rng.range(0..=cost),
@@ -47,7 +47,7 @@ pub(crate) struct Leaf {
 }
 
 impl Leaf {
-    pub(crate) fn random(by: Attribute, name: &str, rng: &mut Rng) -> Self {
+    pub(crate) fn random(by: Attribute, name: &str, rng: &mut SeededRng) -> Self {
         let most = rng.one_of(&[1u64, 8, 100, 4096]);
         let least = rng.one_of(&[1, most.div_ceil(2), most]);
         let attributes = Attributes::none().with(by, name);
@@ -86,7 +86,7 @@ enum Limit {
 
 /// A pool, and what an outsider knows of it.
 pub(crate) struct Stage {
-    pub(crate) rng: Rng,
+    pub(crate) rng: SeededRng,
     pool: Pool,
     journal: JournalWriter<Vec<u8>>,
     at: u64,
@@ -104,7 +104,7 @@ const BACKLOG: usize = 9;
 
 impl Stage {
     /// No slot is there yet.
-    pub(crate) fn new(mut rng: Rng, policy: &str, leaves: Vec<Leaf>) -> Self {
+    pub(crate) fn new(mut rng: SeededRng, policy: &str, leaves: Vec<Leaf>) -> Self {
         let policy = parse_policy(policy).expect("a good policy");
         let limit = rng.one_of(&[Limit::Capacity, Limit::Slots]);
         let config = match limit {

@@ -12,7 +12,7 @@ use fairgate_core::attribute::Attributes;
 use fairgate_core::decision::Decision;
 use fairgate_core::event::{Event, PoolConfig, Submit};
 use fairgate_core::units::{Micros, Tokens};
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use super::sizes::Size;
 
@@ -162,7 +162,7 @@ impl ClosedLoop {
 
     fn cost(&self, sender: usize, size: Size, estimate: Estimate) -> u64 {
         // The same request has the same noise under every policy.
-        let mut rng = Rng::new((sender as u64) << 32 | self.sent[sender] as u64);
+        let mut rng = SeededRng::new((sender as u64) << 32 | self.sent[sender] as u64);
         match estimate {
             Estimate::Exact => size.tokens(),
             Estimate::Noisy => match rng.percent(50) {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fairgate_store::DirectoryLimits as Allowed;
 use fairgate_testkit::seeds::for_each_seed;
-use fairgate_testkit::workload::Rng;
+use fairgate_testkit::workload::SeededRng;
 
 use super::{CallerLimits, QueuedCountGuard, caller};
 
@@ -64,7 +64,7 @@ impl Naive {
     }
 }
 
-fn allowed(rng: &mut Rng) -> Allowed {
+fn allowed(rng: &mut SeededRng) -> Allowed {
     let mut some = |most: u64| rng.percent(67).then(|| rng.range(0..=most));
     Allowed {
         queued_requests: some(6),
@@ -81,7 +81,7 @@ fn limits_are_those_of_a_naive_model() {
 }
 
 fn run(seed: u64) {
-    let mut rng = Rng::new(seed);
+    let mut rng = SeededRng::new(seed);
     let (tenant, key) = (allowed(&mut rng), allowed(&mut rng));
     let mut naive = [Naive::new(tenant.clone()), Naive::new(key.clone())];
     let caller = caller(tenant, key);

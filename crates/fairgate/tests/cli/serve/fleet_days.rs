@@ -6,6 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{env, fs};
 
+use fairgate_testkit::workload::SeededRng;
 use serde_json::{Value, json};
 
 use super::http::{Answer, ask};
@@ -211,23 +212,13 @@ fn a_full_disk_refuses_in_plain_words_and_costs_no_lease() {
     );
 }
 
-/// Numbers that look random, the same from the same seed.
-struct Dice(u64);
-
-impl Dice {
-    fn new() -> Self {
-        let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let seed = env::var("FAIRGATE_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = seed.unwrap_or(u64::from(clock.subsec_nanos()));
-        eprintln!("FAIRGATE_SEED={seed}");
-        Self(seed)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (mixed ^ (mixed >> 31)) % end
-    }
+/// Returns random numbers from `FAIRGATE_SEED`, or from the clock; prints the seed.
+fn random_numbers() -> SeededRng {
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seed = env::var("FAIRGATE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or(u64::from(clock.subsec_nanos()));
+    eprintln!("FAIRGATE_SEED={seed}");
+    SeededRng::new(seed)
 }
 
 const KILLS: usize = 10;
@@ -235,7 +226,7 @@ const TASKS: usize = 16;
 
 #[test]
 fn killed_at_any_moment_no_task_is_lost_or_done_twice() {
-    let mut dice = Dice::new();
+    let mut dice = random_numbers();
     let (folder, work) = (Folder::new(), Folder::new());
     let more = "fleet: { lease: 5s, backoff: 1s, backoff_max: 1s }\n";
     configure(&folder, "127.0.0.1:0", more);
