@@ -23,5 +23,6 @@ mod secrets;
 #[path = "../../../fairgate-store/tests/it/server.rs"]
 mod server;
 mod start;
+mod surface;
 
 pub(crate) use running::Folder;
