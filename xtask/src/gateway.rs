@@ -86,6 +86,21 @@ pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, 
     Ok(steps)
 }
 
+/// `cargo xtask bench instructions`: installs valgrind if it is missing, builds and runs the
+/// benchmark, and passes `args` on to it. The programs are built as packaged, but with symbols and
+/// line tables, from which callgrind learns whose instructions it counts.
+pub(crate) fn instructions_steps(root: &Path, args: &[&str]) -> Vec<XtaskStep> {
+    let mut steps = tools::need_debian("valgrind", "valgrind");
+    let readable =
+        [("CARGO_PROFILE_DIST_STRIP", "none"), ("CARGO_PROFILE_DIST_DEBUG", "line-tables-only")];
+    let build = readable.iter().fold(build_measured(), |step, (name, value)| step.env(name, value));
+    steps.push(build);
+    let proxy = target(root).join(PROFILE_OF_PACKAGES).join("fairgate-bare-proxy");
+    let proxy = proxy.display().to_string();
+    steps.push(measured(root, "instructions", &[&["--proxy", &proxy], args].concat(), None));
+    steps
+}
+
 /// `cargo xtask bench router`: builds and runs the benchmark, and passes `args` on to it. The trace
 /// is in the folder that the variable `FAIRGATE_SHARED` names, by default `../shared`; without the
 /// trace only the agents' workload is measured. With `--rules-only`, only the benchmark is built,
@@ -198,6 +213,17 @@ mod tests {
         assert!(router_steps(root, &["--seconds", "5"]).is_ok_and(|steps| steps.len() >= 2));
         let rules = router_steps(root, &["--rules-only", "--markdown"]);
         assert_eq!(rules.map(|steps| steps.len()).ok(), Some(2), "no router of others is needed");
+    }
+
+    #[test]
+    fn instructions_are_counted_in_programs_with_symbols() {
+        let root =
+            Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace");
+        let steps = format!("{:?}", instructions_steps(root, &["--details"]));
+        assert!(
+            steps.contains("CARGO_PROFILE_DIST_STRIP") && steps.contains("--details"),
+            "{steps}"
+        );
     }
 
     #[test]

@@ -51,6 +51,8 @@ Usage: cargo xtask <chore>
   bench core [options]            the benchmarks of the core, as ratios; --help lists the options
   bench prefix [options]          the prefix index and placing by it, as ratios
   bench gateway [options]         the gateway beside nginx, LiteLLM and Portkey
+  bench instructions [options]    instructions that a request costs the gateway and a bare hyper
+                                  proxy, by part; needs valgrind
   bench router [options]          the gateway as a router beside sglang-router, vllm-router and
                                   round robin; --help lists the options
   bench fleet [options]           agents that claim and complete tasks, on SQLite and PostgreSQL

@@ -1,5 +1,5 @@
-//! The benchmarks: `cargo xtask bench core`, `bench prefix`, `bench gateway`, `bench router` and
-//! `bench fleet`.
+//! The benchmarks: `cargo xtask bench core`, `bench prefix`, `bench gateway`, `bench instructions`,
+//! `bench router` and `bench fleet`.
 //!
 //! Each benchmark measures two or more subjects in turns within one run, and its bars are mostly on
 //! the ratios between them. Ratios, unlike times, are comparable between machines. If valgrind is
@@ -21,6 +21,7 @@ mod processes;
 mod proportional;
 mod replay;
 mod report;
+mod request_instructions;
 mod router;
 mod scenarios;
 mod soak;
@@ -47,6 +48,9 @@ enum BenchCommand {
     Prefix(report::CoreBenchOptions),
     /// Measures Fairgate, nginx, LiteLLM and Portkey in the same run. Fails if a bar fails.
     Gateway(gateway::GatewayBenchOptions),
+    /// Counts the instructions that one request costs the gateway and a proxy of hyper alone, by
+    /// part. Needs valgrind.
+    Instructions(request_instructions::RequestInstructionsOptions),
     /// Routes conversations and agents through Fairgate and other routers to simulated workers with
     /// prefix caches. Fails if a bar fails.
     Router(router::RouterBenchOptions),
@@ -86,6 +90,7 @@ fn main() -> Result<ExitCode> {
         BenchCommand::Prefix(options) => report::run_prefix(&options),
         BenchCommand::Fleet(options) => fleet::run(&options),
         BenchCommand::Gateway(options) => gateway::run(&options),
+        BenchCommand::Instructions(options) => request_instructions::run(&options),
         BenchCommand::Router(options) => router::run(&options),
         BenchCommand::Soak(options) => soak::run(&options),
         BenchCommand::One { case, side, operations } => {

@@ -86,8 +86,9 @@ pub(crate) fn print(cells: &[RouterBenchCell], markdown: bool) {
         "prefill saved",
         "first token p50",
         "first token p99",
-        "imbalance",
-        "over all runs",
+        "imbalance of prefill tokens",
+        "of their sums over all runs",
+        "of slot time",
     ];
     let mut rows = vec![titles.map(str::to_owned)];
     for cell in cells {
@@ -101,12 +102,17 @@ pub(crate) fn print(cells: &[RouterBenchCell], markdown: bool) {
                 format!("{:.0} ms", outcome.first_token_ms(99)),
                 format!("{:.2}", outcome.imbalance),
                 format!("{:.2}", outcome.imbalance_over_all),
+                format!("{:.2}", outcome.slot_time_imbalance),
             ]);
         }
     }
     let runs = virtual_time::AGENT_RUNS;
     println!("The same requests, placed in virtual time by one rule each (agents: {runs} runs):\n");
     println!("{}", columns(&rows, markdown));
+    println!(
+        "Imbalance is the worker that has the most ÷ the mean over all workers, as the mean of the runs. Slot time is the \
+         time from sending a request to the end of its answer.\n"
+    );
 }
 
 /// Returns the least percentage of input tokens that Fairgate must save for a workload and number

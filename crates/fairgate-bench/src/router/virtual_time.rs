@@ -47,6 +47,10 @@ pub(crate) struct RuleOutcome {
     /// Imbalance computed from each worker's sum over all runs. It shows whether the rule prefers a
     /// certain worker; an imbalance that favours different workers in different runs cancels out.
     pub(crate) imbalance_over_all: f64,
+    /// Slot time of the worker that has the most, divided by the mean: the time from sending a
+    /// request to the end of its answer, with queueing at the worker, prefill and decode. This is
+    /// the mean of that ratio over the runs.
+    pub(crate) slot_time_imbalance: f64,
     /// Time to the first token of each request of all runs, sorted.
     first_tokens: Vec<Duration>,
 }
@@ -111,7 +115,8 @@ fn run_once(
 }
 
 fn outcome(runs: impl Iterator<Item = VirtualRun>) -> RuleOutcome {
-    let (mut all, mut read, mut imbalances) = (0, Vec::new(), Vec::new());
+    let (mut all, mut read) = (0, Vec::new());
+    let (mut imbalances, mut of_slot_times) = (Vec::new(), Vec::new());
     let mut first_tokens: Vec<Duration> = Vec::new();
     for run in runs {
         all += run.requests.iter().map(|request| request.prompt.tokens).sum::<u64>();
@@ -121,20 +126,27 @@ fn outcome(runs: impl Iterator<Item = VirtualRun>) -> RuleOutcome {
         let own: Vec<u64> = run.workers.iter().map(|worker| worker.read_tokens).collect();
         read.iter_mut().zip(&own).for_each(|(sum, tokens)| *sum += tokens);
         imbalances.push(imbalance(&own));
+        let slot_times: Vec<u64> = run.workers.iter().map(|worker| worker.slot_time_us).collect();
+        of_slot_times.push(imbalance(&slot_times));
     }
     first_tokens.sort_unstable();
     RuleOutcome {
         saved: 1.0 - read.iter().sum::<u64>() as f64 / all.max(1) as f64,
-        imbalance: imbalances.iter().sum::<f64>() / imbalances.len().max(1) as f64,
+        imbalance: mean(&imbalances),
         imbalance_over_all: imbalance(&read),
+        slot_time_imbalance: mean(&of_slot_times),
         first_tokens,
     }
 }
 
 /// Returns the largest value divided by the mean.
-fn imbalance(tokens: &[u64]) -> f64 {
-    let (sum, most) = (tokens.iter().sum::<u64>(), tokens.iter().max().copied());
-    (most.unwrap_or_default() * tokens.len() as u64) as f64 / sum.max(1) as f64
+fn imbalance(of_workers: &[u64]) -> f64 {
+    let (sum, most) = (of_workers.iter().sum::<u64>(), of_workers.iter().max().copied());
+    (most.unwrap_or_default() * of_workers.len() as u64) as f64 / sum.max(1) as f64
+}
+
+fn mean(numbers: &[f64]) -> f64 {
+    numbers.iter().sum::<f64>() / numbers.len().max(1) as f64
 }
 
 struct VirtualRun {
@@ -247,6 +259,7 @@ impl VirtualRun {
         request.first_token = worker.free_at;
         let first = worker.free_at;
         let rest = DECODE_PER_TOKEN * u32::try_from(ANSWER_TOKENS - 1).unwrap_or(u32::MAX);
+        worker.slot_time_us += micros(first + rest - at).0;
         self.schedule(first, VirtualEvent::FirstToken(id));
         self.schedule(first + rest, VirtualEvent::End(id));
     }
@@ -260,12 +273,13 @@ struct VirtualWorker {
     cache: LruBlockCache,
     free_at: Duration,
     read_tokens: u64,
+    slot_time_us: u64,
 }
 
 impl VirtualWorker {
     fn new(size: &WorkerSetup) -> Self {
         let cache = LruBlockCache::new(size.cache_tokens / CACHE_BLOCK_TOKENS);
-        Self { cache, free_at: Duration::ZERO, read_tokens: 0 }
+        Self { cache, free_at: Duration::ZERO, read_tokens: 0, slot_time_us: 0 }
     }
 
     fn cached(&self, prompt: &BlockPrompt) -> u64 {
@@ -417,6 +431,7 @@ mod tests {
         let new = workload((0..8).map(|n| (n * 1000, vec![2 * n, 2 * n + 1])));
         let first = place(&new, PlacementRule::SecondEdition, CacheKnowledge::Caches);
         assert!((first.imbalance - 4.0).abs() < 1e-9, "{}", first.imbalance);
+        assert!((first.slot_time_imbalance - 4.0).abs() < 1e-9, "one worker is in use");
         // Asked again, only four caches together have them all.
         let again = workload((0..16).map(|n| (n * 1000, vec![n % 8 * 2, n % 8 * 2 + 1])));
         assert!(place(&again, PlacementRule::SecondEdition, CacheKnowledge::Caches).saved < 0.01);
