@@ -63,3 +63,7 @@ pub use read::{check_name, parse_base_url};
 pub use reload::{ChangedNames, ConfigReload, ReloadPlan, SettingChange};
 pub use values::{DEADLINE_FORMS, parse_deadline};
 pub use warnings::PolicyWarning;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -87,3 +87,7 @@ mod workers;
 pub use decision::TimeWentBackError;
 pub use pool::Pool;
 pub use requests::RequestHandle;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -28,3 +28,7 @@ pub use prompt::PromptPiece;
 pub use request_fields::{InvalidRequestCode, InvalidRequestError, RequestFields};
 pub use request_files::{FileTokenRates, RequestFiles};
 pub use route::{BodyFraming, Dialect, Route};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -53,3 +53,7 @@ pub use fleet::{AgentId, Fleet, FleetClock, FleetFuture, FleetOptions, RoundStat
 pub use model::*;
 pub use projects::project_weights;
 pub use state::{AgentState, ProjectStatus, TaskState};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

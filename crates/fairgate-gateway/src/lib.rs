@@ -46,3 +46,7 @@ pub use gateway::{
 pub use phase::{GatewayLifecycle, GatewayPhase};
 pub use tls::TlsError;
 pub use upstream::UpstreamError;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

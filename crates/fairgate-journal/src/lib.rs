@@ -45,3 +45,7 @@ pub use start::JournalStart;
 pub use write::explain::{write_fairness, write_request_location};
 pub use write::policy::format_policy;
 pub use write::writer::JournalWriter;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -26,3 +26,7 @@ pub use amount::{Currency, MicroUnits, PerMillion};
 pub use day::{DAY_US, MAX_YEAR, UnixMicros, UtcDay};
 pub use price::{Price, PriceRates, TokenCounts};
 pub use prices::ModelPrices;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

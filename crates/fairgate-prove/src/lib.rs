@@ -40,3 +40,7 @@ mod slots;
 
 pub use error::ProveError;
 pub use run::{RunOptions, run};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -29,6 +29,28 @@ use crate::validate;
 
 /// Handle to one pool. Cheap to clone. After the last clone is dropped, queued requests are refused, and the pool's
 /// task ends once nothing is in flight.
+///
+/// # The order of calls
+/// 1. [`start`](crate::start) creates the pool and its task, and returns the first gate.
+/// 2. If the pool has workers: [`change_worker`](Self::change_worker) adds each of them. Without any worker, the pool's
+///    capacity alone limits the requests in flight.
+/// 3. For each request, from any task: [`admit`](Self::admit) waits for a slot and returns a [`Permit`]. Then, on the
+///    permit, in this order:
+///    - [`Permit::place`] says which worker and rank should run the request;
+///    - [`Permit::first_token`] when the answer begins, and [`Permit::note_used`] as it goes on; both may be left out;
+///    - one of [`Permit::settle`] (it ended; these tokens count), [`Permit::fail`] (it failed after these tokens) and
+///      [`Permit::give_back`] (it never ran: 0 tokens). A permit that is dropped instead gives its slot back too.
+/// 4. At any time: [`hold`](Self::hold) and [`resume`](Self::resume), [`set_weight`](Self::set_weight),
+///    [`set_cap`](Self::set_cap), [`set_capacity`](Self::set_capacity), [`set_policy`](Self::set_policy),
+///    [`change_worker`](Self::change_worker) and [`pause_worker`](Self::pause_worker) change the pool. They take effect
+///    in the order in which the task reads them, between the requests.
+/// 5. At any time: [`status`](Self::status), [`fairness`](Self::fairness), [`recent_grants`](Self::recent_grants),
+///    [`expected_wait`](Self::expected_wait) and [`whereabouts`](Self::whereabouts) only read. `whereabouts` copies the
+///    pool, so it costs the most.
+/// 6. At the end: [`drain`](Self::drain) once. It refuses all further requests, waits for those in flight, and saves
+///    the journal and the state file.
+///
+/// Each of these calls fails with an error that says so if the task has ended.
 #[derive(Clone)]
 pub struct Gate {
     handle: Arc<GateHandle>,

@@ -84,3 +84,7 @@ pub use pool_task::DecisionObserver;
 pub use start::{GateOptions, GateStartError, start};
 pub use state_file::{StateFileError, StateFileOptions};
 pub use validate::MAX_SUBMIT_TEXT_BYTES;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

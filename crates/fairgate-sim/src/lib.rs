@@ -98,3 +98,7 @@ pub use options::{ApiKey, BytesPerToken, OutputLength, SimMode, SimOptions, Triv
 pub use prompt::CACHE_BLOCK_TOKENS;
 pub use server::Sim;
 pub use stats::{RequestRecord, SimOutcome, SimStats};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -47,3 +47,7 @@ pub use private_files::private_folder;
 pub use secret::{KeyHash, KeySecret};
 pub use store::{Store, StoreFuture, StoreOptions, TransactionFuture as TransactionOutcome};
 pub use transaction::{DatabaseKind, RowColumns, SqlValue, Transaction, TransactionDurability};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
