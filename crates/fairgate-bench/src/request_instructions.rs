@@ -255,24 +255,33 @@ impl RoundProfile {
     }
 }
 
-/// Functions that are worth a line of their own, with everything that they call. They overlap with
-/// each other and with the parts.
-const WATCHED: [(&str, fn(&str) -> bool); 6] = [
-    ("`Pool::apply`, with all that it calls", |name| {
-        name.contains("fairgate_core::pool::Pool>::apply")
-            || name.ends_with("fairgate_core::pool::Pool::apply")
-    }),
-    ("BLAKE3", |name| name.contains("blake3")),
-    ("SipHash", |name| {
-        name.contains("hash::sip::")
-            || name.contains("hash::random::")
-            || name.contains("BuildHasher>::hash_one")
-    }),
-    ("allocations", |name| {
-        ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc"].contains(&name)
-    }),
-    ("frees", |name| name == "free" || name == "cfree"),
-    ("copies (memcpy, memmove)", |name| name.contains("memcpy") || name.contains("memmove")),
+/// Functions that get a line of their own, with everything that they call.
+struct WatchedFunctions {
+    name: &'static str,
+    /// Returns whether a function is one of them.
+    is_inside: fn(&str) -> bool,
+}
+
+/// The watched functions overlap with each other and with the parts.
+const WATCHED: [WatchedFunctions; 6] = [
+    WatchedFunctions {
+        name: "`Pool::apply`, with all that it calls",
+        is_inside: |name| name.contains("fairgate_core::pool::Pool") && name.ends_with("apply"),
+    },
+    WatchedFunctions { name: "BLAKE3", is_inside: |name| name.contains("blake3") },
+    WatchedFunctions {
+        name: "SipHash",
+        is_inside: |name| name.contains("hash::sip::") || name.contains("hash_one"),
+    },
+    WatchedFunctions {
+        name: "allocations",
+        is_inside: |name| ["malloc", "calloc", "realloc", "posix_memalign"].contains(&name),
+    },
+    WatchedFunctions { name: "frees", is_inside: |name| name == "free" },
+    WatchedFunctions {
+        name: "copies (memcpy, memmove)",
+        is_inside: |name| name.contains("memcpy") || name.contains("memmove"),
+    },
 ];
 
 fn median(rounds: &[RoundProfile]) -> &RoundProfile {
@@ -331,7 +340,7 @@ fn part_rows(proxy: &RoundProfile, gateway: &RoundProfile) -> Vec<[String; 4]> {
 fn watched_rows(proxy: &RoundProfile, gateway: &RoundProfile) -> Vec<[String; 5]> {
     let head = ["function", "Fairgate", "calls", "bare proxy", "calls"].map(str::to_owned);
     let mut rows = vec![head];
-    for (name, is_inside) in WATCHED {
+    for WatchedFunctions { name, is_inside } in WATCHED {
         let cell = |round: &RoundProfile| {
             let cost = round.calls_into(is_inside);
             (
