@@ -388,12 +388,14 @@ fn is_blob(string: &[u8]) -> bool {
 pub(crate) fn is_base64(string: &[u8]) -> bool {
     const LETTERS: [bool; 256] = {
         let mut letters = [false; 256];
-        let mut byte = 0;
-        while byte < 256 {
-            let letter = byte as u8;
-            letters[byte] = letter.is_ascii_alphanumeric()
+        let mut letter = 0_u8;
+        loop {
+            letters[letter as usize] = letter.is_ascii_alphanumeric()
                 || matches!(letter, b'+' | b'/' | b'=' | b'-' | b'_' | b'\\');
-            byte += 1;
+            if letter == u8::MAX {
+                break;
+            }
+            letter += 1;
         }
         letters
     };

@@ -27,7 +27,7 @@ pub(super) fn decode(encoded: &[u8], encoded_max: usize) -> Vec<u8> {
         filled += 6;
         if filled >= 8 {
             filled -= 8;
-            bytes.push((bits >> filled) as u8);
+            bytes.push((bits >> filled).to_le_bytes()[0]);
             bits &= (1 << filled) - 1;
         }
     }

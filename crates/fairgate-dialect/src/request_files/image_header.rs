@@ -21,8 +21,7 @@ pub(super) fn size(head: &[u8]) -> Option<(u32, u32)> {
 fn jpeg(head: &[u8]) -> Option<(u32, u32)> {
     let mut at = 2;
     let mut largest: Option<(u32, u32)> = None;
-    loop {
-        let (Some(&mark), Some(&kind)) = (head.get(at), head.get(at + 1)) else { break };
+    while let (Some(&mark), Some(&kind)) = (head.get(at), head.get(at + 1)) {
         if mark != 0xff {
             break;
         }

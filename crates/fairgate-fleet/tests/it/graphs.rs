@@ -71,7 +71,7 @@ async fn names_are_found_or_named(world: World) {
         (NewTask { workspace: of("none"), ..good() }, "tasks[2].workspace"),
         (NewTask { workspace: of("w"), ..good() }, "tasks[2].workspace"),
         (NewTask { affinity: of("none"), ..good() }, "tasks[2].affinity"),
-        (task_of("p", Some("Bad")), "tasks[2].id"),
+        (task_of("p", Some("not good")), "tasks[2].id"),
         (NewTask { title: of("a\nb"), ..good() }, "tasks[2].title"),
         (NewTask { prompt: " ".into(), ..good() }, "tasks[2].prompt"),
         (NewTask { prompt: "a\0".into(), ..good() }, "tasks[2].prompt"),

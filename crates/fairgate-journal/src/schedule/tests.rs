@@ -338,9 +338,9 @@ fn an_explanation_has_codes_sentences_and_numbers() {
     assert_eq!(b["lost_to"]["by_ppm"], 291_667);
     assert_eq!(
         b["text"],
-        "Of its ready tasks (3) none went to an agent: the last idle agent, x, went to project A, which had 66.6 % \
-         of the tokens against a share of 81.2 %, while this one had 33.3 % of the tokens against a share of \
-         18.7 %, a difference of 29.1 %."
+        "Of its ready tasks (3) none went to an agent: the last idle agent, x, went to project A, which had 66.7 % \
+         of the tokens against a share of 81.3 %, while this one had 33.3 % of the tokens against a share of \
+         18.8 %, a difference of 29.2 %."
     );
 }
 

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::virtual_pool::{ProviderStub, RequestShape, StubDecision, VirtualPool};
 use super::{account, headers};
+use crate::rounding::floor_to_u64;
 
 /// When measuring begins: the first refusals are behind.
 const FROM: Duration = Duration::from_secs(120);
@@ -71,7 +72,7 @@ impl Provider {
             let came = (now - level.1).as_secs_f64() * per_second;
             *level = ((level.0 + came).min(per_second * SECONDS_OF_BUCKET as f64), now);
             let lacks = (amount as f64 - level.0).max(0.0);
-            return (level.0.max(0.0) as u64, Duration::from_secs_f64(lacks / per_second));
+            return (floor_to_u64(level.0), Duration::from_secs_f64(lacks / per_second));
         }
         let (limit, window) = match self.counting {
             Counting::SlidingMinute => (self.per_minute, Duration::from_secs(60)),
