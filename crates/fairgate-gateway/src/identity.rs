@@ -4,7 +4,7 @@
 //! a policy may share by agent or session only below a tenant or a key. The configuration is checked for that when it
 //! is read, and `client_flow_names` bounds the number of agent and session names of a key.
 //!
-//! Callers are checked again when their request is granted a slot ([`CallerDirectory::recheck`]). If the key was
+//! Callers are checked again when their request is granted a slot (`CallerDirectory::recheck`). If the key was
 //! revoked in the meantime, the slot is given back and charged 0 tokens. An identification costs one hash and one
 //! look-up.
 
@@ -112,7 +112,7 @@ impl CallerDirectory {
     /// `invalid_api_key` if the key is missing, malformed or unknown, or if the headers have two different keys; with
     /// 401 `key_revoked` or 401 `key_expired`; and with 403 `tenant_disabled`.
     ///
-    /// Called when a request arrives, and again by [`recheck`](Self::recheck) when the request gets its slot. A request
+    /// Called when a request arrives, and again by `recheck` when the request gets its slot. A request
     /// that is in flight when its key is revoked is not cut off.
     pub fn caller(&self, headers: &HeaderMap, now: UnixMicros) -> Result<Arc<Caller>, Refusal> {
         let secret = presented_secret(headers)?;

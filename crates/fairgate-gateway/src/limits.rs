@@ -101,7 +101,7 @@ impl CallerLimits {
         Ok(QueuedCountGuard { accounts, bytes })
     }
 
-    /// Corrects the token buckets by the difference between `estimate`, which [`count_in`](Self::count_in) took, and
+    /// Corrects the token buckets by the difference between `estimate`, which `count_in` took, and
     /// `charged`, which was really used. `caller` must be the one that `count_in` got, because its limits decided if
     /// anything was taken.
     pub fn settle(&self, caller: &Caller, estimate: u64, charged: u64, now: Instant) {
