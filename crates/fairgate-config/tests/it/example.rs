@@ -176,6 +176,7 @@ fn what_is_commented_out_is_the_default_or_off() {
         "fields:",
         "headers:",
         "ca: tls/company-ca.pem",
+        "context_tokens: 131072",
         "hosted_budget:",
         // Stated, it does not follow the slots.
         "capacity: 32",
