@@ -234,7 +234,7 @@ pub struct NewTask {
     )]
     pub title: Option<String>,
     /// Instructions for the agent; at most 1 MiB.
-    #[schema(max_length = 1048576, pattern = "^[^\\x00]*\\S[^\\x00]*$")]
+    #[schema(max_length = 1048576, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
     pub prompt: String,
     /// Priority among the tasks of the project; 100 if absent. Tasks with a lower number start first.
     #[serde(
@@ -313,7 +313,7 @@ pub struct TaskPatch {
     pub title: Option<String>,
     /// Instructions for the agent; at most 1 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 1048576, pattern = "^[^\\x00]*\\S[^\\x00]*$")]
+    #[schema(max_length = 1048576, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
     pub prompt: Option<String>,
     /// Priority among the tasks of the project. Tasks with a lower number start first.
     #[serde(
@@ -377,7 +377,7 @@ pub enum TaskAction {
     /// Answers the question of the task's agent.
     Answer {
         /// Text of the answer; at most 64 KiB.
-        #[schema(max_length = 65536, pattern = "^[^\\x00]*\\S[^\\x00]*$")]
+        #[schema(max_length = 65536, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
         text: String,
     },
 }

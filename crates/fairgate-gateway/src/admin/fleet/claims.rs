@@ -62,7 +62,7 @@ pub(in crate::admin) struct CompleteBody {
     #[schema(value_type = u64, minimum = 0)]
     epoch: JsonWholeNumber,
     /// Result of the task; at most 64 KiB.
-    #[schema(max_length = 65536, pattern = "^([^\\x00]*\\S[^\\x00]*)?$")]
+    #[schema(max_length = 65536, pattern = "^([^\\x00]*[^\\s\\x00][^\\x00]*)?$")]
     result: Option<String>,
     /// Total tokens that this claim used. Counts only for agents that report their tokens.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_i64)]
@@ -97,7 +97,7 @@ pub(in crate::admin) struct AskBody {
     #[schema(value_type = u64, minimum = 0)]
     epoch: JsonWholeNumber,
     /// The question for a person; at most 16 KiB.
-    #[schema(max_length = 16384, pattern = "^[^\\x00]*\\S[^\\x00]*$")]
+    #[schema(max_length = 16384, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
     question: String,
     /// Total tokens that this claim used. Counts only for agents that report their tokens.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_i64)]
