@@ -91,7 +91,7 @@ pub(crate) async fn run(
         work.push(done.map_err(|error| failed(&error.to_string()))??);
     }
     let zombie = call_with_lost_key(&api, &work).await?;
-    let tasks = tasks(&api).await?;
+    let tasks = tasks(&api, &work).await?;
     let view = api.admin_get("/api/v1/fleet").await?;
     let held = api.admin_get("/api/v1/workspaces").await?;
     let workspaces_held = held["items"].as_array().map_or(0, |all| {
@@ -191,21 +191,31 @@ async fn call_with_lost_key(
     Ok(Some(format!("{status} {code}")))
 }
 
-/// Lists all tasks of the fleet with their history.
-async fn tasks(api: &GatewayApiClient) -> Result<Vec<serde_json::Value>, ProveError> {
+/// Lists all tasks of the fleet that were begun, with their history. The task of an agent that died is listed in any
+/// state, because it may be ready again and wait for another agent.
+async fn tasks(
+    api: &GatewayApiClient,
+    work: &[AgentWork],
+) -> Result<Vec<serde_json::Value>, ProveError> {
     let mut all = Vec::new();
     let mut after = String::new();
     loop {
         let states = "COMPLETED,ASSIGNED,IN_PROGRESS,PAUSED,BLOCKED,FAILED,WAITING_INPUT";
         let page = api.admin_get(&format!("/api/v1/tasks?state={states}&limit=500{after}")).await?;
         let lines = page["items"].as_array().cloned().unwrap_or_default();
-        let Some(last) = lines.last().and_then(|line| line["id"].as_str()) else { return Ok(all) };
+        let Some(last) = lines.last().and_then(|line| line["id"].as_str()) else { break };
         after = format!("&after={last}");
         for line in &lines {
             let id = line["id"].as_str().unwrap_or_default();
             all.push(api.admin_get(&format!("/api/v1/tasks/{id}")).await?);
         }
     }
+    for id in work.iter().filter_map(|work| work.died_with.as_deref()) {
+        if !all.iter().any(|task| task["id"] == id) {
+            all.push(api.admin_get(&format!("/api/v1/tasks/{id}")).await?);
+        }
+    }
+    Ok(all)
 }
 
 /// Computes every round in the fleet's journal again, and counts the rounds that give the same
