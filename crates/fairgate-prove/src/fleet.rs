@@ -90,6 +90,7 @@ pub(crate) async fn run(
     while let Some(done) = agents.join_next().await {
         work.push(done.map_err(|error| failed(&error.to_string()))??);
     }
+    wait_for_lost_tasks(&api, &work).await?;
     let zombie = call_with_lost_key(&api, &work).await?;
     let tasks = tasks(&api, &work).await?;
     let view = api.admin_get("/api/v1/fleet").await?;
@@ -189,6 +190,20 @@ async fn call_with_lost_key(
     let (status, answer) = api.chat(&key, "[sim:tokens=4] am I still there?", 8).await?;
     let code = answer["error"]["code"].as_str().unwrap_or_default();
     Ok(Some(format!("{status} {code}")))
+}
+
+/// Waits until the leases of dead agents have run out, but at most 30 s. A fast run can end before that.
+async fn wait_for_lost_tasks(api: &GatewayApiClient, work: &[AgentWork]) -> Result<(), ProveError> {
+    for id in work.iter().filter_map(|work| work.died_with.as_deref()) {
+        for _ in 0..300 {
+            let task = api.admin_get(&format!("/api/v1/tasks/{id}")).await?;
+            if task["state"] != "ASSIGNED" && task["state"] != "IN_PROGRESS" {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    }
+    Ok(())
 }
 
 /// Lists all tasks of the fleet that were begun, with their history. The task of an agent that died is listed in any
