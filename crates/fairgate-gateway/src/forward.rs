@@ -87,8 +87,8 @@ pub(crate) async fn forward(app: Arc<App>, route: Route, request: Request<Incomi
     match sent {
         Ok(sent) => deliver(passage, sent).await,
         Err(refusal) => {
-            // The client gets the refusal even if the row could not be written.
-            let _ = passage.refuse(&refusal).await;
+            let recorded = passage.refuse(&refusal).await;
+            let refusal = recorded.map_or_else(|_| refusal::rows_not_writable(), |()| refusal);
             refusal.reply(route.dialect(), &passage.arrival.id)
         }
     }

@@ -31,6 +31,8 @@ struct Full {
     stream: Option<Response<Incoming>>,
     stream_pieces: Option<UnboundedSender<Bytes>>,
     document: Option<(JoinHandle<Answer>, Call)>,
+    /// A request whose worker can break the connection off.
+    broken: Option<(JoinHandle<Answer>, Call)>,
     /// The ids of requests that were answered while rows were still kept.
     answered: Vec<String>,
 }
@@ -55,6 +57,9 @@ impl Full {
         let ask = post(CHAT, &chat("sim", false)).key(&house.key);
         let document = tokio::spawn(async move { ask.ask(addr).await });
         let document_call = upstream.call().await;
+        let ask = post(CHAT, &chat("sim", false)).key(&house.key);
+        let broken = tokio::spawn(async move { ask.ask(addr).await });
+        let broken_call = upstream.call().await;
         let holder = rusqlite::Connection::open(file).unwrap();
         holder.execute_batch("BEGIN IMMEDIATE").unwrap();
         let answered = Vec::new();
@@ -65,6 +70,7 @@ impl Full {
             stream: Some(stream),
             stream_pieces: Some(stream_pieces),
             document: Some((document, document_call)),
+            broken: Some((broken, broken_call)),
             answered,
         };
         full.fill().await;
@@ -82,8 +88,6 @@ impl Full {
             }
         };
         tokio::time::timeout(SOON, filled).await.expect("the files are full at some time");
-        // The last of them may have found no room.
-        self.answered.pop();
         assert!(self.answered.len() > 5, "{}", self.answered.len());
     }
 
@@ -134,6 +138,14 @@ async fn no_answer_ends_without_a_row() {
     let answer = document.await.unwrap();
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{}", answer.text());
     assert_eq!(answer.code(), "store_unavailable");
+    // A failed request ends without its own error, because that end has no row either.
+    let (broken, call) = full.broken.take().unwrap();
+    call.break_off();
+    let answer = broken.await.unwrap();
+    assert_eq!(
+        (answer.status, answer.code()),
+        (StatusCode::SERVICE_UNAVAILABLE, "store_unavailable".into())
+    );
     // What comes new is refused before anything is sent.
     for _ in 0..5 {
         let refused = post(CHAT, &chat("sim", false)).key(&full.house.key);
@@ -160,9 +172,12 @@ async fn where_the_operator_wants_it_answers_are_given_out_and_counted() {
     let (document, call) = full.document.take().unwrap();
     call.answer(200, "application/json", "{\"choices\":[]}");
     assert_eq!(document.await.unwrap().status, StatusCode::OK);
+    let (broken, call) = full.broken.take().unwrap();
+    call.break_off();
+    assert_eq!(broken.await.unwrap().code(), "upstream_reset");
     assert_eq!(full.ask_in_vain().await.code(), "model_not_found");
     let live = full.live().await;
-    assert!(live["ledger"]["answers_without_row"].as_u64() >= Some(3), "{}", live["ledger"]);
+    assert!(live["ledger"]["answers_without_row"].as_u64() >= Some(4), "{}", live["ledger"]);
     assert!(live["ledger"]["rows_waiting"].as_u64() >= Some(5), "{}", live["ledger"]);
     let said = log.lines("could not be kept");
     assert_eq!(said.len(), 1, "{said:#?}");

@@ -216,8 +216,8 @@ async fn close(passage: &mut RequestGuard, fate: LeaseTaskEnd) -> Option<LeaseRe
     let (end, over): (RequestEnd, fn(RequestCharge) -> LeaseResult) = match fate {
         LeaseTaskEnd::Drained => return None,
         LeaseTaskEnd::Refused(refusal) => {
-            // The client gets the refusal even if the row could not be written.
-            let _ = passage.refuse(&refusal).await;
+            let recorded = passage.refuse(&refusal).await;
+            let refusal = recorded.map_or_else(|_| refusal::rows_not_writable(), |()| refusal);
             return Some(LeaseResult::Refused(refusal));
         }
         LeaseTaskEnd::Cancelled => (left(RefusalCode::LeaseCancelled), LeaseResult::Cancelled),

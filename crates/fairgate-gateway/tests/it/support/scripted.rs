@@ -1,6 +1,7 @@
 //! A backend that does what a test tells it, step by step.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -29,7 +30,7 @@ pub struct Scripted {
 /// A request that has come, and waits for its answer.
 pub struct Call {
     pub request: Request<Bytes>,
-    answer: oneshot::Sender<Response<Pieces>>,
+    answer: oneshot::Sender<Option<Response<Pieces>>>,
 }
 
 /// A body, piece by piece.
@@ -91,24 +92,30 @@ impl Drop for Scripted {
 async fn serve(
     calls: mpsc::UnboundedSender<Call>,
     request: Request<Incoming>,
-) -> Result<Response<Pieces>, hyper::Error> {
+) -> io::Result<Response<Pieces>> {
     let (head, body) = request.into_parts();
-    let body = body.collect().await?.to_bytes();
+    let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     let (answer, answered) = oneshot::channel();
     let _ = calls.send(Call { request: Request::from_parts(head, body), answer });
     match answered.await {
-        Ok(answer) => Ok(answer),
+        Ok(Some(answer)) => Ok(answer),
+        Ok(None) => Err(io::ErrorKind::ConnectionReset.into()),
         // The test has no answer: hang until the connection goes.
         Err(_) => std::future::pending().await,
     }
 }
 
 impl Call {
+    /// Breaks the connection off without an answer.
+    pub fn break_off(self) {
+        let _ = self.answer.send(None);
+    }
+
     /// Answers with this head, and with a body of one piece.
     pub fn answer_with(self, head: http::response::Builder, body: impl Into<Bytes>) {
         let (pieces, receiver) = mpsc::unbounded_channel();
         pieces.send(body.into()).unwrap();
-        let _ = self.answer.send(head.body(Pieces(receiver)).unwrap());
+        let _ = self.answer.send(Some(head.body(Pieces(receiver)).unwrap()));
     }
 
     /// Answers with one piece.
@@ -120,7 +127,7 @@ impl Call {
             .header("content-length", body.len());
         let (pieces, receiver) = mpsc::unbounded_channel();
         pieces.send(body).unwrap();
-        let _ = self.answer.send(response.body(Pieces(receiver)).unwrap());
+        let _ = self.answer.send(Some(response.body(Pieces(receiver)).unwrap()));
     }
 
     /// Answers with a head and, later, pieces; the body ends when the sender is dropped.
@@ -131,7 +138,7 @@ impl Call {
     /// The same, with this head.
     pub fn stream_with(self, head: http::response::Builder) -> mpsc::UnboundedSender<Bytes> {
         let (pieces, receiver) = mpsc::unbounded_channel();
-        let _ = self.answer.send(head.body(Pieces(receiver)).unwrap());
+        let _ = self.answer.send(Some(head.body(Pieces(receiver)).unwrap()));
         pieces
     }
 }
