@@ -6,12 +6,14 @@ import asyncio
 import concurrent.futures
 import contextlib
 import functools
+import gc
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from conftest import Model
@@ -189,16 +191,154 @@ async def test_calls_that_only_look_plain_are_scheduled() -> None:
     under = scheduled(plain_decorator(seen))
     assert await asyncio.gather(*(under(i) for i in range(5))) == [0, 1, 2, 3, 4]
     lazy = scheduled(lambda x: seen(x))
-    assert await lazy(5) == 5 and idle(scheduler)
-    assert most == 1 and scheduler.snapshot().agents["a"].grants == 8
-    # Where such a one would have to wait, it cannot be known that what it returns is awaited.
+    # Before the first call it cannot be known that what it returns is awaited.
     async with scheduler.slot("b"):
         async def other() -> None:
             with pytest.raises(fairgate.WouldDeadlock, match="schedule functions that are `async def`"):
                 lazy(6)
 
         await asyncio.create_task(other())
+    assert await lazy(5) == 5 and idle(scheduler)
+    # The first call of the last one took a slot to find out what it returns. Further calls do not.
+    assert most == 1 and scheduler.snapshot().agents["a"].grants == 9
+    async with scheduler.slot("b"):
+        waits = asyncio.create_task(lazy(6))
+        await until(waiting(scheduler, 1))
+    assert await waits == 6 and idle(scheduler)
+    assert most == 1 and scheduler.snapshot().agents["a"].grants == 10
+
+
+async def work() -> str:
+    await asyncio.sleep(0)
+    return "ran"
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+async def test_a_coroutine_that_never_runs_holds_no_slot() -> None:
+    scheduler = fairgate.Scheduler(capacity=1)
+    lazy = scheduler.scheduled(agent_id="a", cost=50)(lambda: work())
+    for _ in range(3):
+        never = lazy()
+        assert idle(scheduler), "the slot is taken when the coroutine first runs"
+        never.close()
+        del never
+        dropped = lazy()
+        del dropped
+        assert idle(scheduler)
+        cancelled = asyncio.create_task(lazy())
+        cancelled.cancel()
+        await asyncio.gather(cancelled, return_exceptions=True)
+        gc.collect()
+        assert idle(scheduler)
+        assert await lazy() == "ran" and idle(scheduler)
+    assert scheduler.costs()[0].tokens == 3 * 50, "what never ran is charged nothing"
+
+
+def test_a_coroutine_made_outside_of_a_loop_takes_its_slot_in_the_loop() -> None:
+    scheduler = fairgate.Scheduler(capacity=1)
+    in_flight: list[int] = []
+
+    async def seen() -> None:
+        in_flight.append(scheduler.snapshot().in_flight)
+
+    for function in (lambda: seen(), plain_decorator(seen)):
+        first, second = (scheduler.scheduled(agent_id="a")(function)() for _ in range(2))
+        assert idle(scheduler)
+        asyncio.run(first)
+        asyncio.run(second)
+    assert in_flight == [1] * 4 and idle(scheduler)
+
+
+async def test_a_coroutine_whose_slot_is_refused_is_closed() -> None:
+    scheduler = fairgate.Scheduler(capacity=1)
+    lazy = scheduler.scheduled(agent_id="a", timeout=0.0)(lambda: work())
+    assert await lazy() == "ran"
+    held = await scheduler.acquire("b")
+    refused = lazy()
+    with pytest.raises(fairgate.SlotTimeout):
+        await refused
+    held.release()
+    gc.collect()  # A warning that it was never awaited would be an error here.
     assert idle(scheduler)
+
+
+async def test_a_coroutine_that_met_a_limit_is_made_again() -> None:
+    scheduler = fairgate.Scheduler(capacity=1)
+    made = 0
+
+    def call() -> Any:
+        nonlocal made
+        made += 1
+        return answer(made)
+
+    async def answer(number: int) -> int:
+        if number == 1:
+            error: Any = RuntimeError("429")
+            error.response = httpx.Response(429, headers={"retry-after-ms": "1"})
+            raise error
+        return number
+
+    assert await scheduler.scheduled(agent_id="a")(call)() == 2 and made == 2 and idle(scheduler)
+
+
+async def test_a_function_that_sometimes_returns_a_value_is_called_in_a_slot_again() -> None:
+    scheduler = fairgate.Scheduler(capacity=1)
+    seen: list[int] = []
+
+    def call(value: Any) -> Any:
+        seen.append(scheduler.snapshot().in_flight)
+        return value
+
+    mixed = scheduler.scheduled(agent_id="a")(call)
+    assert await mixed(work()) == "ran"
+    assert (mixed(1), mixed(2), mixed(3)) == (1, 2, 3)
+    assert await mixed(work()) == "ran"
+    assert seen == [1, 0, 1, 1, 1] and idle(scheduler)
+
+
+async def test_a_future_holds_its_slot_until_it_is_done_whoever_awaits_it() -> None:
+    scheduler = fairgate.Scheduler(capacity=2)
+    futures: list[asyncio.Future[Any]] = []
+
+    @scheduler.scheduled(agent_id="a")
+    def start() -> Any:
+        futures.append(asyncio.get_running_loop().create_future())
+        return futures[-1]
+
+    used = SimpleNamespace(usage=SimpleNamespace(prompt_tokens=2, completion_tokens=3), model="m")
+    awaited, kept = asyncio.create_task(start()), start()
+    await asyncio.sleep(0)
+    assert scheduler.snapshot().in_flight == 2
+    for future in futures:
+        future.set_result(used)
+    assert await awaited is used
+    await until(lambda: idle(scheduler))
+    assert await kept is used, "it can be awaited late"
+    assert scheduler.costs()[0].tokens == 2 * 5
+    failing, cancelled = start(), start()
+    futures[-2].set_exception(LookupError())
+    futures[-1].cancel()
+    await until(lambda: idle(scheduler))
+    with pytest.raises(LookupError):
+        await failing
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+
+
+async def test_a_stream_that_is_never_read_gives_its_slot_back_when_it_is_dropped() -> None:
+    scheduler = fairgate.Scheduler(capacity=1)
+    scheduled = scheduler.scheduled(agent_id="a")
+    for make in (lambda: iter([1, 2]), lambda: Never()):
+        with pytest.warns(ResourceWarning, match="was never given back"):
+            stream = scheduled(make)()
+            assert scheduler.snapshot().in_flight == 1
+            del stream
+            assert idle(scheduler)
+        with pytest.warns(ResourceWarning, match="was never given back"):
+            stream = await scheduler.wrap(make, agent_id="a")
+            assert scheduler.snapshot().in_flight == 1
+            del stream
+            assert idle(scheduler)
 
 
 def test_plain_functions_hold_their_slot_for_what_they_return() -> None:

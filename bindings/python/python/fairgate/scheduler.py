@@ -232,8 +232,8 @@ class Scheduler(SlotFactory):
         """A decorator: every call of the function runs in a slot.
 
         For coroutine functions, plain functions (which wait in their thread), and generators of both kinds, which hold
-        their slot until they are exhausted or closed. What a plain function returns to be awaited or read later holds its
-        slot until then.
+        their slot until they are exhausted or closed. A future or stream that a plain function returns holds its slot until
+        it is done. A coroutine takes its slot when it first runs.
         """
 
         def new_slot() -> Slot:
