@@ -13,6 +13,7 @@ mod gate;
 mod journal;
 mod local_scheduler;
 mod owners;
+mod pending_error;
 mod report;
 mod slot;
 mod usage;

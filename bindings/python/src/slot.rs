@@ -27,6 +27,7 @@ use crate::caller::{SlotAsker, task_here, task_or_thread_here};
 use crate::gate::{Gate, KEEPS, tokens_from};
 use crate::local_scheduler::RequestNumber;
 use crate::owners::SlotOwner;
+use crate::pending_error::run_without_pending_error;
 use crate::usage::SlotUsage;
 
 /// The phase of a request.
@@ -472,9 +473,11 @@ impl Drop for Slot {
                 let copy = Py::new(py, self.moved_out(py, state))?;
                 SlotFunctions::of(py)?.forgotten.call1(py, (copy,))
             };
-            if let Err(error) = forgotten() {
-                error.write_unraisable(py, None);
-            }
+            run_without_pending_error(py, || {
+                if let Err(error) = forgotten() {
+                    error.write_unraisable(py, None);
+                }
+            });
         });
     }
 }

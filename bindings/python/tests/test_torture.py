@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import drop_while_raising
 import httpx
 import pytest
 from waiting import idle
@@ -147,3 +151,12 @@ def test_ten_thousand_tasks_half_of_them_cancelled() -> None:
     asyncio.run(main())
     assert 5_000 <= ran <= 5_100
     check(scheduler, 8)
+
+
+@pytest.mark.parametrize("case", drop_while_raising.CASES)
+def test_what_is_dropped_while_an_exception_is_on_its_way_keeps_that_exception(case: str) -> None:
+    # Each journal starts a thread and a file, which is what its rounds take.
+    rounds = "1000" if case == "with_a_journal" else "10000"
+    program = [sys.executable, "-X", "faulthandler", str(Path(drop_while_raising.__file__)), case, rounds]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=100, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "done\n"), ended.stderr[-2000:]
