@@ -3,8 +3,8 @@
 //! An arbiter schedules the flows of one node. The arbiter knows each flow by a local number, and of the flow's
 //! requests it knows only the head. The tree reports arrivals, departures and ended requests to the arbiter. After each
 //! step the tree *looks*, which means that it reports the flows whose readiness may have changed. Then the arbiter
-//! picks a flow. A pick decides nothing yet, because only [`Arbiter::charge`], for the flow that was last picked, moves
-//! credit, cursor, scores and virtual time.
+//! picks a flow. A pick alone changes nothing. Credit, cursor, scores and virtual time change only when the tree calls
+//! [`Arbiter::charge`] for the picked flow.
 
 use crate::requests::{PoolRequestState, RequestHandle, RequestTable, SubmitSeq};
 use crate::units::{Micros, Ticks, Tokens, Weight};
@@ -43,8 +43,8 @@ pub(crate) struct FlowUpdate {
     pub(crate) oldest_open: bool,
     /// True if the flow is held or at its cap. Such a flow is not ready, even if a worker has room.
     pub(crate) is_kept: bool,
-    /// True if the flow may be put in a group of flows that become ready and stop being ready together; filled in for
-    /// share nodes only.
+    /// True if the flow may join a group: flows that always become ready together and stop being ready together. Filled
+    /// in for share nodes only.
     pub(crate) may_join: bool,
 }
 
@@ -102,8 +102,8 @@ pub(crate) trait Arbiter {
         false
     }
 
-    /// Reports that a request no longer waits in a flow, in which `remaining` others still do. Returns true if the flow
-    /// must be looked at even if its head stays the same.
+    /// Reports that a request no longer waits in a flow. `remaining` is the number of requests that still wait in that
+    /// flow. Returns true if the flow must be looked at even if its head stays the same.
     fn left(&mut self, _flow: LocalFlow, _request: &PoolRequestState, _remaining: u32) -> bool {
         false
     }

@@ -41,8 +41,8 @@ struct HullCorner {
     depth: u64,
     since: u64,
     best: HullTieBreak,
-    /// The winning point, by tie-break, of those strictly on the edge from the corner before to this one; `None` if
-    /// there are none.
+    /// Tie-break of the winner among the points that lie between the previous corner and this one, on the edge that
+    /// connects them; `None` if there are no such points.
     on_edge: Option<HullTieBreak>,
 }
 
@@ -264,8 +264,8 @@ fn merge(left: &[HullCorner], right: &[HullCorner], chain: &mut Vec<HullCorner>)
     drop_rising(chain);
 }
 
-/// Appends a corner to a chain, and drops the corners that then lie below the chain. `before` is the corner that
-/// preceded the new one in the chain that the new one comes from.
+/// Appends a corner to a chain, and drops the corners that then lie below the chain. `before` is the previous corner of
+/// `new` in its old chain.
 fn push(chain: &mut Vec<HullCorner>, new: HullCorner, before: Option<HullCorner>) {
     // Returns the best point on the new corner's own edge, if that edge lies on the line from `from`.
     let edge_from = |from: &HullCorner| {

@@ -151,9 +151,9 @@ pub trait DecisionSink {
     /// Receives one decision, in the order in which decisions are made.
     fn decided(&mut self, decision: Decision);
 
-    /// Reports that a submit was accepted. The request waits under this handle until a decision about the request,
-    /// which may follow at once. No line of the journal reports the acceptance; a caller learns here under which handle
-    /// to keep its own data about the request.
+    /// Reports that a submit was accepted. The request has this handle while it waits and while it is in flight. A
+    /// decision about it may follow at once. The journal has no line for the acceptance. A caller that keeps its own
+    /// data about a request can store the data under this handle.
     fn accepted(&mut self, _request: RequestHandle, _id: &Arc<str>) {}
 
     /// Returns true if this request's grant should carry its [`GrantExplanation`]. An explanation costs a copy of the

@@ -8,8 +8,8 @@
 //!
 //! # The discipline
 //! Classes form a ring. Class *i* earns a quantum *qᵢ* of credit each time the ring reaches it and spends credit on its
-//! requests. Unspent credit is the class's *deficit dᵢ*, which are tokens promised and not yet served. A request pays
-//! its cost; the tokens that it really used change nothing.
+//! requests. Unspent credit is the class's *deficit dᵢ*: tokens promised and not yet served. A request pays its cost.
+//! The tokens that it really uses do not matter.
 //!
 //! A pick visits the ring from the cursor. With head cost *cᵢ*, a ready class needs
 //!
@@ -56,7 +56,8 @@
 //!   them one more. With quanta 1 and 1 and costs 2 and 3 the ratio in tokens stays 2 : 3 forever. In general the
 //!   factor is (m + 1)/m, at most 3/2. Quanta of at least the largest cost never need bulk rounds.
 //! * A class whose credit already covers its head earns nothing at that visit. With `wspt` inside, a cheap newcomer
-//!   that the deficit covers costs its class the quantum: 4 : 1 became 1.5 : 1 on real request sizes.
+//!   becomes the head. If the deficit covers it, the class does not earn the quantum of that visit. With real request
+//!   sizes, a ratio of 4 : 1 became 1.5 : 1.
 //! * A class whose estimates are too high pays too much and never gets it back.
 //! * A class whose workers are full whenever it is visited may wait forever.
 //!
@@ -382,7 +383,8 @@ impl Arbiter for DrrState {
         self.update_rounds(class);
     }
 
-    /// Ends the class's turn if the class that was just dispatched is empty, or is ready but cannot afford its head.
+    /// Ends the turn of the class that was just dispatched if the class is empty, or is ready but cannot afford its
+    /// head.
     fn looked(&mut self, blocked: bool) {
         let Some(class) = self.turn.take() else { return };
         let state = &self.classes[class as usize];

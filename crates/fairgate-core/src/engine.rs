@@ -313,9 +313,8 @@ impl PoolEngine {
     }
 
     /// Returns the next time at which something changes without an event. That is the time when a request expires, a
-    /// request becomes late in a queue with a longest wait, a worker's rate has again enough for a request, or a
-    /// worker's pause is over; `None` if no such time is known. A caller that applies a tick at that time misses
-    /// nothing in between.
+    /// request becomes late in a queue with a longest wait, a worker's rate allows a request again, or a worker's pause
+    /// ends; `None` if no such time is known. A caller that applies a tick at that time misses nothing in between.
     pub fn next_change(&self) -> Option<Micros> {
         // A time past the range of `Micros` is never reached.
         let expiry = self.next_expiry().and_then(|at| u64::try_from(at).ok()).map(Micros);
@@ -387,8 +386,8 @@ impl PoolEngine {
         Ok(handle)
     }
 
-    /// Tests if a request may enter the queue. Returns the waiting request that must leave to make room, if the queue
-    /// is full.
+    /// Checks whether a request may enter the queue. If the queue is full, returns the waiting request that must leave
+    /// to make room.
     #[inline]
     fn check_admission(
         &self,

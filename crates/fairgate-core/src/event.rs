@@ -211,7 +211,7 @@ pub struct WorkerChange {
 /// Greatest number of ranks that one worker may have.
 pub const MAX_RANKS: u32 = 65_536;
 
-/// The state of a worker, which says if the worker takes requests.
+/// The state of a worker, which decides whether the worker takes requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerState {
     /// The worker takes requests as far as it has room.

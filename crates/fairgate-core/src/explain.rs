@@ -144,7 +144,7 @@ pub struct MeteredService {
     /// Tokens that the flow was served. A grant counts at its cost, which is corrected to the real usage when the
     /// request ends.
     pub got: i128,
-    /// The part of all tokens served while the flow was ready that the flow was due by its weight.
+    /// The tokens that the flow was due: its share, by weight, of all tokens served while it was ready.
     pub due: DueService,
 }
 
@@ -188,7 +188,7 @@ pub struct WaitingLevel {
     pub by: Attribute,
     /// Name of the request's flow at this level.
     pub flow: Arc<str>,
-    /// States if the flow could dispatch a request now, and the obstacle if it could not.
+    /// Readiness of the flow to dispatch a request now, with the obstacle if it is not ready.
     pub readiness: FlowReadiness,
     /// Number of requests that wait in the flow.
     pub waiting: u32,
@@ -263,8 +263,8 @@ impl Pool {
         }
     }
 
-    /// Reports if a request is queued or in flight, and what a queued one waits for; `None` if no request with this id
-    /// waits or is in flight.
+    /// Reports whether a request is queued or in flight, and what a queued one waits for; `None` if no request with
+    /// this id waits or is in flight.
     pub fn request_location(&self, id: &str) -> Option<RequestLocation> {
         self.engine.request_location(self.request_ids.find(id)?)
     }
@@ -283,7 +283,7 @@ impl Pool {
 }
 
 impl PoolEngine {
-    /// Reports if a request is queued or in flight, and what a queued one waits for; `None` if no request has this
+    /// Reports whether a request is queued or in flight, and what a queued one waits for; `None` if no request has this
     /// handle.
     pub fn request_location(&self, handle: RequestHandle) -> Option<RequestLocation> {
         if !self.requests.is_live(handle) {

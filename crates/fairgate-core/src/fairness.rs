@@ -53,13 +53,13 @@ pub struct FlowFairness {
     pub goes_before: Option<Vec<Arc<str>>>,
 }
 
-/// The part of all tokens served while a flow was ready that the flow was due by its weight.
+/// The tokens that a flow was due: its share, by weight, of all tokens served while it was ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DueService {
     /// Tokens that the flow was due so far.
     pub tokens: i128,
-    /// Greatest expected difference between the tokens that the flow got and those it was due, if weights are kept as
-    /// shares.
+    /// Greatest expected difference between the tokens that the flow got and those it was due. The bound assumes that
+    /// the node divides service by weight.
     pub bound: u128,
 }
 

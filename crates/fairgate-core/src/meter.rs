@@ -3,8 +3,9 @@
 //! # The measure
 //! Imagine a fluid that divides every token served among the flows present, by their weights. A flow is present while
 //! it is ready. When it stops being ready it stays present until it has been due what it got: its last requests are
-//! served in the fluid too, as packets are in generalised processor sharing (Parekh and Gallager 1993), whose virtual
-//! time this is. The meter's *volume* M is the service that each unit of weight has been due since the node began:
+//! served in the fluid too, as packets are in generalised processor sharing (Parekh and Gallager 1993). The meter's
+//! *volume* M is the virtual time of that paper: the service that each unit of weight has been due since the node
+//! began:
 //!
 //! ```text
 //!     at a grant     M += (cost + carried) / W      W = the sum of the weights of the flows present
@@ -12,9 +13,9 @@
 //!     dueᵢ += wᵢ · (the rise of M while i was present)    gotᵢ += cost at its grant, used − cost at its end
 //! ```
 //!
-//! The difference between usage and estimate is divided at the next grant, not at once: a request ends while its worker
-//! is still full or its flow still at its cap, when the flows that shared its cost are not ready. M never falls: if the
-//! refund carried exceeds the next cost, the rest waits for later costs.
+//! The difference between usage and estimate is divided at the next grant, not at once. At the moment when a request
+//! ends, its worker is still full or its flow still at its cap, so the flows that shared its cost are not ready. M
+//! never falls: if the carried refund exceeds the next cost, the rest is subtracted from later costs.
 //!
 //! A flow that stops being ready while something waits (held, at its cap, no open worker) keeps the service it was due
 //! by then. A flow with nothing waiting is owed nothing: the service it was due beyond what it got goes back to the
@@ -119,7 +120,8 @@ pub struct FlowMeter {
     /// Tokens that the flow was served. A grant counts at its cost, which is corrected to the real usage when the
     /// request ends.
     pub(crate) got: i128,
-    /// Tokens that `got` has risen since right before the last grant, plus the quantum in a drr node; 0 if `got` fell.
+    /// Tokens by which `got` has risen since just before the last grant, plus the quantum in a drr node; 0 if `got`
+    /// fell.
     pub(crate) rise: u64,
     /// Tokens by which `got` is below its highest value so far.
     pub(crate) fall: u64,
@@ -257,8 +259,8 @@ impl NodeMeter {
         }
     }
 
-    /// Takes from a flow that is not ready the service that it was due beyond what it got and what it may keep, and
-    /// gives this service back to the other flows.
+    /// Limits the service that a flow was due, if the flow is not ready. The limit is the service that the flow got; if
+    /// a request waits in the flow, the limit is at least its `floor`. The rest goes back to the other flows.
     fn clip(&mut self, flow: &mut FlowMeter) {
         let most = match flow.presence {
             FlowPresence::Ready => return,
@@ -287,8 +289,8 @@ impl NodeMeter {
         self.divide_wide(amount);
     }
 
-    /// Divides an amount of any size, in 2⁻³² tokens, among the flows that are present; also handles flows that leave
-    /// meanwhile.
+    /// Divides an amount of any size, in 2⁻³² tokens, among the flows that are present. Flows may leave while it is
+    /// divided.
     #[cold]
     fn divide_wide(&mut self, mut amount: FixedTokens) {
         self.carried = amount.min(0);

@@ -1,5 +1,5 @@
 //! The flow of a request in each node of a policy tree, with the flow's weight, its cap and its inside. Other crates
-//! ask these methods instead of reading the tree themselves.
+//! call these methods instead of reading the tree themselves.
 
 use crate::attribute::{Attribute, DEFAULT_FLOW};
 use crate::policy::{FlowInside, Policy, PolicyNode, QueuePolicy};

@@ -178,8 +178,8 @@ impl Pool {
     ) -> Result<(), TimeWentBackError> {
         let Self { engine, request_ids: book } = self;
         engine.begin(at, &mut NamedDecisions { request_ids: book, sink })?;
-        // The two that every request brings are taken apart here; the others only by reference, for an event of which
-        // any part may be gone by now costs more to drop than these two cost to handle.
+        // Every request causes these two events, so they are destructured here. The others are passed by reference,
+        // because dropping a partly moved event costs more than handling these two.
         match event {
             Event::Submit(submit) => Self::submit(engine, book, submit, sink),
             Event::Release { id, tokens, quota } => {
@@ -281,9 +281,9 @@ impl Pool {
     }
 
     /// Returns the next time at which the pool changes without an event. That is the time when a request expires, a
-    /// request becomes late in a queue with a longest wait, a worker's rate has again enough for a request, or a
-    /// worker's pause is over; `None` if no such time is known. A caller that applies a tick at that time misses
-    /// nothing in between, and needs no other timer.
+    /// request becomes late in a queue with a longest wait, a worker's rate allows a request again, or a worker's pause
+    /// ends; `None` if no such time is known. A caller that applies a tick at that time misses nothing in between, and
+    /// needs no other timer.
     pub fn next_change(&self) -> Option<Micros> {
         self.engine.next_change()
     }

@@ -64,7 +64,8 @@
 //!   idle, so that it joins the others instead of catching up on service that it never asked for.
 //! - *A workspace is given once.* Each assigned task takes one of the project's workspaces and locks the one that it
 //!   prefers.
-//! - *The guarantee is one task.* A running agent or a task assigned in this call meets it, as a completion does.
+//! - *The guarantee is one task.* A completed task meets the guarantee, and so does a running agent or a task assigned
+//!   in this call.
 //! - *First created, first served.* Tasks go by priority, then `created`, then id: t-2 before t-10.
 //!
 //! # Cost
@@ -77,12 +78,12 @@
 //! them: O(N log N + P log P + A).
 //!
 //! In strict mode each assigned task changes ΣT, and every project that can start nothing more changes ΣW, so any two
-//! projects of different weight may change places. Two of the *same* weight cannot, unless one of them gets a task: of
-//! these the one that has spent less goes first, whatever ΣW and ΣT are. So the projects of each weight are in a heap,
-//! and an agent costs one look at the top of each of the K ≤ P heaps. The projects that can start nothing more because
-//! another project got a task are found without a search. A task can only take the workspace that another project's
-//! next task prefers (an index by workspace finds these projects), or leave too little of the global budget for that
-//! next task (a heap by estimate finds these). All steps together cost O(N log N + (N + A) log P + A·K).
+//! projects of different weight may change places. Two projects of the *same* weight keep their order until one of them
+//! gets a task: the one that has spent less goes first, whatever ΣW and ΣT are. So the projects of each weight are in a
+//! heap, and an agent costs one look at the top of each of the K ≤ P heaps. The projects that can start nothing more
+//! because another project got a task are found without a search. A task can only take the workspace that another
+//! project's next task prefers (an index by workspace finds these projects), or leave too little of the global budget
+//! for that next task (a heap by estimate finds these). All steps together cost O(N log N + (N + A) log P + A·K).
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -343,8 +344,8 @@ impl StrictContest {
         Some(task)
     }
 
-    /// Notes the task that a project starts next, with the workspace and the estimate by which other projects may
-    /// prevent it.
+    /// Stores the task that a project starts next. Also indexes it by its workspace and its estimate, because another
+    /// project's task may take the workspace or too much of the global budget.
     fn set_next_task(&mut self, ledger: &ScheduleCall<'_>, project: usize, task: usize) {
         self.next_tasks[project] = Some(task);
         if let Some(workspace) = ledger.snapshot.workspace_of[task] {

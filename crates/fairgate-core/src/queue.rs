@@ -6,7 +6,7 @@
 //! a request of a second priority arrives, and always for `wspt` and `edf`.
 //!
 //! With `max_wait`, the head is the oldest of the requests that have waited that long and have an open worker. Requests
-//! become late in order of arrival, so the head is then the oldest request of one *want* (a set of constraints on
+//! become late in order of arrival, so this head is also the oldest request with its *want* (its set of constraints on
 //! workers).
 
 use core::cmp::Reverse;
@@ -53,8 +53,7 @@ pub(crate) struct MaxWaitState {
     pub(crate) by_want: BTreeMap<u32, BTreeSet<(SubmitSeq, RequestHandle)>>,
     /// The demands that the queue watches, by the number of the want.
     pub(crate) watched: BTreeMap<u32, u32>,
-    /// The time at which the next request becomes late that is the oldest of its want. The pool's timers have an entry
-    /// for this time.
+    /// The next time at which the oldest request of a want becomes late. The pool's timers have an entry for this time.
     pub(crate) due: Option<Micros>,
 }
 
@@ -274,7 +273,7 @@ impl MaxWaitState {
         now.0 - request.at.0 >= self.max_wait.0
     }
 
-    /// Returns the next time at which a request becomes late that is the oldest of its want; `None` if there is none.
+    /// Returns the next time at which the oldest request of a want becomes late; `None` if there is no such time.
     pub(crate) fn next_due(&self, now: Micros, requests: &RequestTable) -> Option<Micros> {
         let oldest = self.by_want.values().filter_map(BTreeSet::first);
         let due =

@@ -1,8 +1,9 @@
 //! Tournament trees, which find the best of a changing set of numbers.
 //!
-//! Each inner node knows the best number below it. A changed number is compared again from its leaf up, until a node
-//! where it neither was the winner before nor is now; the root holds the best. A change costs O(log n) at most, and a
-//! constant for a number that was not the best of its neighbours and is not now.
+//! Each inner node knows the best number below it. After a number has changed, it is compared again from its leaf up.
+//! The comparisons stop at the first node whose winner it was not before the change and is not after it. The root holds
+//! the best. A change costs O(log n) at most. It costs a constant if the number is not the best of its neighbours,
+//! before and after the change.
 
 use alloc::vec::Vec;
 
@@ -97,11 +98,11 @@ impl RankingKey for (u128, u64) {
 /// A map from numbers to keys that always knows the number with the lowest key. Keys of participating numbers should be
 /// unique; if two have the same lowest key, either is returned.
 ///
-/// Keys are wide, and the keys that are compared lie close together. So the tree compares the *images* of keys. The
-/// image is the height above an origin, clamped to 64 bits. A higher key never has a lower image, so images that differ
-/// decide; if they are equal, the keys themselves decide. The result therefore never depends on the origin. The origin
-/// is moved after it has caused as many comparisons of keys as there are positions, so that moving it costs a constant
-/// on average.
+/// Heights have 128 bits, but the heights that are compared lie close together. So the tree compares the *images* of
+/// keys. The image of a key is its height above an origin, clamped to 64 bits. A higher key never has a lower image, so
+/// images that differ decide; if they are equal, the keys themselves decide. The result therefore never depends on the
+/// origin. The number of comparisons in which different heights had the same image is counted. When it reaches the
+/// number of positions, the origin is moved. So moving the origin costs a constant on average.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyRanking<K> {
     /// The candidates that are compared with each other, [`WIDTH`] per group. Group 0 is the root; the winner of group
@@ -314,7 +315,8 @@ mod tests {
         }
     }
 
-    /// Where all heights have gone beyond what images tell apart, the origin follows them, and then they do again.
+    /// If the images can no longer distinguish the heights, the origin is moved, and then the images distinguish them
+    /// again.
     #[test]
     fn the_origin_follows() {
         let mut ranking = KeyRanking::new();

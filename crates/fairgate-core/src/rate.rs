@@ -2,14 +2,14 @@
 //! which grants take.
 //!
 //! The level is counted in units. [`UNIT`] of them are one request or one token, so that a rate of r per minute adds
-//! exactly r units per microsecond. The level never rises above its top, `burst_seconds` of the rate and at least one
-//! request or token, and never falls below a minute's worth of debt. While it holds less than one request or token, the
-//! worker is busy.
+//! exactly r units per microsecond. The level never rises above its top, which is `burst_seconds` of the rate, but at
+//! least one request or token. It never falls below minus one minute of the rate. While the level is less than one
+//! request or token, the worker is busy.
 //!
 //! # The bound
-//! A grant needs a level of at least one request or token, and takes its cost. So in any minute without a level set
-//! from outside, grants minus refunds are at most the level at the start (its top), plus the inflow (a minute's rate),
-//! plus the one grant that took it below 0: rate + burst + the largest cost.
+//! A grant needs a level of at least one request or token, and takes its cost. Take any minute in which no event sets
+//! the level. In this minute, grants minus refunds are at most rate + burst + the largest cost: the inflow of a minute,
+//! plus the level at the start (at most its top), plus the last grant, which may take the level below 0.
 
 use crate::units::{BurstSeconds, Micros, PerMinute};
 

@@ -5,8 +5,8 @@
 //! request in flight has is in a separate list, whose entries are reused, so that a grant allocates nothing.
 //!
 //! Handles are the lowest free numbers, given in the order of events, so every replica of a log gives the same ones.
-//! Callers can keep their own data of a request in a list under its handle. Deadlines that are shorter than the timeout
-//! of the pool are in an index of their own.
+//! Callers can keep their own data about a request in a list, indexed by its handle. Requests whose own timeout is
+//! shorter than the pool's are in a separate index, ordered by deadline.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -82,8 +82,8 @@ pub(crate) struct WaitingLinks {
 /// Cached input tokens of a request by worker name, sorted by name.
 pub(crate) type CachedAt = Vec<(Arc<str>, Tokens)>;
 
-/// Reads the cached tokens of one request for many workers. Workers are usually asked in the order of their names, so
-/// that the next worker's tokens are the next entry of the list and no search is needed.
+/// Reads the cached tokens of one request for many workers. Callers usually look up workers in the order of their
+/// names. Then the next worker's tokens are the next entry of the list, and no search is needed.
 pub(crate) struct CachedTokensReader<'a> {
     cached: &'a [(Arc<str>, Tokens)],
     next: usize,

@@ -4,11 +4,11 @@
 //! The score is that of obleth's page "DRR Algorithm" (`share_score = served_tokens / weight`, the lowest goes next),
 //! with its hierarchical slots as `partition`. The fluid that it approximates is generalised processor sharing: A.
 //! Parekh and R. Gallager, "A Generalized Processor Sharing Approach to Flow Control in Integrated Services Networks:
-//! The Single-Node Case" (1993). A flow that starts to wait starts at virtual time at the lowest, as in P. Goyal, H.
-//! Vin and H. Cheng, "Start-time Fair Queueing" (1996). Counters of tokens per tenant that are lifted when a tenant
-//! returns, and that count real tokens, are also those of Y. Sheng et al., "Fairness in Serving Large Language Models"
-//! (2024), the virtual token counter. Departures: requests in flight count at their estimates until they end, virtual
-//! time moves only with tokens really used, and new flows do not hold it down; see the four rules below.
+//! The Single-Node Case" (1993). A flow that starts to wait starts at virtual time or above it, as in P. Goyal, H. Vin
+//! and H. Cheng, "Start-time Fair Queueing" (1996). The virtual token counter of Y. Sheng et al., "Fairness in Serving
+//! Large Language Models" (2024), is similar: it counts real tokens per tenant, and lifts the counter of a tenant that
+//! returns. Departures: requests in flight count at their estimates until they end, virtual time moves only with tokens
+//! really used, and new flows do not hold it down; see the four rules below.
 //!
 //! # The discipline
 //! Imagine a fluid that gives every waiting flow *i* its part wᵢ/W of each token served. All flows would then have the
@@ -33,16 +33,16 @@
 //! * **An idle flow saves up nothing.** A flow that starts to wait below V starts at V, with a new generation. Its
 //!   requests that are still in flight from before can then cost it more, but not earn it a refund.
 //! * **A new flow holds nobody up.** A flow that starts at or below V is *new* until its first grant. New flows do not
-//!   hold V down: otherwise names that are fresh with every request would keep V still, and would start again and again
-//!   beside a flow that pays.
+//!   hold V down. Otherwise a client that uses a new name for every request would keep V from rising, and each of its
+//!   names would start at the same V as flows that have paid.
 //! * **A kept flow saves up nothing and loses nothing.** A flow that had work but was not ready (held, at its cap, no
 //!   open worker) and returns below V is lifted to V, but by no more than V rose meanwhile. It stays as far behind as
-//!   it was before; service that it missed while it was not ready is not made up for; and service that it got at its
-//!   cap, which raised its score already, is not charged a second time.
+//!   it was before. It gets no compensation for service that it missed while it was not ready. Service that it got at
+//!   its cap has already raised its score and is not charged a second time.
 //!
 //! With `partition` the pool's slots are first divided by weight ([`crate::apportion`]) among the flows that are ready
 //! or have requests in flight. A ready flow with fewer requests in flight than slots goes before any other, and a slot
-//! that no such flow wants is lent to the lowest score.
+//! that no such flow can use is lent to the flow with the lowest score.
 //!
 //! # In logarithmic time
 //! A flow's score changes only by events of that flow. Three tournaments (`ranking.rs`) over the ready flows keep the
@@ -55,15 +55,15 @@
 //! (`share/groups.rs`), which a look changes as a whole, so a full worker with a thousand tenants waiting for it costs
 //! no more than one with ten.
 //!
-//! A flow that is idle, has nothing in flight and whose score is below V (or is 0) has no state that its return would
-//! not reset: it is forgotten. Idle flows above V are kept in order of their scores until V has passed them, so a name
+//! Take a flow that is idle, has nothing in flight and has a score below V (or of 0). Its return would reset all its
+//! state, so it is forgotten. Idle flows above V are kept in order of their scores until V has passed them, so a name
 //! that was seen once costs memory only for as long as it is ahead.
 //!
 //! # The bound
 //! *Between two flows* that are ready all the time: when *i* is granted, scoreᵢ ≤ scoreⱼ, so right after it scoreᵢ −
 //! scoreⱼ ≤ cᵢ/wᵢ. Until the next grant of *i* that distance grows only by errors of estimates: overruns of *i*,
-//! refunds of *j*. Both are bounded by the requests that the two have in flight. So with e the largest sum of overruns,
-//! or of refunds, of requests of a flow that were in flight together,
+//! refunds of *j*. Both are bounded by the requests that the two have in flight. Let e be the largest sum of overruns,
+//! or of refunds, of a flow's requests that were in flight at the same time. Then
 //!
 //! ```text
 //!     | scoreᵢ − scoreⱼ | ≤ (cᵢ + eᵢ)/wᵢ + (cⱼ + eⱼ)/wⱼ
@@ -85,8 +85,8 @@
 //!     lagᵢ ≤ pendingᵢ/wᵢ + fallenᵢ
 //! ```
 //!
-//! and while fallenᵢ keeps it behind, scoreᵢ < V: only flows that are below V too can go before it, and they cannot
-//! move V. V may pass a new flow while other new flows go before it; its bound includes this.
+//! and while *i* is behind because of fallenᵢ, scoreᵢ < V. Then only flows that are also below V can go before it, and
+//! these cannot move V. V may pass a new flow while other new flows go before it; its bound includes this.
 //!
 //! Ahead: at its last grant its score was the lowest, so V was raised to at least its settled. Since then settledᵢ grew
 //! only by requests that ended: `endedᵢ` tokens, all of them in flight at that grant. Hence −lagᵢ ≤ endedᵢ/wᵢ. (If it
@@ -165,7 +165,8 @@ impl Default for HighestSettled {
 }
 
 impl HighestSettled {
-    /// Returns the highest settled score, or any settled score of at least `enough` that is not above the highest.
+    /// Returns the settled score of a ready flow that is at least `enough`, if one is known; otherwise the highest
+    /// settled score.
     fn find(&mut self, flows: &mut [ShareFlowState], enough: Score) -> Score {
         let witness = flows.get(self.witness as usize);
         let witness = witness.filter(|flow| flow.ready && flow.member.is_none());

@@ -146,7 +146,8 @@ pub struct FlowMeterSnapshot {
     /// Tokens that the flow was served. A grant counts at its cost, which is corrected to the real usage when the
     /// request ends.
     pub got: i128,
-    /// Tokens that `got` has risen since right before the last grant, plus the quantum in a drr node; 0 if `got` fell.
+    /// Tokens by which `got` has risen since just before the last grant, plus the quantum in a drr node; 0 if `got`
+    /// fell.
     pub rise: u128,
     /// Tokens by which `got` is below its highest value so far.
     pub fall: u128,

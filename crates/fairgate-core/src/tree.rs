@@ -6,13 +6,13 @@
 //! specification requires. Each step costs one update of a ranking per level. The root computes its head only when a
 //! slot is free.
 //!
-//! Flows are created with their first request and forgotten when they have no state that their return would not reset
+//! Flows are created with their first request. They are forgotten when a return would reset all their state
 //! (`forget.rs`), so indexes of the lists here are reused.
 //!
 //! After a look, the head of every node is the request that its discipline would dispatch. There is one exception:
-//! while no head in the whole pool has an open worker, closures are not reported, because nothing can be granted.
-//! `PoolWorkers::all_blocked` guards the two readers of heads (granting and explaining) in that case. Trees are at most
-//! 64 levels deep.
+//! while no head in the whole pool has an open worker, the closing of demands is not reported, because nothing can be
+//! granted. `PoolWorkers::all_blocked` guards the two readers of heads (granting and explaining) in that case. Trees
+//! are at most 64 levels deep.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;

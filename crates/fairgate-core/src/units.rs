@@ -244,7 +244,7 @@ pub struct Percentage {
 }
 
 impl Percentage {
-    /// Creates the percentage of `part` in `whole`. Nothing of a whole of 0 is 0 %.
+    /// Creates the percentage of `part` in `whole`. If `whole` is 0, the percentage is 0 %.
     pub fn of(part: impl Into<u128>, whole: impl Into<u128>) -> Self {
         Self { part: part.into(), whole: whole.into() }
     }

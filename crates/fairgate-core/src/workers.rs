@@ -1,7 +1,7 @@
 //! The workers of a pool: which requests each may take, which are busy, and the choice of a worker for a request.
 //!
 //! A queue is ready if its head has an *open* place: a rank of a worker that may take it and is not busy. To know this
-//! without asking every worker for every queue, equal heads share one answer. The *want* of a request
+//! without checking every worker for every queue, equal heads share one result. The *want* of a request
 //! ([`WorkerConstraints`]) says which workers may run the request (pin, allow-list, taints). A *demand* is a want
 //! together with the busy thresholds of a queue. Each open demand keeps a witness, one place that is open for it; only
 //! when that place fills up is another searched. Each closed demand is in the lists of the workers that may take its
@@ -13,8 +13,8 @@
 //! known time. The first event at or after that time makes the worker available again.
 //!
 //! A change is reported to queues at the next look. While *no* demand is open, changes are not reported at all. Nothing
-//! can be granted then, so nothing changes until a demand opens, and a demand that closed and opened again in between
-//! has not changed for any queue. So a full pool with a thousand waiting flows costs one comparison.
+//! can be granted then, so no queue needs the changes until a demand opens. If a demand has closed and opened again by
+//! then, there is nothing to report. So a full pool with a thousand waiting flows costs one comparison.
 //!
 //! # Limits
 //! Demands are shared only by equal constraints. Requests whose allow-lists differ, even only in workers that do not
@@ -100,7 +100,7 @@ pub(crate) enum WatchRole {
 }
 
 impl WatchRole {
-    /// Returns true if a request of this role can be the one that its queue dispatches.
+    /// Returns true if the queue can dispatch a request with this role.
     fn counts_as_head(self) -> bool {
         self != Self::Oldest
     }
@@ -415,7 +415,7 @@ impl PoolWorkers {
         }
     }
 
-    /// Computes again if a worker is limited, and until when.
+    /// Computes again whether a worker is limited, and until when.
     pub(crate) fn update_limit(&mut self, number: u32, now: Micros) {
         let Some(worker) = self.list.get_mut(&number) else { return };
         worker.advance(now);
@@ -497,7 +497,7 @@ impl PoolWorkers {
         self.list.values().filter(|w| w.is_counted()).count() as u64
     }
 
-    /// Tells if any worker could run a request with this want, now or later.
+    /// Returns whether any worker could run a request with this want, now or later.
     pub(crate) fn eligible(&self, want: &WorkerConstraints) -> WorkerEligibility {
         let mut found = WorkerEligibility::Nowhere;
         for worker in self.list.values().filter(|w| !w.eligible_ranks(want).is_empty()) {
@@ -756,8 +756,8 @@ impl PoolWorkers {
         waiting.map(|(want, _)| want).filter(nowhere).collect()
     }
 
-    /// Makes a queue, or a node for a queue inside it, watch if a want is open under these busy thresholds. Returns the
-    /// number of the demand.
+    /// Makes a queue watch whether a want is open under these busy thresholds; or makes a node watch it for a queue
+    /// inside the node. Returns the number of the demand.
     pub(crate) fn watch(&mut self, watcher: DemandWatcher, want: u32, busy: BusyThresholds) -> u32 {
         let index = self.demands.hold(&(want, busy));
         if !self.watched.contains_key(&index) {

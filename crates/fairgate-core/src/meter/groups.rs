@@ -1,8 +1,8 @@
-//! Meters groups of flows that become ready and stop being so together, without visiting each flow.
+//! Meters groups of flows that become ready together and stop being ready together, without visiting each flow.
 //!
 //! Let F be the volume at which a ready flow will have been due as much as it got. When its group stops being ready at
-//! volume v, a flow with F ≤ v leaves the fluid at once, and rests until the group is ready again at w; any other flow
-//! stays until the volume has reached F. So F changes just as a score does (see [`crate::share`]):
+//! volume v, a flow with F ≤ v leaves the fluid at once, and rests until the group is ready again at volume w. Any
+//! other flow stays until the volume has reached F. So F changes in the same way as a score (see [`crate::share`]):
 //!
 //! ```text
 //!     F ≤ v        F + (w − v)        it rested all the time

@@ -23,7 +23,7 @@ pub struct ScheduleExplanation<'a> {
     pub tasks: Vec<TaskReport<'a>>,
 }
 
-/// The result of the scheduler for one project. Amounts are as of after the last assignment.
+/// The result of the scheduler for one project. All amounts are those after the last assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProjectReport<'a> {
     /// The project as stated in the snapshot.
@@ -57,7 +57,7 @@ pub struct TaskReport<'a> {
     pub charge: Tokens,
     /// The reason why the task was or was not assigned.
     pub reason: TaskReason<'a>,
-    /// Id of the task of the same project that was assigned last before this one; `None` if there is none.
+    /// Id of the previous task of the same project that was assigned; `None` if there is none.
     pub went_first: Option<&'a str>,
 }
 

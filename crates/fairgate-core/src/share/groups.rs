@@ -15,13 +15,13 @@
 //! all of them by the same distance, which is one addition to the group's `offset`. The others are *above*, with their
 //! scores as they are. A stop moves the members that virtual time has passed from above to below, and a return moves
 //! those that it lifts. A member moves from above to below once; only a grant, which takes it out of the group, puts it
-//! above again. So a stop or a return costs O(log n) for each member that moves, which its grant has paid for, and
-//! nothing for the others.
+//! above again. So a stop or a return costs O(log n) for each member that moves, and nothing for the others. Each grant
+//! causes at most one such move, so the cost per grant is O(log n).
 //!
 //! Any other event of a member (a grant, an end, a hold, a new head) first takes it out of the group with its counters
-//! brought up to date. Changes are then reported to it by itself until a look finds it ready and it joins again (or
-//! held or at its cap, when it needs no reports). Membership only affects speed: no decision and no snapshot depends on
-//! it.
+//! brought up to date. Changes are then reported to this flow individually, until a look finds it ready and it joins
+//! again. A flow that is held or at its cap needs no reports. Membership only affects speed: no decision and no
+//! snapshot depends on it.
 //!
 //! Only a share flow with a queue inside, and without `max_wait`, can be a member. In other nodes, and around nested
 //! nodes, each flow is visited when its worker fills or frees. If all flows share the worker, a change is O(1): see
