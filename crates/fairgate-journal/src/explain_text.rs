@@ -107,7 +107,8 @@ pub fn waiting_standing(level: &WaitingLevel) -> String {
     }
 }
 
-/// Describes a class of a strict order by the classes that it goes before, and the classes for which it waits.
+/// Describes the place of a class in a strict order: the classes that it goes before, and the classes for which it
+/// waits.
 fn place_in_strict_order(comes_after: &[Arc<str>], goes_before: &[Arc<str>]) -> String {
     if comes_after.is_empty() && goes_before.is_empty() {
         return "the only class of its strict order".to_owned();
@@ -120,7 +121,7 @@ fn place_in_strict_order(comes_after: &[Arc<str>], goes_before: &[Arc<str>]) -> 
     }
 }
 
-/// Describes a class of a strict order by the classes that it goes before.
+/// Describes the place of a class in a strict order: the classes that it goes before.
 pub fn strict_order(goes_before: &[Arc<str>]) -> String {
     match goes_before {
         [] => "strict: goes last".to_owned(),

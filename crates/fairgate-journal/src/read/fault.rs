@@ -10,8 +10,8 @@ pub(crate) struct JournalFault(Box<JournalFaultParts>);
 
 #[derive(Debug)]
 struct JournalFaultParts {
-    /// The path of the field so far, which begins at the innermost object or list that has been left, such as
-    /// `share.weights.chat`.
+    /// The path of the field so far, such as `share.weights.chat`. It begins at the object or list that added the last
+    /// step.
     path: String,
     message: String,
     /// The offset in bytes into the text at which the fault was found.

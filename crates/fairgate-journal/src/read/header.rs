@@ -31,7 +31,8 @@ pub(crate) struct JournalHeader {
     pub(crate) machine: Option<u64>,
 }
 
-/// Name of the field for the time that every snapshot of the first edition of the rules has, and no later one.
+/// Name of the field for the snapshot's time. Every snapshot of the first edition of the rules has this field, and no
+/// later snapshot has it.
 const FIRST_EDITION_FIELD: &str = "now";
 const FIRST_EDITION: &str = "is of the first edition, whose counters mean something else. Start with a new state \
      file or journal: counters start at 0. The version that wrote this one can still read it";
@@ -149,8 +150,8 @@ fn check_version(cursor: &mut JsonCursor<'_>) -> Result<(), JournalFault> {
     }
 }
 
-/// Skips a snapshot, and fails if it belongs to the first edition of the rules. Such a snapshot lacks several fields,
-/// and one message tells what to do about all of them.
+/// Skips a snapshot, and fails if it belongs to the first edition of the rules. Such a snapshot lacks several fields.
+/// One error message covers all of them and says what to do.
 fn check_edition(cursor: &mut JsonCursor<'_>) -> Result<(), JournalFault> {
     let mark = cursor.mark();
     if cursor.kind()? != JsonKind::Object {

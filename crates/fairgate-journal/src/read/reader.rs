@@ -95,10 +95,10 @@ impl<R: BufRead> JournalReader<R> {
         self.machine
     }
 
-    /// Returns true if the writer decided by another edition of the scheduling rules than [`EDITION`], by which this
-    /// program replays. This is so if the first line names another edition. It is also so if the first line names no
-    /// edition although it states a clock and workers, because a writer of this edition always names it then. The
-    /// replayed decisions may then differ from the original ones.
+    /// Returns true if the writer used another edition of the scheduling rules than [`EDITION`], which this program
+    /// uses. The replayed decisions may then differ from the original ones. The result is true if the first line names
+    /// another edition. It is also true if the first line names no edition although it states a clock and workers,
+    /// because a writer of this edition always names it then.
     pub fn is_of_other_edition(&self) -> bool {
         self.is_of_other_edition
     }

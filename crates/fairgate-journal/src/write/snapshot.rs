@@ -18,7 +18,7 @@ use crate::write::policy::{busy, node};
 /// Number of bytes that are collected before they are written to the output.
 const PART_BYTES: usize = 64 << 10;
 
-/// JSON text that is collected on its way to the output `W`.
+/// JSON text that is collected before it is written to the output `W`.
 struct SnapshotOutput<'a, W> {
     json: &'a mut JsonWriter,
     output: &'a mut W,

@@ -35,8 +35,8 @@ impl<W: Write> JournalWriter<W> {
         Self { output, line: JsonWriter::default(), clock: None }
     }
 
-    /// States in the journal's first line the time of day of an `at`, and the edition of the rules by which the pool
-    /// decides. Both are information for readers; no decision depends on them.
+    /// Makes the first line state two more facts: the time of day that belongs to one value of `at`, and the edition of
+    /// the rules by which the pool decides. Both are information for readers; no decision depends on them.
     ///
     /// ```
     /// use fairgate_core::event::PoolConfig;
@@ -79,9 +79,10 @@ impl<W: Write> JournalWriter<W> {
     /// strings of decimal digits, whatever their value, because few readers of JSON have numbers so large; everything
     /// else is an ordinary number. Equal snapshots give equal bytes.
     ///
-    /// The line is long if many requests wait, and reaches `W` in many parts: give a journal its final name only after
-    /// the whole line is in it. A worker that does not state all that [`Pool::snapshot`](fairgate_core::Pool::snapshot)
-    /// states is an error of kind [`InvalidInput`](io::ErrorKind::InvalidInput), and nothing is written.
+    /// The line is long if many requests wait, and it reaches `W` in many parts. So give a journal file its final name
+    /// only after the whole line is written. A worker that does not state all that
+    /// [`Pool::snapshot`](fairgate_core::Pool::snapshot) states is an error of kind
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput), and nothing is written.
     ///
     /// ```
     /// use fairgate_core::Pool;
