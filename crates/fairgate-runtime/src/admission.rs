@@ -14,8 +14,8 @@ use crate::message::{AdmissionAnswer, AdmissionTicket, PoolMessage, SubmittedReq
 use crate::permit::Permit;
 
 /// A submitted request that waits for its answer, as a future. Dropping the future before it is ready withdraws the
-/// request: a queued request is cancelled; a granted one, which its caller never received, is released with 0 tokens,
-/// because a request that never ran is not charged.
+/// request: a queued request is cancelled. If it was granted already, it is released with 0 tokens, because the caller
+/// never received the grant and a request that never ran is not charged.
 pub(crate) struct Admission {
     mailbox: Arc<TaskMailbox<PoolMessage>>,
     name: SubmittedRequest,

@@ -1,5 +1,5 @@
-//! Refusals of a gate as values, with the limit that was reached, its current and greatest value, and the time after
-//! which to come back.
+//! Refusals of a gate. A refusal states the limit that was reached, its current and greatest value, and the time after
+//! which to retry.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ pub enum AdmitError {
         reason: RejectionReason,
         /// Limit that was reached, with its current and greatest value; `None` if the reason is no limit.
         limit: Option<RejectionLimit>,
-        /// Expected wait of one more request of the same flow; `None` if unknown, or if coming back would not help.
+        /// Expected wait of one more request of the same flow; `None` if unknown, or if a retry would not help.
         expected_wait: Option<Duration>,
-        /// Time after which to come back; `None` if coming back would not help.
+        /// Time after which to retry; `None` if a retry would not help.
         retry_after: Option<Duration>,
     },
-    /// The request waited as long as it may: its own timeout or the pool's, whichever is shorter.
+    /// The request waited for the longest time allowed, which is the shorter of its own timeout and the pool's.
     #[error("waited {waited:?}, and no longer than {limit:?} is allowed")]
     Expired {
         /// Time that the request waited.
@@ -29,7 +29,7 @@ pub enum AdmitError {
         limit: Duration,
         /// Expected wait of one more request of the same flow; `None` if unknown.
         expected_wait: Option<Duration>,
-        /// Time after which to come back.
+        /// Time after which to retry.
         retry_after: Duration,
     },
     /// The request cannot be written to a journal. Nothing was submitted.
@@ -71,7 +71,7 @@ impl AdmitError {
         }
     }
 
-    /// Returns the time after which to come back: the expected wait, but at least one second and at most
+    /// Returns the time after which to retry: the expected wait, but at least one second and at most
     /// [`GateOptions::retry_after_max`](crate::GateOptions::retry_after_max).
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

@@ -1,7 +1,7 @@
 //! Expected wait of the requests of a flow: requests ahead ÷ the flow's grants per second in the last minute.
 //!
-//! The function `expected_wait` of this module is the only place that computes such a time, which is not clamped.
-//! `retry-after` is the same time, clamped.
+//! Only the function `expected_wait` of this module computes this time. The time is not clamped; `retry-after` is the
+//! same time, clamped.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl RecentGrants {
         expected_wait(ahead, self.count(now), self.observed(now))
     }
 
-    /// Returns the time after which to come back: the expected wait, clamped to one second … `most`. If nothing was
+    /// Returns the time after which to retry: the expected wait, clamped to one second … `most`. If nothing was
     /// granted, the observed time takes the place of the expected wait.
     pub fn retry_after(&self, ahead: u64, now: Micros, most: Duration) -> Duration {
         let wait = self.expected_wait(ahead, now).unwrap_or_else(|| self.observed(now));
@@ -145,7 +145,7 @@ impl FlowRates {
         }
     }
 
-    /// Returns the expected wait of one more request of a flow, and the time after which to come back.
+    /// Returns the expected wait of one more request of a flow, and the time after which to retry.
     pub(crate) fn of_one_more(
         &self,
         flow: &str,

@@ -46,11 +46,11 @@ use crate::validate;
 ///    in the order in which the task reads them, between the requests.
 /// 5. At any time: [`status`](Self::status), [`fairness`](Self::fairness), [`recent_grants`](Self::recent_grants),
 ///    [`expected_wait`](Self::expected_wait) and [`whereabouts`](Self::whereabouts) only read. `whereabouts` copies the
-///    pool, so it costs the most.
+///    pool, so it is the most expensive.
 /// 6. At the end: [`drain`](Self::drain) once. It refuses all further requests, waits for those in flight, and saves
 ///    the journal and the state file.
 ///
-/// Each of these calls fails with an error that says so if the task has ended.
+/// If the task has ended, each of these calls fails with an error that says so.
 #[derive(Clone)]
 pub struct Gate {
     handle: Arc<GateHandle>,
@@ -187,7 +187,8 @@ impl Gate {
         Ok(self.run_on_pool(work).await?)
     }
 
-    /// Returns where a request is and what it waits for; `None` if no request with that id is queued or in flight.
+    /// Returns the state of a request, queued or in flight, and the reasons why a queued one waits; `None` if no
+    /// request with that id is queued or in flight.
     ///
     /// For a queued request the pool is copied, and the answer is computed on a thread for blocking work. Only one
     /// copy exists at a time, however many callers there are.

@@ -90,5 +90,5 @@ pub struct DrainResult {
     pub state: StateHealth,
 }
 
-/// Longest time from now to a deadline, a hundred years; a later deadline is brought forward to it.
+/// Longest time from now to a deadline: a hundred years. A later deadline is replaced by this one.
 pub(crate) const DEADLINE_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);

@@ -67,7 +67,7 @@ impl JournalOptions {
 /// Longest time that a drain waits for the disk at the end, in real time.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
-/// The journal as the pool's task uses it. The writer's thread is on the other side of the buffer.
+/// The pool task's side of the journal. The writer's thread takes the lines out of the buffer.
 pub(crate) struct GateJournal {
     buffer: Arc<JournalBuffer>,
     options: JournalOptions,

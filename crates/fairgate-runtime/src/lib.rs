@@ -1,5 +1,5 @@
-//! The async shell around one deterministic pool. One tokio task owns one [`Pool`](fairgate_core::Pool); everything
-//! that happens to the pool reaches that task through a [`Gate`].
+//! The async shell around one deterministic pool. One tokio task owns one [`Pool`](fairgate_core::Pool). All calls
+//! reach that task through a [`Gate`].
 //!
 //! ```
 //! # use fairgate_core::event::{PoolConfig, Submit};
@@ -29,10 +29,11 @@
 //! - Requests queued in the pool: `max_queue`, without which no gate starts. Requests in flight: the pool's capacity.
 //! - Submits and operator calls that the task has not read yet: [`GateOptions::turns`]. A caller that finds no free
 //!   turn waits in its own future, first come, first served; nothing else is stored for the caller.
-//! - Messages that report an end never wait for a turn, so that a `Drop` can send them. There are at most two for
-//!   each permit (first token, end) and one for each abandoned admission, and every admission had a turn. Messages
-//!   are read in order. So each unread message is about a request that was queued, in flight or had a turn when the
-//!   oldest unread message was sent, and at most 3 × (`max_queue` + capacity + turns) are unread at once.
+//! - Messages that report an end never wait for a turn, so that a `Drop` can send them. There are at most two for each
+//!   permit (first token, end) and one for each abandoned admission, and every admission had a turn. Messages are read
+//!   in order. Consider the moment at which the oldest unread message was sent. Every unread message is about a request
+//!   that was queued, was in flight or had a turn at that moment. So at most 3 × (`max_queue` + capacity + turns)
+//!   messages are unread at once.
 //! - Flows: one for each value of an attribute that the policy shares by. The pool forgets an idle flow once its
 //!   state no longer affects decisions; a `share` flow that is ahead of virtual time is kept until virtual time has
 //!   passed it. A caller that lets clients choose such values must therefore bound how many exist at once.

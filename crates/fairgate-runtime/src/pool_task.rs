@@ -151,7 +151,8 @@ impl PoolTask {
         self.rates.of_flow(&owner.flow, now)
     }
 
-    /// Handles a message. The caller decides when a drain, begun by [`PoolTask::begin_drain`], is over.
+    /// Handles a message. [`PoolTask::begin_drain`] begins a drain; the caller of this method decides when the drain is
+    /// over.
     pub(crate) fn handle(&mut self, at: Micros, message: PoolMessage) {
         match message {
             PoolMessage::Submit { name, submit, giver } => self.submit(at, name, submit, giver),

@@ -1,4 +1,5 @@
-//! Files and folders that only their owner can read: journals and state files show who asked for how much, and when.
+//! Files and folders that only their owner can read. Journals and state files show which tenant sent which requests,
+//! and when.
 
 use std::fs::{DirBuilder, File};
 use std::io;

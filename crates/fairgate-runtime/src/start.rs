@@ -103,8 +103,8 @@ pub enum GateStartError {
 /// If there is a state file, the pool continues with its scores. Requests that the previous process left behind are
 /// resolved first: queued ones are cancelled; those in flight are released without tokens, so they are charged their
 /// cost, because their usage is unknown. Capacity, policy, limits and workers come from `config`; if the policy differs
-/// from the one in the file, the scores are lost. All of these changes are events in the new journal, after its first
-/// snapshot.
+/// from the one in the file, the scores are lost. All of these changes are events in the new journal. They follow its
+/// first snapshot.
 pub fn start(config: PoolConfig, options: GateOptions) -> Result<Gate, GateStartError> {
     let runtime = Handle::try_current().map_err(|_| GateStartError::NoRuntime)?;
     check_config(&config)?;

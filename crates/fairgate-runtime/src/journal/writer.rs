@@ -1,7 +1,8 @@
 //! The thread that writes a journal's files.
 //!
 //! Each chunk of whole lines is one write, so that a killed process leaves whole lines. A file is synced when it ends
-//! and when the gate is drained; between these, a loss of power may lose whatever the system had not written.
+//! and when the gate is drained; between these, a loss of power loses everything that the operating system has not yet
+//! written.
 
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
