@@ -397,8 +397,8 @@ fn title(prompt: &str) -> String {
     validate::cut(&plain, MADE_TITLE_MAX)
 }
 
-/// Checks that the tasks `there`, whose ids exist already, have the same content as the stored tasks. `resume_after` is
-/// not compared, because that moment may have passed since the task was first added.
+/// Checks tasks whose ids exist already (`there`): each must have the same content as the stored task with its id.
+/// `resume_after` is not compared, because that moment may have passed since the task was first added.
 fn check_unchanged(tx: &mut dyn Transaction, there: &[&NewTask]) -> Result<(), FleetError> {
     for some in there.chunks(sql_placeholders::ROWS_MAX) {
         let ids: Vec<SqlValue> =

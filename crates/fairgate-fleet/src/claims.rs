@@ -6,8 +6,8 @@
 //!
 //! Each claim of a task has the next epoch. A task stores the epoch of the last claim that ended (`ended_epoch`).
 //!
-//! The usage of a task is written once, with the row of each model call and in its transaction. Usage that an agent
-//! reports counts only for agents that are declared not to call through the gateway, and those get no task keys.
+//! The usage of a task is written only once, in the transaction that writes the row of each model call. Usage that an
+//! agent reports counts only for agents that are declared not to call through the gateway, and those get no task keys.
 
 use fairgate_money::UnixMicros;
 use fairgate_store::{StoreError, TaskClaim, Transaction};

@@ -113,8 +113,8 @@ impl Default for FleetOptions {
 /// 1. [`Fleet::agent`] with its token.
 /// 2. [`Fleet::claim`], again and again while it returns `None`.
 /// 3. [`Fleet::heartbeat`] at once, which says that it has begun, and then every [`Claim::heartbeat_s`] seconds. In
-///    between [`Fleet::append_log`], and model calls with the claim's key ([`Fleet::task_key`] tells the gateway whose
-///    key it is).
+///    between [`Fleet::append_log`], and model calls with the claim's key ([`Fleet::task_key`] returns the claim that a
+///    key belongs to).
 /// 4. One of [`Fleet::complete`], [`Fleet::fail`], [`Fleet::ask`] and [`Fleet::release`]. Each ends the claim and may be
 ///    repeated.
 ///
@@ -231,7 +231,8 @@ impl Fleet {
         ))
     }
 
-    /// Tells the loop that runs the rounds if the database could not write an operation of an agent.
+    /// Awaits an operation of an agent. If the database could not write it, reports this to the loop that runs the
+    /// rounds.
     fn report_write_failure<'a, T: Send + 'a>(
         &'a self,
         said: FleetFuture<'a, T>,

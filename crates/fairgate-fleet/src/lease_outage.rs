@@ -1,4 +1,4 @@
-//! Outages. Leases do not run out because of the time of an outage.
+//! Compensation for outages: a lease does not run out because of time in which no agent could renew it.
 //!
 //! A lease ends because its agent sent no heartbeat. While the database is down no agent can send one, and when the
 //! clock is put forward no time passes at all. The loop of rounds measures such an outage between two moments at which
@@ -134,8 +134,8 @@ fn known(
 }
 
 /// Shortens leases whose end is implausibly late because the clock was put back after they were granted. Otherwise a
-/// dead agent would hold its task for as long as the clock was put back. Leases that are long only because the length
-/// of leases was changed afterwards are left alone. Returns whether any lease was shortened.
+/// dead agent would hold its task for an additional time, as long as the jump of the clock. Leases that are long only
+/// because the length of leases was changed afterwards are left alone. Returns whether any lease was shortened.
 pub(crate) fn shorten(
     tx: &mut dyn Transaction,
     lease: Duration,

@@ -29,7 +29,7 @@ use decide::TaskStart;
 use load::HeldTask;
 use round_input::RoundAgent;
 
-/// Interval at which rounds are run to check if budgets have room again, while an agent waits and a budget is set.
+/// Interval at which rounds are run to check whether budgets have room again, while an agent waits and a budget is set.
 const FADE_LOOK: Duration = Duration::from_secs(10);
 /// Shortest time to the next round if that round is run because a bucket of the window ends.
 const ROLL_MIN: Duration = Duration::from_secs(1);

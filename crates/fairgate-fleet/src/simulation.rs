@@ -2,16 +2,16 @@
 //! Agents work, call models under their task keys, ask, fail, die, come back late and repeat themselves; operators
 //! interfere; servers are killed and restarted over the same database.
 //!
-//! The simulation keeps an expected state of its own ([`expected_state`]), computed only from what it did and which
-//! answers it got. After every step the database must agree with it, and the rules are checked on the expected state,
+//! The simulation keeps an expected state of its own ([`expected_state`]), computed only from its own calls and the
+//! answers to them. After every step the database must agree with it, and the rules are checked on the expected state,
 //! not on the code's own sums:
 //!
 //! - every token counts once: in its project's window, in its task and in the ledger;
 //! - a task has one holder at a time, and each claim one agent; a task is completed once;
 //! - concurrency, per-type maxima, `exclusive` and workspaces are respected;
 //! - `spent ≤ budget + Σ max(0, used − reserved)`, over the calls and reports that were settled since spent was last
-//!   within the budget. So a budget is exceeded only by what the calls in flight use beyond their reservations, and not
-//!   at all if no call does;
+//!   within the budget. So a budget is exceeded only by tokens that calls in flight use beyond their reservations. If
+//!   no call does this, no budget is exceeded;
 //! - a call is granted only under a claim that is in force; a refusal for lack of budget reports the true numbers;
 //! - every call of the scheduler, written as a line of the journal and read again, gives the same assignments;
 //! - at the end, when everything has settled, nothing is reserved, locked or held.

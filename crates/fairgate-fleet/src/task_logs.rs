@@ -19,8 +19,8 @@ const PIECE: usize = 32 << 10;
 /// Smallest number of pieces into which a full log is divided, so that only a small part of the log is dropped at a
 /// time.
 const PIECES: u64 = 8;
-/// Largest number of pieces of a log. A smaller piece counts as the log's size limit divided by this number. This
-/// bounds the number of rows even if gaps keep the pieces small.
+/// Largest number of pieces of a log. A piece counts with its length, but at least with the log's size limit divided by
+/// this number. So the number of rows is bounded even if gaps keep the pieces small.
 const PART_MIN: u64 = 64;
 /// Largest number of bytes in a page of a log.
 const PAGE: usize = 256 << 10;

@@ -2,11 +2,10 @@
 //! loaded at first, so it may be wrong.
 //!
 //! Every agent is assigned to the project that is furthest below its share, and adds to the tokens that this project
-//! has spent. So projects are filled up to a common distance from their shares (the gap), like water that fills a
-//! landscape. For a project, let w be the weight, s the tokens spent so far, and e the expected usage of a task. Let ΣW
-//! be the sum of all weights, and ΣT the tokens that all projects will have spent after the round. Then a gap of g
-//! tokens gives the project (w·ΣT ÷ ΣW + g − s) ÷ e agents, but no more than it has room for. The gap at which all
-//! agents are assigned is found by bisection.
+//! has spent. So all projects approach a common distance from their shares (the gap). For a project, let w be the
+//! weight, s the tokens spent so far, and e the expected usage of a task. Let ΣW be the sum of all weights, and ΣT the
+//! tokens that all projects will have spent after the round. Then a gap of g tokens gives the project (w·ΣT ÷ ΣW + g −
+//! s) ÷ e agents, but no more than it has room for. The gap at which all agents are assigned is found by bisection.
 
 use super::round_input::{ProjectRow, RoundInput};
 

@@ -1,4 +1,4 @@
-//! The simulation's expected state, computed from what was done and answered.
+//! The simulation's expected state, computed from its calls and the answers to them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -22,7 +22,8 @@ pub(super) struct ExpectedState {
     pub(super) ledger: BTreeMap<(String, u64), u64>,
     /// Agent and ending of each claim that its agent ended.
     pub(super) ended: HashMap<(String, u64), (String, ClaimEnding)>,
-    /// Tokens used beyond the reservations since spent was last within the budget: of each project, and of all.
+    /// Tokens used beyond the reservations since the spent tokens were last within the budget, by project and for all
+    /// projects together.
     pub(super) excess: BTreeMap<String, u64>,
     pub(super) excess_of_all: u64,
     /// Time of the last round, in microseconds.

@@ -49,7 +49,7 @@ impl FleetSimulation {
         panic!("seed {}: the loop never rests", self.seed);
     }
 
-    /// Returns the last contact of any agent with any server. A server that starts has heard nothing since then.
+    /// Returns the last contact of any agent with any server. A server that starts knows of no later contact.
     async fn last_sign(&self) -> Option<i64> {
         let sql = "SELECT MAX(last_seen) FROM fleet_agents";
         let work = move |tx: &mut dyn Transaction| tx.first(sql, &[], |row| row.moment_or_null(0));

@@ -24,8 +24,8 @@ struct BusyAgent<'a> {
 
 /// Runs projects that always have ready tasks, and agents that take one after another and make model calls through the
 /// gateway's part of the store. Tasks and calls have any size, and calls may use more than they reserved. After the
-/// first round each project's tokens are never further from its ideal share than one largest real use per running
-/// agent.
+/// first round, the difference between a project's tokens and its ideal share is never larger than the largest real
+/// usage of a task times the number of running agents.
 pub(super) async fn case(seed: u64) {
     let mut dice = FleetSimRng::new(seed);
     let mut w = FleetTestWorld::new().await;
