@@ -181,8 +181,8 @@ pub struct Reservation {
     /// Task and claim for which the request is made; absent if it does not use a task key. The reservation is granted
     /// only while the claim is in force.
     pub claim: Option<TaskClaim>,
-    /// True if the request has files, of which nobody can know the tokens for sure. Where a budget has less left than
-    /// twice the reserved amounts, such requests go one at a time.
+    /// True if the request has files, whose tokens can only be estimated. If a budget has less than twice the reserved
+    /// amounts left, such requests run one at a time.
     pub has_files: bool,
     /// Settings of the configuration, for a request with a claim. They are used for the decision only and not
     /// stored.

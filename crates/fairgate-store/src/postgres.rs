@@ -211,8 +211,8 @@ impl PostgresStore {
         read!(self, session => queries::directory_version(session))
     }
 
-    /// Applies a change of the directory. The change is not retried if the connection breaks, because nobody knows then
-    /// if it was committed.
+    /// Applies a change of the directory. The change is not retried if the connection breaks, because it is then not
+    /// known whether it was committed.
     pub(crate) async fn change(
         &self,
         actor: &str,
@@ -344,8 +344,8 @@ impl PostgresStore {
         read!(self, session => queries::prune_some(session, before))
     }
 
-    /// Runs a transaction of a caller. The transaction is not retried if the connection breaks, because nobody knows
-    /// then if it was committed.
+    /// Runs a transaction of a caller. The transaction is not retried if the connection breaks, because it is then not
+    /// known whether it was committed.
     pub(crate) async fn transact(&self, job: Box<dyn TransactionJob>) -> Result<()> {
         let transacted = async {
             // The usage of calls must be in the database before the end of a task reads it.

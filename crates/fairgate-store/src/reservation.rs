@@ -1,4 +1,4 @@
-//! Decides if budgets have room for a reservation, with the same code for both databases.
+//! Decides whether budgets have room for a reservation, with the same code for both databases.
 
 use std::cmp::Reverse;
 
@@ -48,8 +48,9 @@ fn check_budgets(
     }
 }
 
-/// Requests with files that are in flight, besides the one that is decided. The tokens of a file are a guess: if all
-/// of several guesses were too low, a budget that is nearly used up could be exceeded several times over.
+/// Requests with files that are in flight, besides the one that is decided. The tokens of a file are an estimate. If
+/// several such requests ran at once and all estimates were too low, a budget that is nearly used up could be exceeded
+/// by a large amount.
 #[derive(Default)]
 pub(crate) struct FileRequestsInFlight<'a>(Vec<&'a Reservation>);
 

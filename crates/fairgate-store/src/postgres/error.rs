@@ -7,7 +7,7 @@ use crate::error::StoreError;
 /// Reason why an operation on PostgreSQL failed.
 #[derive(Debug)]
 pub(super) enum PostgresError {
-    /// There is no connection, or the connection broke. Nobody knows if the transaction was committed.
+    /// There is no connection, or the connection broke. It is not known whether the transaction was committed.
     Connection(String),
     /// The transaction conflicted with others. Nothing was changed, and a retry will help.
     Conflict(String),

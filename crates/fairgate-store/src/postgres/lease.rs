@@ -1,9 +1,9 @@
 //! Heartbeats, and recovery from processes that stopped sending them.
 //!
-//! Every process is an instance with a lease, which the process renews three times before the lease would run out by
-//! the database's clock. Any process that finds reservations of an instance without a lease turns them into rows with
-//! the outcome `lost`. If the process of that instance was only paused and comes back, it settles its requests
-//! normally, and its real rows replace the guessed rows.
+//! Every process is an instance with a lease. The process renews its lease three times within the length of the lease.
+//! The database's clock decides whether a lease has run out. Any process that finds reservations of an instance without
+//! a lease turns them into rows with the outcome `lost`. If the process of that instance was only paused and comes
+//! back, it settles its requests normally, and its real rows replace the guessed rows.
 
 use std::collections::HashMap;
 use std::time::Duration;

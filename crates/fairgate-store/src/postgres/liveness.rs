@@ -1,8 +1,8 @@
 //! Liveness of the server, judged by the time of its last answer.
 //!
-//! A caller that needs the database must learn soon that it is away. A fixed time limit would not do: a busy server
-//! answers late, but is not away. So a wait ends when the server has answered nothing at all, to any task of this
-//! process, for [`crate::StoreOptions::patience`].
+//! A caller that needs the database must get an error soon after the database became unavailable. A fixed time limit is
+//! not suitable, because a busy server answers late although it is available. So a wait ends when the server has
+//! answered nothing at all, to any task of this process, for [`crate::StoreOptions::patience`].
 //!
 //! Reservations and budget checks wait in this way. The default of this limit is 200 ms.
 

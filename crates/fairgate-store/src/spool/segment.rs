@@ -93,7 +93,7 @@ impl SpoolSegment {
         Ok(())
     }
 
-    /// Tests if the file accepts [`PROBE`], and leaves the file unchanged.
+    /// Tests whether the file accepts [`PROBE`], and leaves the file unchanged.
     pub(super) fn probe(&mut self) -> io::Result<()> {
         self.cut_incomplete_line()?;
         self.may_have_incomplete_line = true;

@@ -2,8 +2,8 @@
 //!
 //! Only a checkpoint waits for the disk. If the writer made the checkpoints, all callers that wait for a commit (of a
 //! reservation or a change) would also wait for the disk, some milliseconds a few times a second. A passive checkpoint
-//! on another thread never stops the writer. Only the writer's own checkpoint can restart the log, and that one has
-//! just the most recent part of the log left to move.
+//! on another thread never stops the writer. The log can be restarted only by a checkpoint of the writer itself. When
+//! the writer makes that checkpoint, only the most recent part of the log is left to move.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;

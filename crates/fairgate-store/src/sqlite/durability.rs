@@ -1,4 +1,4 @@
-//! Rules for what is synced to the disk, and when.
+//! Rules that decide which data is synced to the disk, and when.
 //!
 //! Before a row is acknowledged, the operating system's kernel has its line of the [`Spool`](crate::spool::Spool).
 //! Before any other commit is acknowledged, the kernel has its part of the write-ahead log, which is synced at
