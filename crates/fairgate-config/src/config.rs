@@ -430,8 +430,8 @@ pub struct PoolConfig {
     pub max_queue: u64,
     /// The longest time that a request may be queued (default 60 s).
     pub queue_timeout: Duration,
-    /// Deadlines of requests by class name, for requests for which neither the request nor its key states a deadline.
-    /// Values above `queue_timeout` have no effect.
+    /// Deadlines by class name, for requests that state no deadline and whose key states none. Values above
+    /// `queue_timeout` have no effect.
     pub class_deadlines: BTreeMap<String, Duration>,
     /// Caps the output of requests that were queued for long; off if absent.
     pub brownout: Option<BrownoutConfig>,
@@ -572,8 +572,8 @@ pub struct CostConfig {
 pub struct FileCostConfig {
     /// Tokens for each page of a PDF (default 3000).
     pub pdf_page_tokens: u64,
-    /// Bytes of a PDF, after its streams were inflated, that count as one token if that is more than its pages
-    /// (default 40).
+    /// Number of bytes of a PDF, after its streams are inflated, that count as one token (default 40). The larger of
+    /// the two counts, by bytes and by pages, is used.
     pub pdf_bytes_per_token: u64,
     /// Pixels of an image that count as one token (default 400).
     pub image_pixels_per_token: u64,

@@ -1,5 +1,5 @@
 //! Parses a YAML text into a tree whose nodes know their line and column. Scalars stay text, because the reader of each
-//! field decides if the text is a number, a duration or something else.
+//! field decides whether the text is a number, a duration or something else.
 
 use std::collections::{BTreeMap, HashMap};
 

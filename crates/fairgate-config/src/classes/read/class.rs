@@ -80,8 +80,8 @@ pub(super) fn class(
     })
 }
 
-/// Reads the part of the eligible workers that must be busy before the requests of a class are queued. Only the whole,
-/// which is also the default, can be had here.
+/// Reads the fraction of the eligible workers that must be busy before the requests of a class are queued. Only 1,
+/// which is also the default, is supported.
 fn busy_worker_ratio(field: ConfigField<'_>) -> Option<()> {
     let number = field.plain().and_then(|text| text.parse::<f64>().ok());
     match number.filter(|number| *number > 0.0 && *number <= 1.0) {

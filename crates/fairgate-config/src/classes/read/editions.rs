@@ -1,4 +1,5 @@
-//! Fields of other editions of Dynamo's policy files. Each is refused by name, with what to do instead.
+//! Fields of other editions of Dynamo's policy files. Each is refused with an error that names the field and says what
+//! to use instead.
 
 /// Fields that newer or older editions have, each with the message of its error.
 ///
