@@ -222,8 +222,8 @@ impl ProveClient {
         matches!(self.ask.manner, ClientBehaviour::ReadsNothing { .. })
     }
 
-    /// Returns whether this client requests streams. All clients that leave early or do not read
-    /// do; of the others, every second one.
+    /// Returns whether this client requests streams. Clients that leave early or do not read always
+    /// request streams; of the others, every second one does.
     fn is_streaming(&self) -> bool {
         match self.ask.manner {
             ClientBehaviour::Honest

@@ -3,10 +3,10 @@
 //!
 //! One process holds the simulated backends, a real gateway with its database and its journal, and
 //! the clients. Each client keeps one connection and sends its next request as soon as it has the
-//! last answer. A small tenant floods the pool; when the pool is full, the other tenants join; at
-//! the end all clients finish. Then [`judge`](judge::judge) compares the journal, the ledger and
-//! the clients' results. The judge also compares the service of each tenant with the tenant's ideal
-//! and with the scheduler's proven bound.
+//! answer to the previous one. A small tenant floods the pool; when the pool is full, the other
+//! tenants join; at the end all clients finish. Then [`judge`](judge::judge) compares the journal,
+//! the ledger and the clients' results. The judge also compares the service of each tenant with the
+//! tenant's ideal and with the scheduler's proven bound.
 //!
 //! ```no_run
 //! use fairgate_prove::observe::SilentObserver;

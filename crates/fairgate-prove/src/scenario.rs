@@ -124,8 +124,8 @@ pub struct ScenarioTenant {
     pub weight: u64,
     /// Number of the tenant's keys, which its clients use in turn.
     pub keys: usize,
-    /// Number of the tenant's clients. Each has one connection, and sends its next request when it
-    /// has the last answer.
+    /// Number of the tenant's clients. Each has one connection, and sends its next request when it has the answer to
+    /// the previous one.
     pub clients: usize,
     /// Time at which the tenant's clients start.
     pub joins: JoinTime,

@@ -100,8 +100,7 @@ use self::window::ServiceWindow;
 use crate::replay::ReplayedJournal;
 use crate::scenario::Scenario;
 
-/// Measured service of all tenants. The letters in these comments are those of the module's
-/// documentation.
+/// Measured service of all tenants. The letters in these comments are the symbols of the module's documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct MeasuredService {
     /// Beginning (the join) and end of the measured window, in which all tenants had requests
@@ -121,7 +120,7 @@ pub(crate) struct MeasuredService {
 /// Service of one tenant within the window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FlowService {
-    /// Tokens that the tenant's requests that ended since the join have used, ΔU.
+    /// Tokens used by the tenant's requests that ended since the join, ΔU.
     pub(crate) got: i128,
     /// Ideal tokens of the tenant times the sum of weights, W·I.
     pub(crate) ideal_times_weights: i128,

@@ -9,7 +9,7 @@ use super::{ClosestToBound, FlowService, MeasuredService, ServiceMoment};
 use crate::replay::{FlowChange, FlowStep, ReplayedRequest, RequestIndex};
 use crate::scenario::Scenario;
 
-/// Account of one flow. The letters are those in the documentation of the module `service`.
+/// Account of one flow. The letters are the symbols in the documentation of the module `service`.
 #[derive(Clone, Debug, Default)]
 struct FlowAccount {
     weight: i128,

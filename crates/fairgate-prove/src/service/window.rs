@@ -18,9 +18,9 @@ pub(super) struct ServiceWindow {
 }
 
 impl ServiceWindow {
-    /// Finds the longest run of steps after each of which all flows have requests queued, and
-    /// extends it by neighbouring runs from which only lapses separate it. At the join and at the
-    /// end, queues may fill and empty for a moment, so only runs that last are included.
+    /// Finds the longest run of consecutive steps in which all flows have requests queued after
+    /// every step. Neighbouring runs are added to it if only lapses lie between them. At the join
+    /// and at the end, queues may fill and empty for a moment, so only runs that last are included.
     pub(super) fn find(replay: &ReplayedJournal, flows: usize) -> Self {
         let runs = runs(replay, flows);
         let Some(longest) = (0..runs.len()).max_by_key(|run| runs[*run].len()) else {
@@ -40,7 +40,7 @@ impl ServiceWindow {
     }
 }
 
-/// Returns the runs of steps after each of which all flows have requests queued.
+/// Returns the runs of consecutive steps in which all flows have requests queued after every step.
 fn runs(replay: &ReplayedJournal, flows: usize) -> Vec<Range<usize>> {
     let mut waiting = vec![0_u64; flows];
     let mut runs: Vec<Range<usize>> = Vec::new();
