@@ -23,8 +23,8 @@ pub(crate) struct SimInFlight {
     record: Option<RequestRecord>,
     stage: SimRequestStage,
     slot: Option<OwnedSemaphorePermit>,
-    /// Pace and answer while an answer that is not streamed is being generated, so that tokens of an abandoned request
-    /// can be counted; `None` at other times.
+    /// Set only while an answer that is not streamed is being generated. Its tokens can then be counted if the client
+    /// leaves.
     silent: Option<(TokenSchedule, Arc<SimAnswer>)>,
     /// Tokens that the account has charged for this request; corrected to the real usage when the request ends. `None`
     /// if the backend has no account.

@@ -1,4 +1,4 @@
-//! Handles a request to a model, from parsing over waiting for a slot to the response.
+//! Handles a request to a model: parses it, waits for a slot, and sends the response.
 
 use std::sync::Arc;
 

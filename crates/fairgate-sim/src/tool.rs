@@ -1,4 +1,4 @@
-//! Tool calls in answers. Decides if a request gets a tool call, and generates its arguments.
+//! Tool calls in answers. Decides whether a request gets a tool call, and generates its arguments.
 //!
 //! An answer calls a tool if the request's `tool_choice` requires one (`required`, `any`, or a tool by name). An answer
 //! also calls a tool if `tool_choice` does not forbid it and the last message contains the word `call_tool`, or
