@@ -21,7 +21,7 @@ pub(super) fn apportion(slots: u64, weights: &[u64]) -> Vec<u64> {
     parts.into_iter().map(|part| u64::try_from(part).expect("at most all slots")).collect()
 }
 
-/// The quota S·w/W, as a whole number and a remainder that is counted in W-ths.
+/// The quota S·w/W in slots, as a whole number and a remainder in units of 1/W.
 struct SlotQuota {
     whole: u128,
     rest: u128,
@@ -33,9 +33,8 @@ impl SlotQuota {
         Self { whole: product / total, rest: product % total }
     }
 
-    /// Returns how far `part` slots are above this quota: the difference in whole slots, then the
-    /// quota's remainder, reversed. Because the remainder is less than one slot, these pairs are
-    /// ordered as part − S·w/W is.
+    /// Returns how far `part` slots are above this quota: the difference in whole slots, then the quota's remainder,
+    /// reversed. Because the remainder is less than one slot, the order of these pairs is the order of part − S·w/W.
     fn distance(&self, part: u128) -> (i128, std::cmp::Reverse<u128>) {
         let signed = |count: u128| i128::try_from(count).expect("a number of slots");
         (signed(part) - signed(self.whole), std::cmp::Reverse(self.rest))

@@ -70,8 +70,8 @@ impl NaiveDrrNode {
         }
     }
 
-    /// Returns the classes in ring order from the cursor. "Where it stayed but cannot, its turn is
-    /// over: this scan visits that class last, the others in ring order from the next."
+    /// Returns the classes in ring order from the cursor. If the cursor stayed on a class that cannot be dispatched
+    /// now, the class's turn is over: it is visited last, and the scan begins with the next class.
     fn visiting_order(&self) -> Vec<usize> {
         let first = if self.stayed { self.next(self.cursor) } else { self.cursor };
         (0..self.classes.len()).map(|i| (first + i) % self.classes.len()).collect()
@@ -140,8 +140,8 @@ impl NodeRule for NaiveDrrNode {
         self.policy.by
     }
 
-    /// "A request that names none of them, or nothing, goes to the class named in `default` (default:
-    /// the first listed)."
+    /// Returns the class of a request. A request that names none of the classes goes to the class named in `default`,
+    /// or else to the first listed class.
     fn flow_name<'a>(&'a self, request: &'a NaiveRequest) -> &'a str {
         let named = request.submit.attributes.get(self.policy.by);
         let listed = named.filter(|name| self.listed(name).is_some());
@@ -172,9 +172,9 @@ impl NodeRule for NaiveDrrNode {
         Some(pick.through(index, NodeChange::Deficits(deficits)))
     }
 
-    /// "Then charge the cost. Class empty: deficit 0, the cursor moves to the next class. Its next head is
-    /// ready and not affordable: the cursor moves on. Else (it is affordable, or nothing inside is ready
-    /// right now) the cursor stays."
+    /// Charges the cost and moves the cursor. If the class is empty, its deficit becomes 0 and the cursor moves to the
+    /// next class. If its next head is ready and not affordable, the cursor moves too. Otherwise the cursor stays: the
+    /// head is affordable, or nothing in the class is ready now.
     fn charge(&mut self, step: &NodeChoice, cost: u64, world: &NaiveState, busy: BusyThresholds) {
         if let NodeChange::Deficits(deficits) = &step.change {
             for (class, deficit) in self.classes.iter_mut().zip(deficits) {
@@ -197,7 +197,7 @@ impl NodeRule for NaiveDrrNode {
         }
     }
 
-    /// "A class that loses its last waiting request in any other way has its deficit reset at once."
+    /// Resets the deficit of a class that lost its last waiting request in any way other than a grant.
     fn emptied(&mut self, index: usize) {
         self.classes[index].deficit = 0;
     }

@@ -34,10 +34,10 @@ impl NaiveLoadNode {
         Self { policy: policy.clone(), flows: Vec::new(), alpha, totals: Vec::new() }
     }
 
-    /// "A ready flow whose D has reached `max_wait_ticks` goes before all others, and dispatches
-    /// its oldest request whatever its priority; largest D first, ties to the lower seq of those
-    /// oldest requests." A flow whose oldest request has no open place competes like any other
-    /// flow.
+    /// Returns the pick of a late flow: a ready flow whose D has reached `max_wait_ticks`. It goes before all others
+    /// and dispatches its oldest request, whatever its priority. Of several late flows the one with the largest D goes
+    /// first; ties go to the lower seq of the oldest requests. A flow whose oldest request has no open place competes
+    /// like any other flow.
     fn pick_late(
         &self,
         ready: &[usize],
@@ -64,7 +64,7 @@ impl NaiveLoadNode {
         }
     }
 
-    /// "Where two or more flows wait and 4·(n·ΣD² − (ΣD)²) > (ΣD)²".
+    /// Returns whether two or more flows wait and 4·(n·ΣD² − (ΣD)²) > (ΣD)².
     fn ages_vary(&self, ticks: u64) -> bool {
         let waiting = self.flows.iter().filter(|flow| !flow.is_empty());
         let ages: Vec<u128> = waiting.map(|flow| age(flow, ticks)).collect();
@@ -74,8 +74,9 @@ impl NaiveLoadNode {
         n >= 2 && 4 * (n * squares - sum * sum) > sum * sum
     }
 
-    /// "older = the first floor(k/2) of them, newer = the rest: where the older sum is over 0 and newer
-    /// mean > 1.2 × older mean".
+    /// Returns whether the total of Q grows. Of the k last totals, the first floor(k/2) are the older ones and the rest
+    /// are the newer ones. The total grows if the older sum is above 0 and the newer mean is above 1.2 × the older
+    /// mean.
     fn load_grows(&self) -> bool {
         if self.totals.len() < 2 {
             return false;

@@ -1,9 +1,9 @@
 //! The naive scheduler: the replay rules transcribed sentence by sentence, as the oracle for the
 //! fast core.
 //!
-//! Nothing is stored that can be computed again. Every look scans every flow and every queued
-//! request, and counts again the requests that are queued, in flight and at each place. Doc comments
-//! in quotation marks are sentences of the specification. Its sections are in these modules:
+//! Nothing is stored that can be computed again. Every look scans every flow and every queued request, and counts again
+//! the requests that are queued, in flight and at each place. Text in quotation marks is quoted from the specification.
+//! Its sections are in these modules:
 //!
 //! - "The journal", the three steps of an event, the full queue: `pool`
 //! - "The policy: a tree", readiness, heads, queue order: `tree` and `request`

@@ -144,8 +144,8 @@ impl NaivePool {
         }
     }
 
-    /// "A submit is tested in this order: duplicate, `no_worker` (no eligible place), `overloaded` (all
-    /// eligible places are), class limits, full queue."
+    /// Applies a submit. The tests have this order: duplicate, `no_worker` (no eligible place), `overloaded` (all
+    /// eligible places are overloaded), class limits, full queue.
     fn submit(&mut self, at: Micros, submit: &Submit) {
         let request = Arc::new(self.request(at, submit));
         match self.refusal(&request) {
@@ -195,8 +195,8 @@ impl NaivePool {
         self.root.limit_reached(request, self.world.workers_taking())
     }
 
-    /// "Full queue: where `max_queue` requests already wait, and not (none waits and a slot is free),
-    /// somebody must go."
+    /// Accepts a request. If the queue is full, one request must leave it. The queue is full if `max_queue` requests
+    /// wait, unless none waits and a slot is free.
     fn accept(&mut self, request: &Arc<NaiveRequest>) {
         let waiting = self.waiting().len() as u128;
         let full = self.config.max_queue.is_some_and(|max| waiting >= u128::from(max));
@@ -223,8 +223,8 @@ impl NaivePool {
         self.decided.push(ComparedDecision::Reject { id: request.submit.id.clone(), reason });
     }
 
-    /// "cancel ends a granted request as a release without tokens would, and takes a waiting one out of
-    /// its queue, uncharged."
+    /// Cancels a request. A granted request ends as with a release without tokens; a queued request leaves its queue
+    /// without a charge.
     fn cancel(&mut self, id: &str) {
         let waiting = self.waiting().into_iter().find(|request| *request.submit.id == *id);
         match waiting {
@@ -248,9 +248,9 @@ impl NaivePool {
         self.root.tune(self.world.ticks);
     }
 
-    /// "policy puts a new tree in place: its counters start at 0, earlier weight and cap events are
-    /// forgotten, holds stay. Waiting requests enter it in seq order; those in flight count as such in
-    /// their new flows."
+    /// Replaces the policy tree. The counters of the new tree start at 0, weights and caps of earlier events are
+    /// forgotten, and holds stay. Waiting requests enter the new tree in seq order; requests in flight count as in
+    /// flight in their new flows.
     fn change_policy(&mut self, policy: &Policy) {
         let waiting = self.waiting();
         self.root = NaiveNode::new(policy.root());
@@ -265,8 +265,8 @@ impl NaivePool {
         }
     }
 
-    /// "After a worker event, before any pick, each waiting request that is left without an eligible
-    /// place is rejected `no_worker`, in seq order."
+    /// Changes a worker. Then, before any pick, each waiting request that has no eligible place any more is rejected
+    /// with `no_worker`, in seq order.
     fn change_worker(&mut self, change: &WorkerChange) {
         // "Gone for an unknown name is ignored: it names no worker and nobody is rejected."
         let known = self.world.knows_worker(&change.name);
@@ -288,7 +288,7 @@ impl NaivePool {
         }
     }
 
-    /// "first_token takes the request's prefill off, once."
+    /// Removes the prefill tokens of a request from its place, once.
     fn first_token(&mut self, id: &str) {
         for it in &mut self.world.in_flight {
             if *it.request.submit.id == *id {

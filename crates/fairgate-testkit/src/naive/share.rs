@@ -56,9 +56,9 @@ impl NaiveShareNode {
         i128::from(world.weight_event(self.policy.by, name).unwrap_or(stated.get()))
     }
 
-    /// "A flow with as many in flight as its cap (`cap` of its class, `caps`, else `default_cap`,
-    /// default none; or an event's) is not ready." An event's cap is compared with the requests in
-    /// flight in the whole pool; a policy's cap with those in this node's flow.
+    /// Returns whether a flow has as many requests in flight as its cap; such a flow is not ready. The cap is that of
+    /// an event, else `cap` of the flow's class, else its entry in `caps`, else `default_cap`. An event's cap is
+    /// compared with the requests in flight in the whole pool; a policy's cap with those in this node's flow.
     fn is_at_cap(&self, flow: &NaiveShareFlow, world: &NaiveState) -> bool {
         let name = &flow.flow.name;
         if let Some(cap) = world.cap_event(self.policy.by, name) {
@@ -107,9 +107,9 @@ impl NaiveShareNode {
         ready.collect()
     }
 
-    /// "virtual time = max(virtual time, the lesser of the highest settled of the ready flows and the
-    /// lowest score of the ready flows that are not new), as they are before the grant, partition or not
-    /// (none that is not new: the highest settled alone)."
+    /// Returns virtual time after a grant. Two numbers are computed before the grant: the highest settled score of the
+    /// ready flows, and the lowest score of the ready flows that are not new. Virtual time rises to the lesser of the
+    /// two, or to the first if all ready flows are new. It never falls. Partition does not change this.
     fn virtual_time_after(
         &self,
         ready: &[(usize, &NaiveShareFlow, NaivePick)],
@@ -147,15 +147,15 @@ impl NaiveShareNode {
         Some(slots)
     }
 
-    /// "Moments are numbered one after the other."
+    /// Returns the next moment. "Moments are numbered one after the other."
     fn next_moment(&mut self) -> u64 {
         self.moments += 1;
         self.moments
     }
 
-    /// "When something starts to wait in a flow where nothing did, and its score is at or below virtual
-    /// time, it is new (until its next grant) and its moment is now; where its score is below: base =
-    /// virtual time, served = pending = 0, generation + 1."
+    /// Handles a flow in which the first request starts to wait. If the flow's score is at or below virtual time, the
+    /// flow is new until its next grant, and its moment is now. If the score is below: base = virtual time, served =
+    /// pending = 0, generation + 1.
     fn starts_to_wait(&mut self, index: usize, world: &NaiveState) {
         let score = self.score(&self.flows[index], world);
         if score > self.virtual_time {
@@ -173,9 +173,8 @@ impl NaiveShareNode {
         }
     }
 
-    /// "When a flow in which something waits turns ready after it was not, and its score is below virtual
-    /// time: base rises by the difference, but by no more than virtual time has risen since the flow
-    /// stopped being ready."
+    /// Handles a waiting flow that becomes ready. If its score is below virtual time, base rises by the difference, but
+    /// by no more than virtual time has risen since the flow stopped being ready.
     fn turns_ready(&mut self, index: usize, stopped_at: i128, world: &NaiveState) -> RuleBranch {
         let difference = self.virtual_time - self.score(&self.flows[index], world);
         let risen = self.virtual_time - stopped_at;
@@ -256,9 +255,9 @@ impl NodeRule for NaiveShareNode {
         });
     }
 
-    /// "Pick the ready flow with the lowest score; ties go to the earlier moment, then to the lower seq of
-    /// the heads." In a partitioned pool "a ready flow with fewer in flight than its slots goes before any
-    /// other; where there is none, the free slot is lent to the lowest score".
+    /// Picks the ready flow with the lowest score; ties go to the earlier moment, then to the lower seq of the heads.
+    /// In a partitioned pool, a ready flow with fewer requests in flight than its slots goes before any other. If there
+    /// is none, the free slot is lent to the flow with the lowest score.
     fn pick(&self, world: &NaiveState, busy: BusyThresholds) -> Option<NaivePick> {
         let ready = self.ready(world, busy);
         let slots = self.slots(&ready, world);
@@ -270,8 +269,8 @@ impl NodeRule for NaiveShareNode {
         Some(pick.through(index, NodeChange::VirtualTime(virtual_time)))
     }
 
-    /// "On the grant, first: virtual time. Then pending += cost; the flow's moment is now; it is no longer
-    /// new; the request remembers the flow's generation."
+    /// Charges a grant. Virtual time is updated first. Then pending += cost, the flow's moment is now, the flow is no
+    /// longer new, and the request remembers the flow's generation.
     fn charge(&mut self, step: &NodeChoice, cost: u64, _world: &NaiveState, _busy: BusyThresholds) {
         if let NodeChange::VirtualTime(virtual_time) = step.change {
             self.virtual_time = virtual_time;
@@ -287,8 +286,8 @@ impl NodeRule for NaiveShareNode {
         self.flows[index].generation
     }
 
-    /// "used = its tokens, at least 1 (no tokens, or a cancel: its cost). Same generation: pending −= cost,
-    /// served += used. Else served += max(0, used − cost)."
+    /// Settles an ended request. `used` is its tokens, at least 1, or its cost if no tokens are known. In the same
+    /// generation: pending −= cost, served += used. Otherwise: served += max(0, used − cost).
     fn ended(&mut self, index: usize, cost: u64, tokens: Option<u64>, generation: u64) {
         let flow = &mut self.flows[index];
         let cost = i128::from(cost);
@@ -301,7 +300,7 @@ impl NodeRule for NaiveShareNode {
         }
     }
 
-    /// "Several flows of a node at one look in the order of their oldest waiting request's seq."
+    /// Updates which flows wait and are ready, in the order of the seq of their oldest waiting requests.
     fn look(&mut self, world: &NaiveState, busy: BusyThresholds) {
         let mut order: Vec<usize> = (0..self.flows.len()).collect();
         order.sort_by_cached_key(|&index| self.flows[index].flow.oldest().map(|oldest| oldest.seq));
@@ -323,7 +322,7 @@ impl NodeRule for NaiveShareNode {
         Self::note_turned_ready(&turned, world);
     }
 
-    /// "A share flow keeps its settled score (base becomes it, served 0, before the change)."
+    /// Keeps the settled score over a change of the weight: base becomes the settled score, and served becomes 0.
     fn before_weight_change(&mut self, index: usize, world: &NaiveState) {
         let settled = self.settled(&self.flows[index], world);
         self.flows[index].base = settled;

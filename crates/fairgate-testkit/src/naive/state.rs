@@ -71,8 +71,7 @@ pub(super) struct NaiveInFlight {
     /// Prefill tokens of the request: its input tokens minus those cached at its worker; 0 after
     /// the first token of the answer.
     pub(super) prefill: u64,
-    /// Units that the request's grant took off its worker's token rate; `None` if no token rate was
-    /// set.
+    /// Units that the request's grant subtracted from its worker's token rate; `None` if no token rate was set.
     pub(super) taken: Option<NaiveTaken>,
 }
 
@@ -137,7 +136,7 @@ impl NaiveState {
         self.in_flight.iter().filter(|r| is_in(r)).map(|_| 1).sum()
     }
 
-    /// Adds or changes a worker: "worker: adds it or changes what is named."
+    /// Adds a worker, or changes those of its fields that the event states.
     pub(super) fn change_worker(&mut self, change: &WorkerChange) {
         let known = self.workers.iter().flatten().any(|w| w.name == change.name);
         if change.state == Some(WorkerState::Gone) {
@@ -198,7 +197,7 @@ impl NaiveState {
         self.workers.is_none() || self.open(request, busy).next().is_some()
     }
 
-    /// "Open: eligible, up, not busy."
+    /// Iterates over the open places for a request: "Open: eligible, up, not busy."
     fn open(
         &self,
         request: &NaiveRequest,
@@ -209,8 +208,9 @@ impl NaiveState {
         })
     }
 
-    /// "Busy: flights have reached the worker's `slots` (per rank), or a rate says so, or prefill is over
-    /// busy_tokens, or over busy_fraction × the worker's batch_tokens."
+    /// Returns whether a place is busy. It is busy if its requests in flight have reached the worker's `slots` (per
+    /// rank), if a rate or a pause makes the worker busy, or if its prefill tokens exceed `busy_tokens` or
+    /// `busy_fraction` × the worker's `batch_tokens`.
     fn is_busy(&self, worker: &NaivePoolWorker, place: NaivePlace, busy: BusyThresholds) -> bool {
         let prefill = self.prefill(place);
         let slots_taken = worker.slots.is_some_and(|slots| self.flights(place) >= slots);
@@ -238,10 +238,10 @@ impl NaiveState {
         self.in_flight.iter().filter(move |it| it.place == Some(place))
     }
 
-    /// Returns the open place for a granted request: one "of the lowest tier among the open ones,
-    /// there to the one with the least 1000 × prefill − credit × cached there; ties: most cached,
-    /// then the fewest flights there, then the place whose last grant is the longest ago (never:
-    /// before all others), then the worker added earliest, then the lower rank".
+    /// Chooses a place for a granted request, among the open places of the lowest tier that has one. The place with the
+    /// least 1000 × prefill − credit × cached tokens wins. Ties go to the place with the most cached tokens, then the
+    /// fewest requests in flight, then the oldest last grant (no grant counts as the oldest), then the worker that was
+    /// added first, then the lower rank.
     pub(super) fn choose_place(
         &self,
         request: &NaiveRequest,
@@ -307,8 +307,9 @@ impl NaiveState {
         });
     }
 
-    /// "n are the places of that tier that are open for this request, i those of them without prefill; where i is
-    /// over 0, credit is at most floor(500 × (n + i) / i)."
+    /// Returns the credit for a cached token, in thousandths. Let n be the number of the tier's places that are open
+    /// for the request, and i the number of those without prefill tokens. If i is above 0, the credit is at most
+    /// floor(500 × (n + i) / i).
     fn credit(&self, open: &[(&NaivePoolWorker, NaivePlace)], credit: OverlapCredit) -> i128 {
         let n = open.iter().map(|_| 1).sum::<i128>();
         let i = open.iter().filter(|(_, place)| self.prefill(*place) == 0).map(|_| 1).sum::<i128>();

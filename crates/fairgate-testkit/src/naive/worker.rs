@@ -38,7 +38,7 @@ struct NaiveRate {
     setting: u64,
 }
 
-/// Units that a grant took off a worker's token rate.
+/// Units that a grant subtracted from a worker's token rate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NaiveTaken {
     units: i128,
@@ -47,7 +47,7 @@ pub(super) struct NaiveTaken {
 }
 
 impl NaivePoolWorker {
-    /// "New: state up, one rank, no slot limit, no taints, batch_tokens unknown."
+    /// Creates a worker with the defaults: "state up, one rank, no slot limit, no taints, batch_tokens unknown".
     pub(super) fn new(number: u64, name: &str) -> Self {
         Self {
             number,
@@ -94,16 +94,15 @@ impl NaivePoolWorker {
         }
     }
 
-    /// "A worker with a level below 60 000 000 is busy, for every rank and every request." "`pause_until`:
-    /// before it the worker is busy."
+    /// Returns whether a rate or a pause makes the worker busy: a level below 60 000 000 units, or a `pause_until` that
+    /// lies in the future.
     pub(super) fn is_emptied_or_paused(&self, now: u64) -> bool {
         let emptied = [&self.requests, &self.tokens].into_iter().flatten().any(|r| r.level < ONE);
         emptied || now < self.pause_until
     }
 
-    /// Takes a grant off the levels of the rates: "A grant takes off one request, and in tokens the
-    /// request's `quota`." Returns the units taken off the token rate; `None` if no token rate is
-    /// set.
+    /// Subtracts a grant from the levels of the rates: one request from the request rate, and the request's `quota`
+    /// from the token rate. Returns the units subtracted from the token rate; `None` if no token rate is set.
     pub(super) fn take(&mut self, quota: u64) -> Option<NaiveTaken> {
         let burst = self.burst_seconds;
         if let Some(rate) = &mut self.requests {
@@ -115,9 +114,9 @@ impl NaivePoolWorker {
         Some(NaiveTaken { units: before - rate.level, setting: rate.setting })
     }
 
-    /// "Its end takes off the `quota` of the release (default: its tokens) less what its grant really took
-    /// off, so it may add (with neither: nothing, and nothing where the rate was not set at the grant, or
-    /// was since taken away and set again, or had its level set by `…_remaining`)."
+    /// Corrects the level of the token rate when a request ends. The `quota` of the release (default: its tokens) minus
+    /// the units that the grant took is subtracted, so the level may also rise. Nothing changes if the release states
+    /// neither number, if the rate was not set at the grant, or if the rate or its level was set again since then.
     pub(super) fn settle(&mut self, taken: Option<NaiveTaken>, quota: Option<u64>) {
         let burst = self.burst_seconds;
         let (Some(taken), Some(quota), Some(rate)) = (taken, quota, self.tokens.as_mut()) else {
@@ -138,8 +137,9 @@ impl NaivePoolWorker {
         matches!(self.state, WorkerState::Up | WorkerState::Overloaded)
     }
 
-    /// "Eligible for a request: the worker is up or overloaded; the pin, where given, names it (and the
-    /// rank, where the pin names one); `allow`, where given, lists it; it has every taint in `requires`."
+    /// Returns whether a rank of this worker is eligible for a request. The worker must be up or overloaded and have
+    /// every taint in `requires`. A pin must name the worker, and the rank if the pin has one. `allow`, if present,
+    /// must list the worker.
     pub(super) fn is_eligible(&self, rank: u32, submit: &Submit) -> bool {
         let pinned = submit.pin.as_ref().is_none_or(|pin| {
             pin.worker == self.name && pin.rank.is_none_or(|pinned| pinned == rank)
@@ -150,8 +150,8 @@ impl NaivePoolWorker {
     }
 }
 
-/// "Null takes the rate away; set again it starts full." "A change of per_minute or burst_seconds keeps the
-/// level, within the new bounds."
+/// Changes a rate. Null removes it, and a rate that is set again starts full. "A change of per_minute or burst_seconds
+/// keeps the level, within the new bounds."
 fn change_rate(
     rate: &mut Option<NaiveRate>,
     change: Option<Option<PerMinute>>,
@@ -172,8 +172,8 @@ fn change_rate(
     }
 }
 
-/// "`requests_remaining` and `tokens_remaining` (ignored where that rate is not set) set the level to that
-/// many, after the event's other changes and within the bounds."
+/// Sets the level of a rate to the remaining number that an event states, within the bounds and after the event's other
+/// changes. Does nothing if the rate is not set, or if the event states no number.
 fn set_remaining(rate: &mut Option<NaiveRate>, remaining: Option<u64>, burst: u64, setting: u64) {
     if let (Some(rate), Some(remaining)) = (rate, remaining) {
         rate.set_within_bounds(i128::from(remaining) * ONE, burst);
@@ -187,7 +187,7 @@ fn top(per_minute: u64, burst_seconds: u64) -> i128 {
 }
 
 impl NaiveRate {
-    /// "Never above its top, nor below −60 000 000 × per_minute."
+    /// Sets the level of the rate, but never above its top and never below −60 000 000 × per_minute.
     fn set_within_bounds(&mut self, level: i128, burst_seconds: u64) {
         let bottom = -ONE * i128::from(self.per_minute);
         self.level = level.clamp(bottom, top(self.per_minute, burst_seconds));
