@@ -20,7 +20,7 @@ const CAPACITY: u64 = 16;
 /// Credit of a drr class per round, in tokens; a request costs up to four times as much.
 const QUANTUM: u64 = 500;
 const COST_MOST: u64 = 2000;
-/// Number of queued requests in a flow that alone keeps the pool busy.
+/// Number of queued requests of a flow, in scenarios in which this one flow keeps the pool busy.
 const DEEP: usize = 512;
 /// Number of queued requests in scenarios that submit nothing while they are measured.
 const LASTING: usize = 20_000;

@@ -1,7 +1,7 @@
 //! Divides the instructions of a gateway into the parts of its work.
 //!
-//! Every instruction counts for exactly one part, so the parts add up. What the writer's thread
-//! does is one part, whatever it calls. Elsewhere the source file of the code decides. Code of the
+//! Every instruction counts for exactly one part, so the parts add up. All instructions of the
+//! writer's thread are one part. In other threads the source file of the code decides. Code of the
 //! standard library counts for the function into which it was inlined, if that belongs to a part.
 
 use std::collections::BTreeMap;
@@ -92,7 +92,8 @@ const PATHS: [(&str, WorkPart); 36] = [
     ("/std/src/hash/", WorkPart::Hashing),
 ];
 
-/// Returns the part of a source file; `None` for the standard library, whose code may be anybody's.
+/// Returns the part of a source file; `None` for the standard library, whose code may belong to any
+/// part.
 fn of_file(file: &str) -> Option<WorkPart> {
     let known = PATHS.iter().find(|(piece, _)| file.contains(piece)).map(|(_, part)| *part);
     let is_std = file.contains("/library/") || file.starts_with("/rustc/");

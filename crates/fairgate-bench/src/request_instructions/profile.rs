@@ -1,7 +1,7 @@
 //! Reads the files that callgrind writes, one for each thread.
 //!
-//! A file is a list of functions. Below each are lines with a number of instructions, and before
-//! them the source file from which the compiler took this code: the function's own, or that of
+//! A file is a list of functions. Below each function are lines with numbers of instructions. A
+//! line before them names the source file of this code: the function's own file, or the file of
 //! another function that was inlined. `calls=` gives the number of calls of another function; the
 //! line after it has the instructions that these calls took in all, which are not the caller's own.
 //! Names are written once, and referred to by numbers afterwards.
