@@ -140,7 +140,7 @@ impl Gate {
         self.change(py, |desk| desk.withdraw(id))
     }
 
-    /// Ends a request because its client gave up, both if the request waits and if it holds a slot.
+    /// Ends a request because its client gave up. The request may wait or hold a slot.
     fn cancel(&self, py: Python<'_>, id: u64) -> PyResult<()> {
         self.change(py, |desk| desk.cancel(id))
     }

@@ -347,7 +347,8 @@ impl<W> LocalScheduler<W> {
         }
     }
 
-    /// Puts a request into the pool on behalf of a caller. Returns if the request was granted, waits or was refused.
+    /// Puts a request into the pool on behalf of a caller. Returns whether the request was granted, waits or was
+    /// refused.
     fn enter(&mut self, request: LocalRequest, submit: Box<Submit>) -> SlotAnswer {
         match self.submit(request, None, submit, true) {
             Ok(Some(handle)) if self.entry(handle).is_some_and(PoolEntry::is_in_flight) => {

@@ -80,8 +80,8 @@ pub(crate) struct Slot {
     /// True while a call inside the block uses the slot.
     #[pyo3(get, set, name = "_lent")]
     lent: bool,
-    /// Number of times that calls inside the block have settled their usage. If the number has risen, code around the
-    /// call does not settle the usage in the call's result once more.
+    /// Number of times that calls inside the block have settled their usage. Code around a call reads the number before
+    /// and after the call. If the number has risen, that code does not settle the usage in the call's result again.
     #[pyo3(get, set, name = "_metered")]
     metered: u64,
     /// Slot of the block around this block; `None` if there is none. It is kept after this block is left, because slots
