@@ -37,7 +37,7 @@ const CLAIM_WAIT: Duration = Duration::from_secs(30);
 const PAUSE_MAX: Duration = Duration::from_secs(15);
 /// Pause between two claims of a paused agent.
 const PAUSED: Duration = Duration::from_secs(15);
-/// Time within which a failed command has probably not worked at all.
+/// Time limit of a quick failure. A command that fails within this time has probably not worked at all.
 const QUICK: Duration = Duration::from_secs(2);
 /// Longest pause between tasks of an agent whose commands fail within [`QUICK`].
 const QUICK_FAILURE_PAUSE_MAX: Duration = Duration::from_secs(60);

@@ -22,9 +22,10 @@ use session::{McpSession, last_release};
 
 /// Offer the fleet's tasks to an agent as MCP tools: claim, progress, ask, complete, fail, add_tasks, why, my_share.
 ///
-/// Speaks MCP on standard input and output, as coding agents start their tools; or over streamable HTTP with --http.
-/// While a task is claimed, heartbeats are sent for the agent, so that it keeps the task while the model thinks. They
-/// end with complete, fail or ask. When standard input closes, or on SIGTERM, a task that is still held is given back.
+/// Speaks MCP on standard input and output, which is how coding agents run their tools. With --http, it speaks
+/// streamable HTTP instead. While the agent holds a task, this command sends heartbeats for it, so that the agent keeps
+/// the task while the model thinks. The heartbeats end with complete, fail or ask. When standard input closes, or on
+/// SIGTERM, a task that is still held is given back.
 #[derive(Debug, Args)]
 pub(crate) struct McpArgs {
     #[command(flatten)]

@@ -113,7 +113,7 @@ fn configuration(args: &ServeArgs) -> Result<(Config, Option<Sim>)> {
     Ok((Config::embedded(args.data_dir.clone(), args.listen, url), Some(sim)))
 }
 
-/// Adds to the error of a busy address the advice where another address can be set.
+/// Adds advice to the error for an address that is in use: where another address can be set.
 fn in_use(error: GatewayStartError, config: &Config, args: &ServeArgs) -> anyhow::Error {
     let GatewayStartError::Listen { address, .. } = &error else { return error.into() };
     let Some(file) = &args.config else {

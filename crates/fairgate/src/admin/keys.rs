@@ -98,8 +98,8 @@ struct KeyArgs {
     /// gets if it states none.
     #[arg(long, value_name = "TIME", value_parser = deadline)]
     deadline_min: Option<DeadlineArg>,
-    /// Remove the key's shortest deadline. In an edf queue, requests may then state no deadline that is shorter than
-    /// the one they get if they state none.
+    /// Remove the key's shortest deadline. In an edf queue, the shortest deadline that a request may state is then the
+    /// one that it gets if it states none.
     #[arg(long, conflicts_with = "deadline_min")]
     no_deadline_min: bool,
     /// Time from which the key is refused, such as 2027-01-01T00:00:00Z.

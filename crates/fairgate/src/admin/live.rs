@@ -14,8 +14,8 @@ use super::audit::to_the_second;
 use super::{AdminOptions, escaped, text};
 use crate::output::StdoutWriter;
 
-/// Show for each flow of each pool the service that it got, the service that it was due, and if the difference between
-/// the two is within its bound.
+/// Show for each flow of each pool the service that it got, the service that it was due, and whether the difference
+/// between the two is within its bound.
 #[derive(Debug, Args)]
 pub(crate) struct LiveArgs {
     #[command(flatten)]

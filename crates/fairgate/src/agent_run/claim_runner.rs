@@ -342,8 +342,8 @@ impl ClaimRunner {
         }
     }
 
-    /// Completes when reporting must end, which is the grace period after the first signal, or 2 seconds after the
-    /// second.
+    /// Completes when reporting must end: after the grace period that the first signal starts, or 2 seconds after the
+    /// second signal.
     async fn out_of_time(&self) {
         self.stop.wait_first().await;
         tokio::select! {
@@ -381,8 +381,8 @@ fn heartbeat_content(
     move || TaskHeartbeatBody { progress: printed.last_line(), tokens: tokens_in(&tokens) }
 }
 
-/// Returns true if the end is a failure without a time and a token count, which are the values that the command itself
-/// may have got wrong.
+/// Returns true if the end is a failure with neither a time nor a token count. The command supplies these two values,
+/// and the gateway may refuse them.
 fn is_plain(end: &ClaimEnd) -> bool {
     matches!(end, ClaimEnd::Fail(TaskFailureBody { limited_until: None, tokens: None, .. }))
 }

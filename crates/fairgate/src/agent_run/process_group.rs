@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::time::{Instant, sleep};
 
-/// Pause between two checks that a process of the group still runs.
+/// Pause between two checks of whether a process of the group still runs.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The process group that the command leads. It consists of the command and all processes that the command started,

@@ -113,8 +113,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Gives the task back after a time of `idle_max` without a tool call. This is needed because HTTP does not tell when a
-/// client is gone for good, and a task without an agent must not be kept for ever.
+/// Gives the task back after a time of `idle_max` without a tool call. This is needed because HTTP does not report that
+/// a client will not return, and a task without an agent must not be kept for ever.
 async fn give_back_when_idle(desk: &McpSession, idle_max: Duration) {
     loop {
         sleep(LOOK).await;

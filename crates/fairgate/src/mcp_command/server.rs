@@ -1,4 +1,4 @@
-//! The MCP server that exposes the current task's tools.
+//! The MCP server, which runs the tools.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

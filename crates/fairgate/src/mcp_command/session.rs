@@ -1,4 +1,4 @@
-//! The current task of an MCP server, from its claim over its heartbeats to its end.
+//! The current task of an MCP server: its claim, its heartbeats and its end.
 
 use std::fs;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 /// Instructions that an agent gets when it connects.
 pub(super) const INSTRUCTIONS: &str = "\
-Work on tasks of a shared fleet, one at a time. Call claim to get a task, do what its prompt says, in its workspace folder \
-where it has one, and end it with complete, fail or ask. Until then the task is yours alone: signs of life are given for you. \
-Call progress now and then, so that people see what you do; it also tells you when the task was taken from you, and then you \
-stop working on it. All calls may be repeated.";
+Work on tasks of a shared fleet, one at a time. Call claim to get a task. Do what its prompt says; if it has a workspace \
+folder, work in that folder. End the task with complete, fail or ask. Until then no other agent gets the task: heartbeats are \
+sent for you. Call progress now and then, so that people see what you do. If progress returns an error that you no longer \
+hold the task, stop working on it. All calls may be repeated.";
 
 /// Arguments of the tool `claim`.
 #[derive(Debug, Default, Deserialize)]
@@ -78,14 +78,15 @@ pub(super) fn tools() -> Vec<Tool> {
 fn claim() -> Tool {
     tool(
         "claim",
-        "Get the next task. Waits until there is one or wait_s is over. While you hold a task, you are given that one again. \
-         The answer has the prompt, the workspace folder to work in where there is one, and what you asked and were answered \
-         before. key_file names a file with a gateway key for this task's LLM calls: hand its path to programs, do not read it.",
+        "Get the next task. Waits until there is a task, at most wait_s seconds. If you already hold a task, the result is that \
+         task again. The result has the prompt, the workspace folder if there is one, and an earlier question with its answer. \
+         key_file is the path of a file with a gateway key for this task's LLM calls. Pass the path to programs; do not read \
+         the file.",
         &[],
         json!({
             "wait_s": {
                 "type": "integer", "minimum": 0, "maximum": 60, "default": 30,
-                "description": "How long to wait where there is no task now, in seconds."
+                "description": "Longest wait for a task, in seconds."
             }
         }),
     )
@@ -94,10 +95,11 @@ fn claim() -> Tool {
 fn progress() -> Tool {
     tool(
         "progress",
-        "Say in one line what you are doing. People see it. An error says that the task is not yours any more: stop working on it.",
+        "Report in one line what you are doing, for people. If the result is an error that you no longer hold the task, stop \
+         working on it.",
         &["text"],
         json!({
-            "text": { "type": "string", "minLength": 1, "description": "What you are doing, in one line." },
+            "text": { "type": "string", "minLength": 1, "description": "Your current work, in one line." },
             "tokens": tokens(),
         }),
     )
@@ -106,14 +108,14 @@ fn progress() -> Tool {
 fn ask() -> Tool {
     tool(
         "ask",
-        "Ask a person something that you cannot decide. This ends your claim: the task waits for the answer and is then given \
-         out again, with question and answer, to you or to another agent. So leave your work where that one finds it, and say \
-         in the question what it must know. Claim another task meanwhile.",
+        "Ask a person a question that you cannot decide yourself. This ends your claim. The task waits for the answer; then you \
+         or another agent can claim it, with the question and the answer. So save your work where another agent finds it, and \
+         write everything that the agent must know into the question. Then claim another task.",
         &["question"],
         json!({
             "question": {
                 "type": "string", "minLength": 1, "maxLength": 16384,
-                "description": "The question, with all that is needed to answer it and to go on afterwards."
+                "description": "The question, with everything that is needed to answer it and to continue the task."
             },
             "tokens": tokens(),
         }),
@@ -123,12 +125,12 @@ fn ask() -> Tool {
 fn complete() -> Tool {
     tool(
         "complete",
-        "The task is done. Tasks that need it can start.",
+        "End your claim because the task is done. Tasks that need this task can then start.",
         &["result"],
         json!({
             "result": {
                 "type": "string", "maxLength": 65536,
-                "description": "What it came to: a short report, or where the work is."
+                "description": "A short report of the result, or the place where the result is."
             },
             "tokens": tokens(),
         }),
@@ -138,14 +140,15 @@ fn complete() -> Tool {
 fn fail() -> Tool {
     tool(
         "fail",
-        "The task could not be done. It is tried again later, until its retries are used up. With retry_after_s it only waits, \
-         and this counts as no failure: for a provider's limit, or something that is not there yet.",
+        "End your claim because you could not do the task. The task is retried later, until it has no retries left. With \
+         retry_after_s the task only waits for that time, and no failure is counted. Use this for a provider's limit, or for \
+         something that is not available yet.",
         &["reason"],
         json!({
-            "reason": { "type": "string", "minLength": 1, "description": "Why, for those who read it later." },
+            "reason": { "type": "string", "minLength": 1, "description": "Reason for the failure, for people." },
             "retry_after_s": {
                 "type": "integer", "minimum": 1,
-                "description": "Not before this many seconds from now; counts as no failure."
+                "description": "Seconds until the task may start again. No failure is counted."
             },
             "tokens": tokens(),
         }),
@@ -155,14 +158,14 @@ fn fail() -> Tool {
 fn add_tasks() -> Tool {
     tool(
         "add_tasks",
-        "Add tasks to the project of the task that you hold, all or none. A task that is there with the very same content is \
-         left alone, so that a repeated call does no harm where you name ids.",
+        "Add tasks to the project of the task that you hold. If one of them is invalid, none is added. A task whose id exists \
+         already with the same content is not changed, so a call with ids can be repeated safely.",
         &["tasks"],
         json!({
             "tasks": { "type": "array", "minItems": 1, "items": task_schema() },
             "dry_run": {
                 "type": "boolean", "default": false,
-                "description": "Check everything and say what would be made, and make nothing."
+                "description": "Check the tasks and return those that would be added, but add none."
             },
         }),
     )
@@ -174,19 +177,19 @@ fn task_schema() -> Value {
         "required": ["prompt"],
         "additionalProperties": false,
         "properties": {
-            "prompt": { "type": "string", "minLength": 1, "description": "What the agent is to do: all that it must know." },
-            "id": { "type": "string", "maxLength": 128, "description": "Its name, unique among all tasks: a-z, 0-9, '.', '_', '-'. Made up where absent." },
-            "title": { "type": "string", "description": "One line for people; the prompt's first line where absent." },
+            "prompt": { "type": "string", "minLength": 1, "description": "Instructions for the agent, with everything that it must know." },
+            "id": { "type": "string", "maxLength": 128, "description": "Name of the task, unique among all tasks: a-z, 0-9, '.', '_', '-'. Generated if absent." },
+            "title": { "type": "string", "description": "Title for people, in one line; the prompt's first line if absent." },
             "needs": {
                 "type": "array", "items": { "type": "string" },
-                "description": "Ids of tasks that must be completed first: of this list or there already."
+                "description": "Ids of the tasks that must be completed first. They may be in this list or exist already."
             },
-            "priority": { "type": "integer", "description": "Its place in the project's queue, lower first; 100 where absent." },
-            "estimate": { "type": "integer", "minimum": 1, "description": "How many tokens it will use; learned where absent." },
-            "retries": { "type": "integer", "minimum": 0, "description": "How often it is tried again after a failure; 3 where absent." },
-            "workspace": { "type": "string", "description": "The workspace that it must run in." },
-            "affinity": { "type": "string", "description": "The agent that it waits for." },
-            "affinity_wait_s": { "type": "integer", "minimum": 0, "description": "How long it waits for that agent, in seconds." },
+            "priority": { "type": "integer", "description": "Priority within the project; a lower number starts first. 100 if absent." },
+            "estimate": { "type": "integer", "minimum": 1, "description": "Number of tokens that the task is expected to use; learned from earlier tasks if absent." },
+            "retries": { "type": "integer", "minimum": 0, "description": "Greatest number of retries after a failure; 3 if absent." },
+            "workspace": { "type": "string", "description": "Workspace that the task must run in." },
+            "affinity": { "type": "string", "description": "Agent that the task waits for, at most affinity_wait_s seconds." },
+            "affinity_wait_s": { "type": "integer", "minimum": 0, "description": "Seconds to wait for the agent in affinity before any agent may take the task." },
         }
     })
 }
@@ -194,9 +197,9 @@ fn task_schema() -> Value {
 fn why() -> Tool {
     let tool = tool(
         "why",
-        "Why a task stands where it does: one sentence, then the numbers behind it. Of your own project only.",
+        "Explain the state of a task of your project: one sentence, then the numbers.",
         &[],
-        json!({ "task": { "type": "string", "description": "Its id; the task that you hold where absent." } }),
+        json!({ "task": { "type": "string", "description": "Id of the task; the task that you hold if absent." } }),
     );
     tool.with_annotations(ToolAnnotations::new().read_only(true))
 }
@@ -204,7 +207,7 @@ fn why() -> Tool {
 fn my_share() -> Tool {
     let tool = tool(
         "my_share",
-        "How the project of the task that you hold stands: its share of the fleet's tokens against its target, its budget, its queue.",
+        "Show the project of the task that you hold: its share of the fleet's tokens, its target, its budget and its tasks.",
         &[],
         json!({}),
     );
@@ -214,7 +217,7 @@ fn my_share() -> Tool {
 fn tokens() -> Value {
     json!({
         "type": "integer", "minimum": 0,
-        "description": "What this claim used in all so far, in tokens. Only for agents that report their own use; of all others the gateway counts."
+        "description": "Total number of tokens that this claim has used so far. Only for agents that report their own usage; for other agents the gateway counts."
     })
 }
 
@@ -261,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn schemas_and_arguments_are_of_one_mind() {
+    fn schemas_match_their_arguments() {
         reads::<ClaimArguments>(&claim());
         reads::<ProgressArguments>(&progress());
         reads::<AskArguments>(&ask());

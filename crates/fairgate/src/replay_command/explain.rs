@@ -27,8 +27,8 @@ use super::steps::{ReplayListener, ReplayStep};
 
 /// Greatest number of events that are reported for one wait of a request.
 const WAIT_EVENTS_MAX: usize = 12;
-/// Greatest number of checks, per request, if an event changed what the request waits for. The number is limited
-/// because each check copies the pool.
+/// Greatest number of events, per request, for which the collector checks whether the event changed what the request
+/// waits for. The number is limited because each check copies the pool.
 const CHECKS_MAX: usize = 100;
 
 /// Collects the history of every request with one id.

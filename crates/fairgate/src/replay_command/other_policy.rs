@@ -68,8 +68,8 @@ fn class<'a>(classes: &'a PolicyClasses, submit: &Submit) -> &'a str {
     classes.resolve(family.or(recorded), uncached_tokens(submit)).class.as_str()
 }
 
-/// Returns the request's input tokens minus the cached ones, on that worker the request may run on which has the most
-/// of them cached. Ignores taints.
+/// Returns the request's input tokens minus its cached tokens. Of the workers that may run the request, the one with
+/// the most cached tokens counts. Ignores taints.
 fn uncached_tokens(submit: &Submit) -> u64 {
     let may_run_on = |worker: &str| match (&submit.pin, &submit.allow) {
         (Some(pin), _) => *pin.worker == *worker,

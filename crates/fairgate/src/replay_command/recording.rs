@@ -95,9 +95,9 @@ impl ReplayRecording {
     }
 }
 
-/// Computes part × times ÷ whole, rounded down and exact, for a part below the whole. The whole must be below 2^126,
-/// which sums of 64-bit numbers over a file's lines are. Goes through `times` bit by bit, so that the product is never
-/// needed.
+/// Computes part × times ÷ whole exactly and rounds down, for a part below the whole. The whole must be below 2^126; a
+/// sum of 64-bit numbers over the lines of a file is always smaller. The function handles `times` bit by bit, so the
+/// product itself is never computed.
 fn scaled(part: u128, times: u64, whole: u128) -> u128 {
     let (mut quotient, mut rest) = (0, 0);
     for bit in (0..u64::BITS).rev() {
