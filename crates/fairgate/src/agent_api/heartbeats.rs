@@ -67,7 +67,7 @@ impl HeartbeatTask {
     pub(crate) async fn wait_ended(&self) -> LeaseEnd {
         let mut ended = self.ended.clone();
         let end = ended.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
-        end.unwrap_or_else(|| LeaseEnd::Lost("its signs of life ended".to_owned()))
+        end.unwrap_or_else(|| LeaseEnd::Lost("its heartbeats ended".to_owned()))
     }
 
     /// Returns the reason why the lease ended; `None` while it lasts.

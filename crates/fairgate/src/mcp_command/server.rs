@@ -124,8 +124,8 @@ fn claim_answer(claim: Option<Value>) -> (String, Value) {
     };
     line("Work in this folder", field("workspace_path"));
     line("File with the key for LLM calls", field("key_file"));
-    line("You asked before", field("question"));
-    line("You were answered", field("answer"));
+    line("Earlier question", field("question"));
+    line("Answer to it", field("answer"));
     let _ = write!(text, "\n{}", named("prompt"));
     let mut data = claim;
     data["claimed"] = json!(true);
@@ -135,7 +135,7 @@ fn claim_answer(claim: Option<Value>) -> (String, Value) {
 fn held_answer(held: &TaskLeaseBody) -> (String, Value) {
     let TaskLeaseBody { used, reserved, .. } = held;
     let text =
-        format!("The task is yours. It used {used} tokens; {reserved} are set aside for it.");
+        format!("You hold the task. It has used {used} tokens; {reserved} are reserved for it.");
     both(text, held)
 }
 
@@ -151,7 +151,7 @@ fn added_answer(added: &AddedTasks) -> (String, Value) {
         let _ = write!(text, "\n{} {}: {}", line.id, line.state, line.title);
     }
     if !added.unchanged.is_empty() {
-        let _ = write!(text, "\nThere already: {}", added.unchanged.join(", "));
+        let _ = write!(text, "\nThese existed already: {}", added.unchanged.join(", "));
     }
     both(text, added)
 }
@@ -171,8 +171,8 @@ fn share_answer(project: &ProjectView) -> (String, Value) {
     let budget =
         project.budget.map_or("no budget".to_owned(), |budget| format!("a budget of {budget}"));
     let text = format!(
-        "Project {} has {} of what all used; its weight promises {}. It used {} tokens, {} are set aside, with {budget}. \
-         {} of its tasks can start, {} run.",
+        "Project {} has used {} of the tokens of all projects; its target is {}. It has used {} tokens, {} are reserved, \
+         and it has {budget}. {} of its tasks can start, {} run.",
         project.id,
         percent(project.share_ppm),
         percent(project.target_ppm),
