@@ -4,29 +4,18 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use fairgate_core::Pool;
 use fairgate_core::decision::Decision;
 use fairgate_core::event::Event;
 use fairgate_core::units::Micros;
 use fairgate_journal::{JournalReader, JournalStart, JournalWriter};
+use fairgate_testkit::test_data;
 use serde_json::Value;
 
-/// The journals of the vectors, found beside the repository or where `FAIRGATE_SHARED` says.
 fn journals() -> Vec<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let shared = std::env::var_os("FAIRGATE_SHARED").map_or(beside, PathBuf::from);
-    let Ok(vectors) = fs::read_dir(shared.join("conformance/vectors")) else {
-        eprintln!("no vectors found: nothing is tested");
-        return Vec::new();
-    };
-    let paths = vectors.map(|entry| entry.unwrap().path());
-    let mut journals: Vec<_> =
-        paths.filter(|p| p.to_string_lossy().ends_with(".journal.jsonl")).collect();
-    journals.sort();
-    assert!(!journals.is_empty(), "no journals among the vectors");
-    journals
+    test_data::vectors(".journal.jsonl")
 }
 
 /// Reads a whole journal; gives also how many lines and bytes it had.

@@ -2,13 +2,14 @@
 //!
 //! [`naive`] is the oracle, a slow and simple scheduler that follows the replay rules sentence by
 //! sentence. [`workload`] generates random journals from a seed and minimises failing ones;
-//! [`seeds`] runs tests over many seeds. [`fuzz`] has the bodies of the fuzz targets, which the
+//! [`seeds`] runs tests over many seeds. [`test_data`] finds the conformance vectors and traces. [`fuzz`] has the bodies of the fuzz targets, which the
 //! tests also call with the stored inputs.
 
 pub mod fuzz;
 pub mod naive;
 pub mod naive_proportional;
 pub mod seeds;
+pub mod test_data;
 pub mod workload;
 
 /// The README's example of the library, as a doc test that must compile and run.

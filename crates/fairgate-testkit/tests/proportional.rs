@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use fairgate_core::proportional::{
@@ -16,35 +16,23 @@ use fairgate_core::units::Tokens;
 use fairgate_journal::schedule::{
     JsonLayout, ScheduleRound, read_round, read_snapshot, write_round, write_snapshot,
 };
-use fairgate_testkit::naive_proportional;
 use fairgate_testkit::workload::SeededRng;
+use fairgate_testkit::{naive_proportional, test_data};
 
 // ── The vectors ─────────────────────────────────────────────────────────────────────────────────────────────
 
-fn vectors() -> PathBuf {
-    let shared = match std::env::var_os("FAIRGATE_SHARED") {
-        Some(shared) => PathBuf::from(shared),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
-    };
-    shared.join("conformance/vectors")
-}
-
-/// The snapshots among the vectors, with the assignments they must give.
+/// Returns the snapshots among the vectors, with the assignments that they must give.
 fn snapshots() -> Vec<(PathBuf, String, Vec<TaskAssignment>)> {
-    let Ok(entries) = std::fs::read_dir(vectors()) else {
-        println!("note: no conformance vectors at {}; nothing compared", vectors().display());
-        return Vec::new();
-    };
-    let mut found = Vec::new();
-    for path in entries.map(|entry| entry.unwrap().path()) {
+    const SNAPSHOT: &str = ".snapshot.json";
+    let paths = test_data::vectors(SNAPSHOT).into_iter();
+    let read = paths.map(|path| {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        let Some(stem) = name.strip_suffix(".snapshot.json") else { continue };
+        let stem = name.strip_suffix(SNAPSHOT).unwrap();
         let expected = path.with_file_name(format!("{stem}.assignments.json"));
         let text = std::fs::read_to_string(&path).unwrap();
-        found.push((path, text, assignments(&std::fs::read_to_string(expected).unwrap())));
-    }
-    found.sort_by(|a, b| a.0.cmp(&b.0));
-    found
+        (path, text, assignments(&std::fs::read_to_string(expected).unwrap()))
+    });
+    read.collect()
 }
 
 fn assignments(text: &str) -> Vec<TaskAssignment> {

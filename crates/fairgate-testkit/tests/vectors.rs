@@ -10,7 +10,11 @@ use fairgate_core::event::{Event, PoolConfig};
 use fairgate_core::units::Micros;
 use fairgate_journal::{JournalReader, JournalStart};
 use fairgate_testkit::naive::{ComparedDecision, NaivePool};
+use fairgate_testkit::test_data;
 use serde_json::Value;
+
+/// End of the names of journals.
+const JOURNAL: &str = ".journal.jsonl";
 
 /// The families that there must be; others are replayed too.
 const FAMILIES: [&str; 16] = [
@@ -45,18 +49,18 @@ fn the_naive_scheduler_gives_the_decisions_of_every_vector() {
 /// Rules that no vector settles and random journals rarely reach, each by a journal made for it.
 #[test]
 fn the_core_gives_the_decisions_of_every_rule() {
-    replay_all(&rules(), by_the_core);
+    replay_all(rules(), by_the_core);
 }
 
 #[test]
 fn the_naive_scheduler_gives_the_decisions_of_every_rule() {
-    replay_all(&rules(), by_the_naive_scheduler);
+    replay_all(rules(), by_the_naive_scheduler);
 }
 
 /// Whatever a rule keeps from one event to the next is in a snapshot too.
 #[test]
 fn a_core_that_is_restored_before_each_event_gives_the_decisions_of_every_rule() {
-    replay_all(&rules(), by_restored_cores);
+    replay_all(rules(), by_restored_cores);
 }
 
 type Given = Vec<(Micros, ComparedDecision)>;
@@ -95,18 +99,17 @@ fn by_the_naive_scheduler(config: PoolConfig, events: &[(Micros, Event)]) -> Giv
 }
 
 fn for_each_vector(replay: Replay) {
-    let Some(vectors) = vectors() else { return };
-    let replayed = replay_all(&vectors, replay);
+    let replayed = replay_all(test_data::vectors(JOURNAL), replay);
     let missing: Vec<_> = FAMILIES.iter().filter(|family| !replayed.contains(**family)).collect();
     assert!(missing.is_empty(), "no vectors of {missing:?}");
 }
 
-/// Replays every journal of a folder, compares the decisions, and gives the families of those journals.
-fn replay_all(folder: &Path, replay: Replay) -> BTreeSet<String> {
+/// Replays every journal, compares the decisions, and returns the families of the journals.
+fn replay_all(journals: Vec<PathBuf>, replay: Replay) -> BTreeSet<String> {
     let mut failures = Vec::new();
     let mut replayed = BTreeSet::new();
-    for (family, journal) in journals(folder) {
-        replayed.insert(family);
+    for journal in journals {
+        replayed.extend(family(&journal));
         let (config, events) = read_journal(&journal);
         let given = replay(config, &events);
         if let Some(difference) = difference(&given, &read_decisions(&journal)) {
@@ -114,36 +117,24 @@ fn replay_all(folder: &Path, replay: Replay) -> BTreeSet<String> {
         }
     }
     assert!(failures.is_empty(), "{} differ:\n{}", failures.len(), failures.join("\n"));
-    assert!(!replayed.is_empty(), "no journals in {}", folder.display());
+    assert!(!replayed.is_empty(), "no journals were replayed");
     replayed
 }
 
-fn rules() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rules")
-}
-
-/// The folder of vectors, or nothing, with a note, where the shared files are not there.
-fn vectors() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let shared = std::env::var_os("FAIRGATE_SHARED").map_or(beside, PathBuf::from);
-    let vectors = shared.join("conformance/vectors");
-    if !vectors.is_dir() {
-        eprintln!("skipped: no vectors in {}", vectors.display());
-        return None;
-    }
-    Some(vectors)
-}
-
-/// Every journal with its family: the name without its number.
-fn journals(folder: &Path) -> Vec<(String, PathBuf)> {
+/// Returns the journals that were made for single rules.
+fn rules() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rules");
     let entries = fs::read_dir(folder).expect("the folder can be listed");
-    let mut paths: Vec<PathBuf> = entries.map(|e| e.expect("an entry").path()).collect();
-    paths.sort();
-    let family = |path: &Path| {
-        let name = path.file_name()?.to_str()?.strip_suffix(".journal.jsonl")?;
-        Some(name.rsplit_once('-')?.0.to_owned())
-    };
-    paths.into_iter().filter_map(|path| Some((family(&path)?, path))).collect()
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let mut journals: Vec<PathBuf> = paths.filter(|path| family(path).is_some()).collect();
+    journals.sort();
+    journals
+}
+
+/// Returns the family of a journal: its name without the number.
+fn family(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?.strip_suffix(JOURNAL)?;
+    Some(name.rsplit_once('-')?.0.to_owned())
 }
 
 fn read_journal(path: &Path) -> (PoolConfig, Vec<(Micros, Event)>) {

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
 
 use fairgate_prefix::{CacheIdentity, PrefixIndex, PromptChainBuilder};
+use fairgate_testkit::test_data;
 
 use crate::KEY;
 
@@ -17,11 +17,10 @@ struct Request {
     blocks: Vec<u64>,
 }
 
-/// The trace, beside the repository or where `FAIRGATE_SHARED` says; nothing where it is not there.
+/// Reads the trace; returns `None` if it is not there.
 fn trace() -> Option<Vec<Request>> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let shared = std::env::var_os("FAIRGATE_SHARED").map_or(beside, PathBuf::from);
-    let file = std::fs::File::open(shared.join("data/mooncake_conversation.jsonl.gz")).ok()?;
+    let path = test_data::shared_trace("mooncake_conversation.jsonl.gz")?;
+    let file = std::fs::File::open(path).ok()?;
     let lines = BufReader::new(flate2::read::GzDecoder::new(file)).lines();
     let request = |line: String| {
         let line: serde_json::Value = serde_json::from_str(&line).unwrap();

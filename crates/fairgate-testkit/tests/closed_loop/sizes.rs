@@ -1,9 +1,10 @@
-//! How many tokens requests have: public traces where they are there, built-in sizes where not.
+//! Numbers of tokens of requests: from public traces, and built-in ones.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use fairgate_testkit::test_data;
 use fairgate_testkit::workload::SeededRng;
 
 /// The sizes of one workload: (input, output) tokens.
@@ -60,13 +61,14 @@ impl Estimate {
 pub(crate) fn all() -> &'static [Sizes] {
     static ALL: OnceLock<Vec<Sizes>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let data = data();
-        let traces = [
-            csv("azure code", &data.join("azure_code_2023.csv")),
-            csv("azure conversation", &data.join("azure_conv_2023.csv")),
-            csv("servegen", &data.join("servegen_r1_requests_1h_SYNTH.csv.gz")),
-        ];
-        traces.into_iter().flatten().chain(built_in()).collect()
+        let azure = ["azure code", "azure conversation"].into_iter();
+        let azure =
+            azure.zip(["azure_code_2023.csv", "azure_conv_2023.csv"]).map(|(name, file)| {
+                csv(name, &test_data::trace(file)).expect("the trace is in the repository")
+            });
+        let servegen = test_data::shared_trace("servegen_r1_requests_1h_SYNTH.csv.gz");
+        let servegen = servegen.and_then(|path| csv("servegen", &path));
+        azure.chain(servegen).chain(built_in()).collect()
     })
 }
 
@@ -93,19 +95,10 @@ fn built_in() -> [Sizes; 2] {
     [Sizes::new(BUILT_IN, tail), Sizes::new("two kinds", two)]
 }
 
-/// The traces, beside the repository or where `FAIRGATE_SHARED` says.
-fn data() -> PathBuf {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    std::env::var_os("FAIRGATE_SHARED").map_or(beside, PathBuf::from).join("data")
-}
-
 /// The columns `input_tokens` and `output_tokens` of a table, unpacked by `gzip` where it ends in gz; nothing where
 /// the file or the tool is not there.
 fn csv(name: &'static str, path: &Path) -> Option<Sizes> {
     let text = if path.extension()? == "gz" {
-        if !path.exists() {
-            return None;
-        }
         let mut gzip = Command::new("gzip");
         let output = gzip.arg("-dc").arg(path).stderr(Stdio::null()).output().ok()?;
         String::from_utf8(output.stdout).ok()?

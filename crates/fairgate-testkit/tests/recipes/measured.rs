@@ -5,7 +5,6 @@ use std::fs;
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::event::{PoolConfig, WorkerChange};
 use fairgate_journal::parse_policy;
-use fairgate_testkit::seeds::announce;
 
 use super::closed_loop::{ClosedLoop, Estimate, Sender};
 use super::page::{folder, readme, table, text};
@@ -150,7 +149,7 @@ fn share_keeps_the_ratio_and_drr_gives_what_the_page_says() {
         (tokens as f64 / sizes.len() as f64).round()
     };
     let means = (mean(&traces.conversation), mean(&traces.code));
-    assert!(!traces.whole || means == (1366.0, 2076.0), "{means:?}");
+    assert_eq!(means, (1366.0, 2076.0));
     let mut rows = format!("{RATIOS}\n|---|---|---|---|\n");
     for case in cases(&traces) {
         let (share, drr) = (case.part(&case.share()), case.part(&case.drr()));
@@ -160,12 +159,12 @@ fn share_keeps_the_ratio_and_drr_gives_what_the_page_says() {
         let parts @ [_, by_share, by_drr] =
             &[wanted, share, drr].map(|part| format!("{part:.2} : {:.2}", 1.0 - part));
         rows += &format!("| {} | {} |\n", case.name, parts.join(" | "));
-        if case.name == README_CASE && traces.whole {
+        if case.name == README_CASE {
             let said = format!("`share` gave {by_share} of the tokens and `drr` {by_drr}");
             assert!(readme().contains(&said), "the README does not say: {said}");
         }
     }
-    compare(RATIOS, &rows, &traces);
+    compare(RATIOS, &rows);
 }
 
 const WAITS: &str = "| queue | half wait at most | 99 % wait at most | the longest wait |";
@@ -201,18 +200,14 @@ fn waits_are_as_the_page_says() {
         rows += &format!("| {name} | {} |\n", cells.join(" | "));
         longest.push(most);
         let minutes = pool.pool().now().0 / 60_000_000;
-        assert!(!traces.whole || minutes == 54, "the run takes {minutes} minutes");
+        assert_eq!(minutes, 54, "the length of the run");
     }
     let [fcfs, wspt, bounded, _] = longest[..] else { panic!("four queues") };
     assert!(wspt > 10 * fcfs && bounded < 16_000_000, "{longest:?}");
-    compare(WAITS, &rows, &traces);
+    compare(WAITS, &rows);
 }
 
-fn compare(heading: &str, measured: &str, traces: &Traces) {
-    if !traces.whole {
-        announce(&format!("not compared with the page, for want of the whole traces:\n{measured}"));
-        return;
-    }
+fn compare(heading: &str, measured: &str) {
     let said = table(&text(), heading);
     assert!(said == measured, "the page says\n{said}\nmeasured\n{measured}");
 }
@@ -251,10 +246,6 @@ fn the_picture_is_as_measured() {
     ];
     let drawn = picture(&lines, STEP);
     let path = folder().join("img/drr-and-share.svg");
-    if !traces.whole {
-        announce("the picture is not compared, for want of the whole traces");
-        return;
-    }
     if std::env::var_os("FAIRGATE_DRAW").is_some() {
         fs::write(&path, &drawn).expect("it can be written");
     }

@@ -147,18 +147,13 @@ pub(super) const SIZES: [RequestSize; 128] = [
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::{Path, PathBuf};
 
     use super::*;
 
-    /// The traces lie beside the repository or where `FAIRGATE_SHARED` says; where they do not, there is nothing to
-    /// compare with.
     #[test]
     fn they_are_requests_of_the_traces() {
-        let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-        let folder = std::env::var_os("FAIRGATE_SHARED").map_or(beside, PathBuf::from).join("data");
         for (turn, name) in ["azure_conv_2023.csv", "azure_code_2023.csv"].iter().enumerate() {
-            let Ok(text) = fs::read_to_string(folder.join(name)) else { return };
+            let text = fs::read_to_string(fairgate_testkit::test_data::trace(name)).unwrap();
             let rows: Vec<&str> = text.lines().skip(1).collect();
             let step = rows.len() / 64;
             for (i, size) in SIZES.iter().skip(turn).step_by(2).enumerate() {

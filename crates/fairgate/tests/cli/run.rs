@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -95,28 +95,6 @@ pub(crate) fn journal_text(pool: &str, events: &[&str]) -> String {
         text.push_str(&format!("{{{event}}}\n"));
     }
     text
-}
-
-/// The journals among the vectors.
-pub(crate) fn vectors() -> Vec<PathBuf> {
-    shared_files(".journal.jsonl")
-}
-
-/// The vectors whose names end so, or none, with a note, where the shared files are not there.
-pub(crate) fn shared_files(suffix: &str) -> Vec<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let shared = std::env::var_os("FAIRGATE_SHARED").map_or(beside, PathBuf::from);
-    let vectors = shared.join("conformance/vectors");
-    let Ok(entries) = fs::read_dir(&vectors) else {
-        eprintln!("skipped: no vectors in {}", vectors.display());
-        return Vec::new();
-    };
-    let paths = entries.map(|entry| entry.expect("an entry").path());
-    let mut found: Vec<PathBuf> =
-        paths.filter(|path| path.to_string_lossy().ends_with(suffix)).collect();
-    found.sort();
-    assert!(!found.is_empty(), "no {suffix} in {}", vectors.display());
-    found
 }
 
 /// Decisions, with the fields that the rules compare.

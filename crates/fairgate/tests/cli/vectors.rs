@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use crate::run::{compared, fairgate, file, shared_files, vectors};
+use fairgate_testkit::test_data;
+
+use crate::run::{compared, fairgate, file};
 
 fn expected(journal: &Path) -> Vec<serde_json::Value> {
     let path = journal.to_string_lossy().replace(".journal.", ".decisions.");
@@ -12,7 +14,7 @@ fn expected(journal: &Path) -> Vec<serde_json::Value> {
 
 #[test]
 fn replay_gives_the_decisions_of_every_vector() {
-    for journal in vectors() {
+    for journal in test_data::vectors(".journal.jsonl") {
         let path = journal.display().to_string();
         let decisions = fairgate(&["replay", &path]).decisions();
         assert_eq!(decisions, expected(&journal), "{path}");
@@ -23,7 +25,7 @@ fn replay_gives_the_decisions_of_every_vector() {
 #[test]
 fn what_if_nothing_changed_nothing_changes() {
     let mut tried = 0;
-    for journal in vectors() {
+    for journal in test_data::vectors(".journal.jsonl") {
         let text = fs::read_to_string(&journal).expect("a journal is text");
         if text.contains("\"event\": \"policy\"") {
             continue;
@@ -39,7 +41,7 @@ fn what_if_nothing_changed_nothing_changes() {
 
 #[test]
 fn schedule_gives_the_assignments_of_every_snapshot() {
-    for snapshot in shared_files(".snapshot.json") {
+    for snapshot in test_data::vectors(".snapshot.json") {
         let path = snapshot.display().to_string();
         let given: serde_json::Value =
             serde_json::from_str(&fairgate(&["schedule", &path]).ok()).expect("it is JSON");
