@@ -170,7 +170,7 @@ pub trait EngineDecisionSink {
     fn decided(
         &mut self,
         request: RequestHandle,
-        verdict: EngineDecision,
+        decision: EngineDecision,
         workers: &WorkerNames<'_>,
     );
 
@@ -361,12 +361,12 @@ impl PoolEngine {
     pub fn submit(
         &mut self,
         path: QueuePath,
-        ask: &RequestDemand<'_>,
+        demand: &RequestDemand<'_>,
         out: &mut impl EngineDecisionSink,
     ) -> Result<RequestHandle, SubmitRejection> {
-        let stated = (!ask.is_unconstrained()).then(|| ask.want());
+        let stated = (!demand.is_unconstrained()).then(|| demand.want());
         let want = stated.as_ref().unwrap_or(&ANY_WORKER);
-        let mut request = self.request(path, ask, want);
+        let mut request = self.request(path, demand, want);
         let tested = self.check_admission(path, &request, want);
         if tested.is_err() {
             // The path may have been created for this request only.
@@ -377,11 +377,11 @@ impl PoolEngine {
         let handle = self.accept(request);
         if let Some(victim) = victim {
             self.withdraw(victim);
-            let verdict = EngineDecision::Reject {
+            let decision = EngineDecision::Reject {
                 reason: RejectionReason::PushedOut,
                 limit: self.queue_limit(),
             };
-            out.decided(victim, verdict, &WorkerNames(&self.workers));
+            out.decided(victim, decision, &WorkerNames(&self.workers));
         }
         Ok(handle)
     }
@@ -434,21 +434,21 @@ impl PoolEngine {
     fn request(
         &self,
         path: QueuePath,
-        ask: &RequestDemand<'_>,
+        demand: &RequestDemand<'_>,
         want: &WorkerConstraints,
     ) -> PoolRequestState {
         let mut request = PoolRequestState::new(SubmitSeq(self.next_seq), self.now, self.ticks);
         request.queue = path.0;
-        request.priority = ask.priority;
-        request.weight = ask.weight;
-        request.input = ask.input.or(ask.cost).unwrap_or(Tokens(1));
-        if !ask.cached.is_empty() {
-            self.note_cached(&mut request, ask.cached, want);
+        request.priority = demand.priority;
+        request.weight = demand.weight;
+        request.input = demand.input.or(demand.cost).unwrap_or(Tokens(1));
+        if !demand.cached.is_empty() {
+            self.note_cached(&mut request, demand.cached, want);
         }
         let uncached = Tokens(request.input.0 - request.cached_best.0);
-        request.cost = ask.cost.unwrap_or(uncached).max(Tokens(1));
-        request.quota = ask.quota.unwrap_or(request.cost);
-        request.timeout = match (ask.timeout, self.limits.queue_timeout) {
+        request.cost = demand.cost.unwrap_or(uncached).max(Tokens(1));
+        request.quota = demand.quota.unwrap_or(request.cost);
+        request.timeout = match (demand.timeout, self.limits.queue_timeout) {
             (Some(own), Some(pool)) => Some(own.min(pool)),
             (own, pool) => own.or(pool),
         };
@@ -581,8 +581,9 @@ impl PoolEngine {
             .collect();
         for handle in lost {
             self.withdraw(handle);
-            let verdict = EngineDecision::Reject { reason: RejectionReason::NoWorker, limit: None };
-            out.decided(handle, verdict, &WorkerNames(&self.workers));
+            let decision =
+                EngineDecision::Reject { reason: RejectionReason::NoWorker, limit: None };
+            out.decided(handle, decision, &WorkerNames(&self.workers));
         }
     }
 
@@ -641,14 +642,14 @@ impl PoolEngine {
         let waited = Micros(self.now.0 - request.at.0);
         let cost = request.cost;
         self.grants += 1;
-        let verdict = EngineDecision::Grant {
+        let decision = EngineDecision::Grant {
             cost,
             waited,
             brownout: self.limits.brownout_wait.map(|limit| waited > limit),
             place: place.map(|place| (place.worker, place.rank)),
             why,
         };
-        out.decided(handle, verdict, &WorkerNames(&self.workers));
+        out.decided(handle, decision, &WorkerNames(&self.workers));
     }
 
     fn place(&self, handle: RequestHandle) -> Option<WorkerRank> {

@@ -392,10 +392,10 @@ impl EngineDecisionSink for GrantCollector {
     fn decided(
         &mut self,
         request: RequestHandle,
-        verdict: EngineDecision,
+        decision: EngineDecision,
         _workers: &WorkerNames<'_>,
     ) {
-        if let EngineDecision::Grant { .. } = verdict {
+        if let EngineDecision::Grant { .. } = decision {
             self.0.push(request);
         }
     }

@@ -112,8 +112,9 @@ impl FlowNames {
     /// Returns the names that have settings, sorted by attribute and text.
     pub(crate) fn with_directives(&self) -> BTreeMap<(Attribute, Arc<str>), &FlowName> {
         // Freed names have no settings.
-        let said = self.list.iter().filter(|name| name.directive != FlowDirective::default());
-        said.map(|name| ((name.by, name.text.clone()), name)).collect()
+        let with_settings =
+            self.list.iter().filter(|name| name.directive != FlowDirective::default());
+        with_settings.map(|name| ((name.by, name.text.clone()), name)).collect()
     }
 }
 

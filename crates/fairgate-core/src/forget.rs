@@ -81,9 +81,9 @@ impl PolicyTree {
     fn is_listed_path(&self, flow: u32) -> bool {
         core::iter::successors(Some(flow), |flow| self.parent_flow(*flow)).all(|flow| {
             let state = &self.flows[flow as usize];
-            let said = self.names.list[state.name_number as usize].directive;
+            let directive = self.names.list[state.name_number as usize].directive;
             let level = &self.nodes[state.node as usize].level;
-            level.is_listed(&state.name) || said.weight.is_some() || said.cap.is_some()
+            level.is_listed(&state.name) || directive.weight.is_some() || directive.cap.is_some()
         })
     }
 

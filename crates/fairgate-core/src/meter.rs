@@ -218,8 +218,8 @@ impl NodeMeter {
         self.put_in(id, flow, to);
     }
 
-    /// Forgets a flow in which nothing waits. Tokens that the flow got beyond its due are charged to the other flows,
-    /// as would have happened over time.
+    /// Forgets a flow in which nothing waits. If the flow got more tokens than it was due, the difference is charged to
+    /// the other flows. Without this call the same would happen gradually, with later grants.
     pub fn forget(&mut self, id: u32, flow: &mut FlowMeter, weight: Weight) {
         self.take_out(id, flow, weight);
         self.carried = self.carried.saturating_sub(flow.got_fixed() - flow.due);

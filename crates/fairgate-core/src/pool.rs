@@ -118,10 +118,10 @@ impl<S: DecisionSink> EngineDecisionSink for NamedDecisions<'_, S> {
     fn decided(
         &mut self,
         request: RequestHandle,
-        verdict: EngineDecision,
+        decision: EngineDecision,
         workers: &WorkerNames<'_>,
     ) {
-        match verdict {
+        match decision {
             EngineDecision::Grant { cost, waited, brownout, place, why } => {
                 let Some(id) = self.request_ids.get(request).map(|entry| entry.id.clone()) else {
                     return;
@@ -176,32 +176,32 @@ impl Pool {
         event: Event,
         sink: &mut impl DecisionSink,
     ) -> Result<(), TimeWentBackError> {
-        let Self { engine, request_ids: book } = self;
-        engine.begin(at, &mut NamedDecisions { request_ids: book, sink })?;
+        let Self { engine, request_ids } = self;
+        engine.begin(at, &mut NamedDecisions { request_ids, sink })?;
         // Every request causes these two events, so they are destructured here. The others are passed by reference,
         // because dropping a partly moved event costs more than handling these two.
         match event {
-            Event::Submit(submit) => Self::submit(engine, book, submit, sink),
+            Event::Submit(submit) => Self::submit(engine, request_ids, submit, sink),
             Event::Release { id, tokens, quota } => {
-                book.remove_where(&id, |handle| engine.release(handle, tokens, quota));
+                request_ids.remove_where(&id, |handle| engine.release(handle, tokens, quota));
             }
-            other => Self::happen(engine, book, &other, sink),
+            other => Self::apply_other_event(engine, request_ids, &other, sink),
         }
-        engine.finish(&mut NamedDecisions { request_ids: book, sink });
+        engine.finish(&mut NamedDecisions { request_ids, sink });
         Ok(())
     }
 
     /// Applies an event of any kind other than submit, release and tick, which do nothing here.
     #[inline(never)]
-    fn happen(
+    fn apply_other_event(
         engine: &mut PoolEngine,
-        book: &mut PoolRequestIds,
+        request_ids: &mut PoolRequestIds,
         event: &Event,
         sink: &mut impl DecisionSink,
     ) {
         match event {
             Event::Submit(_) | Event::Release { .. } | Event::Tick => {}
-            Event::Cancel { id } => book.remove_where(id, |handle| engine.cancel(handle)),
+            Event::Cancel { id } => request_ids.remove_where(id, |handle| engine.cancel(handle)),
             Event::Hold { by, flow } => engine.set_held(*by, flow, true),
             Event::Resume { by, flow } => engine.set_held(*by, flow, false),
             Event::Capacity { slots } => engine.set_capacity(*slots),
@@ -209,15 +209,15 @@ impl Pool {
             Event::Policy(policy) => {
                 let none = Attributes::none();
                 engine.replace_policy(policy.clone(), |handle| {
-                    book.get(handle).map_or(&none, |entry| &entry.attributes)
+                    request_ids.get(handle).map_or(&none, |entry| &entry.attributes)
                 });
             }
             Event::Cap { by, flow, slots } => engine.set_cap(*by, flow, *slots),
             Event::Worker(change) => {
-                engine.change_worker(change, &mut NamedDecisions { request_ids: book, sink })
+                engine.change_worker(change, &mut NamedDecisions { request_ids, sink })
             }
             Event::FirstToken { id } => {
-                if let Some(handle) = book.find(id) {
+                if let Some(handle) = request_ids.find(id) {
                     engine.first_token(handle);
                 }
             }
@@ -226,25 +226,25 @@ impl Pool {
 
     fn submit(
         engine: &mut PoolEngine,
-        book: &mut PoolRequestIds,
+        request_ids: &mut PoolRequestIds,
         submit: Box<Submit>,
         sink: &mut impl DecisionSink,
     ) {
         let hash = hash_id(&submit.id);
-        if book.find_hashed(&submit.id, hash).is_some() {
+        if request_ids.find_hashed(&submit.id, hash).is_some() {
             return reject(sink, submit.id, RejectionReason::Duplicate, None);
         }
         let path = engine.path(&submit.attributes);
         let tested = engine.submit(
             path,
             &RequestDemand::of(&submit),
-            &mut NamedDecisions { request_ids: book, sink },
+            &mut NamedDecisions { request_ids, sink },
         );
         let Submit { id, attributes, .. } = *submit;
         match tested {
             Ok(handle) => {
                 sink.accepted(handle, &id);
-                book.insert_hashed(handle, RequestEntry { id, attributes }, hash);
+                request_ids.insert_hashed(handle, RequestEntry { id, attributes }, hash);
             }
             Err(SubmitRejection { reason, limit }) => reject(sink, id, reason, limit),
         }

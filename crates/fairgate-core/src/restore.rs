@@ -237,12 +237,12 @@ fn restore_workers(
     let mut last = None;
     for (i, from) in snapshot.list.iter().enumerate() {
         let field = format!("workers.list[{i}]");
-        let said = &from.settings;
+        let settings = &from.settings;
         ensure(last < Some(from.number), &field, "numbers must rise from worker to worker")?;
         ensure(from.number < snapshot.next_number, &field, "its number must be below next_number")?;
-        ensure(names.insert(&said.name), &field, "its name is there twice")?;
-        ensure(said.ranks.unwrap_or(1) <= MAX_RANKS, &field, "it has too many ranks")?;
-        ensure(said.state != Some(WorkerState::Gone), &field, "a gone worker is not listed")?;
+        ensure(names.insert(&settings.name), &field, "its name is there twice")?;
+        ensure(settings.ranks.unwrap_or(1) <= MAX_RANKS, &field, "it has too many ranks")?;
+        ensure(settings.state != Some(WorkerState::Gone), &field, "a gone worker is not listed")?;
         ensure(from.epochs < MAX_COUNT, &field, "epochs: must be below 2^63")?;
         ensure(
             from.last_grants.len() <= MAX_RANKS as usize,
@@ -254,7 +254,7 @@ fn restore_workers(
         let trimmed = from.last_grants.last() != Some(&0);
         ensure(trimmed, &field, "last_grants: must end with a rank that had one")?;
         last = Some(from.number);
-        let mut worker = WorkerRecord::from_change(said, now);
+        let mut worker = WorkerRecord::from_change(settings, now);
         worker.epochs = from.epochs;
         worker.set_last_grants(&from.last_grants);
         let burst = worker.burst;
@@ -271,8 +271,8 @@ fn restore_workers(
             ensure(rate.level == level.level, &field, "a level is out of its bounds")?;
             Ok(Some(rate))
         };
-        worker.requests = restore(said.requests_per_minute, from.requests)?;
-        worker.tokens = restore(said.tokens_per_minute, from.tokens)?;
+        worker.requests = restore(settings.requests_per_minute, from.requests)?;
+        worker.tokens = restore(settings.tokens_per_minute, from.tokens)?;
         workers.add(from.number, worker);
         workers.update_limit(from.number, now);
     }

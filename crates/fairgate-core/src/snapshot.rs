@@ -328,8 +328,8 @@ impl Pool {
         let engine = &self.engine;
         let PoolLimits { max_queue, queue_timeout, brownout_wait, busy, overlap_credit } =
             engine.limits;
-        let said = engine.tree.names.with_directives();
-        let named = || said.iter().map(|((by, text), name)| (*by, Box::from(&**text), *name));
+        let directives = engine.tree.names.with_directives();
+        let named = || directives.iter().map(|((by, text), name)| (*by, Box::from(&**text), *name));
         let mut requests = engine.requests.handles_in_flight();
         requests.extend(engine.requests.waiting_handles());
         requests.sort_unstable_by_key(|handle| engine.requests.get(*handle).seq);

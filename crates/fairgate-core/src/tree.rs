@@ -267,13 +267,15 @@ impl PolicyTree {
                 Discipline::Load(LoadState::new(load.alpha, load.auto_tune, load.max_wait_ticks))
             }
             PolicyNode::Drr(drr) => {
-                let said = |name: &str| {
+                let event_weight = |name: &str| {
                     self.names
                         .find(by, name)
                         .and_then(|n| self.names.list[n as usize].directive.weight)
                 };
-                let quanta =
-                    drr.classes.iter().map(|class| said(&class.name).unwrap_or(class.quantum));
+                let quanta = drr
+                    .classes
+                    .iter()
+                    .map(|class| event_weight(&class.name).unwrap_or(class.quantum));
                 locals.resize(drr.classes.len(), None);
                 Discipline::Drr(DrrState::new(quanta))
             }
@@ -333,22 +335,22 @@ impl PolicyTree {
     fn add_flow(&mut self, node: u32, name: &str, hash: u64) -> u32 {
         let level = self.nodes[node as usize].level.clone();
         let named = self.names.intern(level.node.by(), name);
-        let said = self.names.list[named as usize].directive;
+        let directive = self.names.list[named as usize].directive;
         let name = self.names.list[named as usize].text.clone();
         let state = &mut self.nodes[node as usize];
         let local = match &mut state.discipline {
             Discipline::Share(share) => {
                 let weight = level.weight(&name).expect("a share node has weights");
                 // A cap set by an event counts over the whole pool; see `FlowName::at_cap`.
-                let cap = if said.cap.is_some() { None } else { level.cap(&name) };
-                share.add(&name, said.weight.unwrap_or(weight), cap)
+                let cap = if directive.cap.is_some() { None } else { level.cap(&name) };
+                share.add(&name, directive.weight.unwrap_or(weight), cap)
             }
             Discipline::Load(load) => load.add(),
             Discipline::Drr(_) => level.class(&name).expect("the flow is one of the classes"),
             Discipline::Bands(bands) => {
                 let class = level.class(&name).expect("the flow is one of the classes");
                 // The event may have arrived after the node was created and before the class's first request.
-                if said.cap.is_some() {
+                if directive.cap.is_some() {
                     bands.classes[class as usize].cap = None;
                 }
                 class
@@ -372,8 +374,8 @@ impl PolicyTree {
             in_flight: 0,
             head: None,
             marked: false,
-            held: said.held,
-            capped: said.cap.is_some(),
+            held: directive.held,
+            capped: directive.cap.is_some(),
             input: 0,
             cached: 0,
             arrivals: keeps_arrivals.then(BTreeSet::new),
@@ -701,13 +703,13 @@ impl PolicyTree {
     #[inline(never)]
     fn update_fullest_flow(&mut self, index: u32) {
         let TreeFlow { node, local, .. } = self.flows[index as usize];
-        let TreeNode { fullest_flow: crowd, locals, .. } = &mut self.nodes[node as usize];
+        let TreeNode { fullest_flow, locals, .. } = &mut self.nodes[node as usize];
         let flows = &self.flows;
         let of = |local: u32| {
             let flow = locals.get(local as usize).copied().flatten()?;
             Some(&flows[flow as usize]).filter(|flow| flow.waiting > 0)
         };
-        crowd.changed(local, |a, b| match (of(a), of(b)) {
+        fullest_flow.changed(local, |a, b| match (of(a), of(b)) {
             (Some(left), Some(right)) => {
                 let left_first = left.waiting > right.waiting
                     || (left.waiting == right.waiting && left.name <= right.name);
@@ -957,7 +959,7 @@ impl PolicyTree {
     #[inline(never)]
     pub(crate) fn look(&mut self, workers: &mut PoolWorkers, cx: ArbiterContext<'_>) {
         if workers.has_workers {
-            self.hear_of_workers(workers, cx.requests);
+            self.update_watched_demands(workers, cx.requests);
         }
         let blocked = workers.all_blocked();
         if self.marks.any_below {
@@ -996,7 +998,7 @@ impl PolicyTree {
     /// Updates the demands that queues watch, and marks the queues whose demand has opened or closed. Only needed in a
     /// pool with workers.
     #[inline(never)]
-    fn hear_of_workers(&mut self, workers: &mut PoolWorkers, requests: &RequestTable) {
+    fn update_watched_demands(&mut self, workers: &mut PoolWorkers, requests: &RequestTable) {
         self.watch_heads(workers, requests);
         for changed in workers.take_changed_demands() {
             self.apply_changed_demand(changed);
@@ -1118,17 +1120,17 @@ impl PolicyTree {
             let head = flow.head.filter(|_| !blocked && !is_kept);
             FlowUpdate { head, waiting, in_flight, oldest, oldest_open, is_kept, may_join }
         };
-        let said = flow.capped.then_some(flow.name_number);
+        let capped_name = flow.capped.then_some(flow.name_number);
         match &mut node.discipline {
             Discipline::Bands(bands) => {
-                let at_cap = match said {
+                let at_cap = match capped_name {
                     Some(named) => self.names.list[named as usize].at_cap() == Some(true),
                     None => bands.classes[local as usize].at_cap(in_flight),
                 };
                 bands.look(local, view(at_cap, None), cx);
             }
             Discipline::Share(share) => {
-                let at_cap = match said {
+                let at_cap = match capped_name {
                     Some(named) => self.names.list[named as usize].at_cap() == Some(true),
                     None => share.flows[local as usize].at_cap(in_flight),
                 };

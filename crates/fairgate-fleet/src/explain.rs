@@ -41,7 +41,7 @@ pub(crate) enum ExplanationScope {
 pub(crate) struct ExplanationContext {
     pub(super) now: UnixMicros,
     rules: RoundOptions,
-    /// Input of a round in which one hypothetical agent waits that may take any task.
+    /// Input of a round with one hypothetical waiting agent. That agent may take any task.
     scene: RoundInput,
     /// Outcomes of the round with input `scene` for the ready tasks that were loaded, by task.
     turns: HashMap<Box<str>, ready_task::NextAgentOutcome>,

@@ -96,8 +96,8 @@ impl ReportCohort {
         self.counts.iter_mut().for_each(|count| *count -= count.signum());
     }
 
-    /// Returns the points that each size, beginning with a cache of size 0, loses against the best size; at most
-    /// [`VOTE_MAX`] each.
+    /// Returns one number for each size, beginning with size 0: the points of the best size minus the points of this
+    /// size, at most [`VOTE_MAX`].
     fn losses(&self) -> [i32; STEPS + 1] {
         let mut values = [0; STEPS + 1];
         for (step, &count) in self.counts.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Queue of messages that the task has not read yet.
 //!
-//! Sending never waits, so that a permit can report its end from its `Drop`. The mailbox itself has no bound; the turns
-//! of the callers provide one, see the crate's documentation. Closing is final and atomic: every message is either
+//! Sending never waits, so that a permit can report its end from its `Drop`. The mailbox itself is not bounded. The
+//! turns of the callers bound it; see the crate's documentation. Closing is final and atomic: every message is either
 //! read, returned to its sender, or handed to the caller of `close`. None stays behind unread.
 
 use std::collections::VecDeque;
@@ -39,12 +39,12 @@ impl<M> TaskMailbox<M> {
     }
 
     /// Queues a message, or returns it if the task has ended.
-    pub(crate) fn send(&self, letter: M) -> Result<(), M> {
+    pub(crate) fn send(&self, message: M) -> Result<(), M> {
         let mut state = lock(&self.state);
         if state.ended.is_some() {
-            return Err(letter);
+            return Err(message);
         }
-        state.messages.push_back(letter);
+        state.messages.push_back(message);
         let reader = state.reader.take();
         drop(state);
         if let Some(reader) = reader {

@@ -294,11 +294,11 @@ impl PoolTask {
         let at = at.max(self.pool.now());
         self.steps += 1;
         self.journal_lines.write(at, &event);
-        let mut heard = mem::take(&mut self.outputs);
+        let mut outputs = mem::take(&mut self.outputs);
         // Cannot fail: `at` was just raised to the pool's time.
-        let _ = self.pool.apply(at, event, &mut heard);
-        for said in heard.0.drain(..) {
-            match said {
+        let _ = self.pool.apply(at, event, &mut outputs);
+        for output in outputs.0.drain(..) {
+            match output {
                 PoolOutput::Accepted(handle) => {
                     if let Some(owner) = self.newcomer.take() {
                         self.rates.begin_wait(&owner.flow, at);
@@ -313,7 +313,7 @@ impl PoolTask {
                 }
             }
         }
-        self.outputs = heard;
+        self.outputs = outputs;
     }
 
     fn deliver(&mut self, at: Micros, decision: Decision) {

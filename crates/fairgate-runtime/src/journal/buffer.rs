@@ -42,7 +42,7 @@ pub(super) struct JournalBuffer {
 
 #[derive(Default)]
 struct JournalBufferState {
-    parcels: VecDeque<JournalWrite>,
+    writes: VecDeque<JournalWrite>,
     bytes: usize,
     begins: usize,
     /// True while the writer writes what it last took out of the queue.
@@ -70,21 +70,21 @@ impl JournalBuffer {
 
     /// Adds lines, or returns them if there is no room. A chunk larger than the buffer is accepted if the buffer is
     /// empty.
-    pub(super) fn offer(&self, page: JournalChunk) -> Result<(), JournalChunk> {
+    pub(super) fn offer(&self, chunk: JournalChunk) -> Result<(), JournalChunk> {
         let mut state = self.lock();
-        let bytes = page.bytes.len();
+        let bytes = chunk.bytes.len();
         if state.bytes > 0 && state.bytes + bytes > self.most_bytes {
-            return Err(page);
+            return Err(chunk);
         }
         let half = self.most_bytes / 2;
         // The writer wakes soon after the first page by itself; it is notified again if the buffer becomes half full
         // before.
         let is_news =
-            state.parcels.is_empty() || (state.bytes < half && state.bytes + bytes >= half);
+            state.writes.is_empty() || (state.bytes < half && state.bytes + bytes >= half);
         state.bytes += bytes;
-        match state.parcels.back_mut() {
-            Some(JournalWrite::Lines(last)) => last.append(page),
-            _ => state.parcels.push_back(JournalWrite::Lines(page)),
+        match state.writes.back_mut() {
+            Some(JournalWrite::Lines(last)) => last.append(chunk),
+            _ => state.writes.push_back(JournalWrite::Lines(chunk)),
         }
         drop(state);
         if is_news {
@@ -101,14 +101,14 @@ impl JournalBuffer {
     /// Returns true if everything was written and the writer has not ended.
     pub(super) fn is_idle(&self) -> bool {
         let state = self.lock();
-        state.parcels.is_empty() && !state.busy && !state.over
+        state.writes.is_empty() && !state.busy && !state.over
     }
 
     /// Queues the beginning of a new file.
     pub(super) fn begin(&self, snapshot: Box<Snapshot>, kind: GateJournalFileKind) {
         let mut state = self.lock();
         state.begins += 1;
-        state.parcels.push_back(JournalWrite::Begin { snapshot, kind });
+        state.writes.push_back(JournalWrite::Begin { snapshot, kind });
         self.filled.notify_one();
     }
 
@@ -139,7 +139,7 @@ impl JournalBuffer {
         let mut state = self.lock();
         state.busy = false;
         self.emptied.notify_one();
-        while state.parcels.is_empty() && !state.closed {
+        while state.writes.is_empty() && !state.closed {
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let half = self.most_bytes / 2;
@@ -148,21 +148,21 @@ impl JournalBuffer {
         };
         let waited = self.filled.wait_timeout_while(state, COLLECT, few);
         state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        let parcel = state.parcels.pop_front()?;
+        let write = state.writes.pop_front()?;
         state.busy = true;
-        match &parcel {
+        match &write {
             JournalWrite::Begin { .. } => state.begins -= 1,
-            JournalWrite::Lines(page) => state.bytes -= page.bytes.len(),
+            JournalWrite::Lines(chunk) => state.bytes -= chunk.bytes.len(),
         }
-        Some(parcel)
+        Some(write)
     }
 
     /// Records an error of the writer. Everything queued behind the failed write is lost too.
     pub(super) fn fail(&self, error: String, events: u64) {
         let mut state = self.lock();
-        let behind = state.parcels.drain(..).map(|parcel| match parcel {
+        let behind = state.writes.drain(..).map(|write| match write {
             JournalWrite::Begin { .. } => 0,
-            JournalWrite::Lines(page) => page.events,
+            JournalWrite::Lines(chunk) => chunk.events,
         });
         let events_lost = events + behind.sum::<u64>();
         (state.bytes, state.begins) = (0, 0);

@@ -82,17 +82,17 @@ impl GateJournalWriter {
     }
 
     /// Writes a chunk of lines. If that fails, the file ends with the previous chunk.
-    fn write(&mut self, page: &JournalChunk) -> io::Result<()> {
+    fn write(&mut self, chunk: &JournalChunk) -> io::Result<()> {
         let Some(current) = &mut self.current else {
             return Err(io::Error::other("no file was begun"));
         };
-        if let Err(error) = current.file.write_all(&page.bytes) {
+        if let Err(error) = current.file.write_all(&chunk.bytes) {
             // At worst the last line of the file is torn; a replay reports that.
             let _ = current.file.truncate(current.length);
             let _ = self.finish();
             return Err(error);
         }
-        current.length += page.bytes.len() as u64;
+        current.length += chunk.bytes.len() as u64;
         Ok(())
     }
 
@@ -114,7 +114,7 @@ impl GateJournalWriter {
         while let Some(parcel) = buffer.next() {
             let (written, events) = match parcel {
                 JournalWrite::Begin { snapshot, kind } => (self.begin(&snapshot, kind), 0),
-                JournalWrite::Lines(page) => (self.write(&page), page.events),
+                JournalWrite::Lines(chunk) => (self.write(&chunk), chunk.events),
             };
             if let Err(error) = written {
                 self.current = None;

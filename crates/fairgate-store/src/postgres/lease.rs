@@ -120,9 +120,9 @@ impl InstanceLease {
     }
 }
 
-/// Resolves at most [`BATCH_MAX`] reservations. Returns the number of reservations found, and what was charged for
-/// them. If a request already has its last row, its client had left before the reservation was made, and the process
-/// died before it released the reservation. Such a reservation is released without a charge.
+/// Resolves at most [`BATCH_MAX`] reservations. Returns the number of reservations found, and the charges for them. A
+/// reservation whose request already has its last row is released without a charge: the client had left before the
+/// reservation was made, and the process died before it could release it.
 async fn resolve_some(session: &mut PostgresSession) -> Result<(u64, ResolvedReservations)> {
     let [take, drop_lost, made, put, add] = session
         .prepare([

@@ -37,7 +37,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Commands to the [`PostgresWriter`].
 pub(super) enum PostgresWriterCommand {
-    /// Wakes the writer, because the spool has its first waiting row or has many.
+    /// Wakes the writer. Sent when the first row starts to wait in the spool, and again when many rows wait.
     Rows,
     /// Asks for an answer once all rows that are now in the spool are in the database, or at the next failure.
     Flush(Reply<()>),

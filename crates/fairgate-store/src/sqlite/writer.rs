@@ -55,7 +55,7 @@ pub(super) struct QueuedCommand {
 
 /// Commands to the [`SqliteWriter`].
 pub(super) enum SqliteCommand {
-    /// Wakes the writer, because the spool has its first waiting row or has many.
+    /// Wakes the writer. Sent when the first row starts to wait in the spool, and again when many rows wait.
     Rows,
     /// Asks for an answer once all rows that are now in the spool are in the database.
     Flush(Reply<()>),

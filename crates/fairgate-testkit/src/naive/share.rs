@@ -122,9 +122,8 @@ impl NaiveShareNode {
         bound.map_or(self.virtual_time, |bound| bound.max(self.virtual_time))
     }
 
-    /// Returns the slots of each flow; `None` if the node is not partitioned or the capacity is too
-    /// small. The rule "divides the pool's capacity among the n flows that are ready or have
-    /// requests in flight (flows sorted by name) where it is at least n".
+    /// Returns the slots of each flow; `None` if the node is not partitioned. The pool's capacity is divided among the
+    /// n flows that are ready or have requests in flight, sorted by name. `None` if the capacity is below n.
     fn slots(
         &self,
         ready: &[(usize, &NaiveShareFlow, NaivePick)],
