@@ -47,12 +47,12 @@ pub(crate) enum ChoiceContent {
 impl SimAnswer {
     pub(crate) fn new(
         id: String,
-        ask: &SimRequest,
+        request: &SimRequest,
         input: InputTokens,
         fault: Option<SimFault>,
         options: &SimOptions,
     ) -> Self {
-        let choices = choices(&id, ask, fault, options);
+        let choices = choices(&id, request, fault, options);
         let hidden = match fault {
             Some(SimFault::HiddenTokens { tokens }) => tokens,
             _ => 0,
@@ -68,7 +68,7 @@ impl SimAnswer {
         };
         Self {
             created: unix_seconds(),
-            model: ask.model.clone(),
+            model: request.model.clone(),
             usage: SimUsage { input, output, hidden, fault: usage_fault },
             id,
             choices,
@@ -120,15 +120,15 @@ impl SimAnswer {
 
 fn choices(
     id: &str,
-    ask: &SimRequest,
+    request: &SimRequest,
     fault: Option<SimFault>,
     options: &SimOptions,
 ) -> Vec<AnswerChoice> {
     let mut choices = Vec::new();
-    for prompt in &ask.prompts {
-        for repeat in 0..ask.choices_per_prompt {
+    for prompt in &request.prompts {
+        for repeat in 0..request.choices_per_prompt {
             let seed = number_at(prompt.hash(), repeat);
-            let (content, natural) = match &ask.tool_call {
+            let (content, natural) = match &request.tool_call {
                 Some(call) => {
                     let natural = u64::try_from(call.arguments.len()).unwrap_or(u64::MAX);
                     let call_id = format!("call_{id}_{}", choices.len());
@@ -140,7 +140,7 @@ fn choices(
                     (ChoiceContent::Text { seed }, natural)
                 }
             };
-            let most = ask.output_tokens_max.unwrap_or(u64::MAX);
+            let most = request.output_tokens_max.unwrap_or(u64::MAX);
             choices.push(match fault {
                 Some(SimFault::Endless) => {
                     AnswerChoice { content, pieces: u64::MAX, cut_short: false }
@@ -249,8 +249,9 @@ mod tests {
     fn answer(body: &Value, fault: Option<SimFault>) -> SimAnswer {
         let options =
             SimOptions { output_tokens: OutputLength::exactly(20), ..SimOptions::default() };
-        let ask = SimRequest::read(SimRoute::Chat, body.to_string().as_bytes(), &options).unwrap();
-        SimAnswer::new("id".to_owned(), &ask, InputTokens::default(), fault, &options)
+        let request =
+            SimRequest::read(SimRoute::Chat, body.to_string().as_bytes(), &options).unwrap();
+        SimAnswer::new("id".to_owned(), &request, InputTokens::default(), fault, &options)
     }
 
     fn body(content: &str) -> Value {
@@ -267,20 +268,20 @@ mod tests {
 
     #[test]
     fn a_limit_cuts_an_answer_short() {
-        let mut ask = body("Hello");
-        ask["max_tokens"] = json!(5);
-        let short = answer(&ask, None);
+        let mut request = body("Hello");
+        request["max_tokens"] = json!(5);
+        let short = answer(&request, None);
         assert_eq!((short.choices[0].pieces, short.choices[0].cut_short), (5, true));
-        ask["max_tokens"] = json!(20);
-        assert!(!answer(&ask, None).choices[0].cut_short);
+        request["max_tokens"] = json!(20);
+        assert!(!answer(&request, None).choices[0].cut_short);
         assert!(answer(&body("Hello"), None).text(0).starts_with(&short.text(0)));
     }
 
     #[test]
     fn choices_differ_and_add_up() {
-        let mut ask = body("Hello");
-        ask["n"] = json!(3);
-        let answer = answer(&ask, None);
+        let mut request = body("Hello");
+        request["n"] = json!(3);
+        let answer = answer(&request, None);
         assert_ne!(answer.text(0), answer.text(1));
         assert_eq!((answer.usage.output, answer.steps(), answer.tokens_after(7)), (60, 20, 21));
     }

@@ -71,13 +71,13 @@ impl AnswerSender {
     pub(crate) fn stream(
         self,
         answer: Arc<SimAnswer>,
-        voice: Box<dyn AnswerFormat>,
+        answer_format: Box<dyn AnswerFormat>,
     ) -> Response<SimBody> {
         let kind = self.content_type("text/event-stream; charset=utf-8");
         if self.fault == Some(SimFault::Garbage) {
             return self.garbage(kind);
         }
-        let body = SimBody::written(|outbox| self.stream_tokens(outbox, answer, voice));
+        let body = SimBody::written(|outbox| self.stream_tokens(outbox, answer, answer_format));
         let mut response = response(kind, body);
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         response
@@ -87,13 +87,13 @@ impl AnswerSender {
         mut self,
         mut outbox: BodyWriter,
         answer: Arc<SimAnswer>,
-        mut voice: Box<dyn AnswerFormat>,
+        mut answer_format: Box<dyn AnswerFormat>,
     ) {
         outbox.byte_pause = self.byte_pause();
         let steps = answer.steps();
         let middle = steps / 2;
         let mut events = String::new();
-        voice.opening(&answer, &mut events);
+        answer_format.opening(&answer, &mut events);
         self.send(&mut outbox, &mut events).await;
         self.flight.generate_hidden(&answer).await;
         let mut pace = self.flight.pace();
@@ -115,7 +115,7 @@ impl AnswerSender {
             }
             pause_until(pace.due(step)).await;
             for (choice, _) in answer.choices.iter().enumerate().filter(|(_, c)| step < c.pieces) {
-                voice.piece(&answer, choice, step, &mut events);
+                answer_format.piece(&answer, choice, step, &mut events);
                 self.flight.add_output_tokens(1);
             }
             self.send(&mut outbox, &mut events).await;
@@ -123,7 +123,7 @@ impl AnswerSender {
                 self.fate.close();
             }
         }
-        voice.closing(&answer, &mut events);
+        answer_format.closing(&answer, &mut events);
         if answer.hidden > 0
             && let Some(first) = events.find("\n\n")
         {

@@ -60,13 +60,13 @@ impl BackendState {
     }
 
     /// Returns the number of input tokens of a request, and adds the request's prompts to the prefix cache.
-    pub(crate) fn input(&self, ask: &SimRequest) -> InputTokens {
-        let tokens = ask.input_tokens(&self.options);
+    pub(crate) fn input(&self, request: &SimRequest) -> InputTokens {
+        let tokens = request.input_tokens(&self.options);
         if self.options.prefix_cache_blocks == 0 {
             return InputTokens { tokens, cached: None };
         }
         let mut cache = locked(&self.cache);
-        let hits: usize = ask.prompts.iter().map(|prompt| cache.visit(&prompt.blocks)).sum();
+        let hits: usize = request.prompts.iter().map(|prompt| cache.visit(&prompt.blocks)).sum();
         let cached = u64::try_from(hits).unwrap_or(u64::MAX).saturating_mul(CACHE_BLOCK_TOKENS);
         // The last token is never cached: the first output token is computed from it.
         InputTokens { tokens, cached: Some(cached.min(tokens.saturating_sub(1))) }

@@ -61,11 +61,11 @@ impl SimInFlight {
         self.record.as_ref().map(|record| record.id.clone()).unwrap_or_default()
     }
 
-    pub(crate) fn set_request(&mut self, ask: &SimRequest, fault: Option<SimFault>) {
+    pub(crate) fn set_request(&mut self, request: &SimRequest, fault: Option<SimFault>) {
         if let Some(record) = &mut self.record {
-            record.model.clone_from(&ask.model);
-            record.stream = ask.stream;
-            record.output_tokens_max = ask.output_tokens_max;
+            record.model.clone_from(&request.model);
+            record.stream = request.stream;
+            record.output_tokens_max = request.output_tokens_max;
             record.fault = fault;
         }
     }

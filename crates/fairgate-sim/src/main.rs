@@ -198,13 +198,13 @@ async fn input_closed() {
     if !input_is_a_pipe() {
         return std::future::pending().await;
     }
-    let (closed, told) = oneshot::channel::<()>();
+    let (open, closed) = oneshot::channel::<()>();
     // The thread is detached, because a blocked read must not keep the process from ending.
     std::thread::spawn(move || {
         let _ = io::copy(&mut io::stdin().lock().by_ref(), &mut io::sink());
-        drop(closed);
+        drop(open);
     });
-    let _ = told.await;
+    let _ = closed.await;
 }
 
 fn input_is_a_pipe() -> bool {

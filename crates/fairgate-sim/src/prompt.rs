@@ -16,7 +16,7 @@ pub const CACHE_BLOCK_TOKENS: u64 = 16;
 
 /// Longest answer that a request can ask for by steering, in tokens. It is limited because some answers are buffered
 /// until their end.
-const WISHED_TOKENS_MAX: u64 = 1_000_000;
+const STEERED_TOKENS_MAX: u64 = 1_000_000;
 
 /// Fault and answer length that one request asks for; a field is `None` if the request does not ask for it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -136,10 +136,10 @@ impl SteeringOptions {
         }
     }
 
-    /// Returns the answer length in tokens that the request asks for, limited to [`WISHED_TOKENS_MAX`]; `None` if it
+    /// Returns the answer length in tokens that the request asks for, limited to [`STEERED_TOKENS_MAX`]; `None` if it
     /// asks for none.
     pub(crate) fn output_tokens(self) -> Option<u64> {
-        self.tokens.map(|tokens| tokens.clamp(1, WISHED_TOKENS_MAX))
+        self.tokens.map(|tokens| tokens.clamp(1, STEERED_TOKENS_MAX))
     }
 
     /// Returns these options, with each absent field taken from `other`.
@@ -196,10 +196,13 @@ mod tests {
     fn markers_are_wishes_only_where_steering_is_on() {
         let text = json!("a [sim:tokens=7] b [sim:fault=hang-mid][sim:fault=nonsense] [sim:");
         let on = SimOptions { steering: true, ..SimOptions::default() };
-        let wishes = prompt(&text, &on).steering_options;
-        assert_eq!((wishes.output_tokens(), wishes.fault), (Some(7), Some(SimFault::HangMid)));
-        let greedy = SteeringOptions { tokens: Some(u64::MAX), ..wishes };
-        assert_eq!(greedy.output_tokens(), Some(WISHED_TOKENS_MAX));
+        let steering_options = prompt(&text, &on).steering_options;
+        assert_eq!(
+            (steering_options.output_tokens(), steering_options.fault),
+            (Some(7), Some(SimFault::HangMid))
+        );
+        let greedy = SteeringOptions { tokens: Some(u64::MAX), ..steering_options };
+        assert_eq!(greedy.output_tokens(), Some(STEERED_TOKENS_MAX));
         assert!(prompt(&text, &SimOptions::default()).steering_options.fault.is_none());
     }
 }

@@ -349,8 +349,11 @@ mod tests {
     #[test]
     fn prompts_come_alone_or_in_arrays() {
         let count = |prompt: Value| {
-            let ask = read(SimRoute::Completions, &json!({"model": "sim", "prompt": prompt}))?;
-            Ok::<_, SimErrorResponse>((ask.prompts.len(), ask.input_tokens(&SimOptions::default())))
+            let request = read(SimRoute::Completions, &json!({"model": "sim", "prompt": prompt}))?;
+            Ok::<_, SimErrorResponse>((
+                request.prompts.len(),
+                request.input_tokens(&SimOptions::default()),
+            ))
         };
         assert_eq!(count(json!("12345678")).unwrap(), (1, 2));
         assert_eq!(count(json!([1, 2, 3])).unwrap(), (1, 3));

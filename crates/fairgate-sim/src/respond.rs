@@ -57,7 +57,7 @@ pub(crate) async fn respond(
 /// A request whose prompt was prefilled and whose answer may begin.
 struct AdmittedRequest {
     flight: SimInFlight,
-    ask: SimRequest,
+    request: SimRequest,
     input: InputTokens,
     fault: Option<SimFault>,
     /// Headers in which the account states its limits; empty if the backend has no account.
@@ -70,8 +70,8 @@ async fn admit(
     request: Request<Incoming>,
 ) -> Result<AdmittedRequest, SimErrorResponse> {
     match prepare(&mut flight, route, request).await {
-        Ok((ask, input, fault, stated)) => {
-            Ok(AdmittedRequest { flight, ask, input, fault, stated })
+        Ok((request, input, fault, stated)) => {
+            Ok(AdmittedRequest { flight, request, input, fault, stated })
         }
         Err(refusal) => {
             flight.end(SimOutcome::Refused(refusal.status.as_u16()));
@@ -89,31 +89,31 @@ async fn prepare(
     let options = &backend.options;
     let (parts, body) = request.into_parts();
     check_key(&parts.headers, options)?;
-    let wishes = steering_headers(&parts.headers, options)?;
-    let mut ask =
+    let steering_options = steering_headers(&parts.headers, options)?;
+    let mut request =
         SimRequest::read(route, &read_body(body, options.body_bytes_max).await?, options)?;
-    for prompt in &mut ask.prompts {
-        prompt.steering_options = wishes.or(prompt.steering_options);
+    for prompt in &mut request.prompts {
+        prompt.steering_options = steering_options.or(prompt.steering_options);
     }
-    let wished = ask.prompts.iter().find_map(|prompt| prompt.steering_options.fault);
-    let fault = wished.or_else(|| backend.take_fault());
-    flight.set_request(&ask, fault);
+    let steered_fault = request.prompts.iter().find_map(|prompt| prompt.steering_options.fault);
+    let fault = steered_fault.or_else(|| backend.take_fault());
+    flight.set_request(&request, fault);
     if let Some(SimFault::Status { code, retry_after_seconds }) = fault {
         return Err(simulated_fault(code).retry_after(retry_after_seconds));
     }
     if route == SimRoute::CountTokens {
         flight.skip_slot();
-        return Ok((ask, InputTokens::default(), fault, HeaderMap::new()));
+        return Ok((request, InputTokens::default(), fault, HeaderMap::new()));
     }
-    let stated = charge(flight, route, &ask, &parts.headers)?;
+    let stated = charge(flight, route, &request, &parts.headers)?;
     flight.take_slot().await?;
     if let Some(SimFault::SlowStatus { code, after }) = fault {
         tokio::time::sleep(after).await;
         return Err(simulated_fault(code));
     }
-    let input = backend.input(&ask);
+    let input = backend.input(&request);
     flight.prefill(input).await;
-    Ok((ask, input, fault, stated))
+    Ok((request, input, fault, stated))
 }
 
 fn simulated_fault(code: u16) -> SimErrorResponse {
@@ -126,17 +126,17 @@ fn simulated_fault(code: u16) -> SimErrorResponse {
 fn charge(
     flight: &mut SimInFlight,
     route: SimRoute,
-    ask: &SimRequest,
+    request: &SimRequest,
     headers: &HeaderMap,
 ) -> Result<HeaderMap, SimErrorResponse> {
     let options = &flight.backend.options;
     let Some(account) = options.account.clone() else { return Ok(HeaderMap::new()) };
     let each = match route {
         SimRoute::Embeddings | SimRoute::CountTokens => 0,
-        _ => ask.output_tokens_max.unwrap_or(account.options.output_tokens_assumed),
+        _ => request.output_tokens_max.unwrap_or(account.options.output_tokens_assumed),
     };
-    let output = ask.choices().saturating_mul(each);
-    let tokens = ask.input_tokens(options).saturating_add(output);
+    let output = request.choices().saturating_mul(each);
+    let tokens = request.input_tokens(options).saturating_add(output);
     let (decided, standing) = account.admit(keys(headers).next(), tokens, Instant::now());
     let dialect = route.dialect();
     match decided {
@@ -144,9 +144,14 @@ fn charge(
             flight.set_charge(charge);
             Ok(limit_headers::headers(&account, standing, dialect))
         }
-        Err(shortage) => {
-            Err(limit_headers::refusal(&account, shortage, standing, tokens, &ask.model, dialect))
-        }
+        Err(shortage) => Err(limit_headers::refusal(
+            &account,
+            shortage,
+            standing,
+            tokens,
+            &request.model,
+            dialect,
+        )),
     }
 }
 
@@ -207,7 +212,7 @@ pub(crate) async fn read_body(body: Incoming, bytes_max: usize) -> Result<Bytes,
 
 impl AdmittedRequest {
     async fn respond(self, fate: Arc<ConnectionControl>, route: SimRoute) -> Response<SimBody> {
-        let Self { mut flight, ask, input, fault, .. } = self;
+        let Self { mut flight, request, input, fault, .. } = self;
         match fault {
             Some(SimFault::HangBefore) => {
                 flight.backend.wait_ending().await;
@@ -222,18 +227,18 @@ impl AdmittedRequest {
             _ => {}
         }
         let options = &flight.backend.options;
-        let answer = Arc::new(SimAnswer::new(flight.id(), &ask, input, fault, options));
-        let Some(voice) = wire::answer_format(route, &ask, &answer) else {
+        let answer = Arc::new(SimAnswer::new(flight.id(), &request, input, fault, options));
+        let Some(answer_format) = wire::answer_format(route, &request, &answer) else {
             let whole = match route {
                 SimRoute::Embeddings => {
-                    wire::embeddings(&ask, &SimUsage { output: 0, ..answer.usage }).to_string()
+                    wire::embeddings(&request, &SimUsage { output: 0, ..answer.usage }).to_string()
                 }
-                _ => json!({"input_tokens": ask.input_tokens(options)}).to_string(),
+                _ => json!({"input_tokens": request.input_tokens(options)}).to_string(),
             };
             return AnswerSender { flight, fate, fault }.whole(whole);
         };
-        if ask.stream {
-            return AnswerSender { flight, fate, fault }.stream(answer, voice);
+        if request.stream {
+            return AnswerSender { flight, fate, fault }.stream(answer, answer_format);
         }
         let whole = match fault {
             // An endless answer has no end to wait for.
@@ -241,7 +246,7 @@ impl AdmittedRequest {
             _ => {
                 flight.generate_hidden(&answer).await;
                 flight.generate_whole(&answer).await;
-                voice.whole(&answer).to_string()
+                answer_format.whole(&answer).to_string()
             }
         };
         AnswerSender { flight, fate, fault }.whole(whole)

@@ -34,7 +34,7 @@ pub(crate) async fn serve(
             (false, _) => wrong_method("POST").into_response(route.dialect()),
         };
     }
-    let told = match path {
+    let response = match path {
         "/health" if get => Ok(health(&backend)),
         "/metrics" if get => Ok(metrics(&backend)),
         "/v1/models" if get => {
@@ -49,7 +49,7 @@ pub(crate) async fn serve(
         "/health" | "/metrics" | "/v1/models" => Err(wrong_method("GET")),
         _ => Err(SimErrorResponse::new(StatusCode::NOT_FOUND, "There is no such path here.")),
     };
-    told.unwrap_or_else(|refusal| refusal.into_response(ApiDialect::OpenAi))
+    response.unwrap_or_else(|refusal| refusal.into_response(ApiDialect::OpenAi))
 }
 
 fn wrong_method(allowed: &'static str) -> SimErrorResponse {
@@ -72,11 +72,11 @@ fn metrics(backend: &BackendState) -> Response<SimBody> {
 }
 
 fn stats(backend: &BackendState) -> Value {
-    let mut told = backend.stats().to_json();
+    let mut stats = backend.stats().to_json();
     if let Some(account) = &backend.options.account {
-        told["account"] = account.counts().to_json();
+        stats["account"] = account.counts().to_json();
     }
-    told
+    stats
 }
 
 fn models(backend: &BackendState) -> Response<SimBody> {

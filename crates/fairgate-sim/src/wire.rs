@@ -30,13 +30,13 @@ pub(crate) trait AnswerFormat: Send {
 /// Returns the answer format of a route; `None` for embeddings and token counts, which generate no text.
 pub(crate) fn answer_format(
     route: SimRoute,
-    ask: &SimRequest,
+    request: &SimRequest,
     answer: &SimAnswer,
 ) -> Option<Box<dyn AnswerFormat>> {
     Some(match route {
-        SimRoute::Chat => Box::new(chat::ChatFormat::new(ask, answer)),
-        SimRoute::Completions => Box::new(completions::CompletionsFormat::new(ask, answer)),
-        SimRoute::Responses => Box::new(responses::ResponsesFormat::new(ask)),
+        SimRoute::Chat => Box::new(chat::ChatFormat::new(request, answer)),
+        SimRoute::Completions => Box::new(completions::CompletionsFormat::new(request, answer)),
+        SimRoute::Responses => Box::new(responses::ResponsesFormat::new(request)),
         SimRoute::Messages => Box::new(messages::MessagesFormat),
         SimRoute::Embeddings | SimRoute::CountTokens => return None,
     })

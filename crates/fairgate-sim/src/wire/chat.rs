@@ -13,12 +13,12 @@ pub(super) struct ChatFormat {
 }
 
 impl ChatFormat {
-    pub(super) fn new(ask: &SimRequest, answer: &SimAnswer) -> Self {
+    pub(super) fn new(request: &SimRequest, answer: &SimAnswer) -> Self {
         let (id, created, model) = (&answer.id, answer.created, Value::from(&*answer.model));
         let head = format!(
             r#"data: {{"id":"{id}","object":"chat.completion.chunk","created":{created},"model":{model},"system_fingerprint":"fp_sim","choices":["#
         );
-        Self { head, include_usage: ask.include_usage }
+        Self { head, include_usage: request.include_usage }
     }
 
     fn chunk(&self, out: &mut String, write_choice: impl FnOnce(&mut String)) {
@@ -98,13 +98,13 @@ impl AnswerFormat for ChatFormat {
 }
 
 fn message(answer: &SimAnswer, choice: usize) -> Value {
-    let said = answer.text(choice);
+    let text = answer.text(choice);
     match &answer.choices[choice].content {
         ChoiceContent::Text { .. } => {
-            json!({"role": "assistant", "content": said, "refusal": null})
+            json!({"role": "assistant", "content": text, "refusal": null})
         }
         ChoiceContent::Tool { call, call_id } => {
-            let function = json!({"name": call.name, "arguments": said});
+            let function = json!({"name": call.name, "arguments": text});
             let call = json!({"id": call_id, "type": "function", "function": function});
             json!({"role": "assistant", "content": null, "refusal": null, "tool_calls": [call]})
         }

@@ -12,12 +12,12 @@ pub(super) struct CompletionsFormat {
 }
 
 impl CompletionsFormat {
-    pub(super) fn new(ask: &SimRequest, answer: &SimAnswer) -> Self {
+    pub(super) fn new(request: &SimRequest, answer: &SimAnswer) -> Self {
         let (id, created, model) = (&answer.id, answer.created, Value::from(&*answer.model));
         let head = format!(
             r#"data: {{"id":"{id}","object":"text_completion","created":{created},"model":{model},"choices":["#
         );
-        Self { head, include_usage: ask.include_usage }
+        Self { head, include_usage: request.include_usage }
     }
 
     fn chunk(&self, out: &mut String, choice: usize, text: &str, finish: &str) {

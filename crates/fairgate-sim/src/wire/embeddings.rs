@@ -8,17 +8,17 @@ use crate::answer::SimUsage;
 use crate::request::{EmbeddingFormat, SimRequest};
 
 /// Builds the whole answer for all inputs of a request.
-pub(crate) fn embeddings(ask: &SimRequest, usage: &SimUsage) -> Value {
-    let data: Vec<_> = ask
+pub(crate) fn embeddings(request: &SimRequest, usage: &SimUsage) -> Value {
+    let data: Vec<_> = request
         .prompts
         .iter()
         .enumerate()
         .map(|(index, prompt)| {
-            let embedding = embedding(prompt.hash(), ask.embedding);
+            let embedding = embedding(prompt.hash(), request.embedding);
             json!({"object": "embedding", "index": index, "embedding": embedding})
         })
         .collect();
-    let whole = json!({"object": "list", "model": ask.model, "data": data});
+    let whole = json!({"object": "list", "model": request.model, "data": data});
     super::with_usage(whole, usage.openai(false))
 }
 

@@ -9,12 +9,12 @@ pub(super) struct MessagesFormat;
 
 impl AnswerFormat for MessagesFormat {
     fn whole(&self, answer: &SimAnswer) -> Value {
-        let said = answer.text(0);
+        let text = answer.text(0);
         let block = match &answer.choices[0].content {
-            ChoiceContent::Text { .. } => json!({"type": "text", "text": said}),
+            ChoiceContent::Text { .. } => json!({"type": "text", "text": text}),
             ChoiceContent::Tool { call, call_id } => {
                 // A call that was cut short has incomplete arguments, which do not parse.
-                let input = serde_json::from_str(&said).unwrap_or_else(|_| json!({}));
+                let input = serde_json::from_str(&text).unwrap_or_else(|_| json!({}));
                 json!({"type": "tool_use", "id": call_id, "name": call.name, "input": input})
             }
         };

@@ -13,8 +13,8 @@ pub(super) struct ResponsesFormat {
 }
 
 impl ResponsesFormat {
-    pub(super) fn new(ask: &SimRequest) -> Self {
-        Self { output_tokens_max: ask.output_tokens_max, events: 0 }
+    pub(super) fn new(request: &SimRequest) -> Self {
+        Self { output_tokens_max: request.output_tokens_max, events: 0 }
     }
 
     fn response(&self, answer: &SimAnswer, status: &str, output: &[Value]) -> Value {
@@ -83,26 +83,26 @@ impl AnswerFormat for ResponsesFormat {
     }
 
     fn closing(&mut self, answer: &SimAnswer, out: &mut String) {
-        let said = answer.text(0);
+        let text = answer.text(0);
         match &answer.choices[0].content {
             ChoiceContent::Text { .. } => {
                 let mut done = place(answer);
-                done["text"] = json!(said);
+                done["text"] = json!(text);
                 done["logprobs"] = json!([]);
                 self.event(out, "response.output_text.done", done);
                 let mut done = place(answer);
-                done["part"] = part(&said);
+                done["part"] = part(&text);
                 self.event(out, "response.content_part.done", done);
             }
             ChoiceContent::Tool { call, .. } => {
                 let done = json!({
-                    "item_id": item_id(answer), "output_index": 0, "name": call.name, "arguments": said,
+                    "item_id": item_id(answer), "output_index": 0, "name": call.name, "arguments": text,
                 });
                 self.event(out, "response.function_call_arguments.done", done);
             }
         }
         let status = status(answer);
-        let done = json!({"output_index": 0, "item": item(answer, status, Some(&said))});
+        let done = json!({"output_index": 0, "item": item(answer, status, Some(&text))});
         self.event(out, "response.output_item.done", done);
         let ended = json!({"response": self.ended(answer)});
         self.event(out, &format!("response.{status}"), ended);
@@ -120,19 +120,19 @@ fn item_id(answer: &SimAnswer) -> String {
     }
 }
 
-/// Builds the output item with the text `said`; `None` builds the empty item that a stream begins with.
-fn item(answer: &SimAnswer, status: &str, said: Option<&str>) -> Value {
+/// Builds the output item with the text `text`; `None` builds the empty item that a stream begins with.
+fn item(answer: &SimAnswer, status: &str, text: Option<&str>) -> Value {
     let id = item_id(answer);
     match &answer.choices[0].content {
         ChoiceContent::Text { .. } => {
-            let content: Vec<_> = said.map(part).into_iter().collect();
+            let content: Vec<_> = text.map(part).into_iter().collect();
             json!({
                 "id": id, "type": "message", "status": status, "role": "assistant", "content": content,
             })
         }
         ChoiceContent::Tool { call, call_id } => json!({
             "id": id, "type": "function_call", "status": status, "call_id": call_id,
-            "name": call.name, "arguments": said.unwrap_or(""),
+            "name": call.name, "arguments": text.unwrap_or(""),
         }),
     }
 }
