@@ -229,6 +229,9 @@ pub struct QuotaConfig {
     pub tokens_per_minute: Option<u64>,
     /// Longest time, in seconds, whose unused rate may accumulate for later bursts (default 10).
     pub burst_seconds: u64,
+    /// True if the gateway asks the provider with requests of its own whether the account is spent or blocked (default
+    /// true).
+    pub probe: bool,
 }
 
 impl QuotaConfig {

@@ -108,7 +108,7 @@ fn strip(others: &[UnreadMember], numbers: &[usize], splices: &mut ByteSplices) 
 }
 
 /// Returns the name of the field that a cap is inserted as, if the caller sets no limit.
-fn cap_field(route: Route, model: &str) -> &'static str {
+pub(crate) fn cap_field(route: Route, model: &str) -> &'static str {
     match route {
         Route::Responses => "max_output_tokens",
         Route::ChatCompletions if refuses_max_tokens(model) => "max_completion_tokens",

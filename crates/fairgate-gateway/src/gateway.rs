@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use fairgate_config::{Config, ConfigErrors, ConfigReload, ReloadPlan};
 use fairgate_fleet::{Fleet, SystemClock};
 use fairgate_money::ModelPrices;
-use fairgate_store::{DirectoryChange, KeyHash, LogThrottle, Store, StoreError};
+use fairgate_store::{DirectoryChange, GATEWAY_TENANT, KeyHash, LogThrottle, Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
@@ -31,6 +31,7 @@ use crate::live_count::LiveCount;
 use crate::metrics::Metrics;
 use crate::phase::{GatewayLifecycle, GatewayPhase};
 use crate::pools::{self, Pools, PoolsError};
+use crate::provider_probe;
 use crate::request_id::RequestIdGenerator;
 use crate::response_ids::ResponseIdOwners;
 use crate::retention;
@@ -131,6 +132,20 @@ async fn keep_prices(store: &Store, prices: &ModelPrices) -> Result<(), StoreErr
     store.change("config", unix_now(), keep).await.map(drop)
 }
 
+/// Warns of a tenant or group of an earlier version that is called like the gateway in the ledger.
+fn warn_of_reserved_name(identity: &CallerDirectory) {
+    let directory = identity.directory();
+    let is_taken = directory.tenants.iter().any(|tenant| tenant.name == GATEWAY_TENANT)
+        || directory.groups.iter().any(|group| group.name == GATEWAY_TENANT);
+    if is_taken {
+        tracing::warn!(
+            name = GATEWAY_TENANT,
+            "a tenant or group is called as the gateway's own requests are in the ledger: its usage and budgets count these \
+             too. Move its keys to a tenant with another name"
+        );
+    }
+}
+
 /// A boxed future, so that the whole gateway inside it is compiled in this crate and not again in every crate that
 /// awaits it.
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -159,6 +174,7 @@ impl Gateway {
         let tls = config.tls.as_ref().map(tls::for_clients).transpose()?;
         keep_prices(&store, &config.prices).await?;
         let identity = CallerDirectory::load(&store).await?;
+        warn_of_reserved_name(&identity);
         let GatewayListeners { clients: (addr, clients), admin } = listeners;
         let pools = Pools::start(&config).await?;
         let fleet = Fleet::new(store.clone(), Arc::new(SystemClock), fleet_options(&config.fleet));
@@ -193,6 +209,7 @@ impl Gateway {
         listening.push(tokio::spawn(retention::prune_until_closing(app.clone())));
         listening.push(tokio::spawn(pools::keep_learned(app.clone())));
         listening.push(tokio::spawn(pools::follow_names(app.clone())));
+        listening.push(tokio::spawn(provider_probe::run_probes(app.clone())));
         listening.push(tokio::spawn(app.fleet.run()));
         let mut admin_addr = addr;
         if let Some((address, listener)) = admin {

@@ -27,6 +27,7 @@ pub mod open_files;
 mod phase;
 pub mod pools;
 mod projects_cache;
+mod provider_probe;
 mod refusal;
 mod reply;
 mod request_id;

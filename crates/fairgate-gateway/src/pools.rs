@@ -172,6 +172,11 @@ impl Pools {
         served.accounts.values().filter_map(known).collect()
     }
 
+    /// Returns all accounts at providers.
+    pub(crate) fn accounts(&self) -> Vec<Arc<ProviderAccount>> {
+        self.served.load().accounts.values().cloned().collect()
+    }
+
     pub(crate) fn model(&self, name: &str) -> Option<Arc<ServedModel>> {
         self.served.load().models.get(name).cloned()
     }

@@ -34,7 +34,9 @@ use http::{
 use http_body_util::Full;
 use tokio::time::{Instant, timeout_at};
 
-pub(crate) use self::account::{AccountMember, ProviderAccount, QuotaTicket};
+pub(crate) use self::account::{
+    AccountMember, ProbeOutcome, ProbeTarget, ProviderAccount, QuotaTicket,
+};
 pub(crate) use self::condition::{CircuitEpoch, UpstreamCondition, UpstreamStanding};
 pub(crate) use self::engine::{EngineHook, EngineSnapshot, UpstreamEngine};
 pub(crate) use self::failure::{FailureKind, FaultParty, UpstreamFailure};
@@ -51,11 +53,11 @@ use crate::tls::TlsError;
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// Response of an upstream to the gateway's own request, such as a health check.
-struct FetchedResponse {
-    status: StatusCode,
-    headers: HeaderMap,
+pub(crate) struct FetchedResponse {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
     /// Body of the response; `None` if the body is longer than the limit, or broke off.
-    text: Option<Vec<u8>>,
+    pub(crate) text: Option<Vec<u8>>,
 }
 
 /// An upstream with its connections, condition, engine and account.
@@ -177,6 +179,15 @@ impl Upstream {
         answered
     }
 
+    /// Returns true if these bytes contain the upstream's credential.
+    pub(crate) fn is_credential_in(&self, bytes: &[u8]) -> bool {
+        let secret = self.config.credential.as_ref().map(|credential| credential.secret.expose());
+        secret.is_some_and(|secret| {
+            let secret = secret.as_bytes();
+            !secret.is_empty() && bytes.windows(secret.len()).any(|part| part == secret)
+        })
+    }
+
     /// Logs the cause of a failed request; repeated log lines are throttled.
     pub(crate) fn log_failure(&self, cause: FailureCause) {
         if let Some(left_out) = self.failure_log.record_request(cause, Instant::now()) {
@@ -219,20 +230,20 @@ impl Upstream {
         let headers = HeaderMap::new();
         let question = OutgoingRequest { dialect, path: path.clone(), headers, body: Bytes::new() };
         let answer = self.get(question, due).await.map_err(|failure| failure.kind)?;
-        let (head, mut body) = answer.into_parts();
-        let read = async {
-            let mut text = Vec::new();
-            while let Some(chunk) = poll_fn(|cx| body.poll_chunk(cx)).await {
-                let Ok(chunk) = chunk else { return None };
-                if text.len() + chunk.len() > bytes_max {
-                    return None;
-                }
-                text.extend_from_slice(&chunk);
-            }
-            Some(text)
-        };
-        let text = timeout_at(due, read).await.map_err(|_| FailureKind::IdleTimeout)?;
-        Ok(FetchedResponse { status: head.status, headers: head.headers, text })
+        read_whole(answer, due, bytes_max).await
+    }
+
+    /// Sends a POST request of the gateway itself and reads the answer; the body is `None` if it is longer than
+    /// `bytes_max` or broke off.
+    pub(crate) async fn ask(
+        &self,
+        outgoing: OutgoingRequest,
+        due: Instant,
+        bytes_max: usize,
+    ) -> Result<FetchedResponse, UpstreamFailure> {
+        let answer = self.send(outgoing, due).await?;
+        let failed = |kind| UpstreamFailure { kind, worker: self.name.clone() };
+        read_whole(answer, due, bytes_max).await.map_err(failed)
     }
 
     /// Sends a GET request of the gateway itself. The path is appended to the upstream's path prefix, because a proxy
@@ -327,6 +338,28 @@ impl Upstream {
     pub(crate) fn sweep(&self) {
         self.idle_connections.sweep();
     }
+}
+
+/// Reads an answer until `due`. The body is `None` if it is longer than `bytes_max` or broke off.
+async fn read_whole(
+    answer: Response<UpstreamBody>,
+    due: Instant,
+    bytes_max: usize,
+) -> Result<FetchedResponse, FailureKind> {
+    let (head, mut body) = answer.into_parts();
+    let read = async {
+        let mut text = Vec::new();
+        while let Some(chunk) = poll_fn(|cx| body.poll_chunk(cx)).await {
+            let Ok(chunk) = chunk else { return None };
+            if text.len() + chunk.len() > bytes_max {
+                return None;
+            }
+            text.extend_from_slice(&chunk);
+        }
+        Some(text)
+    };
+    let text = timeout_at(due, read).await.map_err(|_| FailureKind::IdleTimeout)?;
+    Ok(FetchedResponse { status: head.status, headers: head.headers, text })
 }
 
 /// Copies a request. The copy shares the bytes of the body.

@@ -4,7 +4,8 @@ use fairgate_money::UnixMicros;
 
 use crate::budget::{Budget, BudgetTier};
 use crate::directory::{
-    AllowedTaints, DEADLINE_MS_MAX, DirectoryChange, DirectoryLimits, KeyPatch, PRIORITY_MAX,
+    AllowedTaints, DEADLINE_MS_MAX, DirectoryChange, DirectoryLimits, GATEWAY_TENANT, KeyPatch,
+    PRIORITY_MAX,
 };
 use crate::error::StoreError;
 
@@ -33,6 +34,7 @@ pub(crate) fn change(actor: &str, at: UnixMicros, change: &DirectoryChange) -> R
     match change {
         DirectoryChange::AddGroup { name: group, weight: share, budgets: allowed } => {
             name("name", group)?;
+            unreserved(group)?;
             weight(Some(*share))?;
             budgets(allowed)
         }
@@ -53,6 +55,7 @@ pub(crate) fn change(actor: &str, at: UnixMicros, change: &DirectoryChange) -> R
         }),
         DirectoryChange::AddTenant { name: tenant, group, weight: share, limits: allowed } => {
             name("name", tenant)?;
+            unreserved(tenant)?;
             name("group", group)?;
             weight(Some(*share))?;
             limits(allowed)
@@ -92,6 +95,19 @@ pub(crate) fn change(actor: &str, at: UnixMicros, change: &DirectoryChange) -> R
         | DirectoryChange::RemoveTenant { .. }
         | DirectoryChange::RotateKey { .. }
         | DirectoryChange::RevokeKey { .. } => Ok(()),
+    }
+}
+
+/// Refuses the name that the ledger gives to the gateway's own requests.
+fn unreserved(text: &str) -> Result {
+    match text == GATEWAY_TENANT {
+        true => Err(invalid(
+            "name",
+            format!(
+                "must not be {GATEWAY_TENANT:?}: the ledger calls the gateway's own requests so"
+            ),
+        )),
+        false => Ok(()),
     }
 }
 

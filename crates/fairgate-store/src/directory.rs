@@ -89,6 +89,9 @@ fn no_hash() -> KeyHash {
     KeyHash([0; 32])
 }
 
+/// Tenant and group of the gateway's own requests in the ledger. No other tenant or group can be called so.
+pub const GATEWAY_TENANT: &str = "fairgate";
+
 /// The highest priority that a key can be allowed, as in Dynamo. Priorities above are reserved for the gateway itself.
 pub const PRIORITY_MAX: i64 = i32::MAX as i64;
 /// The lowest priority of a request. Every key may lower its requests this far.

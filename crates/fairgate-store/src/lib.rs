@@ -32,8 +32,8 @@ pub use budget::{
 };
 pub use directory::{
     AllowedTaints, DEADLINE_MS_MAX, Directory, DirectoryChange, DirectoryChangeResult,
-    DirectoryLimits, Group, GroupPatch, Key, KeyPatch, KeyRights, PRIORITY_MAX, PRIORITY_MIN,
-    Tenant, TenantPatch,
+    DirectoryLimits, GATEWAY_TENANT, Group, GroupPatch, Key, KeyPatch, KeyRights, PRIORITY_MAX,
+    PRIORITY_MIN, Tenant, TenantPatch,
 };
 pub use error::StoreError;
 pub use fairgate_money::{Currency, MicroUnits, Price, UnixMicros};

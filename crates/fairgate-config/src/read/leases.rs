@@ -50,6 +50,7 @@ pub(super) fn leases(field: ConfigField<'_>) -> Option<Option<LeasesConfig>> {
             requests_per_minute: requests_per_minute?,
             tokens_per_minute: tokens_per_minute?,
             burst_seconds: burst_seconds?,
+            ..defaults::QUOTA
         },
     }))
 }

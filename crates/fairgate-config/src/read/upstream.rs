@@ -43,10 +43,14 @@ const UPSTREAM: &[&str] = &[
     "requests_per_minute",
     "tokens_per_minute",
     "burst_seconds",
+    "probe",
 ];
 
 /// Range of the interval between health checks.
 const EVERY: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
+
+/// Problem of an option that is about a provider's account, at an upstream that has none.
+const NOT_HOSTED: &str = "has no meaning without account, requests_per_minute or tokens_per_minute";
 
 /// The highest rate per minute; more than any provider allows.
 pub(super) const PER_MINUTE_MAX: u64 = 1_000_000_000_000;
@@ -97,8 +101,8 @@ fn check_account(
     let (first, first_line) = accounts.entry(account.clone()).or_insert((quota.clone(), line));
     if first != quota {
         field.wrong::<()>(format!(
-            "draws on the account {account:?} like the upstream on line {first_line}, and states other rates: state the \
-             same requests_per_minute, tokens_per_minute and burst_seconds in both, or use another account"
+            "draws on the account {account:?} like the upstream on line {first_line}, and states other rates or options of it: state the \
+             same requests_per_minute, tokens_per_minute, burst_seconds and probe in both, or use another account"
         ));
     }
 }
@@ -216,19 +220,23 @@ fn quota(section: &ConfigSection<'_>) -> Option<QuotaConfig> {
     let account = section.optional("account", name);
     let requests_per_minute = rate("requests_per_minute");
     let tokens_per_minute = rate("tokens_per_minute");
-    let burst_seconds = section.optional("burst_seconds", |field| {
-        let stated = ["account", "requests_per_minute", "tokens_per_minute"];
-        match stated.iter().any(|name| section.has(name)) {
-            true => field.integer(1..=60),
-            false => field
-                .wrong("has no meaning without account, requests_per_minute or tokens_per_minute"),
-        }
+    let is_hosted = ["account", "requests_per_minute", "tokens_per_minute"]
+        .iter()
+        .any(|name| section.has(name));
+    let burst_seconds = section.optional("burst_seconds", |field| match is_hosted {
+        true => field.integer(1..=60),
+        false => field.wrong(NOT_HOSTED),
+    });
+    let probe = section.optional("probe", |field| match is_hosted {
+        true => field.boolean(),
+        false => field.wrong(NOT_HOSTED),
     });
     Some(QuotaConfig {
         account: account?,
         requests_per_minute: requests_per_minute?,
         tokens_per_minute: tokens_per_minute?,
         burst_seconds: burst_seconds?.unwrap_or(defaults::QUOTA.burst_seconds),
+        probe: probe?.unwrap_or(defaults::QUOTA.probe),
     })
 }
 

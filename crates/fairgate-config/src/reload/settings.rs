@@ -249,7 +249,7 @@ fn upstream_settings(mut list: SettingList<'_>, upstream: &UpstreamConfig) {
         idle_connections_max,
         fields,
         headers,
-        quota: QuotaConfig { account, requests_per_minute, tokens_per_minute, burst_seconds },
+        quota: QuotaConfig { account, requests_per_minute, tokens_per_minute, burst_seconds, probe },
         is_leased: _,
     } = upstream;
     let spoken = [("openai", openai), ("anthropic", anthropic)];
@@ -293,6 +293,7 @@ fn upstream_settings(mut list: SettingList<'_>, upstream: &UpstreamConfig) {
     list.live_option("requests_per_minute", *requests_per_minute);
     list.live_option("tokens_per_minute", *tokens_per_minute);
     list.live("burst_seconds", burst_seconds);
+    list.live("probe", probe);
 }
 
 fn engine_settings(

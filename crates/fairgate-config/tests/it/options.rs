@@ -100,6 +100,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("upstreams[].requests_per_minute", "500"),
     ("upstreams[].tokens_per_minute", "200000"),
     ("upstreams[].burst_seconds", "7"),
+    ("upstreams[].probe", "false"),
     ("pools", r#"[{"name": "llama", "models": ["x"], "workers": ["vllm"], "capacity": 4}]"#),
     ("pools[].name", "other"),
     ("pools[].models", r#"["x"]"#),
@@ -180,7 +181,7 @@ fn base(option: &str) -> Value {
     if option.starts_with("tls.") {
         base["tls"] = json!({"cert": "tls/fullchain.pem", "key": "tls/privkey.pem"});
     }
-    if option == "upstreams[].burst_seconds" {
+    if ["upstreams[].burst_seconds", "upstreams[].probe"].contains(&option) {
         base["upstreams"][0]["account"] = json!("openai-main");
     }
     if option == "upstreams[].name" {

@@ -61,7 +61,8 @@ enum AttemptSent {
 pub(super) enum AttemptFault {
     /// No such reason, so the caller pays for the whole attempt.
     None,
-    /// The worker lost the attempt. The scheduler counts the attempt's time in the slot, but no budget pays for it.
+    /// The worker lost the attempt, or its provider refused it because the account is spent or blocked. The scheduler
+    /// counts the attempt's time in the slot, but no budget pays for it.
     Worker,
     /// The worker was not reached or rejected the request, so nothing was used.
     NotTaken,
@@ -168,6 +169,11 @@ impl WorkerAttempt {
     /// Marks the attempt as not taken, because the worker was not reached or has refused to take the request now.
     pub(super) fn mark_not_taken(&mut self) {
         self.fault = AttemptFault::NotTaken;
+    }
+
+    /// Marks the attempt as refused because the account of the worker's provider is spent or blocked.
+    pub(super) fn mark_account_refused(&mut self) {
+        self.fault = AttemptFault::Worker;
     }
 
     pub(super) fn praise_worker(&self, tenant: &str) {

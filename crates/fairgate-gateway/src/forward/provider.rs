@@ -1,6 +1,9 @@
 //! Signals of a provider about its account beside its answers: the remaining quota, a refusal because of a rate limit,
 //! or that the account is spent or blocked.
 //!
+//! A refusal because the account is spent or blocked may concern that request alone, so the client gets it as it is. It
+//! only makes the gateway suspect the account (`upstream/account/account_closing.rs`).
+//!
 //! A rate-limit refusal does not reach the client. The attempt ends with no tokens, and the request returns to its
 //! queue, first in its flow, until the provider takes it or its time to wait has run out.
 //!
@@ -22,7 +25,9 @@ use tokio::time::{Instant, timeout_at};
 use super::request_guard::{RequestIn, unix_now};
 use super::stage::InFlightRequest;
 use crate::refusal::{self, Refusal, RefusalCode};
-use crate::upstream::{ProviderAccount, QuotaTicket, UpstreamBody};
+use crate::upstream::{
+    FailureKind, ProbeTarget, ProviderAccount, QuotaTicket, UpstreamBody, UpstreamFailure,
+};
 
 /// Bytes of an error body that are read to find the reason.
 const BODY_BYTES_MAX: usize = 64 << 10;
@@ -56,39 +61,71 @@ struct ReachedProviderLimit {
     at: Instant,
 }
 
+/// Answer of a provider that is for the client.
+pub(super) enum ProviderAnswer {
+    /// Any answer that is not about the account, or the failure to get one.
+    Usual(Result<Response<UpstreamBody>, UpstreamFailure>),
+    /// The provider refused the request because the account is spent or blocked.
+    AccountRefused(Response<UpstreamBody>),
+}
+
 /// Evaluates an answer of a provider. Returns the answer if it is for the client, else the reason why the provider did
 /// not take the request.
 pub(super) async fn evaluate_answer(
     in_flight: &RequestIn<'_, InFlightRequest>,
     ticket: QuotaTicket,
     answer: Response<UpstreamBody>,
-) -> Result<Response<UpstreamBody>, Box<RefusedByProvider>> {
-    let Some(account) = &in_flight.flight.worker.upstream.account else { return Ok(answer) };
+) -> Result<ProviderAnswer, Box<RefusedByProvider>> {
+    let upstream = &in_flight.flight.worker.upstream;
+    let Some(account) = &upstream.account else { return Ok(ProviderAnswer::Usual(Ok(answer))) };
     let now = EpochMicros(unix_now().0);
     let mut rate_limits = limits::read_rate_limits(pairs(answer.headers()), now);
     let status = answer.status();
     if !status.is_client_error() && !status.is_server_error() {
         account.accepted(ticket, &rate_limits);
         log_absurd_limits(in_flight, account, &rate_limits);
-        return Ok(answer);
+        return Ok(ProviderAnswer::Usual(Ok(answer)));
     }
     let (head, mut body) = answer.into_parts();
-    let read = read(&mut body).await;
+    let read = read_error_body(&mut body).await;
     let said = limits::classify_refusal(status, &read, &mut rate_limits, now);
     log_absurd_limits(in_flight, account, &rate_limits);
-    let worker = &in_flight.flight.worker.upstream.name;
-    if let Said::Spent { reason } | Said::Blocked { reason } = &said
-        && account.block(reason)
-    {
-        tracing::error!(account = %account.name, %worker, reason, "a provider accepts no more requests; it is tried again in 5 minutes");
+    if let Said::Spent { reason } | Said::Blocked { reason } = &said {
+        suspect_account(in_flight, account, reason);
+        if upstream.is_credential_in(&read) {
+            // No client may see the credential.
+            let (kind, worker) = (FailureKind::Credentials, upstream.name.clone());
+            return Ok(ProviderAnswer::Usual(Err(UpstreamFailure { kind, worker })));
+        }
+        body.put_back(read);
+        return Ok(ProviderAnswer::AccountRefused(Response::from_parts(head, body)));
     }
     match refusal_reason(in_flight, account, ticket, &rate_limits, said) {
         Some(why) => Err(Box::new(RefusedByProvider { status: status.as_u16(), why })),
         None => {
             account.accepted(ticket, &rate_limits);
             body.put_back(read);
-            Ok(Response::from_parts(head, body))
+            Ok(ProviderAnswer::Usual(Ok(Response::from_parts(head, body))))
         }
+    }
+}
+
+/// Records that the provider refused this request because the account is spent or blocked.
+fn suspect_account(
+    in_flight: &RequestIn<'_, InFlightRequest>,
+    account: &ProviderAccount,
+    reason: &str,
+) {
+    let arrival = in_flight.arrival();
+    let worker = &in_flight.flight.worker.upstream.name;
+    let target = ProbeTarget {
+        pool: in_flight.pool.name.clone(),
+        upstream: worker.clone(),
+        model: in_flight.ask.model.as_str().into(),
+        route: arrival.route,
+    };
+    if account.record_account_refusal(&arrival.caller.tenant, reason, target) {
+        tracing::error!(account = %account.name, %worker, reason, "a provider accepts no more requests of two tenants; it is tried again in 5 minutes");
     }
 }
 
@@ -233,7 +270,7 @@ pub(super) fn pairs(headers: &HeaderMap) -> impl Iterator<Item = (&str, &[u8])> 
 }
 
 /// Reads the beginning of an error body, at most [`BODY_BYTES_MAX`].
-async fn read(body: &mut UpstreamBody) -> Bytes {
+pub(super) async fn read_error_body(body: &mut UpstreamBody) -> Bytes {
     let mut read = BytesMut::new();
     let reading = async {
         while read.len() < BODY_BYTES_MAX

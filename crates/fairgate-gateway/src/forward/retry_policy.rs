@@ -167,7 +167,7 @@ pub(super) fn out_of_service(
     let mut first = None;
     for upstream in left(&setup, dialect, tried, pin) {
         let out = upstream.account.as_ref().and_then(|account| account.block_reason())?;
-        first.get_or_insert((upstream.name.clone(), out.reason.to_string()));
+        first.get_or_insert((upstream.name.clone(), out.to_string()));
     }
     first
 }

@@ -16,7 +16,7 @@ use super::answer::AnswerDeadlines;
 use super::body::BufferedBody;
 use super::client_choices::ClientChoices;
 use super::deadline::{RequestDeadline, SubmitTimeout};
-use super::provider::{self, RefusedByProvider};
+use super::provider::{self, ProviderAnswer, RefusedByProvider};
 use super::request_guard::RequestIn;
 use super::retry_policy::{
     ClassifiedAnswer, RetryRecord, TriedWorkers, classify, may_retry, out_of_service,
@@ -78,12 +78,12 @@ pub(super) async fn send(
     let mut tried = TriedWorkers::default();
     let mut again = ProviderRetry::default();
     // The last worker's answer. It goes to the client if no other worker is available.
-    let mut kept: Option<Box<Result<AnsweredRequest, Refusal>>> = None;
+    let mut kept: Option<Box<KeptAnswer>> = None;
     loop {
         let boarded = reserve_and_queue(counted, &payload.wish, &tried.workers, &again).await;
         let boarded = match (boarded, kept.take()) {
             (Ok(boarded), _) => boarded,
-            (Err(refusal), Some(answer)) if refusal.code.is_no_worker() => return *answer,
+            (Err(refusal), Some(kept)) if kept.replaces(&refusal) => return kept.answer,
             (Err(refusal), _) => return Err(refusal),
         };
         let (mut in_flight, output) = boarded;
@@ -106,26 +106,33 @@ pub(super) async fn send(
         let answered = Box::pin(upstream.send(outgoing, deadlines.total)).await;
         let heard = match (answered, in_flight.flight.ticket) {
             (Ok(answer), Some(ticket)) => {
-                Box::pin(provider::evaluate_answer(&in_flight, ticket, answer)).await.map(Ok)
+                Box::pin(provider::evaluate_answer(&in_flight, ticket, answer)).await
             }
-            (answered, _) => Ok(answered),
+            (answered, _) => Ok(ProviderAnswer::Usual(answered)),
         };
+        let for_client = |answer| AnsweredRequest { answer, deadlines, hide_usage, brownout };
         let (code, status) = match heard {
-            Ok(answered) => {
+            Ok(ProviderAnswer::AccountRefused(answer)) => {
+                in_flight.flight.report_answered();
+                in_flight.flight.mark_account_refused();
+                let status = answer.status().as_u16();
+                let answer = Ok(for_client(answer));
+                if is_pinned || !has_untried_worker(&in_flight, &tried.workers) {
+                    return answer;
+                }
+                kept = Some(Box::new(KeptAnswer { answer, is_of_account: true }));
+                (RefusalCode::ProviderOut.into(), status)
+            }
+            Ok(ProviderAnswer::Usual(answered)) => {
                 tried.note(&answered);
                 let ClassifiedAnswer { answer, retry } = classify(&mut in_flight, answered);
-                let answer = answer.map(|answer| AnsweredRequest {
-                    answer,
-                    deadlines,
-                    hide_usage,
-                    brownout,
-                });
+                let answer = answer.map(for_client);
                 let Some(RetryRecord { code, status }) = retry.filter(|_| may_retry) else {
                     return answer;
                 };
                 let id = &in_flight.arrival().id;
                 tracing::info!(request = %id, worker = %upstream.name, code = code.as_str(), "tried on another worker");
-                kept = Some(Box::new(answer));
+                kept = Some(Box::new(KeptAnswer { answer, is_of_account: false }));
                 (code, status)
             }
             Err(not_taken) => {
@@ -157,6 +164,27 @@ pub(super) async fn send(
     }
 }
 
+/// The answer of a worker, kept while another worker is tried.
+struct KeptAnswer {
+    answer: Result<AnsweredRequest, Refusal>,
+    /// True if the worker's provider refused because the account is spent or blocked.
+    is_of_account: bool,
+}
+
+impl KeptAnswer {
+    /// Returns true if the client gets this answer, and not the reason why no other worker was tried.
+    fn replaces(&self, refusal: &Refusal) -> bool {
+        self.is_of_account || refusal.code.is_no_worker()
+    }
+}
+
+/// Returns true if the pool has a worker that could take the request and was not tried yet.
+fn has_untried_worker(in_flight: &RequestIn<'_, InFlightRequest>, tried: &[Arc<str>]) -> bool {
+    let dialect = in_flight.arrival().route.dialect();
+    let left = in_flight.pool.setup().allowed(dialect, tried, true);
+    left.is_none_or(|left| !left.is_empty())
+}
+
 /// State of a request that a provider has refused to take.
 #[derive(Default)]
 pub(super) struct ProviderRetry {
@@ -184,8 +212,7 @@ impl ProviderRetry {
         if until <= Instant::now() {
             return false;
         }
-        let dialect = in_flight.arrival().route.dialect();
-        let another = || setup.allowed(dialect, tried, true).is_none_or(|left| !left.is_empty());
+        let another = || has_untried_worker(in_flight, tried);
         not_taken.is_temporary() || (not_taken.is_for_this_worker_only() && !is_pinned && another())
     }
 }

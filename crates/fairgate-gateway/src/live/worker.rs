@@ -136,9 +136,9 @@ pub struct QuotaBody {
     pub paused_ms: Option<u64>,
     /// Pause that the provider asked for, in milliseconds. The gateway pauses for at most 60 000 ms.
     pub asked_ms: Option<u64>,
-    /// The provider's reason why the account is spent or blocked. The gateway sends nothing for five minutes after such
-    /// a refusal and then tries again; a person has to resolve the problem with the provider. Null if the account is
-    /// usable.
+    /// The provider's reason why the account is spent or blocked. The gateway sends no client's request until the
+    /// provider accepts a small request of its own, once a minute; a person has to resolve the problem with the provider.
+    /// Null if the account is usable.
     pub out: Option<String>,
 }
 

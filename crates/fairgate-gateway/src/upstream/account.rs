@@ -8,11 +8,12 @@
 //! The rules of the dialect ([`AccountQuota`]) interpret the provider's answers. They decide between different
 //! statements of a limit, and compute the remaining quota and the length of a pause. This module divides a rate among
 //! several pools, learns a rate if none is stated, keeps below a stated rate after refusals (`pause_recovery.rs`), and
-//! handles spent accounts.
+//! closes spent accounts (`account_closing.rs`).
 //!
 //! The gateway keeps no token bucket of its own. It corrects the level of the core's bucket at most once a second, to
 //! the remaining quota that the provider stated minus the requests sent since.
 
+mod account_closing;
 mod learned_rate;
 mod pause_recovery;
 mod rate_division;
@@ -28,15 +29,15 @@ use fairgate_dialect::quota::{self, AccountQuota, PerMinuteLimits};
 use fairgate_runtime::Gate;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+pub(crate) use self::account_closing::{ProbeOutcome, ProbeTarget};
+
+use self::account_closing::AccountClosing;
 use self::learned_rate::LearnedRate;
 use self::pause_recovery::{LEAST_BURST_SECONDS, PauseRecovery};
 use self::rate_division::{RateUse, divide};
 use crate::pools::{QuotaView, RemainingQuota, WorkerRates, WorkerReporter};
 use crate::rounding::{floor_to_u64, to_f64};
 
-/// Time for which a spent or blocked account gets no requests. Afterwards requests are sent again, to see if the
-/// account is usable.
-const OUT_FOR: Duration = Duration::from_secs(300);
 /// Interval at which the learned rate, the division of the rates among workers, and the remaining quota are updated.
 const TENDED_EVERY: Duration = Duration::from_secs(1);
 /// Burst that a learned rate allows, in seconds at that rate.
@@ -55,7 +56,7 @@ struct ProviderAccountState {
     started: Instant,
     learned: LearnedRate,
     recovery: PauseRecovery,
-    block: Option<AccountBlock>,
+    closing: AccountClosing,
     members: Vec<AccountMember>,
 }
 
@@ -95,15 +96,6 @@ pub(crate) struct ProviderPause {
     pub(crate) counted: Option<LimitUnit>,
     /// Length of the pause that the provider asked for; `None` if it asked for none.
     pub(crate) asked: Option<Duration>,
-}
-
-/// Reason why an account is spent or blocked, so that nothing is sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct AccountBlock {
-    /// The provider's own code for the reason.
-    pub(crate) reason: Arc<str>,
-    /// Time from which requests are sent again.
-    pub(crate) until: Instant,
 }
 
 /// A rate in force and its source.
@@ -146,7 +138,7 @@ impl ProviderAccount {
             started: now,
             learned,
             recovery: PauseRecovery::default(),
-            block: None,
+            closing: AccountClosing::default(),
             members: Vec::new(),
         };
         Self { name, inner: Mutex::new(inner) }
@@ -223,19 +215,44 @@ impl ProviderAccount {
         inner.pause_as(Instant::now(), |quota, now| quota.record_overloaded(asked, now))
     }
 
-    /// Records that the provider refuses everything, for a reason that waiting does not change. Returns true if the
-    /// account was not blocked before.
-    pub(crate) fn block(&self, reason: &str) -> bool {
+    /// Records that the provider refused a tenant's request because the account is spent or blocked. Returns true if
+    /// this closes the account. It does so only where probes are forbidden; else it makes a probe due.
+    pub(crate) fn record_account_refusal(
+        &self,
+        tenant: &Arc<str>,
+        reason: &str,
+        target: ProbeTarget,
+    ) -> bool {
         let mut inner = self.lock();
-        let is_news = inner.block.is_none();
-        inner.block = Some(AccountBlock { reason: reason.into(), until: Instant::now() + OUT_FOR });
-        inner.report_block();
-        is_news
+        let (probes, now) = (inner.stated.probe, inner.span(Instant::now()));
+        let closes = inner.closing.record_refusal(tenant, reason, target, probes, now);
+        if closes {
+            inner.report_block();
+        }
+        closes
     }
 
-    /// Returns the reason why the account is spent or blocked; `None` if the account is usable.
-    pub(crate) fn block_reason(&self) -> Option<AccountBlock> {
-        self.lock().block.clone()
+    /// Returns the target of a probe if one is due, and counts the probe as sent.
+    pub(crate) fn take_probe(&self) -> Option<ProbeTarget> {
+        let mut inner = self.lock();
+        let (probes, now) = (inner.stated.probe, inner.span(Instant::now()));
+        inner.closing.take_probe(probes, now)
+    }
+
+    /// Records the result of a probe. Returns true if it closed or opened the account.
+    pub(crate) fn record_probe(&self, outcome: ProbeOutcome) -> bool {
+        let mut inner = self.lock();
+        let now = inner.span(Instant::now());
+        let is_changed = inner.closing.record_probe(outcome, now);
+        if is_changed {
+            inner.report_block();
+        }
+        is_changed
+    }
+
+    /// Returns the provider's code for the reason if the account is closed; `None` if it is open.
+    pub(crate) fn block_reason(&self) -> Option<Arc<str>> {
+        self.lock().closing.reason().cloned()
     }
 
     /// Returns the pause in force.
@@ -263,7 +280,7 @@ impl ProviderAccount {
             tokens: told(inner.tokens_rate()),
             paused: pause.map(|pause| pause.until - now),
             asked: pause.and_then(|pause| pause.asked),
-            out: inner.block.as_ref().map(|out| out.reason.to_string()),
+            out: inner.closing.reason().map(|reason| reason.to_string()),
         }
     }
 
@@ -300,8 +317,8 @@ impl ProviderAccount {
     fn update(&self, hungry: &[bool], now: Instant) {
         let mut inner = self.lock();
         inner.learned.grow(now);
-        if inner.block.as_ref().is_some_and(|out| out.until <= now) {
-            inner.block = None;
+        let (probes, span) = (inner.stated.probe, inner.span(now));
+        if inner.closing.open_after_time(probes, span) {
             inner.report_block();
         }
         // The members may have changed while their pools were asked: then the rates are divided the next time.
@@ -429,7 +446,7 @@ impl ProviderAccountState {
     fn report_block(&self) {
         for member in &self.members {
             if let Some(reporter) = member.reporter.upgrade() {
-                reporter.set_out_of_service(&member.worker, self.block.is_some());
+                reporter.set_out_of_service(&member.worker, self.closing.reason().is_some());
             }
         }
     }

@@ -252,6 +252,7 @@ async fn a_deadline_counts_through_a_providers_pause() {
             requests_per_minute: Some(6000),
             tokens_per_minute: None,
             burst_seconds: 1,
+            probe: true,
         };
     })
     .await;
@@ -394,6 +395,7 @@ async fn a_lease_has_a_deadline_too() {
         requests_per_minute: None,
         tokens_per_minute: None,
         burst_seconds: 1,
+        probe: true,
     };
     let pool = PoolConfig {
         name: "gpt".into(),

@@ -19,6 +19,7 @@ const QUOTA: QuotaConfig = QuotaConfig {
     requests_per_minute: None,
     tokens_per_minute: None,
     burst_seconds: 1,
+    probe: true,
 };
 
 /// Adds a pool of leases, which comes before the other one by its name.

@@ -10,6 +10,7 @@ mod bands;
 mod budgets;
 mod classes;
 mod clever;
+mod closed_accounts;
 mod compressed;
 mod continued;
 mod deadlines;

@@ -86,6 +86,7 @@ pub(super) fn config(
                 requests_per_minute: None,
                 tokens_per_minute: None,
                 burst_seconds: quota.burst_seconds,
+                probe: true,
             };
         }
         if scenario.outage.is_some() {

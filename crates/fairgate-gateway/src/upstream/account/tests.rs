@@ -15,6 +15,7 @@ fn account(requests: Option<u64>, tokens: Option<u64>) -> ProviderAccount {
         requests_per_minute: requests,
         tokens_per_minute: tokens,
         burst_seconds: 10,
+        probe: true,
     };
     ProviderAccount::new("test".into(), quota, None)
 }
@@ -83,12 +84,28 @@ async fn a_pause_is_as_long_as_was_asked_for_and_never_longer_than_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_account_that_is_spent_is_tried_again_after_a_while() {
+async fn an_account_that_a_probe_found_spent_is_closed_until_a_probe_is_served() {
     let account = account(None, None);
-    assert!(account.block("insufficient_quota"));
-    assert!(!account.block("insufficient_quota"));
-    assert_eq!(account.block_reason().map(|out| out.reason), Some("insufficient_quota".into()));
-    tokio::time::advance(OUT_FOR).await;
+    let target = ProbeTarget {
+        pool: "p".into(),
+        upstream: "w".into(),
+        model: "m".into(),
+        route: fairgate_dialect::Route::ChatCompletions,
+    };
+    for tenant in ["one", "two"] {
+        let closes =
+            account.record_account_refusal(&tenant.into(), "insufficient_quota", target.clone());
+        assert!(!closes);
+    }
+    assert_eq!(account.block_reason(), None);
+    assert_eq!(account.take_probe(), Some(target.clone()));
+    assert!(account.record_probe(ProbeOutcome::Refused("insufficient_quota".into())));
+    assert_eq!(account.block_reason().as_deref(), Some("insufficient_quota"));
+    tokio::time::advance(Duration::from_secs(59)).await;
     account.update(&[], Instant::now());
+    assert_eq!(account.take_probe(), None);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(account.take_probe(), Some(target));
+    assert!(account.record_probe(ProbeOutcome::Usable));
     assert_eq!(account.block_reason(), None);
 }
