@@ -3,7 +3,7 @@
 use arc_swap::ArcSwap;
 use fairgate_config::Config;
 use fairgate_fleet::Fleet;
-use fairgate_store::{KeyHash, LogThrottle, Store};
+use fairgate_store::{InstallationSecret, KeyHash, LogThrottle, Store};
 
 use crate::body_memory::BodyMemory;
 use crate::control_plane::ControlPlane;
@@ -49,6 +49,8 @@ pub struct App {
     pub(crate) body_memory: BodyMemory,
     /// Limits how often log lines of one cause are written, for failures of the database and of providers.
     pub(crate) log_throttle: LogThrottle<&'static str>,
+    /// Key of the salts that keep prompts apart in engines' caches; the same for all gateways on the database.
+    pub(crate) salt_secret: InstallationSecret,
     /// Count of the row writes that no request waits for any more; a drain waits until the count is 0.
     pub(crate) detached_rows: LiveCount,
 }

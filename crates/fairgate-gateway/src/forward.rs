@@ -13,6 +13,7 @@ mod attempt;
 mod bill;
 mod body;
 mod budget;
+mod cache_salt;
 mod client_choices;
 mod cost;
 mod deadline;
@@ -41,6 +42,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
+pub(crate) use self::cache_salt::SECRET_NAME as SALT_SECRET_NAME;
 pub(crate) use self::deadline::DeadlineSource;
 pub(crate) use self::leases::{LEASES, LeaseTable, LeasesApi, leases};
 pub(crate) use self::models::models;

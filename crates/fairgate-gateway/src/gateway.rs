@@ -24,7 +24,7 @@ use crate::body_memory::BodyMemory;
 use crate::control_plane::ControlPlane;
 use crate::directory_sync;
 use crate::fleet_options::fleet_options;
-use crate::forward::{LeaseTable, unix_now};
+use crate::forward::{LeaseTable, SALT_SECRET_NAME, unix_now};
 use crate::identity::CallerDirectory;
 use crate::limits::CallerLimits;
 use crate::live_count::LiveCount;
@@ -191,6 +191,7 @@ impl Gateway {
             response_ids: ResponseIdOwners::default(),
             leases: LeaseTable::default(),
             body_memory: BodyMemory::default(),
+            salt_secret: store.installation_secret(SALT_SECRET_NAME).await?,
             log_throttle: LogThrottle::default(),
             detached_rows: LiveCount::default(),
             config: ArcSwap::from_pointee(config),

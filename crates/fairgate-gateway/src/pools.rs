@@ -15,6 +15,7 @@ mod roster;
 mod sessions;
 mod spending;
 mod state_files;
+mod uncached_costs;
 mod workers;
 
 use std::collections::{BTreeMap, HashMap};
@@ -44,6 +45,7 @@ pub use self::roster::WorkerSource;
 pub(crate) use self::roster::{AddedWorker, OverloadThresholds};
 pub(crate) use self::sessions::LastWorker;
 pub(crate) use self::spending::{SpentByTier, TierUse};
+pub(crate) use self::uncached_costs::UncachedCostGuard;
 pub(crate) use self::workers::{ChangeEffect, WorkerAudit, WorkerError, WorkerRemoval};
 
 use self::discover::SystemResolver;

@@ -242,6 +242,8 @@ impl ProbeReport {
             price: price.map(|price| price.id.to_string()),
             tier: upstream.config.tier,
             class: None,
+            estimate_uncached: 0,
+            charged_uncached: 0,
             claim: None,
         }
     }

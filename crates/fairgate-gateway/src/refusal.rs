@@ -206,7 +206,12 @@ impl Refusal {
             let status = StatusCode::from_u16(overloaded);
             refusal = refusal.with_status(status.unwrap_or(StatusCode::SERVICE_UNAVAILABLE));
         }
-        if let Some(limit) = refused.limit() {
+        // How many cached tokens wait depends on what other tenants have sent.
+        let counts_cached = matches!(
+            refused,
+            AdmitError::Rejected { reason: RejectionReason::ClassCachedTokens, .. }
+        );
+        if let Some(limit) = refused.limit().filter(|_| !counts_cached) {
             let of = limit.class.as_deref().map(|class| format!(" of class {class:?}"));
             let _ = write!(
                 refusal.problem.message,

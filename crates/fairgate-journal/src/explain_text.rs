@@ -107,6 +107,12 @@ pub fn waiting_standing(level: &WaitingLevel) -> String {
     }
 }
 
+/// Describes the number of requests of a flow that contains a queued request.
+pub fn waiting_requests(level: &WaitingLevel) -> String {
+    let flow = flow_name(level.by, &level.flow);
+    format!("{flow} has {} waiting and {} in flight", level.waiting, level.in_flight)
+}
+
 /// Describes the place of a class in a strict order: the classes that it goes before, and the classes for which it
 /// waits.
 fn place_in_strict_order(comes_after: &[Arc<str>], goes_before: &[Arc<str>]) -> String {

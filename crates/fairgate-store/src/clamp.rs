@@ -64,6 +64,8 @@ impl AttemptRow {
         clamp_number(&mut self.output_tokens);
         clamp_number(&mut self.charged);
         clamp_number(&mut self.occupied);
+        clamp_number(&mut self.estimate_uncached);
+        clamp_number(&mut self.charged_uncached);
         clamp_number(&mut self.provider_tokens);
         clamp_number(&mut self.money.0);
         clamp_number(&mut self.waited_us);
@@ -142,6 +144,8 @@ impl Reservation {
             price: None,
             tier: u32::from(self.hosted.is_some()),
             class: None,
+            estimate_uncached: self.tokens,
+            charged_uncached: self.tokens,
             claim: self.claim.clone(),
         }
     }

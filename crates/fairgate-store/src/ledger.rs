@@ -91,6 +91,14 @@ pub struct AttemptRow {
     /// no pool.
     #[serde(default)]
     pub class: Option<String>,
+    /// Estimated cost as if no part of the prompt were cached, in weighted tokens; 0 in rows of an earlier version.
+    /// Tenants see this number, because `estimate` shows whether somebody sent the same prompt before.
+    #[serde(default)]
+    pub estimate_uncached: u64,
+    /// Weighted tokens that the scheduler would have charged if no part of the prompt had been cached; 0 in rows of an
+    /// earlier version.
+    #[serde(default)]
+    pub charged_uncached: u64,
     /// Task and claim for which the request was made; absent if the request did not use a task key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<TaskClaim>,

@@ -9,6 +9,7 @@ mod change_validation;
 mod clamp;
 mod directory;
 mod error;
+mod installation_secret;
 mod ledger;
 mod log_throttle;
 mod migrations;
@@ -38,6 +39,7 @@ pub use directory::{
 pub use error::StoreError;
 pub use fairgate_money::{Currency, MicroUnits, Price, UnixMicros};
 pub use fairgate_usage::{LeaseLost, TaskClaim, UsageTerms, UsageWindow, WindowBudgetExhausted};
+pub use installation_secret::InstallationSecret;
 pub use ledger::{
     AttemptOutcome, AttemptRow, AuditEntry, AuditQuery, HostedMaximum, LedgerQuery, PriceVersion,
     Reservation, ResolvedReservations, UsageGrouping, UsageQuery, UsageRow, UsageSource,

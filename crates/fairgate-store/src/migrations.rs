@@ -53,6 +53,11 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/8.sqlite.sql"),
         postgres: include_str!("migrations/8.postgres.sql"),
     },
+    Migration {
+        version: 9,
+        sqlite: include_str!("migrations/9.sqlite.sql"),
+        postgres: include_str!("migrations/9.postgres.sql"),
+    },
 ];
 
 /// Creates the table of the schema version, which has one row for each step that was applied.

@@ -291,6 +291,8 @@ pub(crate) fn attempt(row: &impl RowColumns) -> Result<AttemptRow> {
         tier: small(31)?,
         class: row.text_or_null(32)?,
         claim: claim(row, 33)?,
+        estimate_uncached: row.count(36)?,
+        charged_uncached: row.count(37)?,
     })
 }
 

@@ -11,6 +11,7 @@ use fairgate_money::{Currency, UnixMicros};
 use crate::budget::{BudgetBalance, BudgetOwners, ReservationGrant, ReservationRefused};
 use crate::directory::{Directory, DirectoryChange, DirectoryChangeResult};
 use crate::error::StoreError;
+use crate::installation_secret::InstallationSecret;
 use crate::ledger::{
     AttemptRow, AuditEntry, AuditQuery, LedgerQuery, PriceVersion, Reservation,
     ResolvedReservations, UsageQuery, UsageRow,
@@ -270,6 +271,14 @@ impl Store {
 
     fn prune_some(&self, before: UnixMicros) -> StoreFuture<'_, u64> {
         on!(self, it => it.prune_some(before))
+    }
+
+    /// Returns the secret of the installation that has this name. The first call on a database makes the secret; all
+    /// gateways on the database get the same one.
+    pub fn installation_secret(&self, name: &'static str) -> StoreFuture<'_, InstallationSecret> {
+        self.transact(TransactionDurability::ThroughPowerLoss, move |transaction| {
+            InstallationSecret::read_or_make(transaction, name)
+        })
     }
 
     /// Runs a transaction of the caller. If `work` returns an error, nothing is changed. These transactions run one at a

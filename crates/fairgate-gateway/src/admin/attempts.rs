@@ -51,16 +51,20 @@ pub(super) struct AttemptBody {
     pool: Option<String>,
     /// Name of the worker; null if the request reached no worker.
     worker: Option<String>,
-    /// Expected cost before the request ran, in charged tokens.
+    /// Expected cost before the request ran, in charged tokens. A tenant sees `estimate_uncached_tokens` here.
     estimate_tokens: u64,
+    /// Expected cost as if no part of the prompt had been cached, in charged tokens.
+    estimate_uncached_tokens: u64,
     /// Input tokens, including cached ones.
     input_tokens: u64,
     /// Input tokens that the upstream had cached; included in `input_tokens`.
     cached_tokens: u64,
     /// Output tokens of the response.
     output_tokens: u64,
-    /// Cost that the scheduler charged, in weighted tokens.
+    /// Cost that the scheduler charged, in weighted tokens. A tenant sees `charged_uncached_tokens` here.
     charged_tokens: u64,
+    /// Cost that the scheduler would have charged if no part of the prompt had been cached, in weighted tokens.
+    charged_uncached_tokens: u64,
     /// Input and output tokens, not weighted, as providers and token budgets count them.
     provider_tokens: u64,
     /// Cost in money, as a decimal text in the installation's currency.
@@ -101,6 +105,26 @@ pub(super) struct AttemptBody {
     occupied: u64,
 }
 
+impl AttemptBody {
+    /// Returns the row as its tenant may see it: with the costs that do not depend on what others have sent, and with
+    /// the family of its class, because the classes of a family differ by what is cached.
+    pub(super) fn for_tenant(self, family: impl FnOnce(&str, &str) -> Option<String>) -> Self {
+        let of_pool = self.pool.as_deref().zip(self.class.as_deref());
+        let family = of_pool.and_then(|(pool, class)| family(pool, class));
+        Self {
+            estimate_tokens: self.estimate_uncached_tokens,
+            charged_tokens: self.charged_uncached_tokens,
+            class: family.or(self.class),
+            ..self
+        }
+    }
+}
+
+/// Returns a cost without the cache. Rows of an earlier version have none: 0 means the cost that they have.
+fn or_cached(uncached: u64, cached: u64) -> u64 {
+    if uncached == 0 { cached } else { uncached }
+}
+
 impl From<AttemptRow> for AttemptBody {
     fn from(row: AttemptRow) -> Self {
         let claim = row.claim;
@@ -125,10 +149,12 @@ impl From<AttemptRow> for AttemptBody {
             pool: row.pool,
             worker: row.worker,
             estimate_tokens: row.estimate,
+            estimate_uncached_tokens: or_cached(row.estimate_uncached, row.estimate),
             input_tokens: row.input_tokens,
             cached_tokens: row.cached_tokens,
             output_tokens: row.output_tokens,
             charged_tokens: row.charged,
+            charged_uncached_tokens: or_cached(row.charged_uncached, row.charged),
             provider_tokens: row.provider_tokens,
             money: MoneyText(row.money),
             price: row.price,

@@ -35,22 +35,57 @@ pub(super) fn hide_others(waiting: &mut WaitingRequest, services: &mut [ServiceV
     }
 }
 
+/// Removes the levels of classes that belong to a family, because what is cached decides which class of its family a
+/// request is in.
+pub(super) fn hide_buckets(
+    waiting: &mut WaitingRequest,
+    services: &mut Vec<ServiceView>,
+    is_in_family: impl Fn(&str) -> bool,
+) {
+    let is_shown =
+        |level: &WaitingLevel| level.by != Attribute::Class || !is_in_family(&level.flow);
+    let shown: Vec<bool> = waiting.levels.iter().map(is_shown).collect();
+    let mut levels = shown.iter();
+    waiting.levels.retain(|_| levels.next().copied().unwrap_or(true));
+    let mut levels = shown.iter();
+    services.retain(|_| levels.next().copied().unwrap_or(true));
+}
+
+/// Whether an explanation has the numbers of tokens that the scheduler counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ShownTokens {
+    All,
+    /// For a tenant, if the tenants of the pool share cached prompts: what a request costs then depends on others.
+    Hidden,
+}
+
 /// Returns the sentences that explain why a request is still queued.
 pub(super) fn explain_waiting(
     waiting: &WaitingRequest,
     ahead: &[RequestsAhead],
     services: &[ServiceView],
+    tokens: ShownTokens,
 ) -> Vec<String> {
     let innermost = waiting.levels.len().saturating_sub(1);
     let mut story: Vec<String> = Vec::new();
     for (depth, level) in waiting.levels.iter().enumerate() {
         story.extend(explain_text::waiting_obstacle(level, depth == innermost));
-        story.push(explain_text::waiting_standing(level));
+        story.push(match (tokens, &level.standing) {
+            (ShownTokens::Hidden, FlowStanding::Share { .. } | FlowStanding::Drr { .. }) => {
+                explain_text::waiting_requests(level)
+            }
+            _ => explain_text::waiting_standing(level),
+        });
         if let Some(service) = services.get(depth) {
             story.extend(service_sentences(level, service));
         }
     }
-    story.push(explain_text::waiting_place(waiting.place, ahead));
+    story.push(match tokens {
+        ShownTokens::All => explain_text::waiting_place(waiting.place, ahead),
+        ShownTokens::Hidden => {
+            format!("it waits; {}", explain_text::place_in_line(waiting.place))
+        }
+    });
     story
 }
 

@@ -76,8 +76,10 @@ pub(super) struct MyPoolBody {
     slot_cap: Option<u64>,
     /// Share of the pool that the tenant is due among the tenants that have requests now, from 0 to 1.
     weight_share: Option<f64>,
-    /// Lag in tokens, which is the service that the tenant is owed. Below 0, the tenant got more than its share.
-    lag_tokens: i64,
+    /// Lag in tokens, which is the service that the tenant is owed. Below 0, the tenant got more than its share. Null,
+    /// as all numbers of tokens here, if the tenants of the pool share cached prompts: the numbers would show what
+    /// others have sent.
+    lag_tokens: Option<i64>,
     /// Maximum possible lag now, in tokens. Null if nothing of the tenant is queued, or the pool is partitioned.
     lag_bound_tokens: Option<i64>,
     /// Service that the tenant got, and service that it was due.
@@ -167,7 +169,7 @@ fn my_pool(view: &PoolView, caller: &Caller, setup: &PoolSetup) -> MyPoolBody {
         queued: 0,
         slot_cap: None,
         weight_share: None,
-        lag_tokens: 0,
+        lag_tokens: Some(0),
         lag_bound_tokens: None,
         service: ServiceView::default(),
         classes: my_classes(view, caller, setup),
@@ -179,12 +181,54 @@ fn my_pool(view: &PoolView, caller: &Caller, setup: &PoolSetup) -> MyPoolBody {
         my_pool.queued = mine.queued;
         my_pool.slot_cap = mine.slot_cap.or_else(|| group.and_then(|group| group.slot_cap));
         my_pool.weight_share = mine.weight_share;
-        my_pool.lag_tokens = mine.lag_tokens;
+        my_pool.lag_tokens = Some(mine.lag_tokens);
         my_pool.lag_bound_tokens = mine.lag_bound_tokens;
         my_pool.service = mine.service.clone().without_names();
         my_pool.why = why(view, group, mine);
     }
+    if setup.shares_cached_prompts() {
+        my_pool.hide_tokens();
+        my_pool.merge_families(setup);
+    }
     my_pool
+}
+
+impl MyPoolBody {
+    /// Removes the numbers of tokens, which count cached tokens for less.
+    fn hide_tokens(&mut self) {
+        (self.lag_tokens, self.lag_bound_tokens) = (None, None);
+        self.service = std::mem::take(&mut self.service).without_tokens();
+        for class in &mut self.classes {
+            class.deficit_tokens = None;
+            class.service = std::mem::take(&mut class.service).without_tokens();
+        }
+    }
+
+    /// Replaces the classes of each family by one row, because what is cached decides which of them a request is in.
+    fn merge_families(&mut self, setup: &PoolSetup) {
+        let mut merged: Vec<ClassView> = Vec::new();
+        for mut class in std::mem::take(&mut self.classes) {
+            if let Some(family) = setup.family(&class.name) {
+                // The share depends on the weight of the class that the tenant's requests are in.
+                self.weight_share = None;
+                class = ClassView {
+                    name: family.to_owned(),
+                    in_flight: class.in_flight,
+                    queued: class.queued,
+                    ..ClassView::default()
+                };
+            }
+            match merged.iter_mut().find(|known| known.name == class.name) {
+                Some(known) => {
+                    known.in_flight += class.in_flight;
+                    known.queued += class.queued;
+                }
+                None => merged.push(class),
+            }
+        }
+        merged.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        self.classes = merged;
+    }
 }
 
 /// Returns the classes that a key may use. These are the classes that the key's list names directly or by their family.

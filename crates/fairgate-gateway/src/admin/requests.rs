@@ -17,7 +17,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::api_error::ApiError;
 use super::attempts::AttemptBody;
 use super::auth::Viewer;
-use super::explanation;
+use super::explanation::{self, ShownTokens};
 use super::moment;
 use super::page::page_length;
 use super::path::PathName;
@@ -76,8 +76,10 @@ pub(super) struct RequestBody {
     pin: Option<String>,
     /// Taints that the worker of the request must have.
     requires: Vec<String>,
-    /// Expected cost of the request, in tokens.
+    /// Expected cost of the request, in tokens. A tenant sees `cost_uncached_tokens` here.
     cost_tokens: u64,
+    /// Expected cost as if no part of the prompt were cached, in tokens. Null if the request has ended meanwhile.
+    cost_uncached_tokens: Option<u64>,
     /// Time at which the request was submitted to its pool, RFC 3339 in UTC.
     #[schema(format = DateTime)]
     submitted_at: String,
@@ -148,8 +150,8 @@ pub(super) struct AheadBody {
     path: Vec<String>,
     /// Number of these requests.
     requests: u64,
-    /// Sum of the costs of these requests, in tokens.
-    tokens: u64,
+    /// Sum of the costs of these requests, in tokens. Null for a tenant if the tenants of the pool share cached prompts.
+    tokens: Option<u64>,
 }
 
 /// One level of a queued request's path through the policy.
@@ -217,9 +219,10 @@ pub(super) async fn list(
         let waits = sight.expected_waits_ms();
         let requests = sight.snapshot.requests.iter().zip(waits);
         for (request, wait) in requests.filter(|(each, _)| wanted(&viewer, &query, each)) {
-            match list.items.len() < limit {
-                true => list.items.push(body(&pool, &sight, request, wait)),
-                false => list.omitted += 1,
+            if list.items.len() >= limit {
+                list.omitted += 1;
+            } else if let Some(body) = body_for(&viewer, &pool, &sight, request, wait) {
+                list.items.push(body);
             }
         }
     }
@@ -256,6 +259,31 @@ fn state_of(request: &RequestSnapshot) -> RequestState {
     }
 }
 
+/// Returns a request as the viewer may see it. `None` if the request has ended meanwhile, so that its cost without the
+/// cache, which is the one that a tenant may see, is not known any more.
+fn body_for(
+    viewer: &Viewer,
+    pool: &PoolHandle,
+    sight: &PoolSnapshot,
+    request: &RequestSnapshot,
+    expected_wait_ms: Option<u64>,
+) -> Option<RequestBody> {
+    let body = body(pool, sight, request, expected_wait_ms);
+    Some(match viewer {
+        Viewer::Admin => body,
+        Viewer::Tenant(_) => RequestBody {
+            cost_tokens: body.cost_uncached_tokens?,
+            class: body.class.map(|class| family_of(pool, &class).unwrap_or(class)),
+            ..body
+        },
+    })
+}
+
+/// Returns the family of a class, which a tenant sees instead, because the classes of a family differ by what is cached.
+fn family_of(pool: &PoolHandle, class: &str) -> Option<String> {
+    pool.setup().family(class).map(str::to_owned)
+}
+
 fn body(
     pool: &PoolHandle,
     sight: &PoolSnapshot,
@@ -273,6 +301,7 @@ fn body(
         Some(worker.settings.name.to_string())
     });
     let submitted = UnixMicros(unix_now().0.saturating_sub(i64::try_from(age).unwrap_or(i64::MAX)));
+    let is_cached = !request.cached.is_empty();
     RequestBody {
         id: request.id.to_string(),
         pool: pool.name.to_string(),
@@ -292,6 +321,10 @@ fn body(
         }),
         requires: request.requires.iter().map(ToString::to_string).collect(),
         cost_tokens: request.cost.0,
+        cost_uncached_tokens: match is_cached {
+            true => pool.uncached_costs.cost(&request.id),
+            false => Some(request.cost.0),
+        },
         submitted_at: moment::to_rfc3339(submitted),
         waited_us: age.saturating_sub(in_flight_us.unwrap_or(0)),
         expected_wait_ms,
@@ -327,7 +360,12 @@ pub(super) async fn show(
         ..LedgerQuery::default()
     });
     let rows = rows.await?.into_iter().filter(|row| viewer.may_see(&row.tenant));
-    let attempts: Vec<AttemptBody> = rows.map(AttemptBody::from).collect();
+    let family = |pool: &str, class: &str| family_of(&*app.pools.named(pool)?, class);
+    let shown = |row| match &viewer {
+        Viewer::Admin => AttemptBody::from(row),
+        Viewer::Tenant(_) => AttemptBody::from(row).for_tenant(family),
+    };
+    let attempts: Vec<AttemptBody> = rows.map(shown).collect();
     for pool in app.pools.all() {
         if let Some(mut found) = find_in_pool(&app, &pool, &viewer, &id).await? {
             found.attempts = attempts;
@@ -366,10 +404,13 @@ async fn find_in_pool(
         RequestLocation::InFlight { .. } => None,
     };
     let expected_wait_ms = place.and_then(|place| sight.expected_wait_ms(place.saturating_add(1)));
+    let Some(shown) = body_for(viewer, pool, &sight, request, expected_wait_ms) else {
+        return Ok(None);
+    };
     let detail = RequestDetail {
         id: id.to_owned(),
         state: "in_flight",
-        request: Some(body(pool, &sight, request, expected_wait_ms)),
+        request: Some(shown),
         waiting: None,
         story: Vec::new(),
         attempts: Vec::new(),
@@ -378,11 +419,19 @@ async fn find_in_pool(
         RequestLocation::Waiting(mut waiting) => {
             let ahead = ahead_for(viewer, &waiting);
             let mut services = services(&sight, &waiting);
+            let mut tokens = ShownTokens::All;
             if let Viewer::Tenant(_) = viewer {
                 explanation::hide_others(&mut waiting, &mut services);
+                let setup = pool.setup();
+                let is_in_family = |class: &str| setup.family(class).is_some();
+                explanation::hide_buckets(&mut waiting, &mut services, is_in_family);
+                if setup.shares_cached_prompts() {
+                    tokens = ShownTokens::Hidden;
+                    services.iter_mut().for_each(|it| *it = std::mem::take(it).without_tokens());
+                }
             }
-            let story = explanation::explain_waiting(&waiting, &ahead, &services);
-            let waiting = Some(waiting_body(&waiting, &ahead, &services, expected_wait_ms));
+            let story = explanation::explain_waiting(&waiting, &ahead, &services, tokens);
+            let waiting = Some(waiting_body(&waiting, &ahead, &services, expected_wait_ms, tokens));
             RequestDetail { state: "waiting", waiting, story, ..detail }
         }
         RequestLocation::InFlight { place, .. } => {
@@ -433,6 +482,7 @@ fn waiting_body(
     ahead: &[RequestsAhead],
     services: &[ServiceView],
     expected_wait_ms: Option<u64>,
+    tokens: ShownTokens,
 ) -> WaitingBody {
     let levels = waiting.levels.iter().zip(services).map(|(level, service)| LevelBody {
         by: level.by.name(),
@@ -445,7 +495,8 @@ fn waiting_body(
     let ahead = ahead.iter().map(|ahead| AheadBody {
         path: ahead.path.iter().map(ToString::to_string).collect(),
         requests: ahead.requests,
-        tokens: u64::try_from(ahead.tokens).unwrap_or(u64::MAX),
+        tokens: (tokens == ShownTokens::All)
+            .then(|| u64::try_from(ahead.tokens).unwrap_or(u64::MAX)),
     });
     WaitingBody {
         grants_ahead: waiting.place,

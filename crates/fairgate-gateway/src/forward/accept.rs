@@ -64,6 +64,8 @@ pub(super) struct ExpectedUsage {
     pub(super) expected: TokenEstimate,
     /// Charged tokens of the expected usage.
     pub(super) charged: u64,
+    /// Charged tokens of the expected usage as if no worker had the prompt cached.
+    pub(super) charged_uncached: u64,
     /// Input tokens that no worker is believed to have cached.
     pub(super) uncached_input: u64,
     pub(super) prefix: Option<Box<RequestPrefix>>,
@@ -89,11 +91,24 @@ pub(super) async fn accept<S: RequestSource>(
     let ClientNames { agent, session } = source.names()?;
     let routed = read.route(model.pool.clone(), agent, session);
     let usage = source.expected_usage(&routed, &setup, &model, &chosen).await?;
-    let ExpectedUsage { expected, charged, uncached_input, prefix, last_worker } = usage;
-    let estimate = routed.pool.slot_time_price.expected(&routed.arrival().caller.tenant, charged);
+    let ExpectedUsage { expected, uncached_input, prefix, last_worker, .. } = usage;
+    let with_time =
+        |charged| routed.pool.slot_time_price.expected(&routed.arrival().caller.tenant, charged);
+    let (estimate, estimate_uncached) =
+        (with_time(usage.charged), with_time(usage.charged_uncached));
     let class = setup.class(chosen.class.as_deref(), uncached_input);
     drop(setup);
-    let accepted = routed.accept(SubmitTerms { expected, estimate, class, prefix, last_worker });
+    let terms = SubmitTerms {
+        expected,
+        estimate,
+        estimate_uncached,
+        class,
+        prefix,
+        last_worker,
+        uncached_cost: None,
+    };
+    let terms = terms.with_uncached_cost(&model.pool, &routed.arrival().id);
+    let accepted = routed.accept(terms);
     let deadline = RequestDeadline::of(&accepted, chosen.deadline)?;
     let cap = match accepted.arrival().caller.budgeted {
         true => Box::pin(budget::check(&accepted)).await?,
@@ -180,6 +195,7 @@ impl ReadSource for ReadHttpSource {
         Ok(ExpectedUsage {
             expected,
             charged: cost::estimate(setup.weights, expected, cached),
+            charged_uncached: cost::estimate(setup.weights, expected, 0),
             uncached_input: expected.input.saturating_sub(cached),
             prefix,
             last_worker: cost::last_worker(routed, expected.input),

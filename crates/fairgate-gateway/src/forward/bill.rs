@@ -44,6 +44,8 @@ pub(super) struct AttemptBill {
     source: Option<UsageSource>,
     /// Weighted tokens that the caller is charged in its row and its limits.
     pub(super) charged: u64,
+    /// The same as if no part of the prompt had been cached.
+    pub(super) charged_uncached: u64,
     /// Tokens that the caller's token budgets pay, counted as a provider counts them. For an attempt that did not
     /// complete, at least the price of its time in the slot.
     pub(super) provider_tokens: u64,
@@ -67,9 +69,12 @@ impl AttemptBill {
         }
         let setup = accepted.pool.setup();
         let (usage, source) = used(accepted.terms.expected, flight, end.used);
-        let metered = match end.used {
-            UsageBasis::Stated(StatedUsage { charged: Some(charged), .. }) => charged,
-            _ => setup.weights.charge(usage),
+        let (metered, metered_uncached) = match end.used {
+            UsageBasis::Stated(StatedUsage { charged: Some(charged), .. }) => (charged, charged),
+            _ => {
+                let charge = |usage| setup.weights.charge(usage);
+                (charge(usage), charge(TokenUsage { cached: 0, ..usage }))
+            }
         };
         let held = flight.slot_time();
         let now = Instant::now();
@@ -79,7 +84,15 @@ impl AttemptBill {
             let source = Some(source);
             let provider_tokens = usage.input.saturating_add(usage.output);
             let (charged, counted) = (metered, metered);
-            return Self { usage, source, charged, provider_tokens, counted, occupied: 0 };
+            return Self {
+                usage,
+                source,
+                charged,
+                charged_uncached: metered_uncached,
+                provider_tokens,
+                counted,
+                occupied: 0,
+            };
         }
         let occupied = occupation.price(tenant, held, setup.config.cost.output_default, now);
         let counted = metered.max(occupied);
@@ -92,6 +105,7 @@ impl AttemptBill {
             usage,
             source: Some(source),
             charged: counted,
+            charged_uncached: metered_uncached.max(occupied),
             provider_tokens: usage.input.saturating_add(usage.output).max(occupied),
             counted,
             occupied: counted,

@@ -58,7 +58,7 @@ pub(super) async fn check(
             limit: spent.limit,
             used: spent.used,
             reserved: spent.reserved,
-            wanted: accepted.terms.estimate.max(1),
+            wanted: accepted.terms.estimate_uncached.max(1),
             waits_for_files: false,
             resets_at: spent.resets_at,
         };

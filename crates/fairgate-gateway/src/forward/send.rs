@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use fairgate_core::event::Submit;
 use fairgate_core::units::Tokens;
 use fairgate_dialect::BodyChanges;
@@ -23,7 +22,7 @@ use super::retry_policy::{
     time_to_next_probe,
 };
 use super::stage::{AcceptedRequest, CountedRequest, InFlightRequest, QueuedRequest};
-use super::{budget, cost, request_checks, rules};
+use super::{budget, cache_salt, cost, request_checks, rules};
 use crate::pools::ServedModel;
 use crate::refusal::{self, Refusal, RefusalCode};
 use crate::reply::content_length;
@@ -357,7 +356,7 @@ fn outgoing(
     let theirs = upstream.model_name(model);
     let bytes = payload.body.bytes.clone();
     let mut strip = rules::stripped_fields(&upstream.fields, ask, &bytes);
-    let cache_salt = cache_salt(in_flight, &bytes, &mut strip);
+    let cache_salt = cache_salt::of_request(in_flight, &bytes, &mut strip);
     let changes = BodyChanges {
         model: (theirs != model.name).then_some(theirs),
         max_tokens: cap,
@@ -375,28 +374,4 @@ fn outgoing(
     let path = payload.path.clone();
     let outgoing = OutgoingRequest { dialect: route.dialect(), path, headers, body };
     (outgoing, ask_usage)
-}
-
-/// Returns the salt that keeps tenants' prompts apart in the cache of an own worker, if the pool's index does so too.
-/// The salt includes the client's own salt and replaces it. `None` for hosted workers, whose APIs do not have this
-/// field.
-fn cache_salt(
-    in_flight: &RequestIn<'_, InFlightRequest>,
-    body: &Bytes,
-    strip: &mut Vec<usize>,
-) -> Option<String> {
-    let index = in_flight.pool.caches.index()?;
-    let worker = &in_flight.flight.worker;
-    if worker.upstream.account.is_some() || worker.is_hosted_tier() {
-        return None;
-    }
-    let ask = &in_flight.ask;
-    let own = ask.other_members(body).filter(|(_, name)| name == "cache_salt");
-    let own: Vec<usize> = own.map(|(number, _)| number).collect();
-    let value = own.last().and_then(|&number| ask.other_value(body, number)).unwrap_or_default();
-    let salt = index.salt(&in_flight.arrival().caller.tenant, value)?;
-    strip.extend(own);
-    strip.sort_unstable();
-    strip.dedup();
-    Some(salt)
 }

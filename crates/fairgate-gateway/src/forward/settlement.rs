@@ -37,7 +37,8 @@ impl AttemptResult {
         let RequestArrival { app, caller, .. } = arrival;
         let charged = self.bill.charged;
         if let Some(counted) = stage.counted() {
-            app.limits.settle(caller, counted.terms.estimate, charged, Instant::now());
+            let taken = counted.terms.estimate_uncached;
+            app.limits.settle(caller, taken, charged, Instant::now());
         }
         app.metrics.count_request(RequestEndMetrics {
             pool: stage.pool_name(),
@@ -111,6 +112,9 @@ impl AttemptResult {
             price,
             tier,
             class: class(stage).map(Into::into),
+            estimate_uncached: (stage.accepted())
+                .map_or(0, |accepted| accepted.terms.estimate_uncached),
+            charged_uncached: bill.charged_uncached,
             claim: arrival.caller.claim.clone(),
         }
     }

@@ -23,7 +23,7 @@ use fairgate_dialect::RequestFields;
 use fairgate_dialect::estimate::TokenEstimate;
 
 use super::attempt::WorkerAttempt;
-use crate::pools::{LastWorker, PoolHandle, RequestPrefix};
+use crate::pools::{LastWorker, PoolHandle, RequestPrefix, UncachedCostGuard};
 
 /// The current stage of a request.
 #[expect(clippy::large_enum_variant, reason = "it is inside the guard's own box")]
@@ -63,17 +63,32 @@ pub(super) struct AcceptedRequest {
 /// The terms on which a request is submitted. They do not change while the request waits.
 pub(super) struct SubmitTerms {
     pub(super) expected: TokenEstimate,
-    /// Expected cost, in charged tokens.
+    /// Expected cost, in charged tokens, which the scheduler counts.
     pub(super) estimate: u64,
+    /// Expected cost as if no worker had the prompt cached, in charged tokens. Everything that the tenant can see counts
+    /// this number, because what is cached depends on the prompts of others.
+    pub(super) estimate_uncached: u64,
     /// Policy class in which the request is queued; `None` if the policy has no classes.
     pub(super) class: Option<Arc<str>>,
     /// Workers that have the request's prompt cached; `None` if the pool has no prefix index.
     pub(super) prefix: Option<Box<RequestPrefix>>,
     /// Worker that ran the last request of the same session, if the pool has sticky sessions.
     pub(super) last_worker: Option<Box<LastWorker>>,
+    /// Entry of `estimate_uncached` in the pool's table; `None` if no worker may have the prompt cached.
+    pub(super) uncached_cost: Option<Box<UncachedCostGuard>>,
 }
 
 impl SubmitTerms {
+    /// Enters the cost without the cache in the pool's table, for the views of tenants. Without cached tokens the
+    /// submitted cost is that cost.
+    pub(super) fn with_uncached_cost(mut self, pool: &PoolHandle, id: &str) -> Self {
+        if !self.cached().is_empty() {
+            let cost = self.estimate_uncached.max(1);
+            self.uncached_cost = Some(Box::new(pool.uncached_costs.add(id, cost)));
+        }
+        self
+    }
+
     /// Returns the tokens of the prompt that are believed to be cached, by worker.
     pub(super) fn cached(&self) -> Vec<(Arc<str>, Tokens)> {
         match (&self.prefix, &self.last_worker) {

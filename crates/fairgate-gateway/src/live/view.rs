@@ -129,6 +129,19 @@ impl ServiceView {
         service.view()
     }
 
+    /// Returns the view without the numbers of tokens, which depend on what is cached; see [`shares_cached_prompts`].
+    ///
+    /// [`shares_cached_prompts`]: crate::pools::PoolSetup::shares_cached_prompts
+    pub(crate) fn without_tokens(self) -> Self {
+        Self {
+            got_tokens: None,
+            due_tokens: None,
+            difference_tokens: None,
+            bound_tokens: None,
+            ..self
+        }
+    }
+
     /// Returns the view as a tenant may see it, with the number of other classes instead of their names.
     pub(crate) fn without_names(self) -> Self {
         let strict = self.goes_before.as_ref().map(|names| match names.len() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
-use fairgate_config::{PoolConfig, Tokenizer};
+use fairgate_config::{PoolConfig, PrefixScope, Tokenizer};
 use fairgate_core::attribute::Attribute;
 use fairgate_dialect::Dialect;
 use fairgate_dialect::estimate::{TokenEstimator, TokenWeights, TokenizerTable};
@@ -17,6 +17,7 @@ use super::prefixes::{CacheSizeView, WorkerCaches};
 use super::reporter::WorkerReporter;
 use super::roster::WorkerSource;
 use super::spending::TenantSpending;
+use super::uncached_costs::UncachedCosts;
 use crate::live_count::LiveCount;
 use crate::slot_time_price::SlotTimePrice;
 use crate::upstream::{EngineSnapshot, Upstream, UpstreamStanding};
@@ -36,6 +37,8 @@ pub struct PoolHandle {
     pub(crate) spending: TenantSpending,
     /// Reporter of the observed state of workers to the pool's scheduler.
     pub(crate) reporter: Arc<WorkerReporter>,
+    /// Costs of requests as if nothing were cached, which tenants see.
+    pub(crate) uncached_costs: Arc<UncachedCosts>,
     /// Assumed contents of the workers' caches.
     pub(crate) caches: Arc<WorkerCaches>,
 }
@@ -173,6 +176,20 @@ pub struct QuotaView {
 }
 
 impl PoolSetup {
+    /// Returns true if a request costs less because another tenant has sent the same prompt. Tenants are then not shown
+    /// the numbers of tokens that the scheduler counts, because they would show who has sent which prompt.
+    pub(crate) fn shares_cached_prompts(&self) -> bool {
+        self.config.prefix_index.is_some_and(|index| index.scope == PrefixScope::Pool)
+    }
+
+    /// Returns the family of a policy class; `None` if the class is in no family. The classes of one family differ by
+    /// the number of input tokens that are not cached.
+    pub(crate) fn family(&self, class: &str) -> Option<&str> {
+        let classes = self.config.classes.as_ref()?;
+        let class = classes.all().iter().find(|known| known.name.as_str() == class)?;
+        class.cell.as_ref().map(|cell| &*cell.family)
+    }
+
     pub(super) fn new(config: PoolConfig, workers: Vec<Arc<PoolWorker>>) -> Self {
         let weights = TokenWeights {
             input_milli: config.cost.input_milli,

@@ -187,19 +187,9 @@ impl PoolPrefixIndex {
         }
     }
 
-    /// Returns the salt that makes an engine keep this tenant's prompts apart; `None` if all tenants share cached
-    /// prompts. `own` is the client's own salt, as written in the body; it is mixed in, so that it still separates
-    /// prompts.
-    pub(crate) fn salt(&self, tenant: &str, own: &[u8]) -> Option<String> {
-        match self.config.scope {
-            PrefixScope::Pool => None,
-            PrefixScope::Tenant => {
-                let mut hasher = blake3::Hasher::new();
-                hasher.update(&(tenant.len() as u64).to_le_bytes());
-                hasher.update(tenant.as_bytes()).update(own);
-                Some(hasher.finalize().to_hex()[..32].to_owned())
-            }
-        }
+    /// Returns the tenants that share cached prompts: all, or none.
+    pub(crate) fn scope(&self) -> PrefixScope {
+        self.config.scope
     }
 
     /// Returns the prompt of a request, with the number of its tokens that each worker has cached. `None` if the

@@ -344,6 +344,7 @@ async fn new_pool(gate: Gate, config: PoolConfig, workers: WorkerInputs<'_>) -> 
         slot_time_price: SlotTimePrice::default(),
         spending: TenantSpending::default(),
         reporter,
+        uncached_costs: Arc::default(),
         caches,
     }
 }

@@ -415,6 +415,8 @@ fn row(request: &str, started_at: UnixMicros) -> AttemptRow {
         price: None,
         tier: 0,
         class: None,
+        estimate_uncached: 1,
+        charged_uncached: 1,
         claim: None,
     }
 }

@@ -340,6 +340,8 @@ impl<'a> Stage<'a> {
             price: None,
             tier: 0,
             class: None,
+            estimate_uncached: 0,
+            charged_uncached: 0,
             claim: None,
         }
     }

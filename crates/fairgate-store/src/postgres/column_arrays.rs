@@ -42,6 +42,8 @@ pub(super) struct AttemptArrays<'a> {
     prices: Vec<Option<&'a str>>,
     tiers: Vec<i64>,
     classes: Vec<Option<&'a str>>,
+    /// Columns of the estimate and the charged tokens as if nothing were cached, in this order.
+    uncached: [Vec<i64>; 2],
     claims: ClaimArrays<'a>,
 }
 
@@ -105,9 +107,13 @@ impl<'a> AttemptArrays<'a> {
         self.tiers.push(i64::from(row.tier));
         self.classes.push(row.class.as_deref());
         self.claims.push(row.claim.as_ref());
+        let [estimates, charged] = &mut self.uncached;
+        estimates.push(signed(row.estimate_uncached));
+        charged.push(signed(row.charged_uncached));
     }
 
-    pub(super) fn values(&self) -> [Parameter<'_>; 36] {
+    pub(super) fn values(&self) -> [Parameter<'_>; 38] {
+        let [estimates_uncached, charged_uncached] = &self.uncached;
         let [estimates, inputs, cached, outputs, charged] = &self.tokens;
         [
             &self.requests,
@@ -146,6 +152,8 @@ impl<'a> AttemptArrays<'a> {
             &self.claims.projects,
             &self.claims.tasks,
             &self.claims.epochs,
+            estimates_uncached,
+            charged_uncached,
         ]
     }
 }

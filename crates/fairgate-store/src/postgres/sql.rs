@@ -13,7 +13,8 @@ pub(super) const PUT_ATTEMPTS: &str = concat!(
      $8::text[], $9::text[], $10::text[], $11::boolean[], $12::text[], $13::text[], $14::text[], $15::bigint[], \
      $16::bigint[], $17::bigint[], $18::bigint[], $19::bigint[], $20::text[], $21::bigint[], $22::bigint[], \
      $23::bigint[], $24::bigint[], $25::text[], $26::text[], $27::boolean[], $28::bigint[], $29::bigint[], \
-     $30::bigint[], $31::text[], $32::bigint[], $33::text[], $34::text[], $35::text[], $36::bigint[]) \
+     $30::bigint[], $31::text[], $32::bigint[], $33::text[], $34::text[], $35::text[], $36::bigint[], \
+     $37::bigint[], $38::bigint[]) \
      ON CONFLICT (request, attempt) DO NOTHING RETURNING request, attempt"
 );
 

@@ -157,6 +157,8 @@ impl<'a> SqliteBatch<'a> {
                 attempt.claim.as_ref().map(|claim| &claim.project),
                 attempt.claim.as_ref().map(|claim| &claim.task),
                 attempt.claim.as_ref().map(|claim| signed(claim.epoch)),
+                signed(attempt.estimate_uncached),
+                signed(attempt.charged_uncached),
             ],
         )?;
         Ok(rows > 0)

@@ -17,6 +17,7 @@ on_every_database!(
     what_was_acknowledged_is_there_after_reopening,
     pruning_keeps_sums,
     a_closed_store_says_so,
+    a_secret_is_made_once,
 );
 
 pub(crate) async fn of_request(store: &Store, request: &str) -> Vec<AttemptRow> {
@@ -301,4 +302,20 @@ async fn a_closed_store_says_so(database: Database) {
     let store = database.open().await;
     let sum = sums(&store, UsageGrouping::Tenant).await;
     assert_eq!(sum.first().map_or(0, |sum| sum.requests), written);
+}
+
+async fn a_secret_is_made_once(database: Database) {
+    let store = database.open().await;
+    let (salts, other) =
+        tokio::join!(store.installation_secret("salts"), store.installation_secret("other"));
+    let salts = salts.unwrap();
+    assert_ne!(salts, other.unwrap());
+    assert_ne!(salts.expose(), &[0; 32]);
+    assert_eq!(store.installation_secret("salts").await.unwrap(), salts);
+    assert_eq!(format!("{salts:?}"), "InstallationSecret(…)");
+    store.close().await.unwrap();
+    // After a restart it is the same.
+    let store = database.open().await;
+    assert_eq!(store.installation_secret("salts").await.unwrap(), salts);
+    store.close().await.unwrap();
 }

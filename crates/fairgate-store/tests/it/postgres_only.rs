@@ -336,3 +336,21 @@ fn over_tls_with_a_certificate_that_is_verified() {
         plain.ping().await.unwrap();
     });
 }
+
+#[test]
+fn gateways_that_share_a_database_share_its_secrets() {
+    run(Kind::Postgres, |database| async move {
+        let stores = [database.open().await, database.open().await, database.open().await];
+        let [a, b, c] = &stores;
+        let asked = tokio::join!(
+            a.installation_secret("salts"),
+            b.installation_secret("salts"),
+            c.installation_secret("salts"),
+        );
+        let first = asked.0.unwrap();
+        assert_eq!((first, first), (asked.1.unwrap(), asked.2.unwrap()));
+        for store in &stores {
+            store.close().await.unwrap();
+        }
+    });
+}

@@ -50,6 +50,8 @@ pub(crate) fn attempt(request: &str, tenant: &str, key: &str, charged: u64) -> A
         price: None,
         tier: 0,
         class: None,
+        estimate_uncached: 130,
+        charged_uncached: charged.saturating_add(3),
         claim: None,
     }
 }

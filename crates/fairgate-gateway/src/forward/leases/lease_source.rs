@@ -100,7 +100,14 @@ impl ReadSource for ReadLeaseSource {
     ) -> Result<ExpectedUsage, Refusal> {
         let Self { expected, charged, .. } = *self;
         let uncached_input = expected.input;
-        Ok(ExpectedUsage { expected, charged, uncached_input, prefix: None, last_worker: None })
+        Ok(ExpectedUsage {
+            expected,
+            charged,
+            charged_uncached: charged,
+            uncached_input,
+            prefix: None,
+            last_worker: None,
+        })
     }
 }
 

@@ -124,7 +124,8 @@ impl<'p> RequestIn<'p, AcceptedRequest> {
         bytes: u64,
     ) -> Result<(RequestIn<'p, CountedRequest>, limits::QueuedCountGuard), Refusal> {
         let RequestArrival { app, caller, .. } = self.arrival();
-        let listed = app.limits.count_in(caller, bytes, self.terms.estimate, Instant::now())?;
+        let listed =
+            app.limits.count_in(caller, bytes, self.terms.estimate_uncached, Instant::now())?;
         Ok((self.step_to(AcceptedRequest::counted), listed))
     }
 }

@@ -189,9 +189,11 @@ fn accepted(routed: RequestIn<'_, RoutedRequest>) -> RequestIn<'_, AcceptedReque
     routed.accept(SubmitTerms {
         expected,
         estimate: ESTIMATE,
+        estimate_uncached: ESTIMATE,
         class: None,
         prefix: None,
         last_worker: None,
+        uncached_cost: None,
     })
 }
 
