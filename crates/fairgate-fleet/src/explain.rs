@@ -42,8 +42,8 @@ pub(crate) struct ExplanationContext {
     pub(super) now: UnixMicros,
     rules: RoundOptions,
     /// Input of a round with one hypothetical waiting agent. That agent may take any task.
-    scene: RoundInput,
-    /// Outcomes of the round with input `scene` for the ready tasks that were loaded, by task.
+    input: RoundInput,
+    /// Outcomes of the round with input `input` for the ready tasks that were loaded, by task.
     turns: HashMap<Box<str>, ready_task::NextAgentOutcome>,
     held: Vec<HeldTask>,
     /// Projects that the explanation may name; all projects if `None`.
@@ -61,16 +61,16 @@ impl ExplanationContext {
         let rules = RoundOptions::new(&call.options);
         let held = load::held(tx)?;
         let next = RoundAgent { agent: NEXT.into(), kind: NEXT.into() };
-        let mut scene = load::scene(tx, &rules, &held, vec![next], call.now)?;
-        load::tasks(tx, &rules, &mut scene)?;
+        let mut input = load::round_input(tx, &rules, &held, vec![next], call.now)?;
+        load::tasks(tx, &rules, &mut input)?;
         let agents = agents::list(tx)?.into_iter();
         let agents = agents.filter(|agent| agent.state == AgentState::Active).map(|agent| {
             let is_waiting = waiting.contains(&agent.id);
             (agent.id, agent.kind, is_waiting)
         });
         let (now, turns, agents) =
-            (call.now, ready_task::next_agent_outcomes(&scene), agents.collect());
-        Ok(Self { now, rules, scene, turns, held, named: None, agents })
+            (call.now, ready_task::next_agent_outcomes(&input), agents.collect());
+        Ok(Self { now, rules, input, turns, held, named: None, agents })
     }
 
     /// Restricts the explanation to the tenant of this project.
@@ -97,7 +97,7 @@ impl ExplanationContext {
     }
 
     fn project(&self, id: &str) -> Option<usize> {
-        self.scene.projects.iter().position(|project| &*project.id == id)
+        self.input.projects.iter().position(|project| &*project.id == id)
     }
 }
 
@@ -229,7 +229,7 @@ fn explain(
     context: &ExplanationContext,
     subject: &ExplainedTask,
 ) -> Result<TaskExplanation, StoreError> {
-    let said = match subject.state {
+    let draft = match subject.state {
         TaskState::Defined => needs(tx, context, subject)?,
         TaskState::Ready => ready_task::explain(tx, context, subject)?,
         TaskState::Assigned => held(context, subject, false),
@@ -243,7 +243,7 @@ fn explain(
         ),
         TaskState::Blocked => blocked(subject),
     };
-    let ExplanationDraft { code, sentence, facts } = said;
+    let ExplanationDraft { code, sentence, facts } = draft;
     let (task, state) = (subject.id.clone(), subject.state);
     Ok(TaskExplanation { task, state, sentence, code: code.to_owned(), facts })
 }
@@ -302,7 +302,7 @@ fn held(
     let limited = limit.map_or_else(String::new, |until| {
         format!("; a provider's limit stops its calls for another {}", span(context.now, until))
     });
-    let said = match has_begun {
+    let draft = match has_begun {
         false => ExplanationDraft::new(
             "assigned",
             format!("Agent {agent} was given it {since} ago and has not begun yet{limited}."),
@@ -312,7 +312,8 @@ fn held(
             format!("Agent {agent} has worked on it for {since}{limited}."),
         ),
     };
-    said.fact("agent", agent)
+    draft
+        .fact("agent", agent)
         .fact("claim", subject.epoch.to_string())
         .maybe("limited until", limit.map(moment))
         .maybe("lease ends in", subject.lease_until.map(|at| span(context.now, at)))

@@ -235,15 +235,17 @@ impl Fleet {
     /// rounds.
     fn report_write_failure<'a, T: Send + 'a>(
         &'a self,
-        said: FleetFuture<'a, T>,
+        operation: FleetFuture<'a, T>,
     ) -> FleetFuture<'a, T> {
         Box::pin(async move {
-            let said = said.await;
-            if matches!(said, Err(FleetError::Store(StoreError::Database(_) | StoreError::Full(_))))
-            {
+            let result = operation.await;
+            if matches!(
+                result,
+                Err(FleetError::Store(StoreError::Database(_) | StoreError::Full(_)))
+            ) {
                 self.inner.dispatch.set_write_failed();
             }
-            said
+            result
         })
     }
 

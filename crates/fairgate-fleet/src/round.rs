@@ -119,16 +119,16 @@ pub(crate) enum ClaimReply {
     },
 }
 
-/// Runs a round. `lapsed` is the outage by which leases are extended before any lease is ended.
+/// Runs a round. `outage` is the outage by which leases are extended before any lease is ended.
 pub(crate) fn round(
     tx: &mut dyn Transaction,
     rules: &RoundOptions,
     askers: &[ClaimingAgent],
-    lapsed: Option<LeaseOutage>,
+    outage: Option<LeaseOutage>,
     now: UnixMicros,
 ) -> Result<RoundOutcome, StoreError> {
-    if let Some(lapsed) = lapsed {
-        lease_outage::extend_leases(tx, lapsed, rules.lease, now)?;
+    if let Some(outage) = outage {
+        lease_outage::extend_leases(tx, outage, rules.lease, now)?;
     }
     let expired = expire::expire(tx, rules, now)?;
     let mut outcome = RoundOutcome { again: expired.has_more, ..RoundOutcome::default() };
@@ -190,23 +190,23 @@ fn serve(
         .collect();
     apply::renew(tx, rules, &grants, now)?;
     if !waiting.is_empty() {
-        let mut scene = load::scene(tx, rules, &held, waiting, now)?;
-        load::tasks(tx, rules, &mut scene)?;
-        let mut decision = decide::decide(&scene).map_err(wrong)?;
+        let mut input = load::round_input(tx, rules, &held, waiting, now)?;
+        load::tasks(tx, rules, &mut input)?;
+        let mut decision = decide::decide(&input).map_err(wrong)?;
         if !decision.out_of_loaded_tasks.is_empty() {
-            load::more_tasks(tx, rules, &mut scene, &decision.out_of_loaded_tasks)?;
-            decision = decide::decide(&scene).map_err(wrong)?;
+            load::more_tasks(tx, rules, &mut input, &decision.out_of_loaded_tasks)?;
+            decision = decide::decide(&input).map_err(wrong)?;
         }
-        let is_short = decision.starts.len() < scene.waiting.len();
+        let is_short = decision.starts.len() < input.waiting.len();
         let is_limited =
-            scene.budget.is_some() || scene.projects.iter().any(|it| it.budget.is_some());
+            input.budget.is_some() || input.projects.iter().any(|it| it.budget.is_some());
         // Usage fades without any event, and then there is room for a task.
         outcome.due = (is_short && is_limited).then(|| retry_policy::later(now, FADE_LOOK));
         outcome.again |=
             decision.is_unfinished || (is_short && !decision.out_of_loaded_tasks.is_empty());
-        let workspaces = assign_workspaces::workspaces(tx, &scene, &decision.starts)?;
+        let workspaces = assign_workspaces::workspaces(tx, &input, &decision.starts)?;
         let grant = |(start, workspace): (&TaskStart, Option<String>)| {
-            let (place, task) = (free[start.agent], &scene.tasks[start.task]);
+            let (place, task) = (free[start.agent], &input.tasks[start.task]);
             apply::TaskGrant::new(place, &askers[place], task, workspace, &agents)
         };
         let started: Vec<_> = decision.starts.iter().zip(workspaces).map(grant).collect();

@@ -25,23 +25,23 @@ pub(super) fn explain(
             format!("Its project {} is archived.", subject.project),
         ));
     };
-    let project = &context.scene.projects[place];
+    let project = &context.input.projects[place];
     let expected = project.learned.unwrap_or(context.rules.default_estimate);
     let estimate = subject.estimate.unwrap_or(expected);
     if !project.is_active {
         return inactive(tx, subject);
     }
-    if let Some(said) = over_budget(tx, context, project, estimate)? {
-        return Ok(said);
+    if let Some(draft) = over_budget(tx, context, project, estimate)? {
+        return Ok(draft);
     }
-    if let Some(said) = full(context, project) {
-        return Ok(said);
+    if let Some(draft) = full(context, project) {
+        return Ok(draft);
     }
-    if let Some(said) = no_workspace(tx, subject, project)? {
-        return Ok(said);
+    if let Some(draft) = no_workspace(tx, subject, project)? {
+        return Ok(draft);
     }
-    if let Some(said) = affinity(tx, context, subject)? {
-        return Ok(said);
+    if let Some(draft) = affinity(tx, context, subject)? {
+        return Ok(draft);
     }
     Ok(in_turn(context, subject, place))
 }
@@ -73,9 +73,9 @@ fn over_budget(
     project: &ProjectRow,
     estimate: u64,
 ) -> Result<Option<ExplanationDraft>, StoreError> {
-    let scene = &context.scene;
+    let input = &context.input;
     let own = (project.budget, project.used, project.reserved);
-    let global = (scene.budget, scene.used(), scene.reserved());
+    let global = (input.budget, input.used(), input.reserved());
     let id = Some(&*project.id);
     let whose = [
         ("project_budget", "Its project", id, own),
@@ -103,13 +103,13 @@ fn over_budget(
             tokens(limit),
             grouped(estimate)
         );
-        let said = ExplanationDraft::new(code, sentence)
+        let draft = ExplanationDraft::new(code, sentence)
             .fact("used", tokens(used))
             .fact("set aside", tokens(reserved))
             .fact("estimate", tokens(estimate))
             .fact("budget", tokens(limit))
             .maybe("fits at", faded.filter(|_| estimate <= limit).map(moment));
-        return Ok(Some(said));
+        return Ok(Some(draft));
     }
     Ok(None)
 }
@@ -131,8 +131,8 @@ fn full(context: &ExplanationContext, project: &ProjectRow) -> Option<Explanatio
     let (running, most) = (project.running, project.agents_max);
     if running >= most {
         let sentence = format!("Its project has {running} of at most {}.", many(most, "agent"));
-        let said = ExplanationDraft::new("concurrency", sentence);
-        return Some(said.fact("agents", format!("{running} of {most}")));
+        let draft = ExplanationDraft::new("concurrency", sentence);
+        return Some(draft.fact("agents", format!("{running} of {most}")));
     }
     let left = |kind: &str| {
         let most = project.kind_max.get(kind).copied().unwrap_or(u64::MAX);
@@ -227,8 +227,8 @@ pub(super) enum NextAgentOutcome {
 }
 
 /// Decides a round whose input has one waiting agent, and returns the outcome for each loaded task.
-pub(super) fn next_agent_outcomes(scene: &RoundInput) -> HashMap<Box<str>, NextAgentOutcome> {
-    let decision = decide(scene).unwrap_or_default();
+pub(super) fn next_agent_outcomes(input: &RoundInput) -> HashMap<Box<str>, NextAgentOutcome> {
+    let decision = decide(input).unwrap_or_default();
     let Some(call) = decision.calls.first() else { return HashMap::new() };
     let explanation = explain_call(&call.snapshot);
     let turn = |report: &TaskReport<'_>| {
@@ -262,7 +262,7 @@ fn in_turn(
         (0, _) => format!("no agent is waiting, {} busy", many_are(busy, "agent")),
         _ => format!("{} waiting", many_are(waiting, "agent")),
     };
-    let said = match context.turns.get(subject.id.as_str()) {
+    let draft = match context.turns.get(subject.id.as_str()) {
         Some(NextAgentOutcome::BehindTask(task)) => behind_task(task, &agents),
         Some(NextAgentOutcome::BehindProject { own, winner, winners }) => {
             let is_named = context.may_name(winner);
@@ -271,9 +271,9 @@ fn in_turn(
                 false => "another project".to_owned(),
             };
             let sentence = format!("{}, so {who} goes first, and {agents}.", standing(own));
-            let said = shares(ExplanationDraft::new("behind_others", sentence), own);
+            let draft = shares(ExplanationDraft::new("behind_others", sentence), own);
             match is_named {
-                true => said.fact("goes first", &**winner).fact(
+                true => draft.fact("goes first", &**winner).fact(
                     "its share",
                     format!(
                         "{}, promised {}",
@@ -281,7 +281,7 @@ fn in_turn(
                         Percentage::from_ppm(winners.target_ppm)
                     ),
                 ),
-                false => said,
+                false => draft,
             }
         }
         Some(NextAgentOutcome::First(own)) if waiting == 0 => {
@@ -296,14 +296,14 @@ fn in_turn(
             ExplanationDraft::new("starting", format!("It starts within moments: {agents}."))
         }
         // Only the first tasks of each project are looked at.
-        None => match context.scene.tasks.iter().find(|task| task.project == place) {
+        None => match context.input.tasks.iter().find(|task| task.project == place) {
             Some(first) => behind_task(&first.id, &agents),
             None => {
                 ExplanationDraft::new("starting", format!("The next round looks at it: {agents}."))
             }
         },
     };
-    said.fact("agents busy", busy.to_string()).fact("agents waiting", waiting.to_string())
+    draft.fact("agents busy", busy.to_string()).fact("agents waiting", waiting.to_string())
 }
 
 fn behind_task(task: &str, agents: &str) -> ExplanationDraft {
@@ -325,7 +325,8 @@ fn standing(own: &ProjectShare) -> String {
     format!("Its project has {has} of the tokens where its weight promises {should}")
 }
 
-fn shares(said: ExplanationDraft, own: &ProjectShare) -> ExplanationDraft {
-    said.fact("project's share", Percentage::from_ppm(own.actual_ppm).to_string())
+fn shares(draft: ExplanationDraft, own: &ProjectShare) -> ExplanationDraft {
+    draft
+        .fact("project's share", Percentage::from_ppm(own.actual_ppm).to_string())
         .fact("its weight promises", Percentage::from_ppm(own.target_ppm).to_string())
 }

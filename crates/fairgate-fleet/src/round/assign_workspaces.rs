@@ -12,11 +12,11 @@ use super::round_input::RoundInput;
 /// project. Workspaces that no loaded task requires are used first. The workspace is `None` if the project has none.
 pub(super) fn workspaces(
     tx: &mut dyn Transaction,
-    scene: &RoundInput,
+    input: &RoundInput,
     starts: &[TaskStart],
 ) -> Result<Vec<Option<String>>, StoreError> {
-    let task = |start: &TaskStart| &scene.tasks[start.task];
-    let project = |start: &TaskStart| &scene.projects[task(start).project];
+    let task = |start: &TaskStart| &input.tasks[start.task];
+    let project = |start: &TaskStart| &input.projects[task(start).project];
     let with_any = starts.iter().filter(|start| task(start).workspace.is_none());
     let with_any = with_any.filter(|start| project(start).free_workspaces.is_some());
     let projects: BTreeSet<&str> = with_any.map(|start| &*project(start).id).collect();
@@ -27,7 +27,7 @@ pub(super) fn workspaces(
     let taken: HashSet<&str> =
         starts.iter().filter_map(|start| task(start).workspace.as_deref()).collect();
     let needed: HashSet<&str> =
-        scene.tasks.iter().filter_map(|task| task.workspace.as_deref()).collect();
+        input.tasks.iter().filter_map(|task| task.workspace.as_deref()).collect();
     for names in free.values_mut() {
         names.retain(|name| !taken.contains(name.as_str()));
         // Workspaces are taken from the end.

@@ -55,40 +55,40 @@ pub(crate) struct TaskStart {
 }
 
 /// Decides a round. Fails if the rows of the input contradict each other.
-pub(crate) fn decide(scene: &RoundInput) -> Result<RoundDecision, ScheduleSnapshotError> {
-    let mut desk = RoundState::new(scene);
+pub(crate) fn decide(input: &RoundInput) -> Result<RoundDecision, ScheduleSnapshotError> {
+    let mut round_state = RoundState::new(input);
     let mut decision = RoundDecision::default();
-    for call in calls(scene) {
+    for call in calls(input) {
         if decision.calls.len() == CALLS_MAX {
             decision.is_unfinished = true;
             break;
         }
-        let Some(snapshot) = desk.snapshot(call.clone())? else { continue };
+        let Some(snapshot) = round_state.snapshot(call.clone())? else { continue };
         let assignments = schedule(&snapshot);
         for assignment in &assignments {
-            let task = desk.task_places[&*assignment.task_id];
-            let is_it = |agent: &usize| scene.waiting[*agent].agent == assignment.agent_id;
+            let task = round_state.task_places[&*assignment.task_id];
+            let is_it = |agent: &usize| input.waiting[*agent].agent == assignment.agent_id;
             let Some(agent) = call.clone().find(is_it) else { continue };
-            desk.record_start(agent, task);
+            round_state.record_start(agent, task);
             decision.starts.push(TaskStart { agent, task });
         }
-        decision.calls.push(ScheduleRound { at: scene.at.0, snapshot, assignments });
+        decision.calls.push(ScheduleRound { at: input.at.0, snapshot, assignments });
     }
-    decision.out_of_loaded_tasks = desk.out_of_loaded_tasks();
+    decision.out_of_loaded_tasks = round_state.out_of_loaded_tasks();
     Ok(decision)
 }
 
 /// Returns the groups of consecutive agents for which the scheduler is called once, as ranges of
 /// [`RoundInput::waiting`].
-fn calls(scene: &RoundInput) -> Vec<Range<usize>> {
+fn calls(input: &RoundInput) -> Vec<Range<usize>> {
     let limited: HashSet<&str> =
-        scene.projects.iter().flat_map(|it| it.kind_max.keys().map(String::as_str)).collect();
+        input.projects.iter().flat_map(|it| it.kind_max.keys().map(String::as_str)).collect();
     let awaited: HashSet<&str> =
-        scene.tasks.iter().filter_map(|task| task.affinity.as_deref()).collect();
-    let kind = |agent: usize| Some(&*scene.waiting[agent].kind).filter(|it| limited.contains(it));
-    let is_awaited = |agent: usize| awaited.contains(&*scene.waiting[agent].agent);
+        input.tasks.iter().filter_map(|task| task.affinity.as_deref()).collect();
+    let kind = |agent: usize| Some(&*input.waiting[agent].kind).filter(|it| limited.contains(it));
+    let is_awaited = |agent: usize| awaited.contains(&*input.waiting[agent].agent);
     let mut calls: Vec<Range<usize>> = Vec::new();
-    for agent in 0..scene.waiting.len() {
+    for agent in 0..input.waiting.len() {
         match calls.last_mut() {
             Some(call)
                 if kind(call.start) == kind(agent)
@@ -105,7 +105,7 @@ fn calls(scene: &RoundInput) -> Vec<Range<usize>> {
 
 /// State of a round between the calls of the scheduler, with the tasks that are assigned so far.
 struct RoundState<'a> {
-    scene: &'a RoundInput,
+    input: &'a RoundInput,
     projects: Vec<ProjectRoundState>,
     is_given: Vec<bool>,
     task_places: HashMap<&'a str, usize>,
@@ -123,7 +123,7 @@ struct ProjectRoundState {
 }
 
 impl<'a> RoundState<'a> {
-    fn new(scene: &'a RoundInput) -> Self {
+    fn new(input: &'a RoundInput) -> Self {
         let now = |project: &ProjectRow| ProjectRoundState {
             reserved: project.reserved,
             running: project.running,
@@ -131,10 +131,10 @@ impl<'a> RoundState<'a> {
             free: project.free_workspaces,
         };
         Self {
-            scene,
-            projects: scene.projects.iter().map(now).collect(),
-            is_given: vec![false; scene.tasks.len()],
-            task_places: (scene.tasks.iter().enumerate())
+            input,
+            projects: input.projects.iter().map(now).collect(),
+            is_given: vec![false; input.tasks.len()],
+            task_places: (input.tasks.iter().enumerate())
                 .map(|(place, task)| (&*task.id, place))
                 .collect(),
             taken: BTreeMap::new(),
@@ -146,13 +146,13 @@ impl<'a> RoundState<'a> {
         &self,
         call: Range<usize>,
     ) -> Result<Option<ScheduleSnapshot>, ScheduleSnapshotError> {
-        let waiting = &self.scene.waiting[call];
+        let waiting = &self.input.waiting[call];
         let Some(first) = waiting.first() else { return Ok(None) };
         let may_take = |task: &ReadyTask| match &task.affinity {
             Some(agent) => waiting.len() == 1 && *agent == first.agent,
             None => true,
         };
-        let tasks = self.scene.tasks.iter().zip(&self.is_given);
+        let tasks = self.input.tasks.iter().zip(&self.is_given);
         let tasks = tasks.filter(|(task, is_given)| !**is_given && may_take(task));
         let tasks: Vec<&ReadyTask> = tasks.map(|(task, _)| task).collect();
         if tasks.is_empty() {
@@ -170,9 +170,9 @@ impl<'a> RoundState<'a> {
     ) -> Result<ScheduleSnapshot, ScheduleSnapshotError> {
         let mut parts = ScheduleSnapshotParts {
             mode: ScheduleMode::Strict,
-            min_task_guarantee: self.scene.min_task_guarantee,
-            global_budget: self.scene.budget.map(Tokens),
-            global_tokens_used: Tokens(self.scene.used()),
+            min_task_guarantee: self.input.min_task_guarantee,
+            global_budget: self.input.budget.map(Tokens),
+            global_tokens_used: Tokens(self.input.used()),
             agents,
             ..ScheduleSnapshotParts::default()
         };
@@ -183,7 +183,7 @@ impl<'a> RoundState<'a> {
             if let Some(workspace) = &task.workspace
                 && let Some(taker) = self.taken.get(&**workspace)
             {
-                let holder = self.scene.tasks[*taker].id.clone();
+                let holder = self.input.tasks[*taker].id.clone();
                 parts.workspace_locks.insert(workspace.clone(), Some(holder));
             }
         }
@@ -198,7 +198,7 @@ impl<'a> RoundState<'a> {
     fn task(&self, task: &ReadyTask) -> ScheduledTask {
         ScheduledTask {
             id: task.id.clone(),
-            project_id: self.scene.projects[task.project].id.clone(),
+            project_id: self.input.projects[task.project].id.clone(),
             status: TaskStatus::Ready,
             priority: task.priority,
             created: task.made,
@@ -215,10 +215,10 @@ impl<'a> RoundState<'a> {
         are_workspaces_counted: bool,
         kind: Option<&str>,
     ) {
-        let (row, now) = (&self.scene.projects[place], &self.projects[place]);
+        let (row, now) = (&self.input.projects[place], &self.projects[place]);
         let id = || row.id.clone();
         // Reservations of the other projects count against the budget of all.
-        if now.reserved > 0 && (is_listed || self.scene.budget.is_some()) {
+        if now.reserved > 0 && (is_listed || self.input.budget.is_some()) {
             parts.project_reserved_tokens.insert(id(), Tokens(now.reserved));
         }
         if !is_listed {
@@ -256,12 +256,12 @@ impl<'a> RoundState<'a> {
     }
 
     fn record_start(&mut self, agent: usize, place: usize) {
-        let scene = self.scene;
-        let task = &scene.tasks[place];
+        let input = self.input;
+        let task = &input.tasks[place];
         let now = &mut self.projects[task.project];
         now.reserved = now.reserved.saturating_add(task.estimate);
         now.running += 1;
-        *now.running_by_kind.entry(scene.waiting[agent].kind.to_string()).or_default() += 1;
+        *now.running_by_kind.entry(input.waiting[agent].kind.to_string()).or_default() += 1;
         now.free = now.free.map(|free| free.saturating_sub(1));
         if let Some(workspace) = &task.workspace {
             self.taken.insert(workspace, place);
@@ -271,34 +271,34 @@ impl<'a> RoundState<'a> {
 
     /// Returns the projects that might take more agents if more of their tasks were loaded.
     fn out_of_loaded_tasks(&self) -> Vec<OutOfLoadedTasks> {
-        let scene = self.scene;
-        if !scene.projects.iter().any(|project| project.has_unloaded_tasks) {
+        let input = self.input;
+        if !input.projects.iter().any(|project| project.has_unloaded_tasks) {
             return Vec::new();
         }
         let reserved = self.projects.iter().map(|it| it.reserved);
-        let spent = reserved.fold(scene.used(), u64::saturating_add);
-        let global = scene.budget.map_or(u64::MAX, |budget| budget.saturating_sub(spent));
+        let spent = reserved.fold(input.used(), u64::saturating_add);
+        let global = input.budget.map_or(u64::MAX, |budget| budget.saturating_sub(spent));
         let left = |place: usize| {
-            let (row, now) = (&scene.projects[place], &self.projects[place]);
+            let (row, now) = (&input.projects[place], &self.projects[place]);
             let spent = row.used.saturating_add(now.reserved);
             row.budget.map_or(u64::MAX, |budget| budget.saturating_sub(spent)).min(global)
         };
         let (mut has_next, mut has_rest) =
             (vec![false; self.projects.len()], vec![false; self.projects.len()]);
-        let tasks = scene.tasks.iter().zip(&self.is_given);
+        let tasks = input.tasks.iter().zip(&self.is_given);
         for (task, _) in tasks.filter(|(task, is_given)| !**is_given && task.affinity.is_none()) {
             let is_taken = task.workspace.as_ref().is_some_and(|it| self.taken.contains_key(&**it));
             let can_start = !is_taken && task.estimate <= left(task.project);
             let which = if can_start { &mut has_next } else { &mut has_rest };
             which[task.project] = true;
         }
-        let dry = |project: usize| {
-            let (row, now) = (&scene.projects[project], &self.projects[project]);
+        let out_of_tasks = |project: usize| {
+            let (row, now) = (&input.projects[project], &self.projects[project]);
             let has_room = now.running < row.agents_max && now.free != Some(0) && left(project) > 0;
             let is_dry = row.has_unloaded_tasks && row.is_active && has_room && !has_next[project];
             is_dry.then_some(OutOfLoadedTasks { project, has_rest: has_rest[project] })
         };
-        (0..self.projects.len()).filter_map(dry).collect()
+        (0..self.projects.len()).filter_map(out_of_tasks).collect()
     }
 }
 

@@ -21,9 +21,9 @@ struct ProjectDemand {
 }
 
 /// Returns the number of tasks to load of each project; `None` for projects that cannot start a task.
-pub(super) fn limits(scene: &RoundInput, default_estimate: u64) -> Vec<Option<u64>> {
-    let agents = scene.waiting.len() as u64;
-    let open = || scene.projects.iter().filter(|project| project.is_open());
+pub(super) fn limits(input: &RoundInput, default_estimate: u64) -> Vec<Option<u64>> {
+    let agents = input.waiting.len() as u64;
+    let open = || input.projects.iter().filter(|project| project.is_open());
     let estimate =
         |project: &ProjectRow| i128::from(project.learned.unwrap_or(default_estimate).max(1));
     let weight = |project: &ProjectRow| i128::from(project.weight.thousandths());
@@ -31,29 +31,30 @@ pub(super) fn limits(scene: &RoundInput, default_estimate: u64) -> Vec<Option<u6
     let mean =
         open().map(estimate).sum::<i128>() / i128::try_from(open().count().max(1)).unwrap_or(1);
     let spent = open().map(spent).sum::<i128>() + mean * i128::from(agents);
-    let site = |project: &ProjectRow| ProjectDemand {
+    let demand = |project: &ProjectRow| ProjectDemand {
         below: weight(project).saturating_mul(spent) / weights - self::spent(project),
         estimate: estimate(project),
         most: project.headroom().min(agents),
     };
-    let sites: Vec<Option<ProjectDemand>> =
-        scene.projects.iter().map(|project| project.is_open().then(|| site(project))).collect();
-    let gap = gap(&sites, spent, agents);
-    let limit = |site: &ProjectDemand| {
-        let likely = site.given(gap);
+    let demands: Vec<Option<ProjectDemand>> =
+        input.projects.iter().map(|project| project.is_open().then(|| demand(project))).collect();
+    let gap = gap(&demands, spent, agents);
+    let limit = |demand: &ProjectDemand| {
+        let likely = demand.given(gap);
         // A quarter more, because estimates differ, and one more, so that the project always takes part in the
         // comparison.
         let with_spare = likely.saturating_add(likely.div_ceil(4)).saturating_add(1);
-        with_spare.min(site.most.saturating_add(1))
+        with_spare.min(demand.most.saturating_add(1))
     };
-    sites.iter().map(|site| site.as_ref().map(limit)).collect()
+    demands.iter().map(|demand| demand.as_ref().map(limit)).collect()
 }
 
 /// Returns the smallest gap at which all agents are assigned, or a very large gap if the projects have no room for all.
-fn gap(sites: &[Option<ProjectDemand>], spent: i128, agents: u64) -> i128 {
-    let given =
-        |gap: i128| sites.iter().flatten().map(|site| site.given(gap)).fold(0, u64::saturating_add);
-    let largest = sites.iter().flatten().map(|site| site.estimate).max().unwrap_or(0);
+fn gap(demands: &[Option<ProjectDemand>], spent: i128, agents: u64) -> i128 {
+    let given = |gap: i128| {
+        demands.iter().flatten().map(|demand| demand.given(gap)).fold(0, u64::saturating_add)
+    };
+    let largest = demands.iter().flatten().map(|demand| demand.estimate).max().unwrap_or(0);
     let widest = spent.saturating_add(largest.saturating_mul(agents.into()));
     let (mut low, mut high) = (-widest, widest);
     for _ in 0..HALVINGS {

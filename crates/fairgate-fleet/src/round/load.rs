@@ -59,7 +59,7 @@ pub(crate) fn held(tx: &mut dyn Transaction) -> Result<Vec<HeldTask>, StoreError
 }
 
 /// Loads the input of a round without its tasks.
-pub(crate) fn scene(
+pub(crate) fn round_input(
     tx: &mut dyn Transaction,
     rules: &RoundOptions,
     held: &[HeldTask],
@@ -178,48 +178,48 @@ pub(crate) fn free_workspaces(
 pub(crate) fn tasks(
     tx: &mut dyn Transaction,
     rules: &RoundOptions,
-    scene: &mut RoundInput,
+    input: &mut RoundInput,
 ) -> Result<(), StoreError> {
-    if scene.budget_left() == Some(0) {
+    if input.budget_left() == Some(0) {
         return Ok(());
     }
-    let limits = forecast::limits(scene, rules.default_estimate);
-    scene.tasks = first_ready(tx, rules, scene, &limits)?;
-    mark_cut(scene, &limits);
-    let mut awaited = awaited(tx, rules, scene)?;
-    scene.tasks.append(&mut awaited);
+    let limits = forecast::limits(input, rules.default_estimate);
+    input.tasks = first_ready(tx, rules, input, &limits)?;
+    mark_cut(input, &limits);
+    let mut awaited = awaited(tx, rules, input)?;
+    input.tasks.append(&mut awaited);
     Ok(())
 }
 
-/// Loads further tasks of the projects `dry`, whose loaded tasks were not enough.
+/// Loads further tasks of the projects `exhausted`, whose loaded tasks were not enough.
 pub(crate) fn more_tasks(
     tx: &mut dyn Transaction,
     rules: &RoundOptions,
-    scene: &mut RoundInput,
-    dry: &[OutOfLoadedTasks],
+    input: &mut RoundInput,
+    exhausted: &[OutOfLoadedTasks],
 ) -> Result<(), StoreError> {
-    let agents = scene.waiting.len() as u64;
-    let mut limits = vec![None; scene.projects.len()];
-    for OutOfLoadedTasks { project, has_rest } in dry {
-        let most = scene.projects[*project].headroom().min(agents).saturating_add(1);
+    let agents = input.waiting.len() as u64;
+    let mut limits = vec![None; input.projects.len()];
+    for OutOfLoadedTasks { project, has_rest } in exhausted {
+        let most = input.projects[*project].headroom().min(agents).saturating_add(1);
         limits[*project] = Some(if *has_rest { most.max(FURTHER) } else { most });
     }
-    let more = first_ready(tx, rules, scene, &limits)?;
+    let more = first_ready(tx, rules, input, &limits)?;
     let is_loaded_anew =
         |task: &ReadyTask| task.affinity.is_none() && limits[task.project].is_some();
-    scene.tasks.retain(|task| !is_loaded_anew(task));
-    scene.tasks.extend(more);
-    mark_cut(scene, &limits);
+    input.tasks.retain(|task| !is_loaded_anew(task));
+    input.tasks.extend(more);
+    mark_cut(input, &limits);
     Ok(())
 }
 
 /// Sets `has_unloaded_tasks` of each project of which as many tasks were loaded as its limit allows.
-fn mark_cut(scene: &mut RoundInput, limits: &[Option<u64>]) {
+fn mark_cut(input: &mut RoundInput, limits: &[Option<u64>]) {
     let mut loaded = vec![0_u64; limits.len()];
-    for task in scene.tasks.iter().filter(|task| task.affinity.is_none()) {
+    for task in input.tasks.iter().filter(|task| task.affinity.is_none()) {
         loaded[task.project] += 1;
     }
-    for ((project, limit), loaded) in scene.projects.iter_mut().zip(limits).zip(loaded) {
+    for ((project, limit), loaded) in input.projects.iter_mut().zip(limits).zip(loaded) {
         if let Some(limit) = limit {
             project.has_unloaded_tasks = loaded >= *limit;
         }
@@ -246,12 +246,12 @@ const AWAITS: &str = "r.affinity IS NOT NULL AND r.ready_at + r.affinity_wait > 
 fn first_ready(
     tx: &mut dyn Transaction,
     rules: &RoundOptions,
-    scene: &RoundInput,
+    input: &RoundInput,
     limits: &[Option<u64>],
 ) -> Result<Vec<ReadyTask>, StoreError> {
-    let global = scene.budget_left();
+    let global = input.budget_left();
     let row = |place: usize, limit: u64| {
-        let project = &scene.projects[place];
+        let project = &input.projects[place];
         let left = project.budget_left().unwrap_or(u64::MAX).min(global.unwrap_or(u64::MAX));
         let estimate = project.learned.unwrap_or(rules.default_estimate);
         json!([project.id, place, int(left), int(estimate), limit])
@@ -266,17 +266,17 @@ fn first_ready(
                 groups[group].push(row(place, *limit));
             }
             let values = groups.map(json_rows::value);
-            (sqlite_first_ready(), with_now(values, scene.at))
+            (sqlite_first_ready(), with_now(values, input.at))
         }
         DatabaseKind::Postgres => {
             let rows = limits.iter().enumerate();
             let rows = rows.filter_map(|(place, limit)| Some(row(place, (*limit)?)));
-            (postgres_first_ready(), with_now([json_rows::value(rows)], scene.at))
+            (postgres_first_ready(), with_now([json_rows::value(rows)], input.at))
         }
     };
     tx.list(&sql, &values, |row| {
         let place = usize::try_from(row.count(0)?).unwrap_or(usize::MAX);
-        ready_task(row, place, scene, rules)
+        ready_task(row, place, input, rules)
     })
 }
 
@@ -326,7 +326,7 @@ fn postgres_first_ready() -> String {
 fn awaited(
     tx: &mut dyn Transaction,
     rules: &RoundOptions,
-    scene: &RoundInput,
+    input: &RoundInput,
 ) -> Result<Vec<ReadyTask>, StoreError> {
     let agents = json_rows::texts(tx.database(), 1);
     let can_start = can_start("$3", "0");
@@ -335,15 +335,15 @@ fn awaited(
          FROM fleet_tasks AS r WHERE r.affinity IN {agents} AND {AWAITS} AND {can_start} \
          ORDER BY r.priority, r.made LIMIT {AWAITED_MAX}"
     );
-    let waiting = json_rows::names(scene.waiting.iter().map(|it| &*it.agent));
-    let values = [waiting, scene.at.into(), int(scene.budget_left().unwrap_or(u64::MAX)).into()];
+    let waiting = json_rows::names(input.waiting.iter().map(|it| &*it.agent));
+    let values = [waiting, input.at.into(), int(input.budget_left().unwrap_or(u64::MAX)).into()];
     let places: HashMap<&str, usize> =
-        scene.projects.iter().enumerate().map(|(place, it)| (&*it.id, place)).collect();
+        input.projects.iter().enumerate().map(|(place, it)| (&*it.id, place)).collect();
     let mut tasks = Vec::new();
     tx.each(&sql, &values, &mut |row| {
         let place = places.get(row.text(0)?.as_str());
-        if let Some(place) = place.filter(|place| scene.projects[**place].is_open()) {
-            tasks.push(ready_task(row, *place, scene, rules)?);
+        if let Some(place) = place.filter(|place| input.projects[**place].is_open()) {
+            tasks.push(ready_task(row, *place, input, rules)?);
         }
         Ok(())
     })?;
@@ -353,11 +353,11 @@ fn awaited(
 fn ready_task(
     row: &dyn RowColumns,
     place: usize,
-    scene: &RoundInput,
+    input: &RoundInput,
     rules: &RoundOptions,
 ) -> Result<ReadyTask, StoreError> {
     let unknown = || StoreError::Database("a task's project is not in the round".into());
-    let project = scene.projects.get(place).ok_or_else(unknown)?;
+    let project = input.projects.get(place).ok_or_else(unknown)?;
     let expected = project.learned.unwrap_or(rules.default_estimate);
     Ok(ReadyTask {
         id: row.text(1)?.into(),
