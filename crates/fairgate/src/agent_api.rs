@@ -161,12 +161,13 @@ impl AgentApi {
         let sent = Instant::now();
         let body = json!({ "wait_s": wait.as_secs() });
         let path = self.path("claim");
-        let told = self.send(Method::POST, path, body_of(&body), wait + RESPONSE_TIMEOUT).await?;
-        if told.status == StatusCode::NO_CONTENT {
+        let response =
+            self.send(Method::POST, path, body_of(&body), wait + RESPONSE_TIMEOUT).await?;
+        if response.status == StatusCode::NO_CONTENT {
             return Ok(None);
         }
-        let claim: Claim = read(&told)?;
-        let lease = ClaimLease::new(claim.lease_until, told.date, sent);
+        let claim: Claim = read(&response)?;
+        let lease = ClaimLease::new(claim.lease_until, response.date, sent);
         Ok(Some((claim, lease)))
     }
 
@@ -180,9 +181,9 @@ impl AgentApi {
         let sent = Instant::now();
         let body = with_epoch(claim, heartbeat);
         let path = self.task_path(claim, "heartbeat");
-        let told = self.send(Method::POST, path, body_of(&body), timeout).await?;
-        let held: TaskLeaseBody = read(&told)?;
-        let lease = ClaimLease::new(held.lease_until, told.date, sent);
+        let response = self.send(Method::POST, path, body_of(&body), timeout).await?;
+        let held: TaskLeaseBody = read(&response)?;
+        let lease = ClaimLease::new(held.lease_until, response.date, sent);
         Ok((held, lease))
     }
 
@@ -212,8 +213,8 @@ impl AgentApi {
         let query = format!("log?epoch={}&first_byte={first_byte}", claim.epoch);
         let path = self.task_path(claim, &query);
         let body = ("application/octet-stream", bytes);
-        let told = self.send(Method::POST, path, body, RESPONSE_TIMEOUT).await?;
-        let kept: Value = read(&told)?;
+        let response = self.send(Method::POST, path, body, RESPONSE_TIMEOUT).await?;
+        let kept: Value = read(&response)?;
         let next = kept.get("next_byte").and_then(Value::as_u64);
         next.ok_or_else(|| AgentApiError::Unavailable("the answer names no next_byte".to_owned()))
     }
@@ -257,33 +258,34 @@ impl AgentApi {
     ) -> Result<GatewayHttpResponse, AgentApiError> {
         let headers = HeaderMap::new();
         let ask = GatewayHttpRequest { method, path, content_type, body, headers, timeout };
-        let told = self.wire.send(ask).await;
-        let told = told.map_err(|error| AgentApiError::Unavailable(format!("{error:#}")))?;
-        if told.status.is_success() { Ok(told) } else { Err(self.refusal(&told)) }
+        let response = self.wire.send(ask).await;
+        let response =
+            response.map_err(|error| AgentApiError::Unavailable(format!("{error:#}")))?;
+        if response.status.is_success() { Ok(response) } else { Err(self.refusal(&response)) }
     }
 
     /// Converts an error response of the gateway.
-    fn refusal(&self, told: &GatewayHttpResponse) -> AgentApiError {
-        let body: Value = serde_json::from_str(&told.text).unwrap_or_default();
+    fn refusal(&self, response: &GatewayHttpResponse) -> AgentApiError {
+        let body: Value = serde_json::from_str(&response.text).unwrap_or_default();
         let (message, code) = (error_field(&body, "message"), error_field(&body, "code"));
-        let status = told.status;
-        let said = message.clone().unwrap_or_else(|| format!("the gateway answered {status}"));
+        let status = response.status;
+        let text = message.clone().unwrap_or_else(|| format!("the gateway answered {status}"));
         if let Some("store_unavailable" | "store_full") = code.as_deref() {
-            return AgentApiError::StoreUnavailable(said);
+            return AgentApiError::StoreUnavailable(text);
         }
         let later = status.is_server_error()
             || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
         if later {
-            return AgentApiError::Unavailable(said);
+            return AgentApiError::Unavailable(text);
         }
         let (url, name) = (&self.wire.url, &self.name);
         match (code.as_deref(), status) {
-            (Some("lease_lost"), _) => AgentApiError::Lost(said),
-            (Some("agent_paused"), _) => AgentApiError::Paused(said),
+            (Some("lease_lost"), _) => AgentApiError::Lost(text),
+            (Some("agent_paused"), _) => AgentApiError::Paused(text),
             (code, StatusCode::UNAUTHORIZED) => AgentApiError::Refused {
                 code: code.unwrap_or("unauthorized").to_owned(),
                 message: format!(
-                    "the gateway at {url} does not take the token for agent {name:?}: {said}; \
+                    "the gateway at {url} does not take the token for agent {name:?}: {text}; \
                      `fairgate agent rotate {name}` makes a new one"
                 ),
             },
@@ -293,7 +295,7 @@ impl AgentApi {
             },
             (code, _) => AgentApiError::Refused {
                 code: code.map_or_else(|| status.as_u16().to_string(), str::to_owned),
-                message: said,
+                message: text,
             },
         }
     }
@@ -304,8 +306,8 @@ fn body_of(body: &Value) -> (&'static str, Bytes) {
 }
 
 /// Returns the body of a report about a claim, with the claim's epoch added.
-fn with_epoch(claim: &ClaimId, said: &impl Serialize) -> Value {
-    let mut body = serde_json::to_value(said).unwrap_or_else(|_| json!({}));
+fn with_epoch(claim: &ClaimId, report: &impl Serialize) -> Value {
+    let mut body = serde_json::to_value(report).unwrap_or_else(|_| json!({}));
     if let Value::Object(fields) = &mut body {
         fields.insert("epoch".to_owned(), claim.epoch.into());
     }
@@ -313,8 +315,8 @@ fn with_epoch(claim: &ClaimId, said: &impl Serialize) -> Value {
 }
 
 /// Parses a response. A response that cannot be parsed counts as no response, because a proxy may have sent it.
-fn read<T: DeserializeOwned>(told: &GatewayHttpResponse) -> Result<T, AgentApiError> {
-    serde_json::from_str(&told.text).map_err(|error| {
+fn read<T: DeserializeOwned>(response: &GatewayHttpResponse) -> Result<T, AgentApiError> {
+    serde_json::from_str(&response.text).map_err(|error| {
         AgentApiError::Unavailable(format!("the gateway's answer cannot be read: {error}"))
     })
 }
@@ -331,7 +333,7 @@ mod tests {
         }
     }
 
-    fn told(status: u16, text: &str) -> GatewayHttpResponse {
+    fn response(status: u16, text: &str) -> GatewayHttpResponse {
         let status = StatusCode::from_u16(status).expect("a status");
         GatewayHttpResponse { status, date: None, text: text.to_owned() }
     }
@@ -340,10 +342,10 @@ mod tests {
     fn answers_are_sorted_by_what_an_agent_can_do_about_them() {
         let refusal = |status, code: &str| {
             let text = json!({"error": {"code": code, "message": "so it is"}}).to_string();
-            api().refusal(&told(status, &text))
+            api().refusal(&response(status, &text))
         };
         assert!(
-            matches!(refusal(409, "lease_lost"), AgentApiError::Lost(said) if said == "so it is")
+            matches!(refusal(409, "lease_lost"), AgentApiError::Lost(text) if text == "so it is")
         );
         assert!(matches!(refusal(403, "agent_paused"), AgentApiError::Paused(_)));
         assert!(matches!(refusal(503, "store_unavailable"), AgentApiError::StoreUnavailable(_)));
@@ -354,15 +356,15 @@ mod tests {
         let token = refusal(401, "invalid_agent_token").to_string();
         assert!(token.contains("fairgate agent rotate a 1"), "{token}");
         assert!(!token.contains("secret"), "{token}");
-        assert!(matches!(api().refusal(&told(404, "<html>")), AgentApiError::Refused { .. }));
-        assert!(matches!(api().refusal(&told(502, "<html>")), AgentApiError::Unavailable(_)));
+        assert!(matches!(api().refusal(&response(404, "<html>")), AgentApiError::Refused { .. }));
+        assert!(matches!(api().refusal(&response(502, "<html>")), AgentApiError::Unavailable(_)));
     }
 
     #[test]
     fn what_is_said_of_a_claim_names_its_epoch() {
         let claim = ClaimId { task: "t/1".into(), epoch: 7 };
-        let said = TaskReleaseBody { reason: Some("r".into()) };
-        assert_eq!(with_epoch(&claim, &said), json!({"reason": "r", "epoch": 7}));
+        let report = TaskReleaseBody { reason: Some("r".into()) };
+        assert_eq!(with_epoch(&claim, &report), json!({"reason": "r", "epoch": 7}));
         assert_eq!(api().task_path(&claim, "ask"), "/api/v1/agents/a%201/tasks/t%2F1/ask");
     }
 }

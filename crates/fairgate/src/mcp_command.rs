@@ -53,16 +53,16 @@ async fn serve(args: &McpArgs) -> Result<()> {
         // The text may repeat something that another program wrote.
         let _ = writeln!(io::stderr(), "fairgate: {}", one_line(text));
     });
-    let desk = Arc::new(McpSession::new(Arc::new(AgentApi::new(&args.agent)?), say.clone()));
+    let session = Arc::new(McpSession::new(Arc::new(AgentApi::new(&args.agent)?), say.clone()));
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let served = async {
         match args.http {
             Some(address) => {
                 let idle_max = Duration::from_secs(args.idle);
-                http::serve(address, desk.clone(), args.agent.token(), idle_max, &say).await
+                http::serve(address, session.clone(), args.agent.token(), idle_max, &say).await
             }
-            None => over_stdio(desk.clone()).await,
+            None => over_stdio(session.clone()).await,
         }
     };
     let ended = tokio::select! {
@@ -70,12 +70,12 @@ async fn serve(args: &McpArgs) -> Result<()> {
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
     };
-    last_release(&desk, "its MCP server ended").await;
+    last_release(&session, "its MCP server ended").await;
     ended
 }
 
-async fn over_stdio(desk: Arc<McpSession>) -> Result<()> {
-    match McpFleetTools::new(desk).serve(rmcp::transport::stdio()).await {
+async fn over_stdio(session: Arc<McpSession>) -> Result<()> {
+    match McpFleetTools::new(session).serve(rmcp::transport::stdio()).await {
         Ok(running) => {
             running.waiting().await?;
             Ok(())

@@ -76,13 +76,13 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> ExitCode {
 
 /// Formats an error and its causes. A cause whose text is already included is not repeated.
 fn format_error_chain(error: &anyhow::Error) -> String {
-    let mut told = error.to_string();
+    let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !told.ends_with(&cause) {
-            told = format!("{told}: {cause}");
+        if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
         }
     }
-    told
+    text
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

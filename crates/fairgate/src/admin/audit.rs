@@ -66,13 +66,13 @@ fn change(item: &Value) -> String {
     let (before, after) = (fields(&item["before"]), fields(&item["after"]));
     let listed = |fields: &BTreeMap<String, String>| {
         let subject = text(item, "subject");
-        let told = fields.iter().filter(|(name, value)| {
+        let shown = fields.iter().filter(|(name, value)| {
             !matches!(name.as_str(), "created_at" | "hint")
                 && **value != subject
                 && !matches!(value.as_str(), "none" | "false" | "allowed")
         });
-        let told: Vec<String> = told.map(|(name, value)| format!("{name}: {value}")).collect();
-        told.join(", ")
+        let shown: Vec<String> = shown.map(|(name, value)| format!("{name}: {value}")).collect();
+        shown.join(", ")
     };
     match (before.is_empty(), after.is_empty()) {
         (true, true) => "-".to_owned(),
@@ -85,9 +85,9 @@ fn change(item: &Value) -> String {
             let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
             let pairs = names.into_iter().map(|name| (name, of(&before, name), of(&after, name)));
             let changed = pairs.filter(|(_, was, is)| was != is);
-            let told = changed.map(|(name, was, is)| format!("{name}: {was} → {is}"));
-            let told: Vec<String> = told.collect();
-            if told.is_empty() { "-".to_owned() } else { told.join(", ") }
+            let shown = changed.map(|(name, was, is)| format!("{name}: {was} → {is}"));
+            let shown: Vec<String> = shown.collect();
+            if shown.is_empty() { "-".to_owned() } else { shown.join(", ") }
         }
     }
 }
@@ -108,11 +108,11 @@ fn collect(value: &Value, fields: &mut BTreeMap<String, String>) {
                 fields.extend(budgets.iter().map(budget));
             }
             _ => {
-                let told = text(
+                let shown = text(
                     &Value::Object([(name.clone(), value.clone())].into_iter().collect()),
                     name,
                 );
-                fields.insert(name.clone(), if told == "-" { "none".to_owned() } else { told });
+                fields.insert(name.clone(), if shown == "-" { "none".to_owned() } else { shown });
             }
         }
     }

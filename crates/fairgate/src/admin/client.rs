@@ -106,7 +106,7 @@ impl AdminClient {
     }
 
     fn text(&self, method: Method, path: &str, body: Option<&Value>) -> Result<String> {
-        let ask = GatewayHttpRequest {
+        let request = GatewayHttpRequest {
             method,
             path: path.to_owned(),
             content_type: JSON,
@@ -114,17 +114,17 @@ impl AdminClient {
             headers: actor().map(|actor| (ACTOR, actor)).into_iter().collect::<HeaderMap>(),
             timeout: RESPONSE_TIMEOUT,
         };
-        let told = self.runtime.block_on(self.wire.send(ask))?;
-        if told.status.is_success() {
-            return Ok(told.text);
+        let response = self.runtime.block_on(self.wire.send(request))?;
+        if response.status.is_success() {
+            return Ok(response.text);
         }
-        Err(self.refusal(told.status, &told.text).into())
+        Err(self.refusal(response.status, &response.text).into())
     }
 
     /// Builds the error for an error response, with advice if the address or the token is the cause.
     fn refusal(&self, status: StatusCode, text: &str) -> AdminApiError {
-        let told: Option<Value> = serde_json::from_str(text).ok();
-        let field = |name: &str| error_field(told.as_ref()?, name);
+        let body: Option<Value> = serde_json::from_str(text).ok();
+        let field = |name: &str| error_field(body.as_ref()?, name);
         let (Some(message), Some(code)) = (field("message"), field("code")) else {
             let words = format!("the gateway answered {status}");
             return AdminApiError { words, message: String::new(), field: None };
@@ -204,9 +204,9 @@ mod tests {
             runtime: tokio::runtime::Builder::new_current_thread().build().unwrap(),
         };
         let text = r#"{"error":{"code":"not_found","message":"there is no tenant \"x\""}}"#;
-        let told = client.refusal(StatusCode::NOT_FOUND, text);
-        assert_eq!(told.to_string(), r#"there is no tenant "x" (not_found)"#);
-        let told = client.refusal(StatusCode::BAD_GATEWAY, "<html>");
-        assert_eq!(told.to_string(), "the gateway answered 502 Bad Gateway");
+        let error = client.refusal(StatusCode::NOT_FOUND, text);
+        assert_eq!(error.to_string(), r#"there is no tenant "x" (not_found)"#);
+        let error = client.refusal(StatusCode::BAD_GATEWAY, "<html>");
+        assert_eq!(error.to_string(), "the gateway answered 502 Bad Gateway");
     }
 }

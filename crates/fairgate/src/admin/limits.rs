@@ -201,8 +201,9 @@ pub(super) fn format_limits(item: &Value) -> String {
     let limits = item.get("limits").and_then(Value::as_object).into_iter().flatten();
     let set = limits.filter(|(_, limit)| !limit.is_null());
     let shown = |limit: &Value| limit.as_str().map_or_else(|| limit.to_string(), str::to_owned);
-    let told: Vec<String> = set.map(|(name, limit)| format!("{name}={}", shown(limit))).collect();
-    if told.is_empty() { "-".to_owned() } else { told.join(" ") }
+    let limits_set: Vec<String> =
+        set.map(|(name, limit)| format!("{name}={}", shown(limit))).collect();
+    if limits_set.is_empty() { "-".to_owned() } else { limits_set.join(" ") }
 }
 
 #[cfg(test)]

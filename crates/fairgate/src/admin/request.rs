@@ -133,39 +133,39 @@ fn work(request: &Value) -> String {
 
 /// Lists the choices that a request made, such as `; class batch, priority -1`; empty if the request made none.
 fn chosen(request: &Value) -> String {
-    let mut told = Vec::new();
+    let mut parts = Vec::new();
     if request["class"].is_string() {
-        told.push(format!("class {}", text(request, "class")));
+        parts.push(format!("class {}", text(request, "class")));
     }
     if request["priority"].as_i64().is_some_and(|priority| priority != 0) {
-        told.push(format!("priority {}", text(request, "priority")));
+        parts.push(format!("priority {}", text(request, "priority")));
     }
     if request["pin"].is_string() {
-        told.push(format!("only on worker {}", text(request, "pin")));
+        parts.push(format!("only on worker {}", text(request, "pin")));
     }
     if request["requires"].as_array().is_some_and(|taints| !taints.is_empty()) {
-        told.push(format!("only on workers with {}", text(request, "requires")));
+        parts.push(format!("only on workers with {}", text(request, "requires")));
     }
-    match told.is_empty() {
+    match parts.is_empty() {
         true => String::new(),
-        false => format!("; {}", told.join(", ")),
+        false => format!("; {}", parts.join(", ")),
     }
 }
 
 fn waiting(found: &Value, pool: &Value) -> String {
-    let mut told = vec![format!(
+    let mut parts = vec![format!(
         "waiting for {} in pool {}",
         span(&found["request"], "waited_us"),
         text(&found["request"], "pool")
     )];
     if let (Some(used), Some(all)) = (pool["in_flight"].as_u64(), pool["capacity"].as_u64()) {
-        told.push(match used >= all {
+        parts.push(match used >= all {
             true => format!("all {} are in use", counted(all, "slot")),
             false => format!("{used} of {} are in use", counted(all, "slot")),
         });
     }
-    told.push(place_in_line(found["waiting"]["grants_ahead"].as_u64()));
-    told.join("; ")
+    parts.push(place_in_line(found["waiting"]["grants_ahead"].as_u64()));
+    parts.join("; ")
 }
 
 fn ended(rows: &Value) -> String {
@@ -237,14 +237,14 @@ mod tests {
         let mut request = json!({
             "in_flight_us": 5, "waited_us": 0, "worker": "w", "pool": "p", "tenant": "t", "group": "g", "cost_tokens": 9,
         });
-        for (field, value, told) in [
+        for (field, value, shown) in [
             ("group", "g", ""),
             ("project", "web", ", for project web"),
             ("task", "web-1", ", for task web-1 of project web"),
         ] {
             request[field] = json!(value);
             let found = json!({"state": "in_flight", "request": request});
-            let expected = format!("tenant t, in group g{told}; it is expected to use 9 tokens");
+            let expected = format!("tenant t, in group g{shown}; it is expected to use 9 tokens");
             assert_eq!(lines(&found, &Value::Null)[1], expected);
         }
     }
@@ -260,13 +260,13 @@ mod tests {
             })
         };
         let pool = json!({"in_flight": 4, "capacity": 4});
-        let told = lines(&found(json!(9)), &pool);
+        let shown = lines(&found(json!(9)), &pool);
         assert_eq!(
-            told[0],
+            shown[0],
             "waiting for 1.2 s in pool llama; all 4 slots are in use; if nothing else came, 9 grants would come before its own"
         );
-        assert_eq!(told[1], "tenant chat, in group prod; it is expected to use 9 tokens");
-        assert_eq!(told[2], "why");
+        assert_eq!(shown[1], "tenant chat, in group prod; it is expected to use 9 tokens");
+        assert_eq!(shown[2], "why");
         let mut choosy = found(json!(9));
         choosy["request"]["class"] = json!("batch");
         choosy["request"]["priority"] = json!(-3);
@@ -277,14 +277,14 @@ mod tests {
             "tenant chat, in group prod; it is expected to use 9 tokens; class batch, priority -3, only on worker w/1, \
              only on workers with eu,h100"
         );
-        let told = lines(&found(json!(0)), &json!({"in_flight": 1, "capacity": 4}));
+        let shown = lines(&found(json!(0)), &json!({"in_flight": 1, "capacity": 4}));
         assert_eq!(
-            told[0],
+            shown[0],
             "waiting for 1.2 s in pool llama; 1 of 4 slots are in use; next in line for a slot"
         );
-        let told = lines(&found(Value::Null), &Value::Null);
+        let shown = lines(&found(Value::Null), &Value::Null);
         assert_eq!(
-            told[0],
+            shown[0],
             "waiting for 1.2 s in pool llama; as things are, it would never be granted"
         );
     }

@@ -55,9 +55,9 @@ impl UsageArgs {
             path.push_str(&format!("&{name}={}", escaped(value)));
         }
         if self.csv {
-            let told = client.get_text(&format!("{path}&format=csv"))?;
+            let csv = client.get_text(&format!("{path}&format=csv"))?;
             let mut out = StdoutWriter::stdout();
-            write!(out, "{told}")?;
+            write!(out, "{csv}")?;
             return Ok(out.flush()?);
         }
         let usage = client.get(&path)?;

@@ -257,16 +257,16 @@ mod tests {
              "cache": {"input_tokens": 7, "cached_tokens": 7, "expected_tokens": null},
              "cache_size": {"believed_tokens": 1000000, "learned_tokens": null}},
         ]);
-        let mut told = Vec::new();
-        table(&workers).write(&mut told).unwrap();
-        let told = String::from_utf8(told).unwrap();
-        let lines: Vec<&str> = told.lines().collect();
-        assert!(lines[1].contains("overloaded: 9 wait in the engine, more than 4"), "{told}");
-        assert!(lines[1].contains("94.2 %"), "{told}");
-        assert!(lines[1].contains("66.7 %    70.0 %"), "{told}");
-        assert!(lines[2].contains("100.0 %         –"), "{told}");
-        assert!(lines[1].contains("250000 of 1000000"), "{told}");
-        assert!(lines[2].contains("1000000"), "{told}");
-        assert!(lines[2].starts_with("b       dns   up"), "{told}");
+        let mut text = Vec::new();
+        table(&workers).write(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].contains("overloaded: 9 wait in the engine, more than 4"), "{text}");
+        assert!(lines[1].contains("94.2 %"), "{text}");
+        assert!(lines[1].contains("66.7 %    70.0 %"), "{text}");
+        assert!(lines[2].contains("100.0 %         –"), "{text}");
+        assert!(lines[1].contains("250000 of 1000000"), "{text}");
+        assert!(lines[2].contains("1000000"), "{text}");
+        assert!(lines[2].starts_with("b       dns   up"), "{text}");
     }
 }

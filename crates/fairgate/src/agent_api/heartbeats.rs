@@ -107,8 +107,8 @@ impl HeartbeatLoop {
         let mut backoff = RetryBackoff::new(PAUSE_MAX.min(lease.length / 4));
         let mut store_away_since = None;
         loop {
-            let said = what();
-            let answer = self.api.heartbeat(&self.claim, &said, lease.call_timeout());
+            let content = what();
+            let answer = self.api.heartbeat(&self.claim, &content, lease.call_timeout());
             let away = match timeout_at(lease.until, answer).await {
                 Ok(Ok((_, renewed))) => {
                     if backoff.record_success() {

@@ -44,7 +44,7 @@ impl CommandResult<'_> {
         let tokens = self.tokens;
         match status.code() {
             Some(0) => {
-                let result = self.written().or_else(|| said(&self.stdout));
+                let result = self.written().or_else(|| non_empty(&self.stdout));
                 let result = result.map(|result| self.clean(&result, RESULT_BYTES_MAX));
                 ClaimEnd::Complete(TaskCompletionBody { result, tokens })
             }
@@ -57,7 +57,7 @@ impl CommandResult<'_> {
                 let reason = Some(self.clean(&why, REASON_BYTES_MAX));
                 ClaimEnd::Fail(TaskFailureBody { reason, limited_until, tokens })
             }
-            Some(ASKS) => match self.written().or_else(|| said(&self.stdout)) {
+            Some(ASKS) => match self.written().or_else(|| non_empty(&self.stdout)) {
                 Some(question) => ClaimEnd::Ask(TaskQuestionBody {
                     question: self.clean(&question, QUESTION_BYTES_MAX),
                     tokens,
@@ -75,7 +75,7 @@ impl CommandResult<'_> {
     }
 
     fn failure(&self, what: &str) -> ClaimEnd {
-        let why = match said(&self.printed) {
+        let why = match non_empty(&self.printed) {
             Some(printed) => format!("the command {what}; it printed last:\n{printed}"),
             None => format!("the command {what} and printed nothing"),
         };
@@ -84,7 +84,7 @@ impl CommandResult<'_> {
     }
 
     fn written(&self) -> Option<String> {
-        said(self.result.as_deref()?)
+        non_empty(self.result.as_deref()?)
     }
 
     fn clean(&self, text: &str, bytes_max: usize) -> String {
@@ -93,7 +93,7 @@ impl CommandResult<'_> {
 }
 
 /// Returns the text without trailing white space; `None` if it is empty.
-fn said(text: &str) -> Option<String> {
+fn non_empty(text: &str) -> Option<String> {
     let text = text.trim_end();
     (!text.is_empty()).then(|| text.to_owned())
 }
@@ -102,8 +102,8 @@ fn said(text: &str) -> Option<String> {
 fn later(text: &str) -> (Duration, Option<String>) {
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     match first.trim().parse() {
-        Ok(seconds) => (Duration::from_secs(seconds).min(LATER_MAX), said(rest)),
-        Err(_) => (LATER_DEFAULT, said(text)),
+        Ok(seconds) => (Duration::from_secs(seconds).min(LATER_MAX), non_empty(rest)),
+        Err(_) => (LATER_DEFAULT, non_empty(text)),
     }
 }
 

@@ -46,7 +46,7 @@ impl LastLine {
         for &byte in bytes {
             if byte == b'\n' || byte == b'\r' {
                 let line = std::mem::take(&mut self.line);
-                self.last = said(&line).or(self.last.take());
+                self.last = non_empty(&line).or(self.last.take());
             } else if self.line.len() < LINE_BYTES_MAX {
                 self.line.push(byte);
             }
@@ -55,11 +55,11 @@ impl LastLine {
 
     /// Returns the last whole line that is not empty; if there is none yet, the beginning of the first line.
     pub(super) fn get(&self) -> Option<String> {
-        self.last.clone().or_else(|| said(&self.line))
+        self.last.clone().or_else(|| non_empty(&self.line))
     }
 }
 
-fn said(line: &[u8]) -> Option<String> {
+fn non_empty(line: &[u8]) -> Option<String> {
     let line = readable(&String::from_utf8_lossy(line));
     let line = line.trim();
     (!line.is_empty()).then(|| line.to_owned())

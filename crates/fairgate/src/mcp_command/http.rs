@@ -35,28 +35,28 @@ type McpHttpResponse = Response<BoxBody<Bytes, Infallible>>;
 /// Serves MCP until the future is dropped. Clients must send the agent's token.
 pub(super) async fn serve(
     address: SocketAddr,
-    desk: Arc<McpSession>,
+    session: Arc<McpSession>,
     token: &str,
     idle_max: Duration,
     say: &StatusCallback,
 ) -> Result<()> {
     let listener = TcpListener::bind(address).await;
     let listener = listener.with_context(|| format!("cannot listen on {address}"))?;
-    let mcp = mcp(address, desk.clone());
+    let mcp = mcp(address, session.clone());
     say(&format!("MCP listens on http://{}{PATH}", listener.local_addr()?));
     let token = KeyHash::of(token.as_bytes());
     tokio::select! {
         error = accept(&listener, mcp, token) => error,
-        () = give_back_when_idle(&desk, idle_max) => Ok(()),
+        () = give_back_when_idle(&session, idle_max) => Ok(()),
     }
 }
 
-fn mcp(address: SocketAddr, desk: Arc<McpSession>) -> McpService {
+fn mcp(address: SocketAddr, session: Arc<McpSession>) -> McpService {
     let config = StreamableHttpServerConfig::default();
     // The names of this machine are not known here. The token keeps out web pages that trick a browser into calling
     // this.
     let config = if address.ip().is_loopback() { config } else { config.disable_allowed_hosts() };
-    let tools = move || Ok(McpFleetTools::new(desk.clone()));
+    let tools = move || Ok(McpFleetTools::new(session.clone()));
     StreamableHttpService::new(tools, Arc::new(LocalSessionManager::default()), config)
 }
 
@@ -115,11 +115,11 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 /// Gives the task back after a time of `idle_max` without a tool call. This is needed because HTTP does not report that
 /// a client will not return, and a task without an agent must not be kept for ever.
-async fn give_back_when_idle(desk: &McpSession, idle_max: Duration) {
+async fn give_back_when_idle(session: &McpSession, idle_max: Duration) {
     loop {
         sleep(LOOK).await;
-        if desk.idle() > idle_max {
-            desk.release("its agent did not call for too long").await;
+        if session.idle() > idle_max {
+            session.release("its agent did not call for too long").await;
         }
     }
 }

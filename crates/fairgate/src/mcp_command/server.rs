@@ -21,30 +21,30 @@ use super::tools::{INSTRUCTIONS, ShareArguments, tools};
 /// The MCP server of one connection. All connections share the one task that the agent holds.
 #[derive(Clone)]
 pub(super) struct McpFleetTools {
-    desk: Arc<McpSession>,
+    session: Arc<McpSession>,
 }
 
 /// A tool's answer, as a text for the model and as data with the same content.
 type ToolAnswer = Result<(String, Value), ToolError>;
 
 impl McpFleetTools {
-    pub(super) fn new(desk: Arc<McpSession>) -> Self {
-        Self { desk }
+    pub(super) fn new(session: Arc<McpSession>) -> Self {
+        Self { session }
     }
 
     async fn answer(&self, name: &str, arguments: Value) -> ToolAnswer {
-        let desk = &self.desk;
+        let session = &self.session;
         Ok(match name {
-            "claim" => claim_answer(desk.claim(read(arguments)?).await?),
-            "progress" => held_answer(&desk.progress(read(arguments)?).await?),
-            "ask" => end_answer(&desk.ask(read(arguments)?).await?),
-            "complete" => end_answer(&desk.complete(read(arguments)?).await?),
-            "fail" => end_answer(&desk.fail(read(arguments)?).await?),
-            "add_tasks" => added_answer(&desk.add_tasks(read(arguments)?).await?),
-            "why" => why_answer(&desk.why(read(arguments)?).await?),
+            "claim" => claim_answer(session.claim(read(arguments)?).await?),
+            "progress" => held_answer(&session.progress(read(arguments)?).await?),
+            "ask" => end_answer(&session.ask(read(arguments)?).await?),
+            "complete" => end_answer(&session.complete(read(arguments)?).await?),
+            "fail" => end_answer(&session.fail(read(arguments)?).await?),
+            "add_tasks" => added_answer(&session.add_tasks(read(arguments)?).await?),
+            "why" => why_answer(&session.why(read(arguments)?).await?),
             "my_share" => {
                 let ShareArguments {} = read(arguments)?;
-                share_answer(&desk.my_share().await?)
+                share_answer(&session.my_share().await?)
             }
             _ => return Err(format!("there is no tool {name:?}")),
         })
@@ -80,14 +80,14 @@ impl ServerHandler for McpFleetTools {
             let message = format!("there is no tool {:?}", request.name);
             return Err(ErrorData::invalid_params(message, None));
         }
-        self.desk.touch();
+        self.session.touch();
         let arguments = Value::Object(request.arguments.unwrap_or_default());
         let answer = tokio::select! {
             answer = self.answer(&request.name, arguments) => answer,
             // The client no longer waits. A claim that was just granted is returned again by the next claim.
             () = context.ct.cancelled() => Err("cancelled".to_owned()),
         };
-        self.desk.touch();
+        self.session.touch();
         let result = match answer {
             Ok((text, data)) => {
                 let mut result = CallToolResult::structured(data);

@@ -277,6 +277,6 @@ fn sentence(error: AgentApiError) -> ToolError {
 }
 
 /// Gives the task back at the end of the process. Gives up after five seconds.
-pub(super) async fn last_release(desk: &McpSession, why: &str) {
-    let _ = timeout(Duration::from_secs(5), desk.release(why)).await;
+pub(super) async fn last_release(session: &McpSession, why: &str) {
+    let _ = timeout(Duration::from_secs(5), session.release(why)).await;
 }

@@ -199,7 +199,10 @@ impl ReplayListener for HistoryCollector {
         self.open = known.map(|request| {
             let path = path(&snapshot.policy, &request.attributes);
             let arrival = waiting(pool, &self.id);
-            RequestHistory { arrival, ..known_chapter(request, pool.find(&self.id), path) }
+            RequestHistory {
+                arrival,
+                ..history_of_known_request(request, pool.find(&self.id), path)
+            }
         });
     }
 
@@ -290,7 +293,7 @@ fn waiting(pool: &Pool, id: &str) -> Option<Box<WaitingRequest>> {
 }
 
 /// Builds the history of a request that waited or was in flight before the journal's first event.
-fn known_chapter(
+fn history_of_known_request(
     request: &RequestSnapshot,
     handle: Option<RequestHandle>,
     path: Vec<PathLevel>,

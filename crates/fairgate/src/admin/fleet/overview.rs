@@ -37,8 +37,8 @@ impl FleetArgs {
                 (true, None) => return self.common.print_line(&answer, ""),
                 (true, Some(_)) => print_now(&format!("{answer}\n"))?,
                 (false, every) => {
-                    let told = format_fleet(&understood(&answer)?)?;
-                    print_now(&if every.is_some() && on_terminal { redrawn(&told) } else { told })?;
+                    let text = format_fleet(&understood(&answer)?)?;
+                    print_now(&if every.is_some() && on_terminal { redrawn(&text) } else { text })?;
                 }
             }
             let Some(seconds) = self.every else { return Ok(()) };

@@ -145,16 +145,16 @@ mod tests {
             code: "waiting_input".to_owned(),
             facts: vec![ExplanationFact { name: "progress".to_owned(), value: evil.to_owned() }],
         };
-        let mut told = Vec::new();
-        why(&why_it, &mut told).unwrap();
-        let told = String::from_utf8(told).unwrap();
-        assert!(!told.chars().any(|c| c.is_control() && c != '\n'), "{told:?}");
-        assert_eq!(told.matches("red\\u{1b}[31m").count(), 2, "{told}");
+        let mut text = Vec::new();
+        why(&why_it, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+        assert_eq!(text.matches("red\\u{1b}[31m").count(), 2, "{text}");
         // A long list is printed to its end.
         let value = "one (DEFINED), ".repeat(20);
         let facts = vec![ExplanationFact { name: "waits for".to_owned(), value: value.clone() }];
-        let mut told = Vec::new();
-        why(&TaskExplanation { facts, ..why_it }, &mut told).unwrap();
-        assert!(String::from_utf8(told).unwrap().contains(&value));
+        let mut text = Vec::new();
+        why(&TaskExplanation { facts, ..why_it }, &mut text).unwrap();
+        assert!(String::from_utf8(text).unwrap().contains(&value));
     }
 }

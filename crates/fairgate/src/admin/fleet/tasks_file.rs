@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_its_line_and_field() {
-        for (text, told) in [
+        for (text, expected) in [
             (
                 "- prompt: a\n",
                 "tasks.yaml:1:3: [0].project: is missing: name it here, at the top of the file, or with --project",
@@ -165,7 +165,7 @@ mod tests {
             ("- {prompt: a, prompt: b}\n", "tasks.yaml:1:15: [0].prompt: is given twice"),
         ] {
             let error = read(text).expect_err(text);
-            assert!(error.starts_with(told), "{text}: {error}");
+            assert!(error.starts_with(expected), "{text}: {error}");
         }
     }
 
@@ -173,11 +173,12 @@ mod tests {
     fn what_the_gateway_refuses_is_told_with_its_line() {
         let text = "project: p\ntasks:\n  - prompt: a\n    needs: [b, nothing]\n";
         let file = TasksFile::parse(text, Path::new("tasks.yaml")).expect("a file");
-        let told = |field, message| file.located(field, message).map(|error| error.to_string());
+        let located = |field, message| file.located(field, message).map(|error| error.to_string());
         assert_eq!(
-            told("tasks[0].needs[1]", "tasks[0].needs[1]: there is no task \"nothing\"").as_deref(),
+            located("tasks[0].needs[1]", "tasks[0].needs[1]: there is no task \"nothing\"")
+                .as_deref(),
             Some("tasks.yaml:4:16: tasks[0].needs[1]: there is no task \"nothing\"")
         );
-        assert_eq!(told("needs", "needs: these wait for each other"), None);
+        assert_eq!(located("needs", "needs: these wait for each other"), None);
     }
 }

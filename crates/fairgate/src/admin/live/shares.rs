@@ -49,8 +49,8 @@ fn ledger(ledger: &Value) -> Option<String> {
     let (waiting, without) = (number("rows_waiting"), number("answers_without_row"));
     let waiting = (waiting >= MANY).then(|| format!("{waiting} rows are not in the database yet"));
     let without = (without > 0).then(|| format!("{without} answers were given out without a row"));
-    let told: Vec<_> = waiting.into_iter().chain(without).collect();
-    (!told.is_empty()).then(|| format!("ledger: {}", told.join("; ")))
+    let sentences: Vec<_> = waiting.into_iter().chain(without).collect();
+    (!sentences.is_empty()).then(|| format!("ledger: {}", sentences.join("; ")))
 }
 
 /// Iterates over the groups of a pool with their tenants, then over the fleet's projects that use the pool.
@@ -241,7 +241,7 @@ fn spends(tier: &Value) -> bool {
 fn providers(pool: &Value) -> Vec<String> {
     let workers = pool["workers"].as_array().into_iter().flatten();
     let hosted = workers.filter(|worker| worker["quota"].is_object());
-    let told = hosted.map(|worker| {
+    let sentences = hosted.map(|worker| {
         let asked = worker["quota"]["asked_ms"].as_u64();
         let asked = asked.map(|ms| format!(" (its provider asked for {} s)", ms.div_ceil(1000)));
         format!(
@@ -254,7 +254,7 @@ fn providers(pool: &Value) -> Vec<String> {
             rate(worker, "tokens")
         )
     });
-    told.collect()
+    sentences.collect()
 }
 
 #[cfg(test)]
@@ -306,13 +306,13 @@ b        100  50.0 %          4        2     1190500     1200000     ! -9500   9
             "pool": "sim", "algorithm": "bands by class in strict order", "max_in_flight": 8,
             "global_in_flight": 8, "global_queued": 4, "classes": classes, "groups": [], "tenants": [],
         }]});
-        let told = format_pools(&live).unwrap();
+        let text = format_pools(&live).unwrap();
         let expected = "\
 class  weight  share  in flight  waiting  oldest wait  got tokens  due tokens  difference  bound  cap use  order
 batch       -      -          4        2        1.5 s         900           -           -      -        -  strict: goes last
 chat        -      -          4        2        1.5 s         900           -           -      -   75.0 %  strict: goes before batch
 ";
-        assert!(told.contains(expected), "{told}");
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]
@@ -320,15 +320,15 @@ chat        -      -          4        2        1.5 s         900           -   
         let project = json!({"name": "web", "weight": 0, "in_flight": 3, "queued": 1});
         let group = json!({"name": "a", "weight": 100, "in_flight": 3, "queued": 1});
         let live = json!({"pools": [{"pool": "sim", "groups": [group], "projects": [project]}]});
-        let told = format_pools(&live).unwrap();
+        let text = format_pools(&live).unwrap();
         let words: Vec<Vec<&str>> =
-            told.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
+            text.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
         let none = ["-"; 4];
-        assert_eq!(words[0], [&["a", "100", "-", "3", "1"][..], &none].concat(), "{told}");
+        assert_eq!(words[0], [&["a", "100", "-", "3", "1"][..], &none].concat(), "{text}");
         assert_eq!(
             words[1],
             [&["project", "web", "-", "-", "3", "1"][..], &none].concat(),
-            "{told}"
+            "{text}"
         );
     }
 
@@ -354,10 +354,10 @@ chat        -      -          4        2        1.5 s         900           -   
                 "paused_ms": 59_500, "asked_ms": 31_536_000_000_u64,
             }},
         ]);
-        let told = format_pools(&json!({"currency": "USD", "pools": [pool]})).unwrap();
-        let lines: Vec<&str> = told.lines().collect();
-        assert!(lines[1].ends_with("own tokens  hosted tokens     money"), "{told}");
-        assert!(lines[3].ends_with("70             30  1.25 USD"), "{told}");
+        let text = format_pools(&json!({"currency": "USD", "pools": [pool]})).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[1].ends_with("own tokens  hosted tokens     money"), "{text}");
+        assert!(lines[3].ends_with("70             30  1.25 USD"), "{text}");
         assert_eq!(
             lines[4],
             "worker openai, account main: paused for 59.5 s (its provider asked for 31536000 s); requests/min 500 (learned), \
@@ -367,13 +367,13 @@ chat        -      -          4        2        1.5 s         900           -   
 
     #[test]
     fn what_is_wrong_with_the_ledger_is_told_first() {
-        let told = |waiting: u64, without: u64| {
+        let text = |waiting: u64, without: u64| {
             let ledger = json!({"rows_waiting": waiting, "answers_without_row": without});
             format_pools(&json!({"ledger": ledger, "pools": []})).unwrap()
         };
-        assert_eq!(told(500, 0), "");
-        assert_eq!(told(20_000, 0), "ledger: 20000 rows are not in the database yet\n\n");
+        assert_eq!(text(500, 0), "");
+        assert_eq!(text(20_000, 0), "ledger: 20000 rows are not in the database yet\n\n");
         let both = "ledger: 20000 rows are not in the database yet; 3 answers were given out without a row\n\n";
-        assert_eq!(told(20_000, 3), both);
+        assert_eq!(text(20_000, 3), both);
     }
 }

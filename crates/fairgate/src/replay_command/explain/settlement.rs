@@ -61,15 +61,15 @@ pub(crate) fn settle(
     (0..levels.len())
         .filter_map(|depth| {
             let levels = &levels[..=depth];
-            let before = books(&before.0, &before.1, levels)?;
-            let after = books(&after.0, &after.1, levels);
+            let before = flow_counters(&before.0, &before.1, levels)?;
+            let after = flow_counters(&after.0, &after.1, levels);
             Some(SettledLevel { level: levels[depth].clone(), before, after })
         })
         .collect()
 }
 
 /// Returns the counters of the flow at the last of these levels; `None` if there is no such flow.
-fn books(
+fn flow_counters(
     snapshot: &Snapshot,
     fairness: &[NodeFairness],
     levels: &[PathLevel],
@@ -115,7 +115,11 @@ fn kept(
 }
 
 /// Returns the weight that an operator's event gave to a flow; `None` if there was no such event.
-fn weight(said: &[(Attribute, Box<str>, Weight)], wanted: Attribute, name: &str) -> Option<Weight> {
-    let found = said.iter().find(|(by, flow, _)| *by == wanted && **flow == *name);
+fn weight(
+    event_weights: &[(Attribute, Box<str>, Weight)],
+    wanted: Attribute,
+    name: &str,
+) -> Option<Weight> {
+    let found = event_weights.iter().find(|(by, flow, _)| *by == wanted && **flow == *name);
     found.map(|(_, _, weight)| *weight)
 }

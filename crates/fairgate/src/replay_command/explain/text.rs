@@ -22,33 +22,33 @@ use super::settlement::{DisciplineCounters, SettledLevel};
 use crate::text_format::{TimeSpan, counted, safe_name};
 
 /// Writes the histories, one request after the other.
-pub(crate) fn write(mut out: impl Write, id: &str, chapters: &[RequestHistory]) -> io::Result<()> {
+pub(crate) fn write(mut out: impl Write, id: &str, histories: &[RequestHistory]) -> io::Result<()> {
     let id = safe_name(id);
-    match chapters.len() {
+    match histories.len() {
         1 => writeln!(out, "request {id}")?,
         many => writeln!(out, "request {id}: {many} of that id")?,
     }
-    for chapter in chapters {
+    for history in histories {
         writeln!(out)?;
         let mut text = String::new();
-        tell(&mut text, chapter);
+        write_history(&mut text, history);
         out.write_all(text.as_bytes())?;
     }
     Ok(())
 }
 
-fn tell(text: &mut String, chapter: &RequestHistory) {
-    submitted(text, chapter);
-    for moment in &chapter.wait_events {
+fn write_history(text: &mut String, history: &RequestHistory) {
+    submitted(text, history);
+    for moment in &history.wait_events {
         tell_moment(text, moment);
     }
-    if chapter.unreported > 0 {
-        let untold = counted(chapter.unreported, "further change");
+    if history.unreported > 0 {
+        let untold = counted(history.unreported, "further change");
         detail(text, &format!("(and {untold} of capacity, workers or its flows while it waited)"));
     }
     let waited =
-        |when: &JournalTime| TimeSpan(Micros(when.at.0.saturating_sub(chapter.submitted.at.0)));
-    match &chapter.fate {
+        |when: &JournalTime| TimeSpan(Micros(when.at.0.saturating_sub(history.submitted.at.0)));
+    match &history.fate {
         RequestOutcome::Waits => detail(text, "it still waits at the end of the journal"),
         RequestOutcome::GaveUp { when } => {
             headline(
@@ -75,25 +75,25 @@ fn tell(text: &mut String, chapter: &RequestHistory) {
     }
 }
 
-fn submitted(text: &mut String, chapter: &RequestHistory) {
-    let mut line = match chapter.submitted.line {
+fn submitted(text: &mut String, history: &RequestHistory) {
+    let mut line = match history.submitted.line {
         Some(_) => "submitted".to_owned(),
         None => "submitted, before this journal begins,".to_owned(),
     };
-    let cost = chapter.cost.map(|cost| format!("a cost of {}", counted(cost.0, "token")));
-    let priority = (chapter.priority != 0).then(|| format!("priority {}", chapter.priority));
+    let cost = history.cost.map(|cost| format!("a cost of {}", counted(cost.0, "token")));
+    let priority = (history.priority != 0).then(|| format!("priority {}", history.priority));
     let stated: Vec<String> = [cost, priority].into_iter().flatten().collect();
     if !stated.is_empty() {
         let _ = write!(line, " with {}", stated.join(" and "));
     }
-    let attributes = attributes(&chapter.attributes);
+    let attributes = attributes(&history.attributes);
     if !attributes.is_empty() {
         let _ = write!(line, ", for {attributes}");
     }
-    headline(text, &chapter.submitted, &line);
-    let flows: Vec<String> = chapter.path.iter().map(|l| flow(l.by, &l.flow)).collect();
+    headline(text, &history.submitted, &line);
+    let flows: Vec<String> = history.path.iter().map(|l| flow(l.by, &l.flow)).collect();
     detail(text, &format!("its path: {}", flows.join(" → ")));
-    if let Some(waiting) = &chapter.arrival {
+    if let Some(waiting) = &history.arrival {
         for level in &waiting.levels {
             if let Some(meter) = metered(&level.standing) {
                 let flow = flow(level.by, &level.flow);
@@ -209,7 +209,7 @@ fn tell_flight(text: &mut String, flight: &GrantedRun) {
         Some(ending) => {
             headline(text, &ending.when, &ended(ending, since(&ending.when), cost));
             for settled in &ending.settled {
-                detail(text, &books(settled));
+                detail(text, &counter_changes(settled));
                 if let Some(after) = &settled.after {
                     let FlowFairness { got, due, .. } = after.service;
                     detail(text, &format!("  it has {}", got_and_due(got, due)));
@@ -254,7 +254,7 @@ fn ended(ending: &GrantedRunEnd, after: TimeSpan, cost: Tokens) -> String {
     }
 }
 
-fn books(settled: &SettledLevel) -> String {
+fn counter_changes(settled: &SettledLevel) -> String {
     let flow = flow(settled.level.by, &settled.level.flow);
     let Some(after) = &settled.after else {
         return format!(
