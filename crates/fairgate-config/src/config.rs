@@ -232,6 +232,8 @@ pub struct QuotaConfig {
     /// True if the gateway asks the provider with requests of its own whether the account is spent or blocked (default
     /// true).
     pub probe: bool,
+    /// True if all models of the account share its limits (default false: each model has limits of its own).
+    pub shared_limits: bool,
 }
 
 impl QuotaConfig {

@@ -75,6 +75,7 @@ pub(crate) const QUOTA: QuotaConfig = QuotaConfig {
     tokens_per_minute: None,
     burst_seconds: 10,
     probe: true,
+    shared_limits: false,
 };
 /// Time after which a lease that is not renewed ends. It is long enough for a client in a garbage-collection pause, and
 /// short enough that others do not wait long for a dead client's slot.

@@ -1,5 +1,6 @@
 //! All pools with their upstreams. A pool is found by its name, or by a model that it serves.
 
+mod account_models;
 mod cache_hits;
 mod client_flow_names;
 mod discover;
@@ -48,9 +49,11 @@ pub(crate) use self::spending::{SpentByTier, TierUse};
 pub(crate) use self::uncached_costs::UncachedCostGuard;
 pub(crate) use self::workers::{ChangeEffect, WorkerAudit, WorkerError, WorkerRemoval};
 
+use self::account_models::AccountModelKey;
 use self::discover::SystemResolver;
 use self::roster::WorkerRoster;
 
+use crate::live_count::LiveCount;
 use crate::upstream::{ProviderAccount, UpstreamWatcher};
 
 /// All pools of a gateway. A reload replaces the served configuration as a whole.
@@ -78,13 +81,15 @@ struct ServedPools {
     pools: BTreeMap<Arc<str>, Arc<PoolHandle>>,
     models: HashMap<Box<str>, Arc<ServedModel>>,
     upstreams: HashMap<Arc<str>, Arc<UpstreamWatcher>>,
-    accounts: BTreeMap<Arc<str>, Arc<ProviderAccount>>,
+    accounts: BTreeMap<AccountModelKey, Arc<ProviderAccount>>,
 }
 
 /// A model, under the name that clients use.
 pub(crate) struct ServedModel {
     pub(crate) pool: Arc<PoolHandle>,
     pub(crate) config: ModelConfig,
+    /// Number of the model's queued requests.
+    pub(crate) waiting: LiveCount,
 }
 
 impl ServedModel {
@@ -166,15 +171,14 @@ impl Pools {
         names
     }
 
-    /// Returns the learned rates in requests per minute, by account; accounts without a learned rate are left out.
-    fn learned(&self) -> BTreeMap<String, u64> {
+    /// Returns the keys of all accounts in the file of learned rates, each with its learned rate in requests per minute
+    /// if it has one.
+    fn learned(&self) -> BTreeMap<String, Option<u64>> {
         let served = self.served.load();
-        let known =
-            |account: &Arc<ProviderAccount>| Some((account.name.to_string(), account.learned()?));
-        served.accounts.values().filter_map(known).collect()
+        served.accounts.iter().map(|(key, account)| (key.file_key(), account.learned())).collect()
     }
 
-    /// Returns all accounts at providers.
+    /// Returns the states of all models of all accounts at providers. Those of one account are next to each other.
     pub(crate) fn accounts(&self) -> Vec<Arc<ProviderAccount>> {
         self.served.load().accounts.values().cloned().collect()
     }

@@ -25,7 +25,8 @@ use crate::pools::ServedModel;
 use crate::refusal::{EndCode, Refusal};
 use crate::row_write::RowWrite;
 use crate::upstream::{
-    OutgoingRequest, ProbeOutcome, ProbeTarget, ProviderAccount, Upstream, UpstreamFailure,
+    OutgoingRequest, PROBE_EVERY, ProbeOutcome, ProbeTarget, ProviderAccount, Upstream,
+    UpstreamFailure,
 };
 
 /// Interval at which due probes are looked for.
@@ -49,11 +50,37 @@ pub(crate) async fn run_probes(app: Arc<App>) {
         if !app.phase.is_serving() {
             return;
         }
-        for account in app.pools.accounts() {
+        for account in accounts_to_probe(&app.pools.accounts(), Instant::now()) {
             if let Some(target) = account.take_probe() {
                 tokio::spawn(probe(app.clone(), account, target));
             }
         }
+    }
+}
+
+/// Returns the models to probe now: at most one of an account, at most once a minute for the whole account, the one
+/// whose last probe is the longest ago. So no model can use up the probes of the others. The models of one account must
+/// be next to each other.
+fn accounts_to_probe(models: &[Arc<ProviderAccount>], now: Instant) -> Vec<Arc<ProviderAccount>> {
+    let of_account = models.chunk_by(|one, next| one.name == next.name);
+    let due = of_account.filter_map(|models| {
+        let last = models.iter().filter_map(|model| model.probed_at()).max();
+        let is_early = last.is_some_and(|last| now.saturating_duration_since(last) < PROBE_EVERY);
+        let needing = models.iter().filter(|model| !is_early && model.needs_probe());
+        needing.min_by_key(|model| model.probed_at()).cloned()
+    });
+    due.collect()
+}
+
+/// Records the result of a probe. If the account is usable again, all of its models that were closed for the same reason
+/// are opened; a model that is still refused is closed again by its own probe.
+fn record(app: &App, account: &ProviderAccount, outcome: ProbeOutcome) {
+    let reason = account.block_reason().filter(|_| outcome == ProbeOutcome::Usable);
+    account.record_probe(outcome);
+    if let Some(reason) = reason {
+        let models = app.pools.accounts();
+        let same = models.iter().filter(|model| model.name == account.name);
+        same.for_each(|model| model.open_if_closed_for(&reason));
     }
 }
 
@@ -68,7 +95,7 @@ async fn probe(app: Arc<App>, account: Arc<ProviderAccount>, target: ProbeTarget
     });
     let (Some(served), Some(upstream)) = (served, worker) else {
         // A reload removed the model or the worker, so that nothing else could open the account again.
-        account.record_probe(ProbeOutcome::Usable);
+        record(&app, &account, ProbeOutcome::Usable);
         return;
     };
     let probe = AccountProbe::new(target.route, upstream.config.model_name(&served.config));
@@ -82,7 +109,7 @@ async fn probe(app: Arc<App>, account: Arc<ProviderAccount>, target: ProbeTarget
         }
     };
     log_result(&account, &target, &outcome);
-    account.record_probe(outcome);
+    record(&app, &account, outcome);
     // A row that cannot be written is logged and counted there.
     let _ = RowWrite::start(app.clone(), report.row(&app, &target, &served, &upstream)).await;
 }

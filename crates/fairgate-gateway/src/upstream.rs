@@ -17,6 +17,7 @@ mod framing;
 mod health;
 mod idle_connections;
 mod scrape;
+mod slot_division;
 mod status;
 mod watch;
 
@@ -35,7 +36,7 @@ use http_body_util::Full;
 use tokio::time::{Instant, timeout_at};
 
 pub(crate) use self::account::{
-    AccountMember, ProbeOutcome, ProbeTarget, ProviderAccount, QuotaTicket,
+    AccountMember, PROBE_EVERY, ProbeOutcome, ProbeTarget, ProviderAccount, QuotaTicket,
 };
 pub(crate) use self::condition::{CircuitEpoch, UpstreamCondition, UpstreamStanding};
 pub(crate) use self::engine::{EngineHook, EngineSnapshot, UpstreamEngine};
@@ -62,14 +63,12 @@ pub(crate) struct FetchedResponse {
 
 /// An upstream with its connections, condition, engine and account.
 pub(crate) struct Upstream {
-    /// Name of the upstream; also the worker's name in the core, the ledger and the metrics.
+    /// Name of the upstream; also the worker's name in the ledger and the metrics.
     pub(crate) name: Arc<str>,
     pub(crate) config: UpstreamConfig,
     pub(crate) condition: UpstreamCondition,
     /// State of the upstream's engine, as read from the engine's metrics.
     pub(crate) engine: UpstreamEngine,
-    /// Account at the upstream's provider; `None` if the upstream uses no account.
-    pub(crate) account: Option<Arc<ProviderAccount>>,
     failure_log: FailureLog,
     connector: UpstreamConnector,
     idle_connections: Arc<IdleConnections>,
@@ -111,10 +110,7 @@ pub(crate) struct OutgoingRequest {
 }
 
 impl Upstream {
-    pub(crate) fn new(
-        config: UpstreamConfig,
-        account: Option<Arc<ProviderAccount>>,
-    ) -> Result<Self, UpstreamError> {
+    pub(crate) fn new(config: UpstreamConfig) -> Result<Self, UpstreamError> {
         let unusable = |problem| UpstreamError::Unusable { upstream: config.name.clone(), problem };
         let connector = UpstreamConnector::new(&config)?;
         let authority = config.url.authority().ok_or_else(|| unusable("its url has no host"))?;
@@ -131,7 +127,6 @@ impl Upstream {
             name: config.name.as_str().into(),
             condition: UpstreamCondition::new(config.breaker),
             engine: UpstreamEngine::new(&config),
-            account,
             failure_log: FailureLog::default(),
             connector,
             idle_connections: Arc::new(IdleConnections::new(

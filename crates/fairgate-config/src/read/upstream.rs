@@ -44,6 +44,7 @@ const UPSTREAM: &[&str] = &[
     "tokens_per_minute",
     "burst_seconds",
     "probe",
+    "shared_limits",
 ];
 
 /// Range of the interval between health checks.
@@ -102,7 +103,7 @@ fn check_account(
     if first != quota {
         field.wrong::<()>(format!(
             "draws on the account {account:?} like the upstream on line {first_line}, and states other rates or options of it: state the \
-             same requests_per_minute, tokens_per_minute, burst_seconds and probe in both, or use another account"
+             same requests_per_minute, tokens_per_minute, burst_seconds, probe and shared_limits in both, or use another account"
         ));
     }
 }
@@ -227,16 +228,21 @@ fn quota(section: &ConfigSection<'_>) -> Option<QuotaConfig> {
         true => field.integer(1..=60),
         false => field.wrong(NOT_HOSTED),
     });
-    let probe = section.optional("probe", |field| match is_hosted {
-        true => field.boolean(),
-        false => field.wrong(NOT_HOSTED),
-    });
+    let choice = |name| {
+        section.optional(name, |field| match is_hosted {
+            true => field.boolean(),
+            false => field.wrong(NOT_HOSTED),
+        })
+    };
+    let probe = choice("probe");
+    let shared_limits = choice("shared_limits");
     Some(QuotaConfig {
         account: account?,
         requests_per_minute: requests_per_minute?,
         tokens_per_minute: tokens_per_minute?,
         burst_seconds: burst_seconds?.unwrap_or(defaults::QUOTA.burst_seconds),
         probe: probe?.unwrap_or(defaults::QUOTA.probe),
+        shared_limits: shared_limits?.unwrap_or(defaults::QUOTA.shared_limits),
     })
 }
 

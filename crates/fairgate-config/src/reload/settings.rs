@@ -249,7 +249,15 @@ fn upstream_settings(mut list: SettingList<'_>, upstream: &UpstreamConfig) {
         idle_connections_max,
         fields,
         headers,
-        quota: QuotaConfig { account, requests_per_minute, tokens_per_minute, burst_seconds, probe },
+        quota:
+            QuotaConfig {
+                account,
+                requests_per_minute,
+                tokens_per_minute,
+                burst_seconds,
+                probe,
+                shared_limits,
+            },
         is_leased: _,
     } = upstream;
     let spoken = [("openai", openai), ("anthropic", anthropic)];
@@ -294,6 +302,7 @@ fn upstream_settings(mut list: SettingList<'_>, upstream: &UpstreamConfig) {
     list.live_option("tokens_per_minute", *tokens_per_minute);
     list.live("burst_seconds", burst_seconds);
     list.live("probe", probe);
+    list.live("shared_limits", shared_limits);
 }
 
 fn engine_settings(

@@ -400,7 +400,7 @@ fn errors_elsewhere() {
             "slots: 16",
             "slot: 16",
             &[
-                r#"2:48: upstreams[0].slot: unknown; did you mean "slots"? known here: name, url, dialects, credential, aliases, slots, slots_max, ranks, taints, batch_tokens, tier, timeouts, health, metrics, discover, breaker, ca, idle_connections_max, fields, headers, account, requests_per_minute, tokens_per_minute, burst_seconds, probe"#,
+                r#"2:48: upstreams[0].slot: unknown; did you mean "slots"? known here: name, url, dialects, credential, aliases, slots, slots_max, ranks, taints, batch_tokens, tier, timeouts, health, metrics, discover, breaker, ca, idle_connections_max, fields, headers, account, requests_per_minute, tokens_per_minute, burst_seconds, probe, shared_limits"#,
                 r#"5:5: pools[0].capacity: is missing: how many requests may be in flight at once (it would be the sum of the workers' slots, but "vllm-a" states none)"#,
             ][..],
         ),
@@ -441,7 +441,7 @@ fn upstreams_of_one_account_state_the_same_rates() {
     assert_eq!(
         errors(&text("account: openai, requests_per_minute: 600")),
         [
-            r#"fairgate.yaml:3:5: upstreams[1]: draws on the account "openai" like the upstream on line 2, and states other rates or options of it: state the same requests_per_minute, tokens_per_minute, burst_seconds and probe in both, or use another account"#
+            r#"fairgate.yaml:3:5: upstreams[1]: draws on the account "openai" like the upstream on line 2, and states other rates or options of it: state the same requests_per_minute, tokens_per_minute, burst_seconds, probe and shared_limits in both, or use another account"#
         ]
     );
     assert_eq!(

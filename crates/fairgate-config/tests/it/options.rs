@@ -101,6 +101,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("upstreams[].tokens_per_minute", "200000"),
     ("upstreams[].burst_seconds", "7"),
     ("upstreams[].probe", "false"),
+    ("upstreams[].shared_limits", "true"),
     ("pools", r#"[{"name": "llama", "models": ["x"], "workers": ["vllm"], "capacity": 4}]"#),
     ("pools[].name", "other"),
     ("pools[].models", r#"["x"]"#),
@@ -181,7 +182,9 @@ fn base(option: &str) -> Value {
     if option.starts_with("tls.") {
         base["tls"] = json!({"cert": "tls/fullchain.pem", "key": "tls/privkey.pem"});
     }
-    if ["upstreams[].burst_seconds", "upstreams[].probe"].contains(&option) {
+    let of_account =
+        ["upstreams[].burst_seconds", "upstreams[].probe", "upstreams[].shared_limits"];
+    if of_account.contains(&option) {
         base["upstreams"][0]["account"] = json!("openai-main");
     }
     if option == "upstreams[].name" {

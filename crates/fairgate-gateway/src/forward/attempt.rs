@@ -100,9 +100,9 @@ impl WorkerAttempt {
 
     /// Marks the attempt as possibly received by the upstream, whose provider may count it as `quota` tokens.
     pub(super) fn mark_sent(&mut self, pool: &str, brownout: bool, quota: u64) {
-        let upstream = &self.worker.upstream;
+        let worker = &self.worker;
         self.ticket =
-            upstream.account.as_ref().map(|account| account.sent(pool, &upstream.name, quota));
+            worker.account.as_ref().map(|account| account.sent(pool, &worker.name, quota));
         self.sent = AttemptSent::Yes { brownout };
     }
 
@@ -284,7 +284,7 @@ impl WorkerAttempt {
     ) {
         let Self { mut permit, worker, epoch, sent, fault, .. } = self;
         let tokens = Tokens(bill.counted);
-        if worker.upstream.account.is_some() {
+        if worker.account.is_some() {
             permit.note_quota(Tokens(bill.usage.input.saturating_add(bill.usage.output)));
         }
         let told = match end.outcome {

@@ -41,7 +41,7 @@ pub(super) fn of_request(
     let own = ask.other_members(body).filter(|(_, name)| name == FIELD);
     let own: Vec<usize> = own.map(|(number, _)| number).collect();
     let worker = &in_flight.flight.worker;
-    let is_hosted = worker.upstream.account.is_some() || worker.is_hosted_tier();
+    let is_hosted = worker.account.is_some() || worker.is_hosted_tier();
     let scope = in_flight.pool.caches.index().map(|index| index.scope());
     let owner = match scope {
         Some(PrefixScope::Tenant) if !is_hosted => {

@@ -206,8 +206,9 @@ fn pin(rights: &KeyRights, setup: &PoolSetup, stated: &str) -> Result<Pin, Refus
     match whole.or_else(ranked) {
         Some((worker, rank)) => Ok(Pin { worker: (&*worker.upstream.name).into(), rank }),
         None => {
-            let workers: Vec<&str> =
+            let mut workers: Vec<&str> =
                 setup.workers.iter().map(|worker| &*worker.upstream.name).collect();
+            workers.dedup();
             Err(refusal::unknown_worker(stated, &workers))
         }
     }

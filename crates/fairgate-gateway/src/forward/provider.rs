@@ -76,8 +76,9 @@ pub(super) async fn evaluate_answer(
     ticket: QuotaTicket,
     answer: Response<UpstreamBody>,
 ) -> Result<ProviderAnswer, Box<RefusedByProvider>> {
-    let upstream = &in_flight.flight.worker.upstream;
-    let Some(account) = &upstream.account else { return Ok(ProviderAnswer::Usual(Ok(answer))) };
+    let worker = &in_flight.flight.worker;
+    let Some(account) = &worker.account else { return Ok(ProviderAnswer::Usual(Ok(answer))) };
+    let upstream = &worker.upstream;
     let now = EpochMicros(unix_now().0);
     let mut rate_limits = limits::read_rate_limits(pairs(answer.headers()), now);
     let status = answer.status();
@@ -157,7 +158,7 @@ pub(super) fn record_accepted(
     rate_limits: &RateLimitHeaders,
 ) {
     let flight = &in_flight.flight;
-    if let (Some(account), Some(ticket)) = (&flight.worker.upstream.account, flight.ticket) {
+    if let (Some(account), Some(ticket)) = (&flight.worker.account, flight.ticket) {
         account.accepted(ticket, rate_limits);
         log_absurd_limits(in_flight, account, rate_limits);
     }
@@ -171,7 +172,7 @@ pub(super) fn record_refused(
     heard: LeaseProviderResponse,
 ) -> Option<Box<RefusedByProvider>> {
     let flight = &in_flight.flight;
-    let (Some(account), Some(ticket)) = (&flight.worker.upstream.account, flight.ticket) else {
+    let (Some(account), Some(ticket)) = (&flight.worker.account, flight.ticket) else {
         return None;
     };
     let LeaseProviderResponse { status, rate_limits, refusal: said } = heard;

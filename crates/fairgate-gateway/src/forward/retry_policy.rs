@@ -16,11 +16,9 @@ use tokio::time::Instant;
 
 use super::request_guard::RequestIn;
 use super::stage::InFlightRequest;
-use crate::pools::{PoolHandle, PoolSetup};
+use crate::pools::{PoolHandle, PoolSetup, PoolWorker};
 use crate::refusal::{EndCode, Refusal};
-use crate::upstream::{
-    FaultParty, StatusClass, Upstream, UpstreamBody, UpstreamFailure, UpstreamStanding,
-};
+use crate::upstream::{FaultParty, StatusClass, UpstreamBody, UpstreamFailure, UpstreamStanding};
 
 /// Number of workers on which a request may fail. After that the failures count as the request's own fault, and it is
 /// not tried again.
@@ -125,33 +123,36 @@ pub(super) fn may_retry(in_flight: &RequestIn<'_, InFlightRequest>, tried: &Trie
     left && tried.workers.len() <= usize::try_from(setup.config.retries).unwrap_or(usize::MAX)
 }
 
-/// Returns the upstreams that a request could still go to.
-fn left<'a>(
-    setup: &'a PoolSetup,
-    dialect: Dialect,
-    tried: &[Arc<str>],
-    pin: Option<&Pin>,
-) -> impl Iterator<Item = &'a Arc<Upstream>> {
-    let upstreams = setup.workers.iter().map(|worker| &worker.upstream);
-    upstreams.filter(move |one| {
-        one.speaks(dialect)
-            && !tried.contains(&one.name)
-            && pin.is_none_or(|pin| *pin.worker == *one.name)
-    })
+/// The facts that decide which workers a request could still go to.
+#[derive(Clone, Copy)]
+pub(super) struct WorkersLeft<'a> {
+    pub(super) model: &'a str,
+    pub(super) dialect: Dialect,
+    /// Names of the upstreams that were tried.
+    pub(super) tried: &'a [Arc<str>],
+    pub(super) pin: Option<&'a Pin>,
+}
+
+impl<'a> WorkersLeft<'a> {
+    /// Returns the workers that the request could still go to.
+    fn of(self, setup: &'a PoolSetup) -> impl Iterator<Item = &'a Arc<PoolWorker>> {
+        let Self { model, dialect, tried, pin } = self;
+        setup.workers.iter().filter(move |worker| {
+            let upstream = &worker.upstream;
+            worker.serves(model)
+                && upstream.speaks(dialect)
+                && !tried.contains(&upstream.name)
+                && pin.is_none_or(|pin| *pin.worker == *upstream.name)
+        })
+    }
 }
 
 /// Returns the time until the first unhealthy worker is tried again; 0 if none is unhealthy. Until then the flow's
 /// grants say nothing about the wait, because nothing is granted.
-pub(super) fn time_to_next_probe(
-    pool: &PoolHandle,
-    dialect: Dialect,
-    tried: &[Arc<str>],
-    pin: Option<&Pin>,
-) -> Duration {
+pub(super) fn time_to_next_probe(pool: &PoolHandle, left: WorkersLeft<'_>) -> Duration {
     let setup = pool.setup();
-    let soonest = left(&setup, dialect, tried, pin)
-        .filter_map(|upstream| upstream.condition.tried_again_at())
-        .min();
+    let soonest =
+        left.of(&setup).filter_map(|worker| worker.upstream.condition.tried_again_at()).min();
     soonest.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()))
 }
 
@@ -159,15 +160,13 @@ pub(super) fn time_to_next_probe(
 /// providers of all workers that are left take none.
 pub(super) fn out_of_service(
     pool: &PoolHandle,
-    dialect: Dialect,
-    tried: &[Arc<str>],
-    pin: Option<&Pin>,
+    left: WorkersLeft<'_>,
 ) -> Option<(Arc<str>, String)> {
     let setup = pool.setup();
     let mut first = None;
-    for upstream in left(&setup, dialect, tried, pin) {
-        let out = upstream.account.as_ref().and_then(|account| account.block_reason())?;
-        first.get_or_insert((upstream.name.clone(), out.to_string()));
+    for worker in left.of(&setup) {
+        let out = worker.account.as_ref().and_then(|account| account.block_reason())?;
+        first.get_or_insert((worker.upstream.name.clone(), out.to_string()));
     }
     first
 }

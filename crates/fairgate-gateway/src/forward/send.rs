@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use fairgate_core::event::Submit;
+use fairgate_core::event::{Pin, Submit};
 use fairgate_core::units::Tokens;
 use fairgate_dialect::BodyChanges;
 use fairgate_runtime::AdmitError;
@@ -18,12 +18,12 @@ use super::deadline::{RequestDeadline, SubmitTimeout};
 use super::provider::{self, ProviderAnswer, RefusedByProvider};
 use super::request_guard::RequestIn;
 use super::retry_policy::{
-    ClassifiedAnswer, RetryRecord, TriedWorkers, classify, may_retry, out_of_service,
+    ClassifiedAnswer, RetryRecord, TriedWorkers, WorkersLeft, classify, may_retry, out_of_service,
     time_to_next_probe,
 };
 use super::stage::{AcceptedRequest, CountedRequest, InFlightRequest, QueuedRequest};
 use super::{budget, cache_salt, cost, request_checks, rules};
-use crate::pools::ServedModel;
+use crate::pools::{PoolSetup, ServedModel};
 use crate::refusal::{self, Refusal, RefusalCode};
 use crate::reply::content_length;
 use crate::upstream::{OutgoingRequest, UpstreamBody};
@@ -92,7 +92,7 @@ pub(super) async fn send(
         // Decided once: a body that is not kept now cannot be sent again.
         let is_pinned = payload.wish.chosen.pin.is_some();
         let may_retry = !is_pinned && may_retry(&in_flight, &tried);
-        let keep = may_retry || upstream.account.is_some();
+        let keep = may_retry || in_flight.flight.worker.account.is_some();
         let (outgoing, hide_usage) = outgoing(&in_flight, payload, output.cap, keep);
         let brownout = output.cap.filter(|_| output.brownout);
         let quota = cost::quota(&in_flight, output.cap);
@@ -180,7 +180,7 @@ impl KeptAnswer {
 /// Returns true if the pool has a worker that could take the request and was not tried yet.
 fn has_untried_worker(in_flight: &RequestIn<'_, InFlightRequest>, tried: &[Arc<str>]) -> bool {
     let dialect = in_flight.arrival().route.dialect();
-    let left = in_flight.pool.setup().allowed(dialect, tried, true);
+    let left = in_flight.pool.setup().allowed(&in_flight.ask.model, dialect, tried, true);
     left.is_none_or(|left| !left.is_empty())
 }
 
@@ -243,6 +243,7 @@ pub(super) async fn reserve_and_queue<'p>(
         let may_wait = SubmitTimeout::from_now(pool.setup().config.queue_timeout, wish.deadline)?;
         let submit = submit(&queued, wish, tried, hosted, again, may_wait);
         queued.restart_wait();
+        let waiting = wish.model.waiting.count_one();
         let admitted = match (&again.after, again.until) {
             // It goes first in its flow, but not forever.
             (Some(not_taken), Some(until)) => {
@@ -254,6 +255,7 @@ pub(super) async fn reserve_and_queue<'p>(
             }
             _ => pool.gate.admit(submit).await,
         };
+        drop(waiting);
         let permit = admitted.map_err(|refused| {
             let expired = matches!(refused, AdmitError::Expired { .. });
             if let Some(refusal) = may_wait.own_refusal().filter(|_| expired) {
@@ -265,10 +267,10 @@ pub(super) async fn reserve_and_queue<'p>(
                 (RefusalCode::Overloaded, None) => {
                     let dialect = queued.arrival().route.dialect();
                     let pin = wish.chosen.pin.as_ref();
-                    match out_of_service(pool, dialect, tried, pin) {
+                    let left = WorkersLeft { model: &queued.ask.model, dialect, tried, pin };
+                    match out_of_service(pool, left) {
                         Some((worker, reason)) => refusal::provider_out(&worker, &reason),
-                        None => refusal
-                            .with_retry_after(Some(time_to_next_probe(pool, dialect, tried, pin))),
+                        None => refusal.with_retry_after(Some(time_to_next_probe(pool, left))),
                     }
                 }
                 _ => refusal,
@@ -276,7 +278,7 @@ pub(super) async fn reserve_and_queue<'p>(
         })?;
         let worker = {
             let setup = pool.setup();
-            permit.place().and_then(|place| setup.worker(&place.worker).cloned())
+            permit.place().and_then(|place| setup.worker_in_core(&place.worker).cloned())
         };
         let Some(worker) = worker else {
             // The worker was removed while the grant was on its way: the next grant is for another one.
@@ -304,6 +306,7 @@ fn submit(
 ) -> Submit {
     let arrival = queued.arrival();
     let (setup, terms) = (queued.pool.setup(), &queued.terms);
+    let model = &queued.ask.model;
     let priority = match (&again.after, tried) {
         (Some(_), _) => NOT_TAKEN_PRIORITY,
         (None, []) => wish.chosen.priority,
@@ -313,15 +316,35 @@ fn submit(
         attributes: request_checks::attributes(arrival, queued, &setup),
         cost: Some(Tokens(terms.estimate.max(1))),
         input: Some(Tokens(terms.expected.input.max(1))),
-        cached: terms.cached(),
+        cached: names_in_core(&setup, model, terms.cached()),
         priority,
-        pin: wish.chosen.pin.clone(),
+        pin: wish.chosen.pin.as_ref().map(|pin| Pin {
+            worker: setup.name_in_core(&pin.worker, model).into(),
+            rank: pin.rank,
+        }),
         requires: wish.chosen.requires.clone(),
-        allow: setup.allowed(arrival.route.dialect(), tried, hosted),
+        allow: setup.allowed(model, arrival.route.dialect(), tried, hosted),
         timeout: Some(may_wait.timeout),
         quota: setup.is_hosted.then(|| Tokens(cost::quota(queued, wish.cap))),
         ..Submit::new(&arrival.id)
     }
+}
+
+/// Replaces the names of upstreams by the names in the core of their workers for this model.
+fn names_in_core(
+    setup: &PoolSetup,
+    model: &str,
+    mut cached: Vec<(Arc<str>, Tokens)>,
+) -> Vec<(Arc<str>, Tokens)> {
+    for (name, _) in &mut cached {
+        let in_core = setup.name_in_core(name, model);
+        if *in_core != **name {
+            *name = in_core.into();
+        }
+    }
+    // Names are sorted in journals.
+    cached.sort_unstable();
+    cached
 }
 
 /// Returns the output cap of a request that has its slot. `own_cap` is the cap that the request has because of its

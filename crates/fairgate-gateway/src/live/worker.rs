@@ -41,8 +41,22 @@ pub struct WorkerBody {
     pub cache_size: Option<CacheSizeBody>,
     /// Tier of the worker. 0 is an own worker; a higher tier is used when no lower one has room.
     pub tier: u32,
-    /// Limits of the provider's account; null if the worker uses no account.
+    /// Limits of the provider's account; null if the worker uses no account. If the worker's models have limits of their
+    /// own, this has no rates, and a pause or a reason only if it concerns all of them.
     pub quota: Option<QuotaBody>,
+    /// Limits of each model, as the provider names it. Empty if the worker has one model, or if all models share the
+    /// account's limits. `*` stands for the models above 64.
+    pub models: Vec<ModelQuotaBody>,
+}
+
+/// Limits of one model of a provider's account.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = ModelQuota)]
+pub struct ModelQuotaBody {
+    /// Name of the model, as the provider has it.
+    pub model: String,
+    /// Limits of the model.
+    pub quota: QuotaBody,
 }
 
 /// Cached tokens that a worker reported in its responses, counted since the worker was added. Responses without a
@@ -175,17 +189,26 @@ pub(crate) fn workers(snapshot: &Snapshot, pool: &PoolHandle) -> Vec<WorkerBody>
         cache_size: worker.cache_size.map(Into::into),
         tier: worker.tier,
         quota: worker.quota.map(Into::into),
+        models: worker
+            .models
+            .into_iter()
+            .map(|(model, quota)| ModelQuotaBody { model, quota: quota.into() })
+            .collect(),
     });
     workers.collect()
 }
 
 /// Sums the remaining prefill of all requests in flight on a worker, in tokens.
 fn prefill_tokens(snapshot: &Snapshot, worker: &str) -> u64 {
-    let workers = snapshot.workers.iter().flat_map(|workers| &workers.list);
-    let Some(number) = workers.into_iter().find(|it| &*it.settings.name == worker) else {
-        return 0;
+    // The workers of an upstream's models are called `UPSTREAM/MODEL`; no upstream's name has a slash.
+    let is_it = |name: &str| {
+        let rest = name.strip_prefix(worker);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
+    let workers = snapshot.workers.iter().flat_map(|workers| &workers.list);
+    let numbers: Vec<_> =
+        workers.filter(|it| is_it(&it.settings.name)).map(|it| it.number).collect();
     let flights = snapshot.requests.iter().filter_map(|request| request.flight.as_ref());
-    let on_it = flights.filter(|flight| flight.place.is_some_and(|(on, _)| on == number.number));
+    let on_it = flights.filter(|flight| flight.place.is_some_and(|(on, _)| numbers.contains(&on)));
     on_it.map(|flight| flight.prefill.0).fold(0, u64::saturating_add)
 }

@@ -14,10 +14,10 @@ use super::prepare::PoolsError;
 use super::state_files;
 
 /// Starts the gate of a pool, reads the pool's state file and begins the pool's journal.
-pub(super) fn open<'a>(
+pub(super) fn open(
     config: &Config,
     pool: &PoolConfig,
-    workers: impl Iterator<Item = &'a UpstreamConfig>,
+    workers: Vec<WorkerChange>,
 ) -> Result<Gate, PoolsError> {
     let folder = state_files::folder(&config.data_dir);
     private_folder(&folder)
@@ -39,7 +39,7 @@ pub(super) fn open<'a>(
         queue_timeout: None,
         brownout_wait: pool.brownout.map(|brownout| micros(brownout.wait)),
         overlap_credit: pool.overlap_credit,
-        workers: workers.map(new_worker).collect(),
+        workers,
         ..CoreConfig::new(pool.capacity, pool.policy.clone())
     };
     let name = || pool.name.clone();
@@ -64,11 +64,11 @@ fn set_state_aside(problem: StateFileError) -> Result<(), StateFileError> {
     renamed.map_err(|source| StateFileError::Unreadable { file, source })
 }
 
-/// Returns the event that adds a worker.
-pub(super) fn new_worker(upstream: &UpstreamConfig) -> WorkerChange {
+/// Returns the event that adds a worker of an upstream.
+pub(super) fn new_worker(upstream: &UpstreamConfig, name: &str, slots: u64) -> WorkerChange {
     WorkerChange {
-        name: upstream.name.as_str().into(),
-        slots: Some(upstream.slots.unwrap_or(u64::MAX)),
+        name: name.into(),
+        slots: Some(slots),
         // One rank and no taints are the defaults; they are left out of journals.
         ranks: (upstream.ranks > 1).then_some(upstream.ranks),
         taints: (!upstream.taints.is_empty()).then(|| taints(upstream)),
@@ -78,8 +78,13 @@ pub(super) fn new_worker(upstream: &UpstreamConfig) -> WorkerChange {
     }
 }
 
-/// Returns the event that changes a worker from its previous configuration to the new one.
-pub(super) fn changed_worker(before: &UpstreamConfig, now: &UpstreamConfig) -> WorkerChange {
+/// Returns the event that changes a worker from its upstream's previous configuration to the new one.
+pub(super) fn changed_worker(
+    before: &UpstreamConfig,
+    now: &UpstreamConfig,
+    name: &str,
+    slots: u64,
+) -> WorkerChange {
     // A batch size cannot be removed again; `u64::MAX` has the same effect, because no prefill exceeds a fraction of
     // it.
     let batch_tokens = Tokens(now.batch_tokens.unwrap_or(u64::MAX));
@@ -87,7 +92,7 @@ pub(super) fn changed_worker(before: &UpstreamConfig, now: &UpstreamConfig) -> W
         ranks: (before.ranks != now.ranks).then_some(now.ranks),
         taints: (before.taints != now.taints).then(|| taints(now)),
         batch_tokens: (before.batch_tokens != now.batch_tokens).then_some(batch_tokens),
-        ..new_worker(now)
+        ..new_worker(now, name, slots)
     }
 }
 

@@ -1,6 +1,7 @@
 //! One running pool with its settings and workers, and the views that the live API shows of the workers.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
@@ -20,7 +21,7 @@ use super::spending::TenantSpending;
 use super::uncached_costs::UncachedCosts;
 use crate::live_count::LiveCount;
 use crate::slot_time_price::SlotTimePrice;
-use crate::upstream::{EngineSnapshot, Upstream, UpstreamStanding};
+use crate::upstream::{EngineSnapshot, ProviderAccount, Upstream, UpstreamStanding};
 
 /// A running pool with its gate, settings, workers and estimates.
 pub struct PoolHandle {
@@ -41,6 +42,29 @@ pub struct PoolHandle {
     pub(crate) uncached_costs: Arc<UncachedCosts>,
     /// Assumed contents of the workers' caches.
     pub(crate) caches: Arc<WorkerCaches>,
+    /// Numbers of queued requests, by model.
+    pub(super) queued: QueuedByModel,
+}
+
+/// Numbers of queued requests, by the models of the configuration.
+#[derive(Default)]
+pub(super) struct QueuedByModel(Mutex<BTreeMap<Box<str>, LiveCount>>);
+
+impl QueuedByModel {
+    /// Returns the counter of a model.
+    pub(super) fn count(&self, model: &str) -> LiveCount {
+        self.lock().entry(model.into()).or_default().clone()
+    }
+
+    /// Forgets the counters of models that are no longer configured. Requests that are still queued keep theirs.
+    pub(super) fn retain(&self, config: &PoolConfig) {
+        self.lock().retain(|name, _| config.models.iter().any(|model| *model.name == **name));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Box<str>, LiveCount>> {
+        // Every change is one insertion or removal, so poison is harmless.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Settings of a pool that a reload may change.
@@ -78,9 +102,20 @@ pub(crate) struct PoolSetup {
     pub(crate) reports_first_token: bool,
 }
 
-/// An upstream as a worker of one pool.
+/// An upstream as a worker of one pool. An upstream with an account has one worker for each model
+/// (`account_models.rs`).
 pub(crate) struct PoolWorker {
+    /// Name of the worker in the core: that of the upstream, or `UPSTREAM/MODEL`.
+    pub(crate) name: Arc<str>,
     pub(crate) upstream: Arc<Upstream>,
+    /// Limits of the provider's account for the worker's models; `None` if the upstream uses no account.
+    pub(crate) account: Option<Arc<ProviderAccount>>,
+    /// Models that are sent to the worker, as clients name them; `None` if all models of the pool are.
+    pub(crate) models: Option<Vec<Box<str>>>,
+    /// Numbers of queued requests of these models.
+    pub(crate) waiting: Vec<LiveCount>,
+    /// Slots of the worker when it was added, for each rank.
+    pub(crate) first_slots: u64,
     pub(crate) in_flight: LiveCount,
     /// True if an operator drains the worker, so that it gets no new requests.
     pub(crate) is_drained: bool,
@@ -119,8 +154,11 @@ pub struct WorkerView {
     pub cache_size: Option<CacheSizeView>,
     /// Tier of the worker: 0 is an own worker; higher tiers are used when no lower one has room.
     pub tier: u32,
-    /// Limits of the provider's account that the worker uses; `None` if it uses no account.
+    /// Limits of the provider's account that the worker uses; `None` if it uses no account. If its models have limits
+    /// of their own, this has no rates, and a pause or reason only if it concerns all of them.
     pub quota: Option<QuotaView>,
+    /// Limits of each model, as the provider names it; empty if the worker has one model, or all share their limits.
+    pub models: Vec<(String, QuotaView)>,
 }
 
 /// Metrics of an engine, for the live view.
@@ -205,9 +243,9 @@ impl PoolSetup {
                 Tokenizer::Cl100k => Some(TokenizerTable::Cl100k),
             },
             has_hosted_tier: workers.iter().any(|worker| worker.is_hosted_tier()),
-            is_hosted: workers.iter().any(|worker| worker.upstream.account.is_some()),
+            is_hosted: workers.iter().any(|worker| worker.account.is_some()),
             reports_first_token: policy_queries::counts_prefill(&config.policy)
-                || (config.prefix_index.is_some() && workers.len() > 1),
+                || (config.prefix_index.is_some() && config.workers.len() > 1),
             workers,
             by_agent: shares(Attribute::Agent),
             by_session: shares(Attribute::Session),
@@ -231,9 +269,22 @@ impl PoolSetup {
         }
     }
 
-    /// Returns the worker with this name.
-    pub(crate) fn worker(&self, name: &str) -> Option<&Arc<PoolWorker>> {
-        self.workers.iter().find(|worker| &*worker.upstream.name == name)
+    /// Returns the worker of this upstream; the first one if its models are workers of their own.
+    pub(crate) fn worker(&self, upstream: &str) -> Option<&Arc<PoolWorker>> {
+        self.workers.iter().find(|worker| &*worker.upstream.name == upstream)
+    }
+
+    /// Returns the worker with this name in the core.
+    pub(crate) fn worker_in_core(&self, name: &str) -> Option<&Arc<PoolWorker>> {
+        self.workers.iter().find(|worker| &*worker.name == name)
+    }
+
+    /// Returns the name in the core of the worker that gets the requests for this model to this upstream. Returns the
+    /// upstream's name if the pool has no such worker.
+    pub(crate) fn name_in_core<'a>(&'a self, upstream: &'a str, model: &str) -> &'a str {
+        let is_it =
+            |worker: &&Arc<PoolWorker>| &*worker.upstream.name == upstream && worker.serves(model);
+        self.workers.iter().find(is_it).map_or(upstream, |worker| &worker.name)
     }
 
     /// Returns true if any worker of the pool speaks this dialect. Also returns true if the pool has no workers yet,
@@ -248,25 +299,26 @@ impl PoolSetup {
         self.workers.iter().filter(own).any(|worker| worker.upstream.speaks(dialect))
     }
 
-    /// Returns the workers that speak this dialect and were not tried yet. Workers above tier 0 are left out if
-    /// `hosted` is false. Returns `None` if a request may go to all workers of the pool.
+    /// Returns the names in the core of the workers that serve this model, speak this dialect and whose upstreams were
+    /// not tried yet. Workers above tier 0 are left out if `hosted` is false. Returns `None` if a request may go to all
+    /// workers of the pool.
     pub(crate) fn allowed(
         &self,
+        model: &str,
         dialect: Dialect,
         tried: &[Arc<str>],
         hosted: bool,
     ) -> Option<Vec<Box<str>>> {
         let fit = |worker: &&Arc<PoolWorker>| {
-            worker.upstream.speaks(dialect)
+            worker.serves(model)
+                && worker.upstream.speaks(dialect)
                 && !tried.contains(&worker.upstream.name)
                 && (hosted || !worker.is_hosted_tier())
         };
         if self.workers.iter().all(|worker| fit(&worker)) {
             return None;
         }
-        Some(
-            self.workers.iter().filter(fit).map(|worker| (&*worker.upstream.name).into()).collect(),
-        )
+        Some(self.workers.iter().filter(fit).map(|worker| (&*worker.name).into()).collect())
     }
 }
 
@@ -306,9 +358,18 @@ impl PoolHandle {
         self.setup.load().config.clone()
     }
 
-    /// Returns the state of the pool's workers, in the order of the configuration.
+    /// Returns the state of the pool's workers, in the order of the configuration. An upstream whose models are workers
+    /// of their own is shown once.
     pub fn workers(&self) -> Vec<WorkerView> {
-        self.setup.load().workers.iter().map(|worker| worker.view(&self.caches)).collect()
+        let setup = self.setup.load();
+        let same =
+            |one: &Arc<PoolWorker>, next: &Arc<PoolWorker>| one.upstream.name == next.upstream.name;
+        setup.workers.chunk_by(same).map(|workers| upstream_view(workers, &self.caches)).collect()
+    }
+
+    /// Returns the number of queued requests for a model of the configuration.
+    pub(super) fn queued_requests(&self, model: &str) -> LiveCount {
+        self.queued.count(model)
     }
 }
 
@@ -324,45 +385,76 @@ impl PoolWorker {
         self.upstream.config.tier > 0
     }
 
-    fn view(&self, caches: &WorkerCaches) -> WorkerView {
-        let Upstream { config, account, engine, condition, .. } = &*self.upstream;
-        let quota = account.as_ref().map(|account| account.view());
-        let sight = engine.snapshot();
-        let overloaded = sight.overloaded.map(|why| why.to_string());
-        let (state, reason) = match condition.standing() {
-            _ if self.is_drained => ("drained", None),
-            UpstreamStanding::Up if quota.as_ref().is_some_and(|quota| quota.out.is_some()) => {
-                ("out", None)
-            }
-            UpstreamStanding::Up if quota.as_ref().is_some_and(|quota| quota.paused.is_some()) => {
-                ("paused", None)
-            }
-            UpstreamStanding::Up if overloaded.is_some() => ("overloaded", overloaded),
-            UpstreamStanding::Up => ("up", None),
-            UpstreamStanding::Unhealthy => ("unhealthy", self.upstream.check_problem()),
-            UpstreamStanding::Broken | UpstreamStanding::Trial => {
-                ("broken", self.upstream.request_problem())
-            }
-        };
-        let address = match config.connect_to {
-            _ if config.is_leased => "leases".to_owned(),
-            Some(address) => address.to_string(),
-            None => config.url.to_string(),
-        };
-        WorkerView {
-            name: config.name.clone(),
-            state,
-            reason,
-            source: WorkerSource::of(config),
-            address,
-            in_flight: self.in_flight.now(),
-            slots: self.upstream.total_slots(),
-            slots_reason: sight.slots_reason.clone(),
-            engine: EngineView::of(&sight),
-            cache: self.hits.view(self.expects_hits),
-            cache_size: caches.cache_size(&self.upstream.name),
-            tier: config.tier,
-            quota,
-        }
+    /// Returns true if requests for this model may go to the worker.
+    pub(crate) fn serves(&self, model: &str) -> bool {
+        self.models.as_ref().is_none_or(|models| models.iter().any(|known| **known == *model))
     }
+}
+
+/// Returns the view of an upstream with its workers in one pool. There is at least one.
+fn upstream_view(workers: &[Arc<PoolWorker>], caches: &WorkerCaches) -> WorkerView {
+    let first = &workers[0];
+    let Upstream { config, engine, condition, .. } = &*first.upstream;
+    let (quota, models) = quota_views(workers);
+    let sight = engine.snapshot();
+    let overloaded = sight.overloaded.map(|why| why.to_string());
+    let is_out = quota.as_ref().is_some_and(|quota| quota.out.is_some());
+    let is_paused = quota.as_ref().is_some_and(|quota| quota.paused.is_some());
+    let (state, reason) = match condition.standing() {
+        _ if first.is_drained => ("drained", None),
+        UpstreamStanding::Up if is_out => ("out", None),
+        UpstreamStanding::Up if is_paused => ("paused", None),
+        UpstreamStanding::Up if overloaded.is_some() => ("overloaded", overloaded),
+        UpstreamStanding::Up => ("up", None),
+        UpstreamStanding::Unhealthy => ("unhealthy", first.upstream.check_problem()),
+        UpstreamStanding::Broken | UpstreamStanding::Trial => {
+            ("broken", first.upstream.request_problem())
+        }
+    };
+    let address = match config.connect_to {
+        _ if config.is_leased => "leases".to_owned(),
+        Some(address) => address.to_string(),
+        None => config.url.to_string(),
+    };
+    WorkerView {
+        name: config.name.clone(),
+        state,
+        reason,
+        source: WorkerSource::of(config),
+        address,
+        in_flight: workers.iter().map(|worker| worker.in_flight.now()).sum(),
+        slots: first.upstream.total_slots(),
+        slots_reason: sight.slots_reason.clone(),
+        engine: EngineView::of(&sight),
+        cache: first.hits.view(first.expects_hits),
+        cache_size: caches.cache_size(&first.upstream.name),
+        tier: config.tier,
+        quota,
+        models,
+    }
+}
+
+/// Returns the limits of an upstream as a whole, and those of each model if its models are workers of their own.
+fn quota_views(workers: &[Arc<PoolWorker>]) -> (Option<QuotaView>, Vec<(String, QuotaView)>) {
+    let accounts = workers.iter().filter_map(|worker| worker.account.as_ref());
+    let mut models: Vec<(String, QuotaView)> = accounts
+        .map(|account| {
+            let model = account.model.as_ref().map_or_else(String::new, ToString::to_string);
+            (model, account.view())
+        })
+        .collect();
+    if models.len() <= 1 {
+        return (models.pop().map(|(_, quota)| quota), Vec::new());
+    }
+    let views = || models.iter().map(|(_, quota)| quota);
+    let of_all = QuotaView {
+        account: models[0].1.account.clone(),
+        requests: None,
+        tokens: None,
+        // A model can be used as soon as its pause is over.
+        paused: views().map(|quota| quota.paused).min().flatten(),
+        asked: views().map(|quota| quota.asked).min().flatten(),
+        out: views().all(|quota| quota.out.is_some()).then(|| models[0].1.out.clone()).flatten(),
+    };
+    (Some(of_all), models)
 }

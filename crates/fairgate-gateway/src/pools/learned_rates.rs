@@ -1,5 +1,6 @@
 //! Keeps learned rates across restarts, in `data_dir/state/learned-rates.json`. The file holds requests per minute by
-//! account.
+//! `ACCOUNT/MODEL`, or by account if all of its models share their limits. Earlier versions knew rates of accounts only;
+//! such a rate counts for each model of the account until the model has one of its own.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::account_models::AccountModelKey;
 use super::state_files;
 use crate::app::App;
 use crate::phase::GatewayPhase;
@@ -29,8 +31,7 @@ pub(crate) async fn keep(app: Arc<App>) {
         let is_last = tokio::time::timeout(EVERY, draining).await.is_ok();
         let data_dir = app.config.load().data_dir.clone();
         let before = read(&data_dir);
-        let mut learned = before.clone();
-        learned.extend(app.pools.learned());
+        let learned = updated(&before, &app.pools.learned());
         if learned != before
             && let Err(error) = write(&data_dir, &learned)
             && let Some(left_out) = app.log_throttle.admit(UNWRITTEN, Instant::now())
@@ -41,6 +42,25 @@ pub(crate) async fn keep(app: Arc<App>) {
             return;
         }
     }
+}
+
+/// Returns the rates to keep. Those of accounts and models that are not served now are kept if they have no model, or if
+/// the account is not served either, so that the file cannot grow with every model that was ever configured.
+fn updated(
+    before: &BTreeMap<String, u64>,
+    served: &BTreeMap<String, Option<u64>>,
+) -> BTreeMap<String, u64> {
+    let account = |key: &str| key.split('/').next().unwrap_or(key).to_owned();
+    let is_served = |key: &str| served.keys().any(|it| account(it) == account(key));
+    let mut learned = before.clone();
+    learned.retain(|key, _| served.contains_key(key) || !key.contains('/') || !is_served(key));
+    learned.extend(served.iter().filter_map(|(key, rate)| Some((key.clone(), (*rate)?))));
+    learned
+}
+
+/// Returns the rate that was learned for a model of an account, or else for the whole account.
+pub(super) fn of(learned: &BTreeMap<String, u64>, key: &AccountModelKey) -> Option<u64> {
+    learned.get(&key.file_key()).or_else(|| learned.get(&*key.account)).copied()
 }
 
 /// Reads the learned rates. An unreadable file counts as empty, because the rates can be learned again.
@@ -82,5 +102,21 @@ mod tests {
         assert_eq!(read(folder.path()), learned);
         fs::write(path(folder.path()), "{").unwrap();
         assert!(read(folder.path()).is_empty());
+    }
+
+    #[test]
+    fn a_rate_of_an_earlier_version_counts_for_each_model_and_removed_models_are_forgotten() {
+        let key = |model: Option<&str>| AccountModelKey {
+            account: "main".into(),
+            model: model.map(Into::into),
+        };
+        let before = BTreeMap::from([("main".to_owned(), 480), ("main/old".to_owned(), 5)]);
+        assert_eq!(of(&before, &key(Some("new"))), Some(480));
+        assert_eq!(of(&before, &key(Some("old"))), Some(5));
+        let served =
+            BTreeMap::from([("main/new".to_owned(), Some(90)), ("main/x".to_owned(), None)]);
+        let kept = updated(&before, &served);
+        assert_eq!(kept, BTreeMap::from([("main".to_owned(), 480), ("main/new".to_owned(), 90)]));
+        assert_eq!(updated(&before, &BTreeMap::new()), before);
     }
 }

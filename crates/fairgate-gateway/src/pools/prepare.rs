@@ -8,16 +8,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use fairgate_config::{Config, PoolConfig, QuotaConfig, UpstreamConfig};
+use fairgate_config::{Config, PoolConfig};
 use fairgate_core::event::{WorkerChange, WorkerState};
 use fairgate_dialect::estimate::{TokenEstimator, TokenizerTable};
 use fairgate_runtime::Gate;
 use tokio::sync::OwnedMutexGuard;
 
+use super::account_models;
+use super::account_models::{AccountModelKey, AccountModels, PlannedWorker};
 use super::cache_hits::CacheHits;
 use super::client_flow_names::ClientFlowNames;
 use super::gates;
-use super::handle::{PoolHandle, PoolSetup, PoolWorker};
+use super::handle::{PoolHandle, PoolSetup, PoolWorker, QueuedByModel};
 use super::learned_rates;
 use super::prefixes::WorkerCaches;
 use super::reporter::WorkerReporter;
@@ -97,7 +99,8 @@ pub(crate) struct PreparedPools {
     /// Way in which workers are removed if the next configuration does not have them.
     pub(super) removal: WorkerRemoval,
     upstreams: HashMap<Arc<str>, PreparedUpstream>,
-    accounts: BTreeMap<Arc<str>, Arc<ProviderAccount>>,
+    models: AccountModels,
+    accounts: BTreeMap<AccountModelKey, Arc<ProviderAccount>>,
     pools: Vec<PreparedPool>,
 }
 
@@ -151,22 +154,13 @@ impl Pools {
         let served = self.served.load();
         let mut upstreams = HashMap::new();
         let mut accounts = BTreeMap::new();
+        let models = AccountModels::of(next);
         let remembered = learned_rates::read(&next.data_dir);
         for config in &next.upstreams {
             let kept = served.upstreams.get(config.name.as_str());
-            let account = account_name(config).map(|name| {
-                let served = served.accounts.get(&name).cloned();
-                let account = accounts.entry(name.clone()).or_insert_with(|| {
-                    let learned = remembered.get(&*name).copied();
-                    let new =
-                        || Arc::new(ProviderAccount::new(name, config.quota.clone(), learned));
-                    served.unwrap_or_else(new)
-                });
-                account.clone()
-            });
             let made = match kept.filter(|watcher| watcher.upstream().config == *config) {
                 Some(watcher) => PreparedUpstream::Kept(watcher.clone()),
-                None => PreparedUpstream::New(Arc::new(Upstream::new(config.clone(), account)?)),
+                None => PreparedUpstream::New(Arc::new(Upstream::new(config.clone())?)),
             };
             upstreams.insert(made.upstream().name.clone(), made);
         }
@@ -178,16 +172,30 @@ impl Pools {
                     pool: config.name.clone(),
                     upstream: name.clone(),
                 })?;
-                workers.push(&made.upstream().config);
+                let upstream = &made.upstream().config;
+                for planned in models.workers(upstream, config) {
+                    let PlannedWorker { name, limits, first_slots, .. } = planned;
+                    workers.push(gates::new_worker(upstream, &name, first_slots));
+                    if let Some(key) = limits.filter(|key| !accounts.contains_key(key)) {
+                        let kept = served.accounts.get(&key).cloned();
+                        let account = kept.unwrap_or_else(|| {
+                            let learned = learned_rates::of(&remembered, &key);
+                            let (account, model) = (key.account.clone(), key.model.clone());
+                            let quota = upstream.quota.clone();
+                            Arc::new(ProviderAccount::new(account, model, quota, learned))
+                        });
+                        accounts.insert(key, account);
+                    }
+                }
             }
             let from = match served.pools.get(config.name.as_str()) {
                 Some(running) => PreparedGate::Running(running.clone()),
-                None => PreparedGate::New(gates::open(next, config, workers.into_iter())?),
+                None => PreparedGate::New(gates::open(next, config, workers)?),
             };
             pools.push(PreparedPool { config: config.clone(), from });
         }
         let removal = WorkerRemoval::Drained;
-        Ok(PreparedPools { staff, file, roster, removal, upstreams, accounts, pools })
+        Ok(PreparedPools { staff, file, roster, removal, upstreams, models, accounts, pools })
     }
 
     /// Puts the prepared configuration in force. Pools that are no longer configured may finish their requests within
@@ -196,36 +204,39 @@ impl Pools {
         let before = self.served.load_full();
         let mut served = ServedPools::default();
         let mut employers: HashMap<Arc<str>, Vec<PoolOfWorker>> = HashMap::new();
-        let mut members: BTreeMap<Arc<str>, Vec<AccountMember>> = BTreeMap::new();
+        let mut members: BTreeMap<AccountModelKey, Vec<AccountMember>> = BTreeMap::new();
         for PreparedPool { config, from } in prepared.pools {
+            let workers = WorkerInputs {
+                upstreams: &prepared.upstreams,
+                roster: &prepared.roster,
+                models: &prepared.models,
+                accounts: &prepared.accounts,
+            };
             let pool = match from {
                 PreparedGate::Running(handle) => {
-                    let workers =
-                        WorkerInputs { upstreams: &prepared.upstreams, roster: &prepared.roster };
                     update_pool(&handle, config, workers, prepared.removal).await;
                     handle
                 }
                 PreparedGate::New(gate) => {
-                    let workers =
-                        WorkerInputs { upstreams: &prepared.upstreams, roster: &prepared.roster };
                     let pool = new_pool(gate, config, workers).await;
                     load_table(pool.setup().tokens).await;
                     Arc::new(pool)
                 }
             };
             for worker in &pool.setup().workers {
-                if let Some(account) = &worker.upstream.account {
-                    let name = worker.upstream.name.clone();
-                    let member = AccountMember::new(
-                        pool.name.clone(),
-                        name,
-                        &pool.reporter,
-                        pool.gate.clone(),
-                    );
-                    members.entry(account.name.clone()).or_default().push(member);
+                if let Some(account) = &worker.account {
+                    let (pool_name, waiting) = (pool.name.clone(), worker.waiting.clone());
+                    let name = worker.name.clone();
+                    let member = AccountMember::new(pool_name, name, &pool.reporter, waiting);
+                    let (account, model) = (account.name.clone(), account.model.clone());
+                    let key = AccountModelKey { account, model };
+                    members.entry(key).or_default().push(member);
                 }
                 let employer = PoolOfWorker {
                     pool: pool.name.clone(),
+                    worker: worker.name.clone(),
+                    waiting: worker.waiting.clone(),
+                    first_slots: worker.first_slots,
                     reporter: pool.reporter.clone(),
                     hook: pool.caches.clone(),
                     in_flight: worker.in_flight.clone(),
@@ -234,7 +245,8 @@ impl Pools {
                 employers.entry(worker.upstream.name.clone()).or_default().push(employer);
             }
             for model in &pool.setup().config.models {
-                let entry = ServedModel { pool: pool.clone(), config: model.clone() };
+                let waiting = pool.queued_requests(&model.name);
+                let entry = ServedModel { pool: pool.clone(), config: model.clone(), waiting };
                 served.models.insert(model.name.as_str().into(), Arc::new(entry));
             }
             served.pools.insert(pool.name.clone(), pool);
@@ -256,35 +268,24 @@ impl Pools {
             upstream.set_overload_thresholds(prepared.roster.overload(&upstream.config));
             served.upstreams.insert(name, watcher);
         }
-        for (name, account) in prepared.accounts {
-            let upstreams = served.upstreams.values().map(|watcher| watcher.upstream());
-            let mut of_it = upstreams
-                .filter(|it| it.account.as_ref().is_some_and(|account| account.name == name));
-            if let Some(upstream) = of_it.next() {
-                let members = members.remove(&name).unwrap_or_default();
+        for (key, account) in prepared.accounts {
+            // All upstreams of an account state the same options.
+            let mut upstreams = served.upstreams.values().map(|watcher| watcher.upstream());
+            let of_it = |it: &&Arc<Upstream>| {
+                account_models::account_name(&it.config).as_ref() == Some(&key.account)
+            };
+            if let Some(upstream) = upstreams.find(of_it) {
+                let members = members.remove(&key).unwrap_or_default();
                 account.set_members(upstream.config.quota.clone(), members);
             }
-            if !before.accounts.contains_key(&name) {
+            if !before.accounts.contains_key(&key) {
                 tokio::spawn(ProviderAccount::run_updates(Arc::downgrade(&account)));
             }
-            served.accounts.insert(name, account);
+            served.accounts.insert(key, account);
         }
         drain_removed_pools(&before.pools, &served.pools, grace);
         self.served.store(Arc::new(served));
         *prepared.staff = WorkerSources { file: prepared.file, roster: prepared.roster };
-    }
-}
-
-/// Returns the name of the account that an upstream uses. This is the account that the upstream's configuration names,
-/// or a separate account if the upstream is hosted or leased, else `None`. Workers that are made from an upstream use
-/// the upstream's credential, and therefore its account.
-fn account_name(upstream: &UpstreamConfig) -> Option<Arc<str>> {
-    let QuotaConfig { account, .. } = &upstream.quota;
-    match account {
-        Some(account) => Some(account.as_str().into()),
-        // The configuration allows no such account name.
-        None => (upstream.quota.is_hosted() || upstream.is_leased)
-            .then(|| format!("upstream {}", upstream.name_in_file()).into()),
     }
 }
 
@@ -293,22 +294,49 @@ fn account_name(upstream: &UpstreamConfig) -> Option<Arc<str>> {
 struct WorkerInputs<'a> {
     upstreams: &'a HashMap<Arc<str>, PreparedUpstream>,
     roster: &'a WorkerRoster,
+    models: &'a AccountModels,
+    accounts: &'a BTreeMap<AccountModelKey, Arc<ProviderAccount>>,
 }
 
 impl WorkerInputs<'_> {
-    fn of(self, config: &PoolConfig, before: &[Arc<PoolWorker>]) -> Vec<Arc<PoolWorker>> {
+    /// Creates the workers of a pool. Workers of one upstream are next to each other.
+    fn of(
+        self,
+        config: &PoolConfig,
+        queued: &QueuedByModel,
+        before: &[Arc<PoolWorker>],
+    ) -> Vec<Arc<PoolWorker>> {
         let found = config.workers.iter().filter_map(|name| self.upstreams.get(name.as_str()));
-        found
-            .map(|made| {
-                let upstream = made.upstream().clone();
+        let planned = found.flat_map(|made| {
+            let upstream = made.upstream();
+            let workers = self.models.workers(&upstream.config, config);
+            workers.into_iter().map(move |worker| (upstream, worker))
+        });
+        planned
+            .map(|(upstream, planned)| {
+                let PlannedWorker { name, limits, models, first_slots } = planned;
                 // A worker that stays keeps its in-flight count, even if its upstream was created again.
-                let same = before.iter().find(|worker| worker.upstream.name == upstream.name);
+                let same = before.iter().find(|worker| worker.name == name);
                 let in_flight =
                     same.map_or_else(LiveCount::default, |worker| worker.in_flight.clone());
-                let is_drained = self.roster.is_drained(&config.name, &upstream.name);
-                let hits = same.map_or_else(CacheHits::default, |worker| worker.hits.clone());
-                let expects_hits = config.prefix_index.is_some() || config.sticky_sessions;
-                Arc::new(PoolWorker { upstream, in_flight, is_drained, hits, expects_hits })
+                let is_of_it = |worker: &&Arc<PoolWorker>| worker.upstream.name == upstream.name;
+                let hits = before.iter().find(is_of_it);
+                let waiting = match &models {
+                    Some(models) => models.iter().map(|model| queued.count(model)).collect(),
+                    None => config.models.iter().map(|model| queued.count(&model.name)).collect(),
+                };
+                Arc::new(PoolWorker {
+                    account: limits.and_then(|key| self.accounts.get(&key).cloned()),
+                    is_drained: self.roster.is_drained(&config.name, &upstream.name),
+                    hits: hits.map_or_else(CacheHits::default, |worker| worker.hits.clone()),
+                    expects_hits: config.prefix_index.is_some() || config.sticky_sessions,
+                    upstream: upstream.clone(),
+                    name,
+                    models,
+                    waiting,
+                    first_slots,
+                    in_flight,
+                })
             })
             .collect()
     }
@@ -324,7 +352,8 @@ async fn load_table(table: Option<TokenizerTable>) {
 }
 
 async fn new_pool(gate: Gate, config: PoolConfig, workers: WorkerInputs<'_>) -> PoolHandle {
-    let workers = workers.of(&config, &[]);
+    let queued = QueuedByModel::default();
+    let workers = workers.of(&config, &queued, &[]);
     let reporter = Arc::new(WorkerReporter::start(gate.clone(), &config));
     reporter.set_workers(&workers, &config);
     let caches = Arc::new(WorkerCaches::default());
@@ -346,6 +375,7 @@ async fn new_pool(gate: Gate, config: PoolConfig, workers: WorkerInputs<'_>) -> 
         reporter,
         uncached_costs: Arc::default(),
         caches,
+        queued,
     }
 }
 
@@ -360,7 +390,7 @@ async fn require_workers(gate: &Gate) {
 }
 
 fn worker_state_change(worker: &PoolWorker, state: WorkerState) -> WorkerChange {
-    let name = (&*worker.upstream.name).into();
+    let name = (&*worker.name).into();
     WorkerChange { name, state: Some(state), ..WorkerChange::default() }
 }
 
@@ -381,9 +411,13 @@ fn worker_change(
         (Some(true), true) | (Some(false), false) => None,
     };
     match before.map(|before| &before.upstream.config) {
-        None => Some(WorkerChange { state, ..gates::new_worker(config) }),
+        None => {
+            let new = gates::new_worker(config, &worker.name, worker.first_slots);
+            Some(WorkerChange { state, ..new })
+        }
         Some(before) if before != config => {
-            Some(WorkerChange { state, ..gates::changed_worker(before, config) })
+            let changed = gates::changed_worker(before, config, &worker.name, worker.first_slots);
+            Some(WorkerChange { state, ..changed })
         }
         Some(_) => state.map(|state| worker_state_change(worker, state)),
     }
@@ -398,7 +432,8 @@ async fn update_pool(
     removal: WorkerRemoval,
 ) {
     let old = pool.setup.load_full();
-    let workers = workers.of(&config, &old.workers);
+    let workers = workers.of(&config, &pool.queued, &old.workers);
+    pool.queued.retain(&config);
     let next = Arc::new(PoolSetup::new(config, workers));
     load_table(next.tokens).await;
     pool.estimator.set_output_default(next.config.cost.output_default);
@@ -406,7 +441,7 @@ async fn update_pool(
     let leaving: Vec<_> = old
         .workers
         .iter()
-        .filter(|worker| next.worker(&worker.upstream.name).is_none())
+        .filter(|worker| next.worker_in_core(&worker.name).is_none())
         .cloned()
         .collect();
     leaving.iter().for_each(|worker| pool.reporter.add_departing(worker));
@@ -419,8 +454,8 @@ async fn update_pool(
     // Wait for the report that is being sent, so that it cannot bring back a removed worker.
     pool.reporter.wait_current_report().await;
     for worker in &next.workers {
-        if let Some(change) = worker_change(worker, old.worker(&worker.upstream.name), &next.config)
-        {
+        let before = old.worker_in_core(&worker.name);
+        if let Some(change) = worker_change(worker, before, &next.config) {
             let _ = pool.gate.change_worker(change).await;
         }
     }
@@ -444,7 +479,7 @@ async fn remove_from_pool(pool: Arc<PoolHandle>, worker: Arc<PoolWorker>, remova
     tokio::spawn(async move {
         worker.in_flight.wait_none().await;
         // The worker may have been added again in the meantime.
-        if removal == WorkerRemoval::Drained && pool.setup().worker(&worker.upstream.name).is_none()
+        if removal == WorkerRemoval::Drained && pool.setup().worker_in_core(&worker.name).is_none()
         {
             let _ = pool.gate.change_worker(worker_state_change(&worker, WorkerState::Gone)).await;
         }

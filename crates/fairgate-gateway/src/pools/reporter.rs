@@ -115,7 +115,7 @@ impl WorkerReporter {
         let mut kept: BTreeMap<_, _> = workers
             .iter()
             .map(|worker| {
-                let name = &worker.upstream.name;
+                let name = &worker.name;
                 let mut report = reports.workers.remove(name).unwrap_or_default();
                 let was_drained = report.worker.as_ref().is_some_and(|worker| worker.is_drained);
                 // Report again after any report that is being sent now.
@@ -212,9 +212,12 @@ impl PendingReports {
     fn capacity(&self) -> u64 {
         let sum = || {
             let staying = self.workers.values().filter_map(|report| report.worker.as_ref());
-            let slots = |worker: &Arc<PoolWorker>| worker.upstream.total_slots();
-            let all = staying.chain(&self.departing).filter_map(slots);
-            all.fold(0, u64::saturating_add).max(1)
+            // The workers of one upstream have its slots together.
+            let upstreams: BTreeMap<_, _> = staying
+                .chain(&self.departing)
+                .map(|worker| (&worker.upstream.name, worker.upstream.total_slots()))
+                .collect();
+            upstreams.into_values().flatten().fold(0, u64::saturating_add).max(1)
         };
         self.stated_capacity.unwrap_or_else(sum)
     }

@@ -1,7 +1,8 @@
-//! A provider's account, with its known limits and the workers that share these limits.
+//! The limits of one model of a provider's account, and the workers that share these limits. If all models share the
+//! account's limits, they have one such state together (`pools/account_models.rs`).
 //!
 //! Every answer of the provider shows that a request was accepted or that it was one too many, and often states the
-//! remaining quota. All upstreams of one account share this knowledge, in whatever pools they are. The resulting rates,
+//! remaining quota. All upstreams of one account share this knowledge about a model, in whatever pools they are. The resulting rates,
 //! remaining quota and pauses are sent to these pools as worker events, through each pool's own reporter. The pools
 //! decide about grants.
 //!
@@ -16,7 +17,7 @@
 mod account_closing;
 mod learned_rate;
 mod pause_recovery;
-mod rate_division;
+pub(super) mod rate_division;
 mod refusal_margin;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -26,15 +27,15 @@ use fairgate_config::QuotaConfig;
 use fairgate_core::units::{BurstSeconds, PerMinute};
 use fairgate_dialect::limits::{LimitUnit, RateLimitHeaders};
 use fairgate_dialect::quota::{self, AccountQuota, PerMinuteLimits};
-use fairgate_runtime::Gate;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-pub(crate) use self::account_closing::{ProbeOutcome, ProbeTarget};
+pub(crate) use self::account_closing::{PROBE_EVERY, ProbeOutcome, ProbeTarget};
 
 use self::account_closing::AccountClosing;
 use self::learned_rate::LearnedRate;
 use self::pause_recovery::{LEAST_BURST_SECONDS, PauseRecovery};
 use self::rate_division::{RateUse, divide};
+use crate::live_count::LiveCount;
 use crate::pools::{QuotaView, RemainingQuota, WorkerRates, WorkerReporter};
 use crate::rounding::{floor_to_u64, to_f64};
 
@@ -43,9 +44,11 @@ const TENDED_EVERY: Duration = Duration::from_secs(1);
 /// Burst that a learned rate allows, in seconds at that rate.
 const LEARNED_BURST_SECONDS: u64 = 1;
 
-/// A provider's account, shared by all workers that use its credential.
+/// One model of a provider's account, shared by all workers that send this model to the account.
 pub(crate) struct ProviderAccount {
     pub(crate) name: Arc<str>,
+    /// The model, as the provider names it; `None` if all models share the account's limits.
+    pub(crate) model: Option<Arc<str>>,
     inner: Mutex<ProviderAccountState>,
 }
 
@@ -68,7 +71,8 @@ pub(crate) struct AccountMember {
     pub(crate) pool: Arc<str>,
     pub(crate) worker: Arc<str>,
     pub(crate) reporter: Weak<WorkerReporter>,
-    pub(crate) gate: Gate,
+    /// Numbers of queued requests of the worker's models.
+    waiting: Vec<LiveCount>,
     part: f64,
     /// Use of the account's rates by the worker since the last update. Each request adds the fraction that it is of the
     /// requests or of the tokens per minute, whichever is more.
@@ -81,10 +85,10 @@ impl AccountMember {
         pool: Arc<str>,
         worker: Arc<str>,
         reporter: &Arc<WorkerReporter>,
-        gate: Gate,
+        waiting: Vec<LiveCount>,
     ) -> Self {
         let reporter = Arc::downgrade(reporter);
-        Self { pool, worker, reporter, gate, part: 1.0, used: 0.0, last_sent: None }
+        Self { pool, worker, reporter, waiting, part: 1.0, used: 0.0, last_sent: None }
     }
 }
 
@@ -124,8 +128,14 @@ impl RateSource {
 }
 
 impl ProviderAccount {
-    /// Creates an account. `remembered` is the rate in requests per minute that was learned before a restart, if any.
-    pub(crate) fn new(name: Arc<str>, stated: QuotaConfig, remembered: Option<u64>) -> Self {
+    /// Creates the state of a model of an account. `remembered` is the rate in requests per minute that was learned
+    /// before a restart, if any.
+    pub(crate) fn new(
+        name: Arc<str>,
+        model: Option<Arc<str>>,
+        stated: QuotaConfig,
+        remembered: Option<u64>,
+    ) -> Self {
         let now = Instant::now();
         let learned = match remembered {
             Some(per_minute) => LearnedRate::resume(per_minute, now),
@@ -141,7 +151,7 @@ impl ProviderAccount {
             closing: AccountClosing::default(),
             members: Vec::new(),
         };
-        Self { name, inner: Mutex::new(inner) }
+        Self { name, model, inner: Mutex::new(inner) }
     }
 
     /// Sets the workers that use the account, and the rates that the file states.
@@ -239,6 +249,26 @@ impl ProviderAccount {
         inner.closing.take_probe(probes, now)
     }
 
+    /// Returns true if a probe is due.
+    pub(crate) fn needs_probe(&self) -> bool {
+        let inner = self.lock();
+        inner.closing.needs_probe(inner.stated.probe, inner.span(Instant::now()))
+    }
+
+    /// Returns the time at which the last probe was sent; `None` before the first.
+    pub(crate) fn probed_at(&self) -> Option<Instant> {
+        let inner = self.lock();
+        inner.closing.probed_at().map(|span| inner.started + span)
+    }
+
+    /// Opens this model, because a probe has shown that the reason for which another model of the account was closed
+    /// has gone. Does nothing if this model is closed for another reason.
+    pub(crate) fn open_if_closed_for(&self, reason: &str) {
+        if self.block_reason().as_deref() == Some(reason) {
+            self.record_probe(ProbeOutcome::Usable);
+        }
+    }
+
     /// Records the result of a probe. Returns true if it closed or opened the account.
     pub(crate) fn record_probe(&self, outcome: ProbeOutcome) -> bool {
         let mut inner = self.lock();
@@ -297,17 +327,12 @@ impl ProviderAccount {
         loop {
             ticks.tick().await;
             let Some(account) = account.upgrade() else { return };
-            let gates: Vec<Gate> = {
+            let hungry: Vec<bool> = {
                 let inner = account.lock();
-                inner.members.iter().map(|member| member.gate.clone()).collect()
+                let has_queue =
+                    |member: &AccountMember| member.waiting.iter().any(|it| it.now() > 0);
+                inner.members.iter().map(has_queue).collect()
             };
-            // A single member has nobody to divide with.
-            let mut hungry = vec![false; gates.len()];
-            if gates.len() > 1 {
-                for (gate, hungry) in gates.iter().zip(&mut hungry) {
-                    *hungry = gate.status().await.is_ok_and(|live| live.waiting > 0);
-                }
-            }
             account.update(&hungry, Instant::now());
         }
     }
@@ -321,7 +346,7 @@ impl ProviderAccount {
         if inner.closing.open_after_time(probes, span) {
             inner.report_block();
         }
-        // The members may have changed while their pools were asked: then the rates are divided the next time.
+        // The members may have changed in between: then the rates are divided the next time.
         if inner.members.len() == hungry.len() {
             let per_second = 60.0 / TENDED_EVERY.as_secs_f64();
             let draws: Vec<RateUse> = (inner.members.iter().zip(hungry))

@@ -11,10 +11,13 @@ use fairgate_core::event::WorkerState;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-use super::{EngineHook, Upstream, UpstreamStanding, health, scrape};
+use super::slot_division::{SlotUse, divide_slots};
+use super::{EngineHook, Upstream, UpstreamStanding, engine, health, scrape};
 use crate::live_count::LiveCount;
 use crate::pools::{WorkerAvailability, WorkerReporter};
 
+/// Interval at which the slots of an upstream are divided among its workers.
+const DIVIDE_EVERY: Duration = Duration::from_secs(1);
 /// Interval at which idle connections are checked.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
@@ -25,10 +28,16 @@ pub(crate) struct UpstreamWatcher {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// A pool that has the upstream as a worker.
+/// A worker of the upstream in one pool. An upstream with an account may have several, one for each model.
 #[derive(Clone)]
 pub(crate) struct PoolOfWorker {
     pub(crate) pool: Arc<str>,
+    /// Name of the worker in the core.
+    pub(crate) worker: Arc<str>,
+    /// Numbers of queued requests of the worker's models.
+    pub(crate) waiting: Vec<LiveCount>,
+    /// Slots of the worker when it was added, for each rank.
+    pub(crate) first_slots: u64,
     pub(crate) reporter: Arc<WorkerReporter>,
     /// Observer of the worker's engine, which updates the assumptions about the engine's cache.
     pub(crate) hook: Arc<dyn EngineHook>,
@@ -44,8 +53,10 @@ struct ReportedState {
     standing: UpstreamStanding,
     /// True if the worker has been down longer than the pool's `down_wait`.
     overdue: bool,
-    /// Slots per rank; `u64::MAX` if unlimited.
+    /// Slots of the worker per rank; `u64::MAX` if unlimited.
     slots: u64,
+    /// Slots per rank of all workers of the upstream in the same pool.
+    slots_together: u64,
     /// True if the worker's engine is overloaded.
     overloaded: bool,
 }
@@ -100,8 +111,10 @@ async fn report_changes(upstream: Arc<Upstream>, told: Arc<PoolsOfWorker>) {
     let mut sweep_at = Instant::now() + SWEEP_EVERY;
     // Workers start as up, which needs no report.
     let mut down_since: Option<Instant> = None;
+    let mut turn = 0_u64;
     loop {
         let now = Instant::now();
+        turn = turn.wrapping_add(1);
         if sweep_at <= now {
             upstream.sweep();
             sweep_at = now + SWEEP_EVERY;
@@ -113,9 +126,11 @@ async fn report_changes(upstream: Arc<Upstream>, told: Arc<PoolsOfWorker>) {
             told.for_each_hook(|hook| hook.restarted(&upstream.name));
         }
         down_since = down.then(|| down_since.unwrap_or(now));
-        let (behind, next) = told.take_outdated(&upstream, standing, down_since, now);
+        let (behind, next) = told.take_outdated(&upstream, standing, down_since, now, turn);
         for (employer, news) in behind {
-            employer.reporter.set_availability(&upstream.name, availability(news, &employer, now));
+            employer
+                .reporter
+                .set_availability(&employer.worker, availability(news, &employer, now));
         }
         let wake_at = [until, next].into_iter().flatten().fold(sweep_at, Instant::min);
         tokio::select! {
@@ -153,9 +168,12 @@ fn announce(
 }
 
 impl PoolsOfWorker {
-    /// Returns the names of the pools.
+    /// Returns the names of the pools, each once.
     fn pools(&self) -> Vec<Arc<str>> {
-        self.lock().iter().map(|(employer, _)| employer.pool.clone()).collect()
+        let mut pools: Vec<_> =
+            self.lock().iter().map(|(employer, _)| employer.pool.clone()).collect();
+        pools.dedup();
+        pools
     }
 
     /// Returns true if this process observes any of the pools.
@@ -182,14 +200,21 @@ impl PoolsOfWorker {
         standing: UpstreamStanding,
         down_since: Option<Instant>,
         now: Instant,
+        turn: u64,
     ) -> (Vec<(PoolOfWorker, ReportedState)>, Option<Instant>) {
         let (mut behind, mut next) = (Vec::new(), None::<Instant>);
-        let slots = upstream.engine.slots().unwrap_or(u64::MAX);
         let overloaded = upstream.engine.overloaded().is_some();
-        for (employer, last) in self.lock().iter_mut() {
+        let mut pools = self.lock();
+        let slots = slots_of_workers(&pools, upstream, standing, turn);
+        let is_divided = |slots: &WorkerSlots| slots.is_divided;
+        if slots.iter().any(is_divided) {
+            next = Some(now + DIVIDE_EVERY);
+        }
+        for ((employer, last), slots) in pools.iter_mut().zip(slots) {
             let overdue_at = down_since.map(|since| since + employer.down_wait);
             let overdue = overdue_at.is_some_and(|at| at <= now);
-            let news = ReportedState { standing, overdue, slots, overloaded };
+            let WorkerSlots { slots, slots_together, .. } = slots;
+            let news = ReportedState { standing, overdue, slots, slots_together, overloaded };
             if *last != Some(news) {
                 *last = Some(news);
                 behind.push((employer.clone(), news));
@@ -206,9 +231,54 @@ impl PoolsOfWorker {
     }
 }
 
+/// Slots of one worker.
+struct WorkerSlots {
+    slots: u64,
+    slots_together: u64,
+    /// True if the slots are a part of the upstream's, which changes with the load.
+    is_divided: bool,
+}
+
+/// Returns the slots per rank of each worker. The workers of a pool have the upstream's slots together. An upstream on
+/// trial may have one request more in flight in each pool than it had when the trial began.
+fn slots_of_workers(
+    pools: &[(PoolOfWorker, Option<ReportedState>)],
+    upstream: &Upstream,
+    standing: UpstreamStanding,
+    turn: u64,
+) -> Vec<WorkerSlots> {
+    let stated = upstream.engine.slots().unwrap_or(u64::MAX);
+    let ranks = engine::ranks(&upstream.config).max(1);
+    let mut slots = Vec::with_capacity(pools.len());
+    for workers in pools.chunk_by(|(one, _), (next, _)| one.pool == next.pool) {
+        let in_flight: u64 = workers.iter().map(|(worker, _)| worker.in_flight.now()).sum();
+        let on_trial = workers
+            .iter()
+            .find_map(|(_, last)| last.filter(|last| last.standing == UpstreamStanding::Trial));
+        let slots_together = match (standing, on_trial) {
+            (UpstreamStanding::Trial, Some(last)) => last.slots_together,
+            (UpstreamStanding::Trial, None) => stated.min(in_flight + 1),
+            _ => stated,
+        };
+        let is_divided = workers.len() > 1 && slots_together != u64::MAX;
+        let uses = workers.iter().map(|(worker, last)| SlotUse {
+            in_flight: worker.in_flight.now().div_ceil(ranks),
+            has_queue: worker.waiting.iter().any(|count| count.now() > 0),
+            now: last.map_or(worker.first_slots, |last| last.slots),
+        });
+        let parts = match is_divided {
+            true => divide_slots(slots_together, &uses.collect::<Vec<_>>(), turn),
+            false => vec![slots_together; workers.len()],
+        };
+        let of_worker = |slots| WorkerSlots { slots, slots_together, is_divided };
+        slots.extend(parts.into_iter().map(of_worker));
+    }
+    slots
+}
+
 /// Returns the availability to send to the core. A worker that is down is paused, so that new requests wait for it with
 /// the queued ones. Once it has been down longer than `down_wait` it is overloaded, so that new requests that no other
-/// worker can serve are refused. A worker on trial may have one request more in flight than it has now.
+/// worker can serve are refused.
 fn availability(news: ReportedState, employer: &PoolOfWorker, now: Instant) -> WorkerAvailability {
     let slots = news.slots;
     let up = WorkerAvailability { state: WorkerState::Up, slots, down_until: None };
@@ -219,9 +289,7 @@ fn availability(news: ReportedState, employer: &PoolOfWorker, now: Instant) -> W
         (UpstreamStanding::Unhealthy | UpstreamStanding::Broken, false) => {
             WorkerAvailability { down_until: Some(now + employer.down_wait), ..up }
         }
-        (UpstreamStanding::Trial, _) => {
-            WorkerAvailability { slots: slots.min(employer.in_flight.now() + 1), ..up }
-        }
+        (UpstreamStanding::Trial, _) => up,
         (UpstreamStanding::Up, _) if news.overloaded => {
             WorkerAvailability { state: WorkerState::Overloaded, ..up }
         }

@@ -220,6 +220,7 @@ async fn leases_of_a_strict_order_need_a_list_too() {
             tokens_per_minute: None,
             burst_seconds: 1,
             probe: true,
+            shared_limits: false,
         };
         config.pools[0].policy = parse_policy(BANDS).unwrap();
         let pool = PoolConfig {

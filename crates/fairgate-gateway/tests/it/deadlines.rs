@@ -253,6 +253,7 @@ async fn a_deadline_counts_through_a_providers_pause() {
             tokens_per_minute: None,
             burst_seconds: 1,
             probe: true,
+            shared_limits: false,
         };
     })
     .await;
@@ -396,6 +397,7 @@ async fn a_lease_has_a_deadline_too() {
         tokens_per_minute: None,
         burst_seconds: 1,
         probe: true,
+        shared_limits: false,
     };
     let pool = PoolConfig {
         name: "gpt".into(),

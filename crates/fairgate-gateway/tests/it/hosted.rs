@@ -61,6 +61,7 @@ pub(crate) fn hosted() -> QuotaConfig {
         tokens_per_minute: None,
         burst_seconds: 1,
         probe: true,
+        shared_limits: false,
     }
 }
 
@@ -170,7 +171,7 @@ async fn two_pools_draw_on_one_account() {
     let account = account(LimitHeaders::OpenAi, None);
     let (large, small) = (provider("sim", &account), provider("small", &account));
     let house = house_with(&large.url(), |config| {
-        config.upstreams[0].quota = hosted();
+        config.upstreams[0].quota = QuotaConfig { shared_limits: true, ..hosted() };
         config.upstreams[0].slots = None;
         config.pools[0].capacity = 1000;
         let second = beside(config, "second", &small.url());

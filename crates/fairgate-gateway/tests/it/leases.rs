@@ -20,6 +20,7 @@ const QUOTA: QuotaConfig = QuotaConfig {
     tokens_per_minute: None,
     burst_seconds: 1,
     probe: true,
+    shared_limits: false,
 };
 
 /// Adds a pool of leases, which comes before the other one by its name.

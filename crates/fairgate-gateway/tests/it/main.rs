@@ -4,6 +4,7 @@
 
 mod support;
 
+mod account_models;
 mod admin;
 mod arriving;
 mod bands;

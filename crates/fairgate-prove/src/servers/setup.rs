@@ -87,6 +87,8 @@ pub(super) fn config(
                 tokens_per_minute: None,
                 burst_seconds: quota.burst_seconds,
                 probe: true,
+                // The simulated provider limits its models together.
+                shared_limits: true,
             };
         }
         if scenario.outage.is_some() {

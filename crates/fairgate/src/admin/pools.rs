@@ -104,9 +104,31 @@ fn workers(pools: &Value) -> TextTable {
                 TableCell::Number(rate(worker, "requests")),
                 TableCell::Number(rate(worker, "tokens")),
             ]);
+            for model in worker["models"].as_array().into_iter().flatten() {
+                table.row(model_row(worker, model));
+            }
         }
     }
     table
+}
+
+/// Returns the row of one model of a worker whose models have limits of their own.
+fn model_row(worker: &Value, model: &Value) -> Vec<TableCell> {
+    let quota = &model["quota"];
+    let state = match (quota["out"].as_str(), quota["paused_ms"].as_u64()) {
+        (Some(_), _) => "out",
+        (None, Some(_)) => "paused",
+        (None, None) => "",
+    };
+    let shown = json!({ "state": state, "quota": quota });
+    let nothing = || TableCell::Text(String::new());
+    let mut row = vec![nothing(), TableCell::Text(text(model, "model"))];
+    row.push(TableCell::Text(text(worker, "name")));
+    row.push(TableCell::Text(self::state(&shown)));
+    row.extend((0..6).map(|_| nothing()));
+    row.push(TableCell::Number(rate(model, "requests")));
+    row.push(TableCell::Number(rate(model, "tokens")));
+    row
 }
 
 /// Returns a worker's state, with the rest of a pause, or the reason why the worker gets no requests.

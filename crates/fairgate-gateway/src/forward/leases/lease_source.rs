@@ -14,6 +14,7 @@ use super::super::request_checks::ClientNames;
 use super::super::request_guard::{RequestArrival, RequestIn};
 use super::super::stage::RoutedRequest;
 use super::wire::LeaseSubmissionBody;
+use crate::live_count::LiveCount;
 use crate::pools::{PoolHandle, PoolSetup, ServedModel};
 use crate::refusal::Refusal;
 
@@ -72,7 +73,7 @@ impl ReadSource for ReadLeaseSource {
             hosted_budget: HostedBudget::default(),
             context_tokens: None,
         };
-        Ok(Arc::new(ServedModel { pool: self.pool.clone(), config }))
+        Ok(Arc::new(ServedModel { pool: self.pool.clone(), config, waiting: LiveCount::default() }))
     }
 
     fn choices(

@@ -1,4 +1,5 @@
-//! Decides when a spent or blocked account is closed, and when it is opened again.
+//! Decides when a model of a spent or blocked account is closed, and when it is opened again. Where all models share the
+//! account's limits, they are closed together.
 //!
 //! A refusal for credit or for the key may concern one request alone: a provider may have credit for a shorter answer,
 //! and a 401 may be about a tool of the request. If one such answer closed the account, one tenant could stop all
@@ -19,7 +20,7 @@ use std::time::Duration;
 use fairgate_dialect::Route;
 
 /// Least time between two probes of an account.
-pub(super) const PROBE_EVERY: Duration = Duration::from_secs(60);
+pub(crate) const PROBE_EVERY: Duration = Duration::from_secs(60);
 /// Longest time between the refusals of two tenants that together close an account without probes.
 const SUSPECT_FOR: Duration = Duration::from_secs(60);
 /// Time for which an account without probes stays closed.
@@ -102,11 +103,21 @@ impl AccountClosing {
         closes
     }
 
-    /// Returns the target of a probe if one is due, and counts the probe as sent. Its result must be recorded.
-    pub(super) fn take_probe(&mut self, probes: bool, now: Duration) -> Option<ProbeTarget> {
+    /// Returns true if a probe is due.
+    pub(super) fn needs_probe(&self, probes: bool, now: Duration) -> bool {
         let is_wanted = probes && (self.closed.is_some() || self.suspicion.is_some());
         let is_early = self.probed_at.is_some_and(|at| now.saturating_sub(at) < PROBE_EVERY);
-        if !is_wanted || is_early {
+        is_wanted && !is_early
+    }
+
+    /// Returns the time at which the last probe was sent; `None` before the first.
+    pub(super) fn probed_at(&self) -> Option<Duration> {
+        self.probed_at
+    }
+
+    /// Returns the target of a probe if one is due, and counts the probe as sent. Its result must be recorded.
+    pub(super) fn take_probe(&mut self, probes: bool, now: Duration) -> Option<ProbeTarget> {
+        if !self.needs_probe(probes, now) {
             return None;
         }
         let target = self.target.clone()?;

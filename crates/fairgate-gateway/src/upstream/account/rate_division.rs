@@ -9,11 +9,11 @@
 
 /// Recent use of the account's rates by one worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct RateUse {
+pub(in crate::upstream) struct RateUse {
     /// Fraction of the account's rates that the worker used, of requests or of tokens, whichever is more.
-    pub(super) used: f64,
+    pub(in crate::upstream) used: f64,
     /// True if requests are queued in the worker's pool.
-    pub(super) has_queue: bool,
+    pub(in crate::upstream) has_queue: bool,
 }
 
 /// Least fraction that a worker with an empty queue keeps, relative to an equal division among all workers. It lets an
@@ -23,7 +23,7 @@ const RESERVE: f64 = 0.1;
 const HEADROOM: f64 = 1.25;
 
 /// Returns the fraction of the account's rates for each worker; the fractions add up to 1.
-pub(super) fn divide(draws: &[RateUse]) -> Vec<f64> {
+pub(in crate::upstream) fn divide(draws: &[RateUse]) -> Vec<f64> {
     let Some(each) = parts_of(draws.len()) else { return Vec::new() };
     let least = RESERVE * each;
     let wanted: Vec<Option<f64>> = draws

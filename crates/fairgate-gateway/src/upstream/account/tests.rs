@@ -16,8 +16,9 @@ fn account(requests: Option<u64>, tokens: Option<u64>) -> ProviderAccount {
         tokens_per_minute: tokens,
         burst_seconds: 10,
         probe: true,
+        shared_limits: false,
     };
-    ProviderAccount::new("test".into(), quota, None)
+    ProviderAccount::new("test".into(), None, quota, None)
 }
 
 fn headers(pairs: &[(&str, &str)]) -> RateLimitHeaders {

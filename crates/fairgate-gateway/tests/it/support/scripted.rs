@@ -77,6 +77,11 @@ impl Scripted {
         timeout(SOON, self.calls.recv()).await.expect("a request comes").unwrap()
     }
 
+    /// The next request, however long it takes.
+    pub async fn call_whenever(&mut self) -> Call {
+        self.calls.recv().await.unwrap()
+    }
+
     /// Whether a request is there that nobody has asked for.
     pub fn has_call(&mut self) -> bool {
         !self.calls.is_empty()

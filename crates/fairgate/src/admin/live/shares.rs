@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::Result;
 use fairgate_core::units::Percentage;
 use fairgate_money::MicroUnits;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::pools::{rate, state};
 use super::super::{span, text};
@@ -241,7 +241,15 @@ fn spends(tier: &Value) -> bool {
 fn providers(pool: &Value) -> Vec<String> {
     let workers = pool["workers"].as_array().into_iter().flatten();
     let hosted = workers.filter(|worker| worker["quota"].is_object());
-    let sentences = hosted.map(|worker| {
+    // A worker whose models have limits of their own has a sentence for each.
+    let each = hosted.flat_map(|worker| match worker["models"].as_array() {
+        Some(models) if !models.is_empty() => {
+            models.iter().map(|model| of_model(worker, model)).collect()
+        }
+        _ => vec![worker.clone()],
+    });
+    let sentences = each.map(|worker| {
+        let worker = &worker;
         let asked = worker["quota"]["asked_ms"].as_u64();
         let asked = asked.map(|ms| format!(" (its provider asked for {} s)", ms.div_ceil(1000)));
         format!(
@@ -257,10 +265,20 @@ fn providers(pool: &Value) -> Vec<String> {
     sentences.collect()
 }
 
+/// Returns a worker with the name and the limits of one of its models.
+fn of_model(worker: &Value, model: &Value) -> Value {
+    let quota = &model["quota"];
+    let state = match (quota["out"].is_null(), quota["paused_ms"].is_null()) {
+        (false, _) => "out".to_owned(),
+        (true, false) => "paused".to_owned(),
+        (true, true) => text(worker, "state"),
+    };
+    let name = format!("{} for {}", text(worker, "name"), text(model, "model"));
+    json!({ "name": name, "state": state, "quota": quota })
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

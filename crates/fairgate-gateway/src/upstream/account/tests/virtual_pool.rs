@@ -80,7 +80,7 @@ impl<P: ProviderStub> VirtualPool<P> {
         let reporter = Arc::new(WorkerReporter::start(gate.clone(), &config));
         reporter.set_workers(&[worker], &config);
         let account = Arc::new(account);
-        let member = AccountMember::new("p".into(), name, &reporter, gate.clone());
+        let member = AccountMember::new("p".into(), name, &reporter, Vec::new());
         let stated = account.lock().stated.clone();
         account.set_members(stated, vec![member]);
         tokio::spawn(ProviderAccount::run_updates(Arc::downgrade(&account)));
@@ -161,8 +161,13 @@ fn hosted_worker() -> (fairgate_config::PoolConfig, Arc<PoolWorker>) {
     let nowhere = ("127.0.0.1:0".parse().unwrap(), "http://127.0.0.1:9".parse().unwrap());
     let mut config = Config::embedded("unused".into(), nowhere.0, nowhere.1);
     let upstream = UpstreamConfig { name: "w".into(), ..config.upstreams.remove(0) };
-    let upstream = Arc::new(Upstream::new(upstream, None).unwrap());
+    let upstream = Arc::new(Upstream::new(upstream).unwrap());
     let worker = PoolWorker {
+        name: upstream.name.clone(),
+        account: None,
+        models: None,
+        waiting: Vec::new(),
+        first_slots: CAPACITY,
         upstream,
         in_flight: LiveCount::default(),
         is_drained: false,

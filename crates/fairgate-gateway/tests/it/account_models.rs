@@ -1,0 +1,274 @@
+//! A provider's limits are per model: what one model of an account meets does not concern the others.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use fairgate_config::QuotaConfig;
+use fairgate_store::{DirectoryChange, DirectoryLimits, GroupPatch};
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::hosted::{CHAT, hosted};
+use crate::support::client::{Answer, get, post};
+use crate::support::scripted::{Call, Scripted};
+use crate::support::{House, SOON, house_with};
+
+const GOOD: &str = r#"{"choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":2,"completion_tokens":1}}"#;
+
+/// A provider that answers each model by a rule, until it is dropped.
+struct Provider {
+    url: String,
+    answering: JoinHandle<()>,
+}
+
+impl Provider {
+    async fn start(answer: impl Fn(&str, Call) + Send + 'static) -> Self {
+        let mut scripted = Scripted::start().await;
+        let url = scripted.url();
+        let answering = tokio::spawn(async move {
+            loop {
+                let call = scripted.call_whenever().await;
+                let body: Value = serde_json::from_slice(call.request.body()).unwrap();
+                let model = body["model"].as_str().unwrap().to_owned();
+                answer(&model, call);
+            }
+        });
+        Self { url, answering }
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        self.answering.abort();
+    }
+}
+
+fn good(call: Call, requests_per_minute: u64) {
+    let head = Response::builder()
+        .header("content-type", "application/json")
+        .header("x-ratelimit-limit-requests", requests_per_minute)
+        .header("x-ratelimit-remaining-requests", requests_per_minute - 1);
+    call.answer_with(head, GOOD);
+}
+
+/// A gateway whose only upstream is this provider's account, for the models `fast` and `slow`.
+async fn two_models(url: &str, change: impl FnOnce(&mut fairgate_config::Config)) -> House {
+    house_with(url, |config| {
+        config.upstreams[0].quota = hosted();
+        config.upstreams[0].slots = None;
+        config.pools[0].capacity = 1000;
+        config.pools[0].max_queue = 4000;
+        let mut slow = config.pools[0].models[0].clone();
+        config.pools[0].models[0].name = "fast".into();
+        slow.name = "slow".into();
+        config.pools[0].models.push(slow);
+        change(config);
+    })
+    .await
+}
+
+fn asking(house: &House, key: &str, model: &str) -> JoinHandle<Answer> {
+    let body = json!({"model": model, "messages": [{"role": "user", "content": "rivers"}]});
+    let (question, addr) = (post(CHAT, &body).key(key), house.gateway.addr());
+    tokio::spawn(async move { question.ask(addr).await })
+}
+
+/// Has 32 clients ask for so many answers, and gives the time that it took.
+async fn flood(house: &House, key: &str, model: &str, count: u64) -> Duration {
+    let began = Instant::now();
+    let left = Arc::new(AtomicU64::new(count));
+    let mut clients = JoinSet::new();
+    for _ in 0..32 {
+        let body = json!({"model": model, "messages": [{"role": "user", "content": "rivers"}]});
+        let (question, addr, left) =
+            (post(CHAT, &body).key(key), house.gateway.addr(), left.clone());
+        clients.spawn(async move {
+            let take = |left: u64| left.checked_sub(1);
+            while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+                assert_eq!(question.ask(addr).await.status, StatusCode::OK);
+            }
+        });
+    }
+    clients.join_all().await;
+    began.elapsed()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_answer_of_a_3_a_minute_model_does_not_slow_another_model() {
+    let provider = Provider::start(|model, call| {
+        good(call, if model == "slow" { 3 } else { 60_000 });
+    })
+    .await;
+    let house = two_models(&provider.url, |_| {}).await;
+    let key = house.key.clone();
+    assert_eq!(asking(&house, &key, "fast").await.unwrap().status, StatusCode::OK);
+    let before = flood(&house, &key, "fast", 800).await;
+    assert_eq!(asking(&house, &key, "slow").await.unwrap().status, StatusCode::OK);
+    let after = flood(&house, &key, "fast", 800).await;
+    assert!(after <= Duration::from_secs(8).max(2 * before), "{before:?}, then {after:?}");
+    let worker = house.gateway.app().pools.all()[0].workers().pop().unwrap();
+    let rates: BTreeMap<_, _> =
+        worker.models.iter().map(|(model, quota)| (model.as_str(), quota.requests)).collect();
+    assert_eq!(
+        rates,
+        BTreeMap::from([("fast", Some((60_000, "header"))), ("slow", Some((3, "header")))])
+    );
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daily_limit_of_one_model_does_not_stall_who_uses_another() {
+    let provider = Provider::start(|model, call| match model {
+        "slow" => {
+            let head = Response::builder()
+                .status(429)
+                .header("content-type", "application/json")
+                .header("retry-after", 40_000)
+                .header("x-ratelimit-limit-requests-day", 50)
+                .header("x-ratelimit-remaining-requests-day", 0);
+            let told = json!({"error": {
+                "message": "Rate limit reached for requests per day (RPD): Limit 50, Used 50.",
+                "type": "requests", "code": "rate_limit_exceeded",
+            }});
+            call.answer_with(head, told.to_string());
+        }
+        _ => good(call, 60_000),
+    })
+    .await;
+    let house = two_models(&provider.url, |config| {
+        config.pools[0].queue_timeout = Duration::from_secs(3);
+    })
+    .await;
+    let heavy = house.tenant("heavy", DirectoryLimits::default()).await;
+    for (name, weight) in [("group-acme", 1), ("group-heavy", 1000)] {
+        let patch = GroupPatch { weight: Some(weight), ..GroupPatch::default() };
+        house.change(DirectoryChange::PatchGroup { name: name.into(), patch }).await;
+    }
+    assert_eq!(asking(&house, &heavy, "fast").await.unwrap().status, StatusCode::OK);
+    for _ in 0..2 {
+        let refused = asking(&house, &house.key, "slow");
+        let took = flood(&house, &heavy, "fast", 100).await;
+        assert!(took < Duration::from_secs(8), "{took:?}");
+        // The second one waits in vain for the end of the pause.
+        let code = refused.await.unwrap().code();
+        assert!(["provider_limited", "queue_timeout"].contains(&code.as_str()), "{code}");
+    }
+    let worker = house.gateway.app().pools.all()[0].workers().pop().unwrap();
+    assert_eq!((worker.name.as_str(), worker.state), ("sim", "up"), "one model is paused");
+    let paused: Vec<_> = worker.models.iter().filter(|(_, quota)| quota.paused.is_some()).collect();
+    assert_eq!(paused.len(), 1);
+    assert_eq!(paused[0].0, "slow");
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_whose_quota_is_spent_closes_no_other_model() {
+    let provider = Provider::start(|model, call| match model {
+        "slow" => {
+            let told = json!({"error": {"message": "spent", "code": "insufficient_quota"}});
+            call.answer(429, "application/json", told.to_string());
+        }
+        _ => good(call, 60_000),
+    })
+    .await;
+    let house = two_models(&provider.url, |config| {
+        config.upstreams[0].quota = QuotaConfig { requests_per_minute: Some(60_000), ..hosted() };
+    })
+    .await;
+    let refused = asking(&house, &house.key, "slow").await.unwrap();
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    let closed = async {
+        while asking(&house, &house.key, "slow").await.unwrap().code() != "provider_out" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(SOON, closed).await.expect("the probe closes the model");
+    assert_eq!(asking(&house, &house.key, "fast").await.unwrap().status, StatusCode::OK);
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shared_limits_join_the_models() {
+    let provider = Provider::start(|model, call| {
+        good(call, if model == "slow" { 3 } else { 60_000 });
+    })
+    .await;
+    let house = two_models(&provider.url, |config| {
+        config.upstreams[0].quota = QuotaConfig { shared_limits: true, ..hosted() };
+    })
+    .await;
+    assert_eq!(asking(&house, &house.key, "slow").await.unwrap().status, StatusCode::OK);
+    let worker = house.gateway.app().pools.all()[0].workers().pop().unwrap();
+    assert_eq!(worker.quota.unwrap().requests, Some((3, "header")));
+    assert!(worker.models.is_empty());
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_models_of_an_upstream_have_its_slots_together() {
+    let held: Arc<Mutex<Vec<Call>>> = Arc::default();
+    let (keep, most) = (held.clone(), Arc::new(AtomicU64::new(0)));
+    let seen = most.clone();
+    let provider = Provider::start(move |_, call| {
+        let mut held = keep.lock().unwrap();
+        held.push(call);
+        seen.fetch_max(held.len() as u64, Ordering::Relaxed);
+    })
+    .await;
+    let house = two_models(&provider.url, |config| {
+        config.upstreams[0].quota = QuotaConfig { requests_per_minute: Some(60_000), ..hosted() };
+        config.upstreams[0].slots = Some(3);
+    })
+    .await;
+    let asked: Vec<_> = (0..24)
+        .map(|number| asking(&house, &house.key, if number < 16 { "fast" } else { "slow" }))
+        .collect();
+    let answering = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let calls: Vec<Call> = held.lock().unwrap().drain(..).collect();
+            calls.into_iter().for_each(|call| good(call, 60_000));
+        }
+    };
+    let served = async {
+        for answer in asked {
+            assert_eq!(answer.await.unwrap().status, StatusCode::OK);
+        }
+    };
+    tokio::select! {
+        () = served => {}
+        () = answering => {}
+    }
+    assert!(most.load(Ordering::Relaxed) <= 3, "{most:?} at once");
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_turns_all_models_of_an_upstream_by_its_name() {
+    let provider = Provider::start(|_, call| good(call, 60_000)).await;
+    let house = two_models(&provider.url, |_| {}).await;
+    let turn = async |verb: &str| {
+        let path = format!("/api/v1/pools/sim/workers/sim/{verb}");
+        post(&path, &json!({})).key("admin").ask(house.gateway.admin_addr()).await
+    };
+    let drained = turn("drain").await;
+    assert_eq!((drained.status, &drained.json()["state"]), (StatusCode::OK, &json!("drained")));
+    for model in ["fast", "slow"] {
+        let refused = asking(&house, &house.key, model).await.unwrap();
+        assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{}", refused.text());
+    }
+    assert_eq!(turn("undrain").await.status, StatusCode::OK);
+    for model in ["fast", "slow"] {
+        assert_eq!(asking(&house, &house.key, model).await.unwrap().status, StatusCode::OK);
+    }
+    let pools = get("/api/v1/pools").key("admin").ask(house.gateway.admin_addr()).await.json();
+    let workers = pools["items"][0]["workers"].as_array().expect("a list of workers");
+    assert_eq!(workers.len(), 1, "the upstream once: {workers:?}");
+    let models: Vec<_> =
+        workers[0]["models"].as_array().unwrap().iter().map(|one| one["model"].clone()).collect();
+    assert_eq!(models, [json!("fast"), json!("slow")]);
+    house.close().await;
+}
