@@ -121,6 +121,12 @@ impl AccountQuota {
         self.stated = stated;
     }
 
+    /// Forgets everything that the provider stated: limits, remaining amounts, and the pause. The operator's limits and
+    /// the totals sent stay.
+    pub fn forget_statements(&mut self) {
+        *self = Self { stated: self.stated, sent: self.sent, ..Self::default() };
+    }
+
     /// Returns the limits that the provider stated, without those of the operator.
     pub fn stated_by_provider(&self) -> PerMinuteLimits {
         PerMinuteLimits {

@@ -300,6 +300,17 @@ pub(crate) fn provider_limited(
     Refusal::new(RefusalCode::ProviderLimited, message).with_retry_after(Some(after))
 }
 
+/// Refuses a lease with 429, because its tenant alone has reported that the provider takes no calls for a while.
+pub(crate) fn lease_limited(pool: &str, after: Duration) -> Refusal {
+    let seconds = after.as_secs_f64();
+    let message = format!(
+        "A lease of this tenant in the pool {pool:?} was reported as refused by its provider for another {seconds:.1} s. \
+         No other tenant reports that, so the tenant's new leases wait outside of the queue. Try again then."
+    );
+    let refusal = Refusal::new(RefusalCode::ProviderLimited, message);
+    refusal.with_status(StatusCode::TOO_MANY_REQUESTS).with_retry_after(Some(after))
+}
+
 /// Refuses with 503 because a provider's account is spent or blocked, and no other worker can take the request.
 pub(crate) fn provider_out(worker: &str, reason: &str) -> Refusal {
     let message = format!(
@@ -408,6 +419,15 @@ pub(crate) fn unknown_model(model: &str) -> Refusal {
 pub(crate) fn forbidden_model(model: &str) -> Refusal {
     let message =
         format!("This key may not ask for the model {model:?}. GET /v1/models lists what it may.");
+    Refusal::new(RefusalCode::ModelNotAllowed, message).with_param("model")
+}
+
+/// Refuses with 403 because a key with a list of models asks for a lease and names a model that another pool serves.
+pub(crate) fn model_of_another_pool(model: &str, pool: &str) -> Refusal {
+    let message = format!(
+        "The pool {pool:?} serves the model {model:?}, so this key's right to it opens no leases. Name a model of the leased \
+         calls that is in the key's list, or send requests for {model:?} to the gateway."
+    );
     Refusal::new(RefusalCode::ModelNotAllowed, message).with_param("model")
 }
 

@@ -1,160 +1,155 @@
-//! The price of a second in a slot, in charged tokens. Attempts that use a worker and do not complete pay this price.
+//! The price of time in a pool's slots, by kind of work. `fairgate-price` has the rules; this module keeps one book for
+//! each kind and knows the clock.
 //!
-//! If failed work were free, a tenant whose requests all fail after half a second would hold the pool for nothing. So
-//! an attempt that did not complete pays at least the tokens that others would have been charged for the same slot
-//! time:
-//!
-//! ```text
-//!     floor = Σ charge / Σ slot-seconds         over the pool's completed requests
-//! ```
-//!
-//! The payer's own requests are left out if other tenants have completed any; otherwise a tenant that completes only
-//! cheap requests could set its own price. No tenant makes up more than half of the sum; otherwise one tenant could set
-//! the price of all. The older a request is, the less it counts: by a factor of e for every ten minutes. Before any
-//! request has completed, ten seconds in a slot cost the pool's `output_default`.
-//!
-//! The expected cost of a request depends on its size. If a tenant's requests mostly fail, that cost is too low,
-//! because it leaves out the price of their time in the slot, and the tenant could take many slots at once before it is
-//! charged for the first. So the expected cost of the tenant's next request is raised towards the average charge of its
-//! failed attempts, in proportion to the part of its attempts that failed.
+//! A second of embeddings brings hundreds of times the tokens of a second of generated text. So each kind of work has a
+//! book of its own, and embeddings have no part in the price of a chat. But the slots are the same ones: a kind in which
+//! nobody else works must not be a cheap way to hold them. So a second of embeddings or of token counts costs at least
+//! a second of generated text.
 //!
 //! If the worker was at fault, the scheduler counts the attempt's time in the slot, but no budget pays for that time.
+//!
+//! Books are not stored. After a restart a second costs `output_default` ÷ 10, until requests have completed.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::rounding::{floor_to_u64, to_f64};
+use fairgate_dialect::Route;
+use fairgate_price::{SlotTimeBook, TokenRate};
 
-/// Time after which a completed request counts less by a factor of e.
-const FADES: Duration = Duration::from_secs(600);
-/// Seconds in a slot that cost the pool's `output_default`, before any request has completed.
-const FIRST_SECONDS: f64 = 10.0;
-/// The most tenants that are remembered; the one with the least slot time is dropped first.
-const TENANTS_MAX: usize = 1024;
-/// Weight of the latest attempt in the averages of a tenant's failure rate and failure cost.
-const LATEST: f64 = 0.125;
+/// Time in a slot that costs the pool's `output_default`, before any request has completed.
+const DEFAULT_TIME: Duration = Duration::from_secs(10);
 
-/// Charges and slot time of completed requests, by tenant.
-#[derive(Default)]
-pub(crate) struct SlotTimePrice {
-    tenants: Mutex<HashMap<Box<str>, TenantSlotTime>>,
+/// Kind of work in a slot. Each kind has its own price of a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WorkKind {
+    /// Text that a model writes, whatever the API.
+    Generation,
+    Embeddings,
+    TokenCounts,
+    /// Calls that their clients make themselves.
+    Leases,
 }
 
-/// Sums over a tenant's completed requests, reduced for their age up to `at`, and averages over its failed attempts.
-#[derive(Clone, Copy, Debug)]
-struct TenantSlotTime {
-    tokens: f64,
-    seconds: f64,
-    at: Instant,
-    /// Moving average of the part of the tenant's attempts that failed, 0 to 1.
-    failure_rate: f64,
-    /// Moving average of the charge of the tenant's failed attempts, in tokens.
-    failed_charge: f64,
-}
-
-impl TenantSlotTime {
-    fn faded(self, now: Instant) -> Self {
-        let left =
-            (-now.saturating_duration_since(self.at).as_secs_f64() / FADES.as_secs_f64()).exp();
-        Self { tokens: self.tokens * left, seconds: self.seconds * left, at: now, ..self }
+impl WorkKind {
+    pub(crate) fn of(route: Route) -> Self {
+        match route {
+            Route::ChatCompletions | Route::Completions | Route::Responses | Route::Messages => {
+                Self::Generation
+            }
+            Route::Embeddings => Self::Embeddings,
+            Route::CountTokens => Self::TokenCounts,
+        }
     }
+}
+
+/// The books of a pool.
+pub(crate) struct SlotTimePrice {
+    books: Mutex<PoolSlotTimeBooks>,
+    /// Time zero of the books' clock.
+    started: Instant,
+}
+
+#[derive(Default)]
+struct PoolSlotTimeBooks {
+    generation: SlotTimeBook,
+    embeddings: SlotTimeBook,
+    token_counts: SlotTimeBook,
+    leases: SlotTimeBook,
+}
+
+impl PoolSlotTimeBooks {
+    fn of(&self, kind: WorkKind) -> &SlotTimeBook {
+        match kind {
+            WorkKind::Generation => &self.generation,
+            WorkKind::Embeddings => &self.embeddings,
+            WorkKind::TokenCounts => &self.token_counts,
+            WorkKind::Leases => &self.leases,
+        }
+    }
+
+    fn of_mut(&mut self, kind: WorkKind) -> &mut SlotTimeBook {
+        match kind {
+            WorkKind::Generation => &mut self.generation,
+            WorkKind::Embeddings => &mut self.embeddings,
+            WorkKind::TokenCounts => &mut self.token_counts,
+            WorkKind::Leases => &mut self.leases,
+        }
+    }
+}
+
+/// One attempt's time in a slot.
+#[derive(Clone, Copy)]
+pub(crate) struct SlotTime<'a> {
+    pub(crate) tenant: &'a str,
+    pub(crate) kind: WorkKind,
+    /// Time for which the attempt held its slot.
+    pub(crate) held: Duration,
+    /// Time at which the attempt ended.
+    pub(crate) at: Instant,
 }
 
 impl SlotTimePrice {
-    /// Counts a completed request with its charge in tokens and the time for which it held its slot.
-    pub(crate) fn completed(&self, tenant: &str, charge: u64, held: Duration, now: Instant) {
-        self.change(tenant, now, |part| {
-            part.tokens += to_f64(charge);
-            part.seconds += held.as_secs_f64();
-            part.failure_rate *= 1.0 - LATEST;
-        });
+    pub(crate) fn new() -> Self {
+        Self { books: Mutex::default(), started: Instant::now() }
     }
 
-    /// Counts an attempt that did not complete, with its charge in tokens.
-    pub(crate) fn failed(&self, tenant: &str, charge: u64, now: Instant) {
-        self.change(tenant, now, |part| {
-            let first = part.failed_charge == 0.0;
-            let latest = if first { 1.0 } else { LATEST };
-            part.failed_charge += (to_f64(charge) - part.failed_charge) * latest;
-            part.failure_rate += (1.0 - part.failure_rate) * LATEST;
-        });
+    /// Records a completed attempt that its tokens paid for.
+    pub(crate) fn record_completed(&self, slot: SlotTime<'_>, tokens: u64) {
+        let now = self.span(slot.at);
+        let mut books = self.lock();
+        books.of_mut(slot.kind).record_completed(slot.tenant, tokens, slot.held, now);
+    }
+
+    /// Records an attempt that paid at least for its time, with the tokens that the scheduler counted.
+    pub(crate) fn record_paid_by_time(&self, slot: SlotTime<'_>, charge: u64) {
+        let now = self.span(slot.at);
+        let mut books = self.lock();
+        books.of_mut(slot.kind).record_paid_by_time(slot.tenant, charge, slot.held, now);
+    }
+
+    /// Records a completed lease with the tokens that its holder reports and the tokens that the scheduler counted.
+    pub(crate) fn record_reported(
+        &self,
+        slot: SlotTime<'_>,
+        reported: u64,
+        charge: u64,
+        output_default: u64,
+    ) {
+        let SlotTime { tenant, kind, held, at } = slot;
+        let (now, default) = (self.span(at), TokenRate::new(output_default, DEFAULT_TIME));
+        let mut books = self.lock();
+        books.of_mut(kind).record_reported(tenant, reported, charge, held, default, now);
     }
 
     /// Returns the expected charge of a tenant's request in tokens: `usual`, raised if the tenant's recent attempts
-    /// failed and cost more than that.
-    pub(crate) fn expected(&self, tenant: &str, usual: u64) -> u64 {
-        let tenants = self.lock();
-        let Some(part) = tenants.get(tenant).filter(|part| part.failure_rate > 0.01) else {
-            return usual;
+    /// paid by time and cost more than that.
+    pub(crate) fn expected(&self, kind: WorkKind, tenant: &str, usual: u64) -> u64 {
+        self.lock().of(kind).expected(tenant, usual)
+    }
+
+    /// Returns the price of an attempt's time in the slot, in whole tokens, rounded up.
+    pub(crate) fn price(&self, slot: SlotTime<'_>, output_default: u64) -> u64 {
+        let SlotTime { tenant, kind, held, at } = slot;
+        let now = self.span(at);
+        let default = TokenRate::new(output_default, DEFAULT_TIME);
+        let books = self.lock();
+        let rate = books.of(kind).price(tenant, default, now);
+        let rate = match kind {
+            WorkKind::Generation | WorkKind::Leases => rate,
+            WorkKind::Embeddings | WorkKind::TokenCounts => {
+                rate.max(books.generation.price(tenant, default, now))
+            }
         };
-        let more = (part.failed_charge - to_f64(usual)).max(0.0);
-        usual.saturating_add(floor_to_u64((more * part.failure_rate).ceil()))
+        rate.cost(held)
     }
 
-    fn change(&self, tenant: &str, now: Instant, change: impl FnOnce(&mut TenantSlotTime)) {
-        let mut tenants = self.lock();
-        if !tenants.contains_key(tenant) && tenants.len() >= TENANTS_MAX {
-            let seconds = |part: &TenantSlotTime| part.faded(now).seconds;
-            let least = tenants.iter().min_by(|a, b| seconds(a.1).total_cmp(&seconds(b.1)));
-            let least = least.map(|(tenant, _)| tenant.clone());
-            least.map(|tenant| tenants.remove(&tenant));
-        }
-        if let Some(part) = tenants.get_mut(tenant) {
-            *part = part.faded(now);
-            change(part);
-            return;
-        }
-        let mut new = TenantSlotTime {
-            tokens: 0.0,
-            seconds: 0.0,
-            at: now,
-            failure_rate: 0.0,
-            failed_charge: 0.0,
-        };
-        change(&mut new);
-        tenants.insert(tenant.into(), new);
+    fn span(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.started)
     }
 
-    /// Returns the price of holding a slot for `held`, in whole tokens, rounded up.
-    pub(crate) fn price(
-        &self,
-        payer: &str,
-        held: Duration,
-        output_default: u64,
-        now: Instant,
-    ) -> u64 {
-        let floor =
-            self.tokens_per_second(payer, now).unwrap_or(to_f64(output_default) / FIRST_SECONDS);
-        floor_to_u64((floor * held.as_secs_f64()).ceil())
-    }
-
-    /// Returns the price for this payer in tokens per second; `None` before any request has completed.
-    fn tokens_per_second(&self, payer: &str, now: Instant) -> Option<f64> {
-        let tenants = self.lock();
-        let mut parts: Vec<TenantSlotTime> = tenants
-            .iter()
-            .filter(|(tenant, _)| ***tenant != *payer)
-            .map(|(_, part)| part.faded(now))
-            .filter(|part| part.seconds > 0.0)
-            .collect();
-        if parts.is_empty() {
-            parts.extend(tenants.get(payer).map(|part| part.faded(now)));
-        }
-        let all: f64 = parts.iter().map(|part| part.seconds).sum();
-        let (mut tokens, mut seconds) = (0.0, 0.0);
-        for part in &parts {
-            let others = all - part.seconds;
-            let counted = if parts.len() > 1 { part.seconds.min(others) } else { part.seconds };
-            tokens += part.tokens * counted / part.seconds;
-            seconds += counted;
-        }
-        (seconds > 0.0).then(|| tokens / seconds)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<str>, TenantSlotTime>> {
-        // Every change is one assignment, so a panic leaves nothing half-done.
-        self.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, PoolSlotTimeBooks> {
+        // After a panic the sums are at worst one attempt behind.
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -164,71 +159,40 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    #[test]
-    fn before_anything_has_completed_a_slot_brings_the_default_in_ten_seconds() {
-        let occupation = SlotTimePrice::default();
-        let now = Instant::now();
-        assert_eq!(occupation.price("a", 10 * SECOND, 500, now), 500);
-        assert_eq!(occupation.price("a", SECOND / 2, 500, now), 25);
-        assert_eq!(occupation.price("a", Duration::ZERO, 500, now), 0);
+    fn slot(price: &SlotTimePrice, tenant: &'static str, kind: WorkKind) -> SlotTime<'static> {
+        SlotTime { tenant, kind, held: SECOND, at: price.started }
     }
 
     #[test]
-    fn the_others_set_the_price() {
-        let occupation = SlotTimePrice::default();
-        let now = Instant::now();
-        occupation.completed("cheap", 1, 100 * SECOND, now);
-        // Alone, there is no other price than its own.
-        assert_eq!(occupation.price("cheap", 100 * SECOND, 500, now), 1);
-        occupation.completed("a", 1000, 10 * SECOND, now);
-        assert_eq!(occupation.price("cheap", SECOND, 500, now), 100);
-        assert_eq!(occupation.price("a", 100 * SECOND, 500, now), 1);
+    fn embeddings_have_no_part_in_the_price_of_a_chat() {
+        let price = SlotTimePrice::new();
+        let chat = slot(&price, "chat", WorkKind::Generation);
+        price.record_completed(chat, 200);
+        price.record_completed(slot(&price, "other", WorkKind::Generation), 100);
+        assert_eq!(price.price(chat, 512), 100);
+        price.record_completed(slot(&price, "loud", WorkKind::Embeddings), 30_000_000);
+        assert_eq!(price.price(chat, 512), 100);
+        let victim = slot(&price, "victim", WorkKind::Embeddings);
+        assert_eq!(price.price(victim, 512), 64 * 52 - 51);
     }
 
     #[test]
-    fn nobody_makes_up_more_than_half_of_it() {
-        let occupation = SlotTimePrice::default();
-        let now = Instant::now();
-        occupation.completed("cheap", 0, 1000 * SECOND, now);
-        occupation.completed("a", 600, 6 * SECOND, now);
-        occupation.completed("b", 400, 4 * SECOND, now);
-        // Ten seconds of the cheap one count, beside ten of the others.
-        assert_eq!(occupation.price("payer", SECOND, 500, now), 50);
-    }
-
-    #[test]
-    fn the_past_fades() {
-        let occupation = SlotTimePrice::default();
-        let start = Instant::now();
-        occupation.completed("a", 10_000, 10 * SECOND, start);
-        let later = start + 10 * FADES;
-        occupation.completed("a", 100, 10 * SECOND, later);
-        assert_eq!(occupation.price("b", SECOND, 500, later), 11);
-    }
-
-    #[test]
-    fn who_fails_is_expected_to_pay_for_its_time() {
-        let occupation = SlotTimePrice::default();
-        let now = Instant::now();
-        assert_eq!(occupation.expected("a", 50), 50);
-        (0..40).for_each(|_| occupation.failed("a", 250, now));
-        let expected = occupation.expected("a", 50);
-        assert!((240..=250).contains(&expected), "{expected}");
-        assert_eq!(occupation.expected("a", 1000), 1000);
-        assert_eq!(occupation.expected("b", 50), 50);
-        (0..40).for_each(|_| occupation.completed("a", 50, SECOND, now));
-        assert_eq!(occupation.expected("a", 50), 50);
-    }
-
-    #[test]
-    fn it_remembers_so_many_tenants_and_no_more() {
-        let occupation = SlotTimePrice::default();
-        let now = Instant::now();
-        occupation.completed("large", 7000, 1000 * SECOND, now);
-        for i in 0..2 * TENANTS_MAX {
-            occupation.completed(&format!("t{i}"), 7, SECOND, now);
+    fn a_kind_in_which_nobody_works_is_no_cheap_way_to_hold_a_slot() {
+        let price = SlotTimePrice::new();
+        price.record_completed(slot(&price, "honest", WorkKind::Generation), 400);
+        for kind in [WorkKind::Embeddings, WorkKind::TokenCounts] {
+            price.record_completed(slot(&price, "cheat", kind), 1);
+            assert_eq!(price.price(slot(&price, "cheat", kind), 512), 400, "{kind:?}");
         }
-        assert_eq!(occupation.lock().len(), TENANTS_MAX);
-        assert!(occupation.lock().contains_key("large"));
+        // Leases have pools of their own.
+        assert_eq!(price.price(slot(&price, "cheat", WorkKind::Leases), 512), 52);
+    }
+
+    #[test]
+    fn every_route_has_a_kind() {
+        for route in Route::ALL {
+            let kind = WorkKind::of(route);
+            assert_eq!(kind == WorkKind::Generation, route.generates(), "{route:?}");
+        }
     }
 }

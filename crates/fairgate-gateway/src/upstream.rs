@@ -36,7 +36,8 @@ use http_body_util::Full;
 use tokio::time::{Instant, timeout_at};
 
 pub(crate) use self::account::{
-    AccountMember, PROBE_EVERY, ProbeOutcome, ProbeTarget, ProviderAccount, QuotaTicket,
+    AccountMember, LeaseRefusalReport, PROBE_EVERY, ProbeOutcome, ProbeTarget, ProviderAccount,
+    QuotaTicket, ReportedRefusal,
 };
 pub(crate) use self::condition::{CircuitEpoch, UpstreamCondition, UpstreamStanding};
 pub(crate) use self::engine::{EngineHook, EngineSnapshot, UpstreamEngine};

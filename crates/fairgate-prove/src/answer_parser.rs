@@ -103,7 +103,10 @@ pub(crate) fn parse_whole(body: &[u8]) -> AnswerEnd {
 /// Returns the input and output tokens of the `usage` object, if the JSON has one.
 fn usage(value: &Value) -> Option<(u64, u64)> {
     let usage = value.get("usage")?;
-    Some((usage["prompt_tokens"].as_u64()?, usage["completion_tokens"].as_u64()?))
+    let (input, total) = (usage["prompt_tokens"].as_u64()?, usage["total_tokens"].as_u64());
+    // Embeddings have no output, and their usage has no field for it.
+    let no_output = (total == Some(input)).then_some(0);
+    Some((input, usage["completion_tokens"].as_u64().or(no_output)?))
 }
 
 #[cfg(test)]
@@ -140,6 +143,10 @@ mod tests {
     fn a_whole_answer_has_its_usage() {
         let body = br#"{"usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
         assert_eq!(parse_whole(body), AnswerEnd::Completed { input: 3, output: 4 });
+        let body = br#"{"usage":{"prompt_tokens":3,"total_tokens":3}}"#;
+        assert_eq!(parse_whole(body), AnswerEnd::Completed { input: 3, output: 0 });
+        let no_output = br#"{"usage":{"prompt_tokens":3,"total_tokens":7}}"#;
+        assert!(matches!(parse_whole(no_output), AnswerEnd::Broken { .. }));
         assert!(matches!(parse_whole(b"{\"usage\":{\"prom"), AnswerEnd::Broken { .. }));
     }
 }

@@ -1,6 +1,8 @@
 //! A client that keeps one connection, sends a request, reads the answer and repeats. The client
 //! counts its results itself, without any code of the gateway.
 
+mod lease_calls;
+
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -197,6 +199,9 @@ impl ProveClient {
             },
         };
         let connection = kept.insert(connection);
+        if let ClientBehaviour::LeasesSlots { held, report } = self.ask.manner {
+            return self.lease(connection, (held, report), id).await;
+        }
         let stream = self.is_streaming();
         let request = match self.build(number, stream) {
             Ok(request) => request,
@@ -228,11 +233,24 @@ impl ProveClient {
         match self.ask.manner {
             ClientBehaviour::Honest
             | ClientBehaviour::HasDeadlines { .. }
+            | ClientBehaviour::Embeds { .. }
+            | ClientBehaviour::LeasesSlots { .. }
             | ClientBehaviour::Resets
-            | ClientBehaviour::Fails { .. } => self.number % 2 == 1,
+            | ClientBehaviour::Fails { .. } => self.number % 2 == 1 && self.embeds().is_none(),
             ClientBehaviour::LeavesAfter(_)
             | ClientBehaviour::LeavesAtFinish { .. }
             | ClientBehaviour::ReadsNothing { .. } => true,
+        }
+    }
+
+    /// Returns the factor by which this client's texts are longer than prompts, if it asks for
+    /// embeddings.
+    fn embeds(&self) -> Option<u64> {
+        match self.ask.manner {
+            ClientBehaviour::Embeds { every, times } if self.number.is_multiple_of(every) => {
+                Some(times)
+            }
+            _ => None,
         }
     }
 
@@ -249,7 +267,14 @@ impl ProveClient {
         // HTTP/2 needs the absolute URI.
         let origin =
             if self.is_narrow() { format!("http://{}", self.gateway) } else { String::new() };
-        let mut request = Request::post(origin + "/v1/chat/completions");
+        let path = match self.embeds() {
+            Some(_) => {
+                body = json!({"model": self.model, "input": self.prompt(number)});
+                "/v1/embeddings"
+            }
+            None => "/v1/chat/completions",
+        };
+        let mut request = Request::post(origin + path);
         if let Some(millis) = self.ask.deadline_ms(self.number) {
             request = request.header("x-fairgate-deadline", format!("{millis}ms"));
         }
@@ -284,6 +309,7 @@ impl ProveClient {
         }
         let times = self.ask.prompt_times;
         let tokens = self.ask.prompt_tokens
+            * self.embeds().unwrap_or(1)
             * times[(usize::try_from(number).unwrap_or(0) + self.number) % times.len()];
         let bytes = usize::try_from(tokens).unwrap_or(0) * BYTES_PER_TOKEN;
         while prompt.len() < bytes {
@@ -301,6 +327,8 @@ impl ClientBehaviour {
             Self::Honest
             | Self::LeavesAfter(_)
             | Self::HasDeadlines { .. }
+            | Self::Embeds { .. }
+            | Self::LeasesSlots { .. }
             | Self::ReadsNothing { .. } => None,
             Self::Resets => Some(SimFault::ResetBefore),
             Self::LeavesAtFinish { hidden } => Some(SimFault::HiddenTokens { tokens: hidden }),

@@ -47,6 +47,8 @@ pub struct Scenario {
     /// Attack and its victim, with the scenario to compare with; `None` if the scenario has no
     /// attack.
     pub harm: Option<AttackComparison>,
+    /// True if the pool leases its slots and no request reaches a worker.
+    pub leases: bool,
     /// Agents that work on tasks and replace the clients; `None` if the scenario has no fleet. With
     /// a fleet, the tenants are projects.
     pub fleet: Option<FleetPlan>,
@@ -210,6 +212,21 @@ pub enum ClientBehaviour {
         /// Deadlines in milliseconds, which the tenant's clients use in turn.
         deadlines_ms: &'static [u64],
     },
+    /// Reads the whole of each answer. Some clients ask for embeddings of long texts, the others for
+    /// ordinary answers.
+    Embeds {
+        /// Every client whose number is a multiple of this asks for embeddings.
+        every: usize,
+        /// Factor by which their texts are longer than ordinary prompts.
+        times: u64,
+    },
+    /// Leases slots and calls no model. The scenario's pool must be one of leases.
+    LeasesSlots {
+        /// Time for which the client holds each slot.
+        held: Duration,
+        /// The report with which the client settles each lease.
+        report: ScenarioLeaseReport,
+    },
     /// Sends prompts that make the model reset the connection before it answers.
     Resets,
     /// Sends prompts that make the model fail.
@@ -220,6 +237,15 @@ pub enum ClientBehaviour {
         /// once and takes no slot.
         after: Duration,
     },
+}
+
+/// The report of a client that settles a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScenarioLeaseReport {
+    /// The tokens of an ordinary prompt and answer.
+    Used,
+    /// No tokens, and headers of a provider that allows one request a minute.
+    NothingAndLowLimits,
 }
 
 /// The simulated models behind the gateway.
@@ -478,6 +504,7 @@ impl ExperimentScale {
             budgets: false,
             gain: None,
             harm: None,
+            leases: false,
             fleet: None,
             length: self.length,
         }

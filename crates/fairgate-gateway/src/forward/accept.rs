@@ -92,8 +92,8 @@ pub(super) async fn accept<S: RequestSource>(
     let routed = read.route(model.pool.clone(), agent, session);
     let usage = source.expected_usage(&routed, &setup, &model, &chosen).await?;
     let ExpectedUsage { expected, uncached_input, prefix, last_worker, .. } = usage;
-    let with_time =
-        |charged| routed.pool.slot_time_price.expected(&routed.arrival().caller.tenant, charged);
+    let RequestArrival { caller, kind, .. } = routed.arrival();
+    let with_time = |charged| routed.pool.slot_time_price.expected(*kind, &caller.tenant, charged);
     let (estimate, estimate_uncached) =
         (with_time(usage.charged), with_time(usage.charged_uncached));
     let class = setup.class(chosen.class.as_deref(), uncached_input);
@@ -106,14 +106,16 @@ pub(super) async fn accept<S: RequestSource>(
         prefix,
         last_worker,
         uncached_cost: None,
+        output_cap: None,
     };
     let terms = terms.with_uncached_cost(&model.pool, &routed.arrival().id);
-    let accepted = routed.accept(terms);
+    let mut accepted = routed.accept(terms);
     let deadline = RequestDeadline::of(&accepted, chosen.deadline)?;
     let cap = match accepted.arrival().caller.budgeted {
         true => Box::pin(budget::check(&accepted)).await?,
         false => None,
     };
+    accepted.terms.output_cap = cap;
     Ok((accepted, PoolRequest { model, chosen, cap, deadline }, source))
 }
 

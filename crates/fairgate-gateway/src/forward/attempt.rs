@@ -188,7 +188,7 @@ impl WorkerAttempt {
         end: &RequestEnd,
     ) -> AttemptResult {
         let RequestArrival { app, caller, .. } = arrival;
-        let bill = AttemptBill::of(&caller.tenant, accepted, &self, end);
+        let bill = AttemptBill::of(arrival, accepted, &self, end);
         previous_response::remember(app, caller, &accepted.ask, self.meter.as_ref(), bill.usage);
         self.learn_cached(accepted);
         self.remember_session(caller, accepted, end, bill.usage);
@@ -297,7 +297,8 @@ impl WorkerAttempt {
                 permit.give_back();
                 return;
             }
-            _ if fault == AttemptFault::NotTaken => {
+            // A lease pays for its time also where its provider refused the call.
+            _ if fault == AttemptFault::NotTaken && bill.counted == 0 => {
                 permit.give_back();
                 "error"
             }

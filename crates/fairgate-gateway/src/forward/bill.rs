@@ -12,8 +12,10 @@ use fairgate_dialect::{MeasuredUsage, TokenUsage};
 use fairgate_store::{AttemptOutcome, UsageSource};
 
 use super::attempt::{AttemptFault, WorkerAttempt};
-use super::request_guard::RequestEnd;
+use super::budget;
+use super::request_guard::{RequestArrival, RequestEnd};
 use super::stage::AcceptedRequest;
+use crate::slot_time_price::{SlotTime, WorkKind};
 
 /// Source of an attempt's token usage.
 #[derive(Clone, Copy)]
@@ -47,7 +49,8 @@ pub(super) struct AttemptBill {
     /// The same as if no part of the prompt had been cached.
     pub(super) charged_uncached: u64,
     /// Tokens that the caller's token budgets pay, counted as a provider counts them. For an attempt that did not
-    /// complete, at least the price of its time in the slot.
+    /// complete and for a lease, at least the price of its time in the slot, but for time no more than the request's
+    /// reservation.
     pub(super) provider_tokens: u64,
     /// Weighted tokens that the scheduler counts for the flow.
     pub(super) counted: u64,
@@ -57,32 +60,37 @@ pub(super) struct AttemptBill {
 
 impl AttemptBill {
     /// Computes the bill. A completed attempt pays its metered tokens; any other pays at least the price of its time in
-    /// the slot.
+    /// the slot. A lease always pays at least that price, because the gateway has only its holder's word for the rest.
     pub(super) fn of(
-        tenant: &str,
+        arrival: &RequestArrival,
         accepted: &AcceptedRequest,
         flight: &WorkerAttempt,
         end: &RequestEnd,
     ) -> Self {
-        if !flight.is_sent() || flight.fault() == AttemptFault::NotTaken {
+        let RequestArrival { caller, kind, .. } = arrival;
+        let is_lease = *kind == WorkKind::Leases;
+        if !flight.is_sent() || (flight.fault() == AttemptFault::NotTaken && !is_lease) {
             return Self::default();
         }
         let setup = accepted.pool.setup();
         let (usage, source) = used(accepted.terms.expected, flight, end.used);
         let (metered, metered_uncached) = match end.used {
+            _ if usage == TokenUsage::default() && flight.fault() == AttemptFault::NotTaken => {
+                (0, 0)
+            }
             UsageBasis::Stated(StatedUsage { charged: Some(charged), .. }) => (charged, charged),
             _ => {
                 let charge = |usage| setup.weights.charge(usage);
                 (charge(usage), charge(TokenUsage { cached: 0, ..usage }))
             }
         };
-        let held = flight.slot_time();
-        let now = Instant::now();
-        let occupation = &accepted.pool.slot_time_price;
-        if is_complete(end) {
-            occupation.completed(tenant, metered, held, now);
+        let (held, at) = (flight.slot_time(), Instant::now());
+        let slot = SlotTime { tenant: &caller.tenant, kind: *kind, held, at };
+        let prices = &accepted.pool.slot_time_price;
+        let provider_tokens = usage.input.saturating_add(usage.output);
+        if is_complete(end) && !is_lease {
+            prices.record_completed(slot, metered);
             let source = Some(source);
-            let provider_tokens = usage.input.saturating_add(usage.output);
             let (charged, counted) = (metered, metered);
             return Self {
                 usage,
@@ -94,21 +102,27 @@ impl AttemptBill {
                 occupied: 0,
             };
         }
-        let occupied = occupation.price(tenant, held, setup.config.cost.output_default, now);
-        let counted = metered.max(occupied);
+        let output_default = setup.config.cost.output_default;
+        let time_price = prices.price(slot, output_default);
+        let counted = metered.max(time_price);
+        let occupied = if is_complete(end) { 0 } else { counted };
         if flight.fault() == AttemptFault::Worker || flight.has_circuit_changed() {
-            return Self { counted, occupied: counted, ..Self::default() };
+            return Self { counted, occupied, ..Self::default() };
         }
-        occupation.failed(tenant, counted, now);
-        let source = if occupied > metered { UsageSource::Occupied } else { source };
+        match is_complete(end) {
+            true => prices.record_reported(slot, metered, counted, output_default),
+            false => prices.record_paid_by_time(slot, counted),
+        }
+        let source = if time_price > metered { UsageSource::Occupied } else { source };
+        let time_tokens = time_price.min(budget::most_provider_tokens(accepted));
         Self {
             usage,
             source: Some(source),
             charged: counted,
-            charged_uncached: metered_uncached.max(occupied),
-            provider_tokens: usage.input.saturating_add(usage.output).max(occupied),
+            charged_uncached: metered_uncached.max(time_price),
+            provider_tokens: provider_tokens.max(time_tokens),
             counted,
-            occupied: counted,
+            occupied,
         }
     }
 
@@ -118,14 +132,22 @@ impl AttemptBill {
     }
 }
 
-/// Returns the tokens of an attempt that was sent. The input always counts, because the upstream has read it.
+/// Returns the tokens of an attempt that was sent. The input always counts, because the upstream has read it, unless a
+/// provider has refused to take the call of a lease: then the tokens that its holder reports count, or none.
 fn used(
     expected: TokenEstimate,
     flight: &WorkerAttempt,
     used: UsageBasis,
 ) -> (TokenUsage, UsageSource) {
-    if let UsageBasis::Stated(StatedUsage { usage, source, .. }) = used {
-        return (usage, source);
+    let is_taken = flight.fault() != AttemptFault::NotTaken;
+    match used {
+        UsageBasis::Stated(StatedUsage { usage, source, .. })
+            if is_taken || source == UsageSource::Reported =>
+        {
+            return (usage, source);
+        }
+        _ if !is_taken => return (TokenUsage::default(), UsageSource::Counted),
+        _ => {}
     }
     let TokenEstimate { input, output, .. } = expected;
     let metered = match (used, &flight.meter) {

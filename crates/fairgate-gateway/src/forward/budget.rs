@@ -180,6 +180,12 @@ fn unavailable(arrival: &RequestArrival, error: &StoreError, what: &'static str)
     refusal::store_unavailable()
 }
 
+/// Returns the most provider tokens that a request may use, which is what its token budgets reserve.
+pub(super) fn most_provider_tokens(accepted: &AcceptedRequest) -> u64 {
+    let most = most(accepted, accepted.terms.output_cap);
+    most.input.saturating_add(most.output)
+}
+
 /// Returns the most tokens that a request may use, with `cap` as the cap on each of its answers.
 fn most(accepted: &AcceptedRequest, cap: Option<u64>) -> TokenUsage {
     let ask = &accepted.ask;

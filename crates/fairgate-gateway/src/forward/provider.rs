@@ -26,7 +26,8 @@ use super::request_guard::{RequestIn, unix_now};
 use super::stage::InFlightRequest;
 use crate::refusal::{self, Refusal, RefusalCode};
 use crate::upstream::{
-    FailureKind, ProbeTarget, ProviderAccount, QuotaTicket, UpstreamBody, UpstreamFailure,
+    FailureKind, LeaseRefusalReport, ProbeTarget, ProviderAccount, QuotaTicket, ReportedRefusal,
+    UpstreamBody, UpstreamFailure,
 };
 
 /// Bytes of an error body that are read to find the reason.
@@ -159,26 +160,56 @@ pub(super) fn record_accepted(
 ) {
     let flight = &in_flight.flight;
     if let (Some(account), Some(ticket)) = (&flight.worker.account, flight.ticket) {
-        account.accepted(ticket, rate_limits);
+        let tenant = &in_flight.arrival().caller.tenant;
+        account.record_lease_accepted(tenant, ticket, rate_limits);
         log_absurd_limits(in_flight, account, rate_limits);
     }
 }
 
+/// A provider's refusal to take the call of a lease.
+pub(super) struct RefusedLeaseCall {
+    pub(super) refused: Box<RefusedByProvider>,
+    /// Time until which the lease must wait by itself, because the report concerns its tenant alone and the pool does
+    /// not pause. `None` if the pool pauses, or if waiting does not help.
+    pub(super) waits_alone_until: Option<Instant>,
+}
+
 /// Records that the provider has refused the call of a lease. Returns `None` if the reason was not a limit.
 ///
-/// A spent or blocked account ends that lease alone, because another client may have an account of its own.
+/// A limit concerns the reporter's tenant alone until a second tenant reports one too. A spent or blocked account ends
+/// that lease alone, because another client may have an account of its own.
 pub(super) fn record_refused(
     in_flight: &RequestIn<'_, InFlightRequest>,
     heard: LeaseProviderResponse,
-) -> Option<Box<RefusedByProvider>> {
+) -> Option<RefusedLeaseCall> {
     let flight = &in_flight.flight;
     let (Some(account), Some(ticket)) = (&flight.worker.account, flight.ticket) else {
         return None;
     };
     let LeaseProviderResponse { status, rate_limits, refusal: said } = heard;
     log_absurd_limits(in_flight, account, &rate_limits);
-    let why = refusal_reason(in_flight, account, ticket, &rate_limits, said)?;
-    Some(Box::new(RefusedByProvider { status: status.as_u16(), why }))
+    let (report, limit, asked) = match said {
+        Said::Rate { counted, limit, retry_after, .. } => {
+            (LeaseRefusalReport::Rate { ticket, told: &rate_limits, counted }, limit, retry_after)
+        }
+        Said::Overloaded { retry_after } => (LeaseRefusalReport::Overloaded, None, retry_after),
+        said => {
+            let why = refusal_reason(in_flight, account, ticket, &rate_limits, said)?;
+            let refused = Box::new(RefusedByProvider { status: status.as_u16(), why });
+            return Some(RefusedLeaseCall { refused, waits_alone_until: None });
+        }
+    };
+    let tenant = &in_flight.arrival().caller.tenant;
+    let ReportedRefusal { pause, is_for_all } =
+        account.record_lease_refused(tenant, &report, asked);
+    let (worker, at) = (flight.worker.upstream.name.clone(), pause.until);
+    if is_for_all {
+        note_limit(in_flight, account, &worker, pause.counted, at);
+    }
+    let limit = ReachedProviderLimit { worker, counted: pause.counted, limit, at };
+    let why = ProviderRefusalReason::Later(limit);
+    let refused = Box::new(RefusedByProvider { status: status.as_u16(), why });
+    Some(RefusedLeaseCall { refused, waits_alone_until: (!is_for_all).then_some(at) })
 }
 
 /// Returns the reason for a provider's refusal, and updates the account accordingly. `None` if the reason was not a

@@ -25,6 +25,7 @@ use crate::identity::Caller;
 use crate::phase;
 use crate::refusal::{EndCode, Refusal};
 use crate::row_write::RowWrite;
+use crate::slot_time_price::WorkKind;
 
 /// The ledger's status for a client that left before the answer.
 pub(super) const CLIENT_LEFT: u16 = 499;
@@ -45,6 +46,8 @@ pub(super) struct RequestArrival {
     pub(super) caller: Arc<Caller>,
     pub(super) id: Box<str>,
     pub(super) route: Route,
+    /// Kind of the request's work, which has a price of time of its own.
+    pub(super) kind: WorkKind,
     /// Name of the route in the ledger and the metrics.
     pub(super) path: &'static str,
     /// Time at which the request's head had been read, before the caller was looked up.
@@ -80,7 +83,8 @@ impl RequestGuard {
         at: Instant,
     ) -> Box<Self> {
         let started_at = unix_now();
-        let arrival = RequestArrival { app, caller, id, route, path: route.path(), at, started_at };
+        let (path, kind) = (route.path(), WorkKind::of(route));
+        let arrival = RequestArrival { app, caller, id, route, kind, path, at, started_at };
         Box::new(Self { arrival, stage: RequestStage::Identified })
     }
 
@@ -89,6 +93,7 @@ impl RequestGuard {
     pub(super) fn for_lease(app: Arc<App>, caller: Arc<Caller>, id: Box<str>) -> Box<Self> {
         let mut passage = Self::new(app, caller, id, Route::ChatCompletions, Instant::now());
         passage.arrival.path = LEASES;
+        passage.arrival.kind = WorkKind::Leases;
         passage
     }
 

@@ -195,6 +195,11 @@ pub(super) struct ProviderRetry {
 }
 
 impl ProviderRetry {
+    /// Returns true if the request may wait until that time, once it [waits again](Self::may_wait_again).
+    pub(super) fn may_wait_until(&self, time: Instant) -> bool {
+        self.until.is_none_or(|until| time < until)
+    }
+
     /// Returns true if the request may wait once more, for the same worker or for another one.
     pub(super) fn may_wait_again(
         &mut self,

@@ -76,6 +76,8 @@ pub(super) struct SubmitTerms {
     pub(super) last_worker: Option<Box<LastWorker>>,
     /// Entry of `estimate_uncached` in the pool's table; `None` if no worker may have the prompt cached.
     pub(super) uncached_cost: Option<Box<UncachedCostGuard>>,
+    /// Output cap that the gateway sets, because the caller has a budget and the client states no cap.
+    pub(super) output_cap: Option<u64>,
 }
 
 impl SubmitTerms {

@@ -370,7 +370,7 @@ async fn new_pool(gate: Gate, config: PoolConfig, workers: WorkerInputs<'_>) -> 
         estimator: TokenEstimator::new(config.cost.output_default, ESTIMATED_NAMES_MAX),
         names: ClientFlowNames::default(),
         setup: ArcSwap::from_pointee(PoolSetup::new(config, workers)),
-        slot_time_price: SlotTimePrice::default(),
+        slot_time_price: SlotTimePrice::new(),
         spending: TenantSpending::default(),
         reporter,
         uncached_costs: Arc::default(),

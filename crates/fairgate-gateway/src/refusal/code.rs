@@ -227,7 +227,7 @@ refusal_codes! {
     QueueTimeout = 503 "queue_timeout" Computed, "expected wait";
     /// No worker that could take the request is there, or all are drained.
     NoWorker = 503 "no_worker" Unstated;
-    /// A provider's limit has delayed the request for as long as it may wait.
+    /// A provider's limit has delayed the request for as long as it may wait. The status is 429 for a new lease of a tenant that alone reports the limit.
     ProviderLimited = 503 "provider_limited" Computed,
         "until the time that the provider stated, or until its pause ends";
     /// The provider's account is spent or blocked.

@@ -16,6 +16,8 @@
 
 mod account_closing;
 mod learned_rate;
+mod lease_account;
+mod lease_reports;
 mod pause_recovery;
 pub(super) mod rate_division;
 mod refusal_margin;
@@ -33,6 +35,8 @@ pub(crate) use self::account_closing::{PROBE_EVERY, ProbeOutcome, ProbeTarget};
 
 use self::account_closing::AccountClosing;
 use self::learned_rate::LearnedRate;
+pub(crate) use self::lease_account::{LeaseRefusalReport, ReportedRefusal};
+use self::lease_reports::LeaseReports;
 use self::pause_recovery::{LEAST_BURST_SECONDS, PauseRecovery};
 use self::rate_division::{RateUse, divide};
 use crate::live_count::LiveCount;
@@ -60,6 +64,8 @@ struct ProviderAccountState {
     learned: LearnedRate,
     recovery: PauseRecovery,
     closing: AccountClosing,
+    /// Reports of leases, if the account is that of a pool of leases.
+    lease_reports: LeaseReports,
     members: Vec<AccountMember>,
 }
 
@@ -149,6 +155,7 @@ impl ProviderAccount {
             learned,
             recovery: PauseRecovery::default(),
             closing: AccountClosing::default(),
+            lease_reports: LeaseReports::default(),
             members: Vec::new(),
         };
         Self { name, model, inner: Mutex::new(inner) }

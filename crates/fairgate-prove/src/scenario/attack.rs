@@ -10,7 +10,7 @@ use fairgate_sim::SimFault;
 
 use super::{
     AttackComparison, ClientBehaviour, ExperimentLength, ExperimentScale, PhaseDurations,
-    RequestPattern, Scenario, ScenarioBackend, ScenarioLevel, ScenarioPolicy,
+    RequestPattern, Scenario, ScenarioBackend, ScenarioLeaseReport, ScenarioLevel, ScenarioPolicy,
 };
 
 /// Kind of attack that a scenario tries.
@@ -22,6 +22,9 @@ enum AttackKind {
     LeaveAtFinish,
     ReadNothing,
     CloseConnections,
+    HoldForOneToken,
+    Embed,
+    LieAboutLeases,
 }
 
 const POLICIES: [ScenarioPolicy; 4] = [
@@ -32,26 +35,27 @@ const POLICIES: [ScenarioPolicy; 4] = [
     ScenarioPolicy::Drr,
 ];
 
-/// Attacks, each with the scenario's name under each of [`POLICIES`] and with its title.
-const TRICKS: [(AttackKind, [&str; 4], &str); 6] = [
+/// Attacks, each with its title and with the scenario's name under each of [`POLICIES`], or under
+/// the first of them alone.
+const TRICKS: [(AttackKind, &[&str], &str); 9] = [
     (
         AttackKind::Poison,
-        ["poison", "poison-classes", "poison-load", "poison-drr"],
+        &["poison", "poison-classes", "poison-load", "poison-drr"],
         "one tenant's requests make every worker answer 500",
     ),
     (
         AttackKind::Reset,
-        ["resets", "resets-classes", "resets-load", "resets-drr"],
+        &["resets", "resets-classes", "resets-load", "resets-drr"],
         "one tenant's requests make every worker reset the connection",
     ),
     (
         AttackKind::Fail,
-        ["failing", "failing-classes", "failing-load", "failing-drr"],
+        &["failing", "failing-classes", "failing-load", "failing-drr"],
         "one tenant's requests fail with 400 after five times the time of others",
     ),
     (
         AttackKind::LeaveAtFinish,
-        [
+        &[
             "leave-at-finish",
             "leave-at-finish-classes",
             "leave-at-finish-load",
@@ -61,13 +65,28 @@ const TRICKS: [(AttackKind, [&str; 4], &str); 6] = [
     ),
     (
         AttackKind::ReadNothing,
-        ["slow-reader", "slow-reader-classes", "slow-reader-load", "slow-reader-drr"],
+        &["slow-reader", "slow-reader-classes", "slow-reader-load", "slow-reader-drr"],
         "one tenant's clients do not read their answers",
     ),
     (
         AttackKind::CloseConnections,
-        ["worker-closes", "worker-closes-classes", "worker-closes-load", "worker-closes-drr"],
+        &["worker-closes", "worker-closes-classes", "worker-closes-load", "worker-closes-drr"],
         "the worker closes connections that it promised to keep",
+    ),
+    (
+        AttackKind::HoldForOneToken,
+        &["one-token"],
+        "one tenant asks for one token, holds its slot five times as long as others, and fails",
+    ),
+    (
+        AttackKind::Embed,
+        &["embeddings"],
+        "one tenant also embeds long texts, and the clients of the other leave in mid-stream",
+    ),
+    (
+        AttackKind::LieAboutLeases,
+        &["lease-lies"],
+        "leases: one tenant holds slots five times as long, and reports no tokens and a low limit",
     ),
 ];
 
@@ -80,15 +99,18 @@ const CLIENTS: usize = 24;
 /// more of them are needed to keep requests queued.
 const CLIENTS_WHO_DO_NOT_READ: usize = 120;
 
+/// Tokens after which the victim's clients leave, if it is a victim that leaves.
+const LEFT_AFTER_TOKENS: u64 = 24;
+
 /// Returns the scenarios of all attacks under all policies.
 pub(super) fn attacks(pace: ExperimentLength) -> Vec<Scenario> {
     let scale = scale(pace);
-    let of = |(trick, names, title): (AttackKind, [&'static str; 4], &'static str)| {
+    let of = |(trick, names, title): (AttackKind, &'static [&'static str], &'static str)| {
         let scale = &scale;
         POLICIES
             .into_iter()
             .zip(names)
-            .map(move |(policy, name)| attack(scale, trick, policy, name, title))
+            .map(move |(policy, &name)| attack(scale, trick, policy, name, title))
     };
     TRICKS.into_iter().flat_map(of).collect()
 }
@@ -137,11 +159,25 @@ fn attack(
     title: &'static str,
 ) -> Scenario {
     // The victim starts first, so that its ramp-up is not counted as the attacker's harm.
-    let (victim, attacker) = scale.equals("victim", "attacker");
+    let (mut victim, mut attacker) = scale.equals("victim", "attacker");
+    if trick == AttackKind::LieAboutLeases {
+        let manner =
+            ClientBehaviour::LeasesSlots { held: SERVICE, report: ScenarioLeaseReport::Used };
+        (victim.ask.manner, attacker.ask.manner) = (manner, manner);
+    }
+    if trick == AttackKind::Embed {
+        // Its time in the slot is what it pays for. The answers are long enough that only the client
+        // can have ended them.
+        (victim.ask.output_tokens, victim.ask.max_tokens) = ((96, 96), 96);
+        victim.ask.manner = ClientBehaviour::LeavesAfter(LEFT_AFTER_TOKENS);
+    }
+    let is_leased = trick == AttackKind::LieAboutLeases;
     let honest = Scenario {
         level: ScenarioLevel::Tenants,
         policy,
-        budgets: true,
+        // Budgets pay less for the time of a lease than the scheduler counts.
+        budgets: !is_leased,
+        leases: is_leased,
         ..scale.scenario(name, title, vec![victim, attacker])
     };
     let mut attacked = honest.clone();
@@ -163,6 +199,16 @@ fn attack(
         AttackKind::ReadNothing => {
             tenant.clients = CLIENTS_WHO_DO_NOT_READ;
             tenant.ask.manner = ClientBehaviour::ReadsNothing { until: 10 * SERVICE };
+        }
+        AttackKind::HoldForOneToken => {
+            tenant.ask.output_tokens = (1, 1);
+            tenant.ask.max_tokens = 1;
+            tenant.ask.manner = ClientBehaviour::Fails { status: 400, after: 5 * SERVICE };
+        }
+        AttackKind::Embed => tenant.ask.manner = ClientBehaviour::Embeds { every: 4, times: 20 },
+        AttackKind::LieAboutLeases => {
+            let report = ScenarioLeaseReport::NothingAndLowLimits;
+            tenant.ask.manner = ClientBehaviour::LeasesSlots { held: 5 * SERVICE, report };
         }
         AttackKind::CloseConnections => attacked.backend.fault = Some(SimFault::CloseAfter),
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fairgate_config::{
-    BreakerConfig, Config, HealthConfig, JournalConfig, PolicyFile, PoolConfig, PrefixIndexConfig,
-    PrefixScope, QuotaConfig,
+    BreakerConfig, Config, HealthConfig, JournalConfig, LeasesConfig, PolicyFile, PoolConfig,
+    PrefixIndexConfig, PrefixScope, QuotaConfig,
 };
 use fairgate_journal::parse_policy;
 use fairgate_sim::{AccountOptions, LimitHeaders, OutputLength, SimAccount, SimOptions};
@@ -37,6 +37,9 @@ const JOURNAL_FILES_MAX: usize = 100_000;
 /// Token budget of each tenant. It is too large to be used up; the experiment only checks that
 /// tokens are reserved, settled and given back.
 const BUDGET_TOKENS: u64 = 1_000_000_000_000;
+
+/// Time for which a lease lives without a renewal.
+const LEASE_TTL: Duration = Duration::from_secs(15);
 
 /// Quantum of a drr class of weight 1, in tokens.
 const QUANTUM: u64 = 64;
@@ -125,6 +128,19 @@ pub(super) fn config(
         }
         pool.workers =
             workers.filter(|name| is_second(name) == (index == 1)).map(str::to_owned).collect();
+        if scenario.leases {
+            let quota = QuotaConfig {
+                account: None,
+                requests_per_minute: None,
+                tokens_per_minute: None,
+                burst_seconds: 1,
+                probe: true,
+                shared_limits: false,
+            };
+            pool.leases = Some(LeasesConfig { ttl: LEASE_TTL, quota });
+            pool.models.clear();
+            pool.workers.clear();
+        }
         if scenario.quota.is_some() {
             pool.queue_timeout = QUOTA_QUEUE_TIMEOUT;
         }

@@ -16,7 +16,7 @@ use super::super::stage::RoutedRequest;
 use super::wire::LeaseSubmissionBody;
 use crate::live_count::LiveCount;
 use crate::pools::{PoolHandle, PoolSetup, ServedModel};
-use crate::refusal::Refusal;
+use crate::refusal::{self, Refusal};
 
 /// The submission of a lease for a slot of `pool`.
 pub(super) struct LeaseSource {
@@ -63,9 +63,17 @@ impl RequestSource for LeaseSource {
 impl ReadSource for ReadLeaseSource {
     fn model(
         &mut self,
-        _: &RequestArrival,
+        arrival: &RequestArrival,
         fields: &RequestFields,
     ) -> Result<Arc<ServedModel>, Refusal> {
+        let RequestArrival { app, caller, .. } = arrival;
+        // A key's list of models says which pools it may use. A pool of leases has no models, so a model that another
+        // pool serves gives no right to it.
+        if caller.models.is_some()
+            && let Some(served) = app.pools.model(&fields.model)
+        {
+            return Err(refusal::model_of_another_pool(&fields.model, &served.pool.name));
+        }
         let config = ModelConfig {
             name: fields.model.clone(),
             upstream_name: None,

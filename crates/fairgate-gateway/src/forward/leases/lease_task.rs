@@ -7,9 +7,11 @@ use fairgate_dialect::TokenUsage;
 use fairgate_dialect::estimate::TokenEstimate;
 use fairgate_store::{AttemptOutcome, UsageSource};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 
 use super::super::accept::accept;
 use super::super::bill::{StatedUsage, UsageBasis};
+use super::super::provider::RefusedLeaseCall;
 use super::super::request_guard::{
     CLIENT_LEFT, RequestCharge, RequestEnd, RequestGuard, RequestIn,
 };
@@ -77,6 +79,9 @@ async fn run_request(
     pool: Arc<PoolHandle>,
     submission: LeaseSubmissionBody,
 ) -> LeaseTaskEnd {
+    if let Some(refusal) = refused_alone(passage, &pool) {
+        return LeaseTaskEnd::Refused(refusal);
+    }
     let (accepted, wish) = match accept(passage, LeaseSource { pool, submission }).await {
         Ok((accepted, wish, _)) => (accepted, wish),
         Err(refusal) => return LeaseTaskEnd::Refused(refusal),
@@ -107,11 +112,31 @@ async fn run_request(
             Ok(heard) => heard,
             Err(fate) => return fate,
         };
-        counted = match return_to_queue(in_flight, &mut again, heard).await {
-            Ok(counted) => counted,
+        let waits_alone_until;
+        (counted, waits_alone_until) = match return_to_queue(in_flight, &mut again, heard).await {
+            Ok(returned) => returned,
             Err(refusal) => return LeaseTaskEnd::Refused(refusal),
         };
+        if let Some(until) = waits_alone_until {
+            lease.enter(LeaseStatus::Queued);
+            tokio::select! {
+                () = sleep_until(until) => {}
+                fate = wait_given_up(lease, words) => return fate,
+            }
+        }
     }
+}
+
+/// Records that the tenant opens a lease. Refuses the lease if the tenant alone has reported that its provider takes no
+/// calls for a while.
+fn refused_alone(passage: &RequestGuard, pool: &PoolHandle) -> Option<Refusal> {
+    let setup = pool.setup();
+    let account = setup.workers.iter().find_map(|worker| worker.account.as_ref())?;
+    let tenant = &passage.arrival.caller.tenant;
+    account.record_lease_opened(tenant);
+    let until = account.lease_limited_until(tenant)?;
+    let after = until.saturating_duration_since(Instant::now());
+    Some(refusal::lease_limited(&pool.name, after))
 }
 
 /// Waits until the client of a queued lease cancels it or stops renewing it.
@@ -163,7 +188,8 @@ async fn wait_call_end(
 }
 
 /// Records the provider's response to a call that is not made again. A call that the provider has refused is charged
-/// nothing, unless the call was larger than the provider's whole limit. Returns true if the provider took the call.
+/// for its time in the slot alone, unless the call was larger than the provider's whole limit. Returns true if the
+/// provider took the call.
 fn record_last_response(
     in_flight: &mut RequestIn<'_, InFlightRequest>,
     heard: provider::LeaseProviderResponse,
@@ -172,27 +198,30 @@ fn record_last_response(
         provider::record_accepted(in_flight, &heard.rate_limits);
         return true;
     }
-    let not_taken = provider::record_refused(in_flight, heard);
-    if not_taken.is_some_and(|not_taken| not_taken.is_for_this_worker_only()) {
+    let refused = provider::record_refused(in_flight, heard).map(|call| call.refused);
+    if refused.is_some_and(|not_taken| not_taken.is_for_this_worker_only()) {
         in_flight.flight.mark_not_taken();
     }
     false
 }
 
-/// Ends the attempt of a call that its provider has refused. The slot is released, nothing is charged, and the request
-/// waits again, first in its flow.
+/// Ends the attempt of a call that its provider has refused. The slot is released, its time is charged, and the request
+/// waits again, first in its flow. Returns also the time until which it must not be queued, if the pool does not pause.
 async fn return_to_queue<'p>(
     mut in_flight: RequestIn<'p, InFlightRequest>,
     again: &mut ProviderRetry,
     heard: Box<provider::LeaseProviderResponse>,
-) -> Result<RequestIn<'p, CountedRequest>, Refusal> {
-    let Some(not_taken) = provider::record_refused(&in_flight, *heard) else {
+) -> Result<(RequestIn<'p, CountedRequest>, Option<Instant>), Refusal> {
+    let Some(call) = provider::record_refused(&in_flight, *heard) else {
         return Err(refusal::not_a_limit());
     };
+    let RefusedLeaseCall { refused: not_taken, waits_alone_until } = call;
     if not_taken.is_for_this_worker_only() {
         in_flight.flight.mark_not_taken();
     }
-    if !again.may_wait_again(&in_flight, &not_taken, &[], true) {
+    if !again.may_wait_again(&in_flight, &not_taken, &[], true)
+        || waits_alone_until.is_some_and(|until| !again.may_wait_until(until))
+    {
         return Err(not_taken.refusal());
     }
     // Otherwise the slot would go to the next request before the pool knows of the pause.
@@ -201,7 +230,7 @@ async fn return_to_queue<'p>(
     again.after = Some(not_taken);
     let (counted, recording) = in_flight.end_attempt(code, status);
     recording.await.map_err(|_| refusal::rows_not_writable())?;
-    Ok(counted)
+    Ok((counted, waits_alone_until))
 }
 
 /// Ends the request for the reason `fate`, and waits until its row is written. Returns `None` if the gateway closes,

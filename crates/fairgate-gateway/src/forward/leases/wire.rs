@@ -97,7 +97,8 @@ impl LeaseSubmissionBody {
 #[serde(deny_unknown_fields, default)]
 #[schema(as = LeaseSettlement)]
 pub(super) struct LeaseSettlementBody {
-    /// Charge in weighted tokens; computed with the pool's weights if absent. 0 charges nothing for a completed call.
+    /// Charge in weighted tokens; computed with the pool's weights if absent. The price of the time in
+    /// the slot is charged if it is more.
     tokens: Option<u64>,
     /// Input tokens that the call used.
     input_tokens: Option<u64>,
@@ -114,7 +115,7 @@ pub(super) struct LeaseSettlementBody {
     headers: BTreeMap<String, String>,
 }
 
-/// The result of a call. A failed call is charged at least the price of its time in the slot.
+/// The result of a call. Either is charged at least the price of its time in the slot.
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = LeaseOutcome)]

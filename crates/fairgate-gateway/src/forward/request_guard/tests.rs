@@ -194,6 +194,7 @@ fn accepted(routed: RequestIn<'_, RoutedRequest>) -> RequestIn<'_, AcceptedReque
         prefix: None,
         last_worker: None,
         uncached_cost: None,
+        output_cap: None,
     })
 }
 
