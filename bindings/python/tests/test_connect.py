@@ -55,7 +55,7 @@ class House:
 
     def tenant(self, name: str, **limits: Any) -> str:
         self.post("tenants", {"name": name, "group": "all", **limits})
-        return str(self.post("keys", {"tenant": name, "name": name})["secret"])
+        return str(self.post("keys", {"tenant": name, "name": name, "may_lease": True})["secret"])
 
     def post(self, path: str, body: object) -> Any:
         return self._ask(path, json.dumps(body).encode())

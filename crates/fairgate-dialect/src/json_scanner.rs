@@ -4,6 +4,7 @@
 //! Accepts the same input as `serde_json` when it skips a value, except that nesting ends at [`DEPTH_MAX`]. No function
 //! recurses, so no input can exhaust the stack.
 
+use crate::stored_ids::ACCOUNT_KEYS;
 use std::ops::Range;
 
 /// Deepest nesting of a document, as in `serde_json`.
@@ -42,17 +43,29 @@ pub(crate) struct JsonScanner<'a> {
     in_file: bool,
     /// True if any key so far may belong to a file.
     mentions_files: bool,
+    /// True if any key so far may be that of an id whose owner is not known.
+    mentions_account_ids: bool,
+    /// True if any key so far may be `id`.
+    mentions_item_ids: bool,
 }
 
 impl<'a> JsonScanner<'a> {
     /// Creates a scanner at the beginning of a text.
     pub(crate) fn new(text: &'a str) -> Self {
-        Self { text: text.as_bytes(), at: 0, blob_bytes: 0, in_file: false, mentions_files: false }
+        Self::within(text.as_bytes(), 0)
     }
 
     /// Creates a scanner at an offset of a text that was fully checked before.
     pub(crate) fn within(text: &'a [u8], at: usize) -> Self {
-        Self { text, at, blob_bytes: 0, in_file: false, mentions_files: false }
+        Self {
+            text,
+            at,
+            blob_bytes: 0,
+            in_file: false,
+            mentions_files: false,
+            mentions_account_ids: false,
+            mentions_item_ids: false,
+        }
     }
 
     /// Returns the offset of the next byte to read.
@@ -68,6 +81,16 @@ impl<'a> JsonScanner<'a> {
     /// Returns true if a key that was read so far may belong to a file, so that it is worth looking for files.
     pub(crate) fn mentions_files(&self) -> bool {
         self.mentions_files
+    }
+
+    /// Returns true if a key that was read so far may be that of an id whose owner is not known.
+    pub(crate) fn mentions_account_ids(&self) -> bool {
+        self.mentions_account_ids
+    }
+
+    /// Returns true if a key that was read so far may be `id`.
+    pub(crate) fn mentions_item_ids(&self) -> bool {
+        self.mentions_item_ids
     }
 
     /// Skips white space and returns the next byte without reading it. Returns 0 at the end of the text, because no
@@ -119,6 +142,9 @@ impl<'a> JsonScanner<'a> {
         self.in_file = FILE_KEYS.contains(&name);
         // A key with escapes may be any of them.
         self.mentions_files |= self.in_file || key.escaped || OTHER_FILE_KEYS.contains(&name);
+        let is_any = |keys: &[&[u8]]| keys.iter().any(|key| key.eq_ignore_ascii_case(name));
+        self.mentions_account_ids |= key.escaped || is_any(&ACCOUNT_KEYS);
+        self.mentions_item_ids |= key.escaped || is_any(&[b"id"]);
         self.expect(b':', "expected `:` after a key")?;
         Ok(key)
     }

@@ -19,6 +19,7 @@ pub mod quota;
 mod request_fields;
 mod request_files;
 mod route;
+mod stored_ids;
 
 pub use body_changes::BodyChanges;
 pub use dialect_error::{DialectError, ReachedLimit};
@@ -30,6 +31,7 @@ pub use prompt::PromptPiece;
 pub use request_fields::{InvalidRequestCode, InvalidRequestError, RequestFields};
 pub use request_files::{FileTokenRates, RequestFiles};
 pub use route::{BodyFraming, Dialect, Route};
+pub use stored_ids::{StoredIds, UnsearchableBodyError};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -135,6 +135,15 @@ impl UsageMeter {
         }
     }
 
+    /// Returns the ids of the answer's output items that have passed (Responses API only).
+    pub fn item_ids(&self) -> &[Box<str>] {
+        match &self.body {
+            MeteredBody::Json(body) => body.item_ids(),
+            MeteredBody::Sse(stream) => stream.item_ids(),
+            MeteredBody::Opaque { .. } => &[],
+        }
+    }
+
     /// Returns true once the upstream has reported the cached part of the input, even if this part is 0. Some upstreams
     /// never report it.
     pub fn reports_cached(&self) -> bool {

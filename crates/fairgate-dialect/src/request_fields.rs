@@ -52,6 +52,10 @@ pub struct RequestFields {
     pub input_bytes: u64,
     /// True if the body has keys that may belong to files. [`RequestFields::files`] looks for them.
     pub mentions_files: bool,
+    /// True if the body has keys that may be those of ids whose owner is not known, such as `file_id`.
+    pub mentions_account_ids: bool,
+    /// True if the body has a key that may be `id`. [`RequestFields::stored_ids`] looks for the ids of both kinds.
+    pub mentions_item_ids: bool,
     pub(crate) places: FieldPlaces,
 }
 
@@ -197,6 +201,8 @@ impl RequestFields {
             conversation: None,
             input_bytes: 0,
             mentions_files: false,
+            mentions_account_ids: false,
+            mentions_item_ids: false,
             places,
         }
     }
@@ -236,6 +242,8 @@ impl RequestFields {
             conversation: members.conversation(text)?,
             input_bytes: u64::try_from(text_bytes).unwrap_or(u64::MAX),
             mentions_files: members.mentions_files,
+            mentions_account_ids: members.mentions_account_ids,
+            mentions_item_ids: members.mentions_item_ids,
             places: FieldPlaces {
                 body_bytes: body.len(),
                 inside: members.inside,
@@ -391,6 +399,8 @@ struct RequestMembers {
     inside: usize,
     blob_bytes: usize,
     mentions_files: bool,
+    mentions_account_ids: bool,
+    mentions_item_ids: bool,
 }
 
 impl RequestMembers {
@@ -445,8 +455,15 @@ impl RequestMembers {
         }
         scanner.end().map_err(invalid_json)?;
         others.shrink_to_fit();
-        let (blob_bytes, mentions_files) = (scanner.blob_bytes(), scanner.mentions_files());
-        Ok(Self { values, others, inside, blob_bytes, mentions_files })
+        Ok(Self {
+            values,
+            others,
+            inside,
+            blob_bytes: scanner.blob_bytes(),
+            mentions_files: scanner.mentions_files(),
+            mentions_account_ids: scanner.mentions_account_ids(),
+            mentions_item_ids: scanner.mentions_item_ids(),
+        })
     }
 
     fn of(&self, field: RequestField) -> Option<Range<usize>> {

@@ -1,6 +1,6 @@
 //! Agents, which operators add, change and list, and which are identified by their tokens.
 
-use fairgate_store::{KeyHash, KeySecret, SqlValue, StoreError, Transaction};
+use fairgate_store::{KeyHash, KeyRights, KeySecret, SqlValue, StoreError, Transaction};
 use serde_json::json;
 
 use crate::call_context::{CallContext, bump_version, not_found};
@@ -211,7 +211,7 @@ pub(crate) fn of_task_key(
 ) -> Result<Option<TaskKey>, StoreError> {
     tx.first(
         concat!(
-            "SELECT p.tenant, t.project, t.id, t.epoch, t.agent FROM fleet_tasks t \
+            "SELECT p.tenant, t.project, t.id, t.epoch, t.agent, p.rights FROM fleet_tasks t \
              JOIN fleet_projects p ON p.id = t.project \
              WHERE t.key_hash = $1 AND t.state IN ",
             fairgate_usage::held_states!()
@@ -224,6 +224,7 @@ pub(crate) fn of_task_key(
                 task: row.text(2)?,
                 epoch: row.count(3)?,
                 agent: row.text(4)?,
+                rights: KeyRights::from_stored_text(&row.text(5)?)?,
             })
         },
     )

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use fairgate_core::proportional::CreditWeight;
-use fairgate_store::{SqlValue, StoreError, Transaction};
+use fairgate_store::{KeyRights, SqlValue, StoreError, Transaction};
 use fairgate_usage::HELD_STATES;
 
 use crate::call_context::{CallContext, not_found};
@@ -11,6 +11,7 @@ use crate::error::FleetError;
 use crate::explain::{self, ExplanationContext};
 use crate::model::{FleetView, ProjectShareWeight, ProjectView};
 use crate::project_account::{self, ProjectAccount};
+use crate::rights_body::RightsBody;
 use crate::state::{AgentState, ProjectStatus, TaskState};
 use crate::window_usage::WindowSums;
 use crate::{agents, task_history, tasks};
@@ -50,7 +51,7 @@ fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>,
     let held = project_account::reserved_tokens(tx)?;
     let sql = format!(
         "SELECT id, tenant, status, weight, concurrency, exclusive, agent_max, budget, learned, created_at, baseline, \
-         baseline_at, {} FROM fleet_projects ORDER BY made",
+         baseline_at, rights, {} FROM fleet_projects ORDER BY made",
         WindowSums::COLUMNS
     );
     let mut views = tx.list(&sql, &[], |row| {
@@ -59,7 +60,7 @@ fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>,
         let account = ProjectAccount {
             baseline: row.count(10)?,
             baseline_at: row.moment(11)?,
-            sums: WindowSums::read(row, 12)?,
+            sums: WindowSums::read(row, 13)?,
         };
         let weight = CreditWeight::from_thousandths(row.count(3)?).map_err(|_| wrong("weight"))?;
         Ok(ProjectView {
@@ -70,6 +71,7 @@ fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>,
             exclusive: row.flag(5)?,
             agent_max: serde_json::from_str(&row.text(6)?).map_err(|_| wrong("agent_max"))?,
             budget: row.count_or_null(7)?,
+            rights: RightsBody::from(&KeyRights::from_stored_text(&row.text(12)?)?),
             used: account.spent(window, 0, now),
             reserved: held.get(&id).copied().unwrap_or(0),
             baseline: account.baseline(window, now),

@@ -25,6 +25,7 @@ mod project_account;
 mod project_baseline;
 mod projects;
 mod retry_policy;
+mod rights_body;
 mod round;
 mod round_journal;
 mod round_loop;
@@ -52,6 +53,7 @@ pub use error::FleetError;
 pub use fleet::{AgentId, Fleet, FleetClock, FleetFuture, FleetOptions, RoundStats, SystemClock};
 pub use model::*;
 pub use projects::project_weights;
+pub use rights_body::{RightsBody, RightsPatchBody};
 pub use state::{AgentState, ProjectStatus, TaskState};
 
 #[cfg(doctest)]

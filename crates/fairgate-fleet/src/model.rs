@@ -5,9 +5,11 @@ use std::fmt;
 
 use fairgate_core::proportional::CreditWeight;
 use fairgate_money::UnixMicros;
+use fairgate_store::KeyRights;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
+use crate::rights_body::{self, RightsBody, RightsPatchBody};
 use crate::state::{AgentState, ProjectStatus, TaskState};
 use crate::whole_number;
 
@@ -110,6 +112,14 @@ pub struct NewProject {
     )]
     #[schema(minimum = 0, maximum = 1_000_000_000_000_000_i64)]
     pub budget: Option<u64>,
+    /// Rights of the project's task keys. What is absent is closed: the default class, and no leases or pins.
+    #[serde(
+        default,
+        skip_serializing_if = "RightsPatchBody::is_empty",
+        deserialize_with = "rights_body::object"
+    )]
+    #[schema(default = json!({}))]
+    pub rights: RightsPatchBody,
 }
 
 /// Changes of a project. Absent fields stay as they are.
@@ -150,6 +160,14 @@ pub struct ProjectPatch {
     )]
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_000_i64)]
     pub budget: Option<Option<u64>>,
+    /// Rights of the project's task keys to change. They hold for running tasks within two seconds.
+    #[serde(
+        default,
+        skip_serializing_if = "RightsPatchBody::is_empty",
+        deserialize_with = "rights_body::object"
+    )]
+    #[schema(default = json!({}))]
+    pub rights: RightsPatchBody,
 }
 
 /// Status of a project: `ACTIVE`, `PAUSED` or `ARCHIVED`.
@@ -175,6 +193,8 @@ pub struct ProjectView {
     pub agent_max: BTreeMap<String, u32>,
     /// Budget of the project in the rolling window, in tokens; no limit if absent.
     pub budget: Option<u64>,
+    /// Rights of the project's task keys.
+    pub rights: RightsBody,
     /// Tokens that the project used in the rolling window. The tokens of the oldest 24th of the window fade linearly.
     pub used: u64,
     /// Tokens that are reserved for the project's running tasks and requests in flight, and not used yet.
@@ -773,4 +793,6 @@ pub struct TaskKey {
     pub epoch: u64,
     /// Name of the agent that holds the task.
     pub agent: String,
+    /// Rights of the project.
+    pub rights: KeyRights,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fairgate_core::proportional::CreditWeight;
-use fairgate_store::{SqlValue, StoreError, Transaction};
+use fairgate_store::{KeyRights, RightsPatch, SqlValue, StoreError, Transaction};
 use serde::Serialize;
 use serde_json::Value as Json;
 
@@ -11,6 +11,7 @@ use crate::call_context::{CallContext, bump_version, not_found, reserve_creation
 use crate::error::FleetError;
 use crate::model::{NewProject, ProjectPatch, ProjectShareWeight};
 use crate::project_baseline;
+use crate::rights_body::RightsPatchBody;
 use crate::state::ProjectStatus;
 use crate::validate::{self, invalid, unknown};
 
@@ -29,6 +30,7 @@ struct ProjectSettings {
     exclusive: bool,
     agent_max: BTreeMap<String, u32>,
     budget: Option<u64>,
+    rights: KeyRights,
 }
 
 impl ProjectSettings {
@@ -63,8 +65,8 @@ impl ProjectSettings {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// Returns the parameters for `status`, `weight`, `concurrency`, `exclusive`, `agent_max` and `budget`, in this
-    /// order.
+    /// Returns the parameters for `status`, `weight`, `concurrency`, `exclusive`, `agent_max`, `budget` and
+    /// `rights`, in this order.
     fn values(&self) -> Vec<SqlValue> {
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let agent_max = serde_json::to_string(&self.agent_max).unwrap_or_default();
@@ -75,6 +77,7 @@ impl ProjectSettings {
             self.exclusive.into(),
             agent_max.into(),
             self.budget.map(signed).into(),
+            self.rights.to_stored_text().into(),
         ]
     }
 }
@@ -84,7 +87,8 @@ pub(crate) fn add(
     call: &CallContext,
     project: NewProject,
 ) -> Result<(), FleetError> {
-    let NewProject { id, tenant, weight, concurrency, exclusive, agent_max, budget } = project;
+    let NewProject { id, tenant, weight, concurrency, exclusive, agent_max, budget, rights } =
+        project;
     validate::check_name("id", &id, validate::NAME_MAX)?;
     let settings = ProjectSettings {
         tenant,
@@ -94,6 +98,7 @@ pub(crate) fn add(
         exclusive,
         agent_max,
         budget,
+        rights: patched_rights(KeyRights::default(), rights)?,
     };
     settings.check()?;
     let tenant = settings.tenant.as_str();
@@ -121,8 +126,8 @@ pub(crate) fn add(
     values.extend(settings.values());
     tx.run(
         "INSERT INTO fleet_projects (id, tenant, made, busy, baseline, baseline_at, created_at, window_bucket, \
-         window_tokens, window_oldest, window_completed, status, weight, concurrency, exclusive, agent_max, budget) \
-         VALUES ($1, $2, $3, $4, $5, $6, $6, $7, $5, $5, $5, $8, $9, $10, $11, $12, $13)",
+         window_tokens, window_oldest, window_completed, status, weight, concurrency, exclusive, agent_max, budget, \
+         rights) VALUES ($1, $2, $3, $4, $5, $6, $6, $7, $5, $5, $5, $8, $9, $10, $11, $12, $13, $14)",
         &values,
     )?;
     call.audit(tx, "project.add", &id, None, Some(&settings.json()))?;
@@ -137,7 +142,7 @@ pub(crate) fn patch(
     patch: ProjectPatch,
 ) -> Result<(), FleetError> {
     let before = settings(tx, id)?.ok_or_else(|| not_found("project", id))?;
-    let ProjectPatch { status, weight, concurrency, exclusive, agent_max, budget } = patch;
+    let ProjectPatch { status, weight, concurrency, exclusive, agent_max, budget, rights } = patch;
     let after = ProjectSettings {
         tenant: before.tenant.clone(),
         status: status.unwrap_or(before.status),
@@ -146,6 +151,7 @@ pub(crate) fn patch(
         exclusive: exclusive.unwrap_or(before.exclusive),
         agent_max: agent_max.unwrap_or_else(|| before.agent_max.clone()),
         budget: budget.unwrap_or(before.budget),
+        rights: patched_rights(before.rights.clone(), rights)?,
     };
     after.check()?;
     if after == before {
@@ -158,13 +164,25 @@ pub(crate) fn patch(
     values.push(id.into());
     tx.run(
         "UPDATE fleet_projects SET status = $1, weight = $2, concurrency = $3, exclusive = $4, agent_max = $5, \
-         budget = $6 WHERE id = $7",
+         budget = $6, rights = $7 WHERE id = $8",
         &values,
     )?;
     call.audit(tx, "project.patch", id, Some(&before.json()), Some(&after.json()))?;
     project_baseline::update_busy(tx, call.terms(), &[id], call.now)?;
     bump_version(tx)?;
     Ok(())
+}
+
+/// Returns the rights after a change. Fails if a number or a name of the change is not allowed.
+fn patched_rights(before: KeyRights, patch: RightsPatchBody) -> Result<KeyRights, FleetError> {
+    let patch = RightsPatch::from(patch);
+    match patch.check() {
+        Ok(()) => Ok(before.patched(patch)),
+        Err(StoreError::Invalid { field, problem }) => {
+            Err(invalid(format!("rights.{field}"), problem))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Lists the weights of the projects that are not archived, in thousandths, in the order of their creation.
@@ -201,8 +219,8 @@ fn exists(tx: &mut dyn Transaction, id: &str) -> Result<bool, StoreError> {
 }
 
 fn settings(tx: &mut dyn Transaction, id: &str) -> Result<Option<ProjectSettings>, StoreError> {
-    let sql = "SELECT tenant, status, weight, concurrency, exclusive, agent_max, budget FROM fleet_projects \
-               WHERE id = $1";
+    let sql = "SELECT tenant, status, weight, concurrency, exclusive, agent_max, budget, rights \
+               FROM fleet_projects WHERE id = $1";
     tx.first(sql, &[id.into()], |row| {
         let wrong = |what: &str| StoreError::Database(format!("project {id:?}: its {what}"));
         let status = ProjectStatus::from_word(&row.text(1)?).ok_or_else(|| wrong("status"))?;
@@ -216,6 +234,7 @@ fn settings(tx: &mut dyn Transaction, id: &str) -> Result<Option<ProjectSettings
             exclusive: row.flag(4)?,
             agent_max,
             budget: row.count_or_null(6)?,
+            rights: KeyRights::from_stored_text(&row.text(7)?)?,
         })
     })
 }

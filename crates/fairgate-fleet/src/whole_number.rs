@@ -70,6 +70,13 @@ pub(crate) fn given<'de, T: TryFrom<i128>, D: Deserializer<'de>>(
     optional(deserializer).map(Some)
 }
 
+/// Deserializes a whole number in a field that may be absent, but not null.
+pub(crate) fn present<'de, T: TryFrom<i128>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    WholeNumber::deserialize(deserializer)?.fit().map(Some)
+}
+
 /// Deserializes a moment that may be absent or null.
 pub(crate) fn moment<'de, D: Deserializer<'de>>(
     deserializer: D,

@@ -33,7 +33,7 @@ use crate::phase::{GatewayLifecycle, GatewayPhase};
 use crate::pools::{self, Pools, PoolsError};
 use crate::provider_probe;
 use crate::request_id::RequestIdGenerator;
-use crate::response_ids::ResponseIdOwners;
+use crate::response_ids::{self, ResponseIdOwners};
 use crate::retention;
 use crate::server::{GatewayServer, ListenerRoutes, bind};
 use crate::tls::{self, TlsError};
@@ -208,6 +208,7 @@ impl Gateway {
             vec![tokio::spawn(server.clone().listen(clients, door(true, admin.is_none())))];
         listening.push(tokio::spawn(directory_sync::refresh_until_closed(app.clone())));
         listening.push(tokio::spawn(retention::prune_until_closing(app.clone())));
+        listening.push(tokio::spawn(response_ids::store_ids(app.clone())));
         listening.push(tokio::spawn(pools::keep_learned(app.clone())));
         listening.push(tokio::spawn(pools::follow_names(app.clone())));
         listening.push(tokio::spawn(provider_probe::run_probes(app.clone())));

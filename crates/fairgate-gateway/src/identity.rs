@@ -46,9 +46,7 @@ pub struct Caller {
     pub key: Arc<str>,
     /// Hash of the secret that was presented.
     pub secret: KeyHash,
-    /// Models that the key may ask for; all if absent.
-    pub models: Option<Vec<String>>,
-    /// Rights of the key to classes, priorities, workers, taints and deadlines.
+    /// Rights of the key, or of the task key's project: models, classes, priorities, workers, leases and so on.
     pub rights: KeyRights,
     /// Attributes of a request that names no class: its group, tenant and key, and with a task key also its project.
     pub attributes: Attributes,
@@ -65,6 +63,8 @@ pub struct Caller {
     /// Claim of the task that the caller works on; `None` unless the caller presented a task key. With a claim, `key`
     /// is the id of the task's project, `project:NAME`.
     pub claim: Option<TaskClaim>,
+    /// Name of the agent that holds the claim; `None` without a claim.
+    pub task_agent: Option<Box<str>>,
 }
 
 /// The directory as the gateway uses it. Reads are lock-free; a change replaces the whole directory.
@@ -196,7 +196,6 @@ impl Caller {
             tenant: tenant.name.as_str().into(),
             key: key.id.as_str().into(),
             secret: key.hash,
-            models: key.models.clone(),
             rights: key.rights.clone(),
             attributes,
             tenant_limits: tenant.limits.clone(),
@@ -207,6 +206,7 @@ impl Caller {
                 .iter()
                 .all(|hosted| *hosted == HostedUse::Allowed),
             claim: None,
+            task_agent: None,
         }
     }
 
@@ -223,8 +223,7 @@ impl Caller {
             tenant: tenant.name.as_str().into(),
             key: key_id.into(),
             secret,
-            models: None,
-            rights: KeyRights::default(),
+            rights: key.rights.clone(),
             attributes,
             tenant_limits: tenant.limits.clone(),
             key_limits: DirectoryLimits::default(),
@@ -237,6 +236,7 @@ impl Caller {
                 task: key.task.clone(),
                 epoch: key.epoch,
             }),
+            task_agent: Some(key.agent.as_str().into()),
         }
     }
 }

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fairgate_core::decision::RejectionReason;
-use fairgate_dialect::{Dialect, DialectError, InvalidRequestError, ReachedLimit};
+use fairgate_dialect::{
+    Dialect, DialectError, InvalidRequestError, ReachedLimit, UnsearchableBodyError,
+};
 use fairgate_runtime::AdmitError;
 use fairgate_store::AttemptOutcome;
 use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -32,9 +34,9 @@ pub(crate) use self::leases::{
     too_many_leases, unknown_lease, unread_lease,
 };
 pub(crate) use self::rights::{
-    bad_deadline, bad_priority, bad_taints, classes_of_other_pools, forbidden_class,
-    forbidden_deadline, forbidden_pin, forbidden_priority, forbidden_taint, strict_class,
-    unknown_worker,
+    bad_deadline, bad_priority, bad_taints, classes_of_other_pools, default_class_only,
+    forbidden_class, forbidden_deadline, forbidden_lease, forbidden_pin, forbidden_priority,
+    forbidden_taint, foreign_id, strict_class, unknown_worker,
 };
 
 /// Header with the request's id, on every response.
@@ -348,6 +350,25 @@ pub(crate) fn unknown_conversation(id: &str) -> Refusal {
     Refusal::new(RefusalCode::ConversationNotFound, message).with_param("conversation")
 }
 
+/// Refuses with 400 because the item does not exist or is another tenant's; the message does not say which.
+pub(crate) fn unknown_item(id: &str) -> Refusal {
+    let shown: String = id.chars().take(128).collect();
+    let message = format!("Item with id {shown:?} not found.");
+    Refusal::new(RefusalCode::ItemNotFound, message).with_param("input")
+}
+
+/// Refuses with 400 because ids in the body cannot be checked.
+pub(crate) fn unsearchable_ids(error: &UnsearchableBodyError) -> Refusal {
+    let message = format!("The ids in this request cannot be checked: {error}. Send fewer parts.");
+    Refusal::new(RefusalCode::IdsNotSearchable, message)
+}
+
+/// Refuses with 503 because the owners of the ids in a request are in the database, which does not answer.
+pub(crate) fn ids_unavailable() -> Refusal {
+    let message = "The gateway's database does not answer, so the ids in this request cannot be checked. Try again soon.";
+    Refusal::new(RefusalCode::StoreUnavailable, message)
+}
+
 /// Refuses with 400 because a field of the body must not go to the upstream. Names the field, which is the client's own
 /// text.
 pub(crate) fn field_not_allowed(name: &str) -> Refusal {
@@ -416,9 +437,12 @@ pub(crate) fn unknown_model(model: &str) -> Refusal {
     Refusal::new(RefusalCode::ModelNotFound, message).with_param("model")
 }
 
-pub(crate) fn forbidden_model(model: &str) -> Refusal {
-    let message =
-        format!("This key may not ask for the model {model:?}. GET /v1/models lists what it may.");
+pub(crate) fn forbidden_model(model: &str, allowed: &[String]) -> Refusal {
+    let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
+    let message = format!(
+        "This key may not ask for the model {model:?}. It may ask for: {}. GET /v1/models lists those that are served.",
+        rights::listed(&allowed)
+    );
     Refusal::new(RefusalCode::ModelNotAllowed, message).with_param("model")
 }
 

@@ -1,19 +1,56 @@
-//! Remembers the tenant of each response or conversation id, and the tokens of history behind the id.
+//! Remembers the tenant of each response, conversation or item id, and the tokens of history behind the id.
 //!
-//! An upstream stores answers under ids, and accepts an id in place of all the text behind it (`previous_response_id`).
-//! The upstream knows only one client, the gateway. So that no tenant continues another tenant's answer, the gateway
-//! remembers the owner of each id, in memory; after a restart all ids are unknown. The history behind an id is input
-//! that the estimate could not know from the body alone.
+//! An upstream stores answers under ids, and accepts an id in place of all the text behind it (`previous_response_id`,
+//! `item_reference`). The upstream knows only one client, the gateway. So that no tenant continues another tenant's
+//! answer, the gateway remembers the owner of each id. The history behind an id is input that the estimate could not know
+//! from the body alone.
 //!
-//! The number of ids per tenant is bounded, and the oldest are forgotten first. Ids also expire.
+//! Ids are in memory, and a task of its own ([`store_ids`]) writes them to the database a moment later, so that a restart
+//! and other gateways know them. An id that is not in memory is looked up in the database. While the database is away, ids
+//! wait to be written, and an id that is not in memory is refused with 503.
+//!
+//! The number of ids per tenant is bounded, in memory and in the database, and the oldest of that tenant are forgotten
+//! first. Ids also expire.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use fairgate_store::{Store, StoreError, StoredResponseId, UnixMicros};
+use tokio::sync::{Notify, Semaphore};
+
+use crate::app::App;
+use crate::forward::unix_now;
+use crate::phase::GatewayPhase;
+
+/// Most ids that wait to be written. Beyond that, the oldest of them stay in memory only.
+const PENDING_MAX: usize = 16_384;
+/// Most ids that one transaction writes.
+const BATCH_MAX: usize = 256;
+/// Pause after a write that failed.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Greatest number of look-ups at once, so that unknown ids cannot keep the database busy.
+const LOOKS_MAX: usize = 8;
+
 /// The ids that upstreams have returned to clients.
-#[derive(Default)]
-pub(crate) struct ResponseIdOwners(Mutex<ResponseIdTable>);
+pub(crate) struct ResponseIdOwners {
+    table: Mutex<ResponseIdTable>,
+    /// Ids to be written to the database, oldest first.
+    pending: Mutex<VecDeque<StoredResponseId>>,
+    pending_notify: Notify,
+    looks: Semaphore,
+}
+
+impl Default for ResponseIdOwners {
+    fn default() -> Self {
+        Self {
+            table: Mutex::default(),
+            pending: Mutex::default(),
+            pending_notify: Notify::new(),
+            looks: Semaphore::new(LOOKS_MAX),
+        }
+    }
+}
 
 #[derive(Default)]
 struct ResponseIdTable {
@@ -57,9 +94,42 @@ impl ResponseIdOwners {
         }
     }
 
-    /// Remembers an id that an upstream gave to a tenant. An unexpired id of another tenant keeps its owner, because an
-    /// upstream may let clients choose ids. An id that the tenant already owns is renewed, with the current tokens
-    /// behind it.
+    /// Returns the owners of these ids, in the same order. Looks up in the database those that are not in memory.
+    pub(crate) async fn owners(
+        &self,
+        store: &Store,
+        ids: &[&str],
+        tenant: &str,
+        keep: ResponseIdBounds,
+    ) -> Result<Vec<ResponseIdOwner>, StoreError> {
+        let now = Instant::now();
+        let mut owners: Vec<_> = ids.iter().map(|id| self.owner(id, tenant, now)).collect();
+        let is_missing = |owner: &ResponseIdOwner| *owner == ResponseIdOwner::Unknown;
+        if !owners.iter().any(is_missing) {
+            return Ok(owners);
+        }
+        let missing = ids.iter().zip(&owners).filter(|(_, owner)| is_missing(owner));
+        let missing = missing.map(|(id, _)| (*id).to_owned()).collect();
+        let clock = unix_now();
+        let found = {
+            // The semaphore is never closed.
+            let _look = self.looks.acquire().await.map_err(|_| StoreError::Closed)?;
+            store.response_ids(missing, clock).await?
+        };
+        for stored in found {
+            let lifetime = stored.expires_at.0.saturating_sub(clock.0);
+            let lifetime = Duration::from_micros(u64::try_from(lifetime).unwrap_or(0));
+            let keep = ResponseIdBounds { lifetime: lifetime.min(keep.lifetime), ..keep };
+            self.put(&stored.id, &stored.tenant.as_str().into(), stored.tokens, keep, now);
+        }
+        for (id, owner) in ids.iter().zip(&mut owners).filter(|(_, owner)| is_missing(owner)) {
+            *owner = self.owner(id, tenant, now);
+        }
+        Ok(owners)
+    }
+
+    /// Remembers an id that an upstream gave to a tenant, also in the database. An id that the tenant does not get,
+    /// because another one has it, is not written.
     pub(crate) fn remember(
         &self,
         id: &str,
@@ -68,6 +138,60 @@ impl ResponseIdOwners {
         keep: ResponseIdBounds,
         now: Instant,
     ) {
+        self.put(id, tenant, tokens, keep, now);
+        if !matches!(self.owner(id, tenant, now), ResponseIdOwner::Own { .. }) {
+            return;
+        }
+        let lifetime = i64::try_from(keep.lifetime.as_micros()).unwrap_or(i64::MAX);
+        let stored = StoredResponseId {
+            id: id.to_owned(),
+            tenant: tenant.to_string(),
+            tokens,
+            expires_at: UnixMicros(unix_now().0.saturating_add(lifetime)),
+        };
+        let mut pending = self.lock_pending();
+        if pending.len() == PENDING_MAX {
+            pending.pop_front();
+        }
+        pending.push_back(stored);
+        drop(pending);
+        self.pending_notify.notify_one();
+    }
+
+    /// Writes all ids that wait to be written. Ids that could not be written wait again.
+    pub(crate) async fn flush(
+        &self,
+        store: &Store,
+        per_tenant_max: usize,
+    ) -> Result<(), StoreError> {
+        loop {
+            let batch: Vec<StoredResponseId> = {
+                let mut pending = self.lock_pending();
+                let count = pending.len().min(BATCH_MAX);
+                pending.drain(..count).collect()
+            };
+            if batch.is_empty() {
+                return Ok(());
+            }
+            let written = store.put_response_ids(batch.clone(), per_tenant_max, unix_now()).await;
+            if let Err(error) = written {
+                let mut pending = self.lock_pending();
+                let room = PENDING_MAX.saturating_sub(pending.len());
+                let again = batch.into_iter().rev().take(room);
+                again.for_each(|stored| pending.push_front(stored));
+                return Err(error);
+            }
+        }
+    }
+
+    fn lock_pending(&self) -> MutexGuard<'_, VecDeque<StoredResponseId>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers an id in memory. An unexpired id of another tenant keeps its owner, because an
+    /// upstream may let clients choose ids. An id that the tenant already owns is renewed, with the current tokens
+    /// behind it.
+    fn put(&self, id: &str, tenant: &Arc<str>, tokens: u64, keep: ResponseIdBounds, now: Instant) {
         let mut known = self.lock();
         let ResponseIdTable { ids, by_tenant } = &mut *known;
         let own = by_tenant.entry(tenant.clone()).or_default();
@@ -98,7 +222,27 @@ impl ResponseIdOwners {
     }
 
     fn lock(&self) -> MutexGuard<'_, ResponseIdTable> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes remembered ids to the database, until the gateway closes. [`ResponseIdOwners::flush`] writes the last of them.
+pub(crate) async fn store_ids(app: Arc<App>) {
+    let mut phase = app.phase.watch();
+    loop {
+        tokio::select! {
+            () = app.response_ids.pending_notify.notified() => {}
+            _ = phase.wait_for(|phase| *phase == GatewayPhase::Closing) => return,
+        }
+        let most = app.config.load().limits.response_ids_per_tenant_max;
+        if let Err(error) = app.response_ids.flush(&app.store, most).await {
+            let what = "response ids cannot be written";
+            if let Some(left_out) = app.log_throttle.admit(what, tokio::time::Instant::now()) {
+                tracing::error!(%error, left_out, "{what}; a restart would not know them");
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+            app.response_ids.pending_notify.notify_one();
+        }
     }
 }
 

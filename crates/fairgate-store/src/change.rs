@@ -99,7 +99,7 @@ impl DirectoryChange {
             }
             Self::PatchTenant { name, patch } => patch_tenant(scribe, found, &name, patch),
             Self::RemoveTenant { name } => remove_tenant(scribe, found, &name),
-            Self::CreateKey { tenant, name, weight, limits, models, rights, expires_at } => {
+            Self::CreateKey { tenant, name, weight, limits, rights, expires_at } => {
                 check_exists(found.tenant, "tenant", &tenant)?;
                 let secret = secret()?;
                 let key = Key {
@@ -110,7 +110,6 @@ impl DirectoryChange {
                     hash: secret.hash(),
                     weight,
                     limits,
-                    models,
                     rights,
                     created_at: at,
                     expires_at,
@@ -303,18 +302,7 @@ fn patch_key(
     after.name = patch.name.unwrap_or(after.name);
     after.weight = patch.weight.unwrap_or(after.weight);
     after.limits = patch.limits.unwrap_or(after.limits);
-    after.models = patch.models.unwrap_or(after.models);
-    let rights = &mut after.rights;
-    rights.priority_max = patch.priority_max.unwrap_or(rights.priority_max);
-    rights.may_pin = patch.may_pin.unwrap_or(rights.may_pin);
-    if let Some(classes) = patch.classes {
-        rights.classes = classes;
-    }
-    if let Some(taints) = patch.taints {
-        rights.taints = taints;
-    }
-    rights.deadline_ms = patch.deadline_ms.unwrap_or(rights.deadline_ms);
-    rights.deadline_min_ms = patch.deadline_min_ms.unwrap_or(rights.deadline_min_ms);
+    after.rights = after.rights.patched(patch.rights);
     after.expires_at = patch.expires_at.unwrap_or(after.expires_at);
     Ok(scribe.key("key.patch", Some(before), after, None))
 }

@@ -3,11 +3,9 @@
 use fairgate_money::UnixMicros;
 
 use crate::budget::{Budget, BudgetTier};
-use crate::directory::{
-    AllowedTaints, DEADLINE_MS_MAX, DirectoryChange, DirectoryLimits, GATEWAY_TENANT, KeyPatch,
-    PRIORITY_MAX,
-};
+use crate::directory::{DirectoryChange, DirectoryLimits, GATEWAY_TENANT, KeyPatch};
 use crate::error::StoreError;
+use crate::key_rights::{DEADLINE_MS_MAX, PRIORITY_MAX, RightsPatch};
 
 type Result = std::result::Result<(), StoreError>;
 
@@ -65,27 +63,13 @@ pub(crate) fn change(actor: &str, at: UnixMicros, change: &DirectoryChange) -> R
             weight(patch.weight)?;
             patch.limits.as_ref().map_or(Ok(()), limits)
         }
-        DirectoryChange::CreateKey {
-            name,
-            weight: share,
-            limits,
-            models,
-            rights,
-            expires_at,
-            ..
-        } => key(
+        DirectoryChange::CreateKey { name, weight: share, limits, rights, expires_at, .. } => key(
             at,
             &KeyPatch {
                 name: Some(name.clone()),
                 weight: Some(*share),
                 limits: Some(limits.clone()),
-                models: Some(models.clone()),
-                classes: Some(rights.classes.clone()),
-                priority_max: Some(rights.priority_max),
-                may_pin: Some(rights.may_pin),
-                taints: Some(rights.taints.clone()),
-                deadline_ms: Some(rights.deadline_ms),
-                deadline_min_ms: Some(rights.deadline_min_ms),
+                rights: rights.clone().into(),
                 expires_at: Some(*expires_at),
             },
         ),
@@ -117,21 +101,7 @@ fn key(at: UnixMicros, patch: &KeyPatch) -> Result {
     }
     weight(patch.weight)?;
     patch.limits.as_ref().map_or(Ok(()), limits)?;
-    if let Some(Some(models)) = &patch.models {
-        names("models", models, MODEL_MAX)?;
-    }
-    if let Some(Some(classes)) = &patch.classes {
-        names("classes", classes, NAME_MAX)?;
-    }
-    if let Some(AllowedTaints(Some(taints))) = &patch.taints {
-        names("taints", taints, NAME_MAX)?;
-    }
-    if let Some(priority) = patch.priority_max.filter(|most| !(0..=PRIORITY_MAX).contains(most)) {
-        let problem = format!("must be 0 to {PRIORITY_MAX} and is {priority}");
-        return Err(invalid("priority_max", problem));
-    }
-    deadline("deadline_ms", patch.deadline_ms.flatten())?;
-    deadline("deadline_min_ms", patch.deadline_min_ms.flatten())?;
+    patch.rights.check()?;
     match patch.expires_at.flatten() {
         Some(expiry) if expiry <= at => {
             Err(invalid("expires_at", "has passed; to refuse a key at once, revoke it".to_owned()))
@@ -140,6 +110,29 @@ fn key(at: UnixMicros, patch: &KeyPatch) -> Result {
             Err(invalid("expires_at", "is after the year 9999; leave it out for never".to_owned()))
         }
         _ => Ok(()),
+    }
+}
+
+impl RightsPatch {
+    /// Checks the ranges of numbers, and the numbers and lengths of names.
+    pub fn check(&self) -> Result {
+        let lists = [
+            ("models", &self.models, MODEL_MAX),
+            ("classes", &self.classes, NAME_MAX),
+            ("taints", &self.taints, NAME_MAX),
+        ];
+        for (field, list, bytes_max) in lists {
+            if let Some(Some(list)) = list {
+                names(field, list, bytes_max)?;
+            }
+        }
+        if let Some(priority) = self.priority_max.filter(|most| !(0..=PRIORITY_MAX).contains(most))
+        {
+            let problem = format!("must be 0 to {PRIORITY_MAX} and is {priority}");
+            return Err(invalid("priority_max", problem));
+        }
+        deadline("deadline_ms", self.deadline_ms.flatten())?;
+        deadline("deadline_min_ms", self.deadline_min_ms.flatten())
     }
 }
 

@@ -4,6 +4,7 @@ use fairgate_money::{Price, UnixMicros};
 use serde::{Deserialize, Serialize};
 
 use crate::budget::{Budget, HostedUse};
+use crate::key_rights::{KeyRights, RightsPatch};
 use crate::secret::KeyHash;
 
 /// All data that the gateway needs to authenticate clients. A directory is small enough to be held in memory as a
@@ -72,8 +73,6 @@ pub struct Key {
     pub weight: u64,
     /// Limits on this key alone.
     pub limits: DirectoryLimits,
-    /// Models that the key may request; all models if absent.
-    pub models: Option<Vec<String>>,
     /// Choices that the key may make for its requests, such as a class or a priority.
     #[serde(flatten)]
     pub rights: KeyRights,
@@ -91,48 +90,6 @@ fn no_hash() -> KeyHash {
 
 /// Tenant and group of the gateway's own requests in the ledger. No other tenant or group can be called so.
 pub const GATEWAY_TENANT: &str = "fairgate";
-
-/// The highest priority that a key can be allowed, as in Dynamo. Priorities above are reserved for the gateway itself.
-pub const PRIORITY_MAX: i64 = i32::MAX as i64;
-/// The lowest priority of a request. Every key may lower its requests this far.
-pub const PRIORITY_MIN: i64 = i32::MIN as i64;
-
-/// The longest deadline, in milliseconds: one day.
-pub const DEADLINE_MS_MAX: u64 = 24 * 60 * 60 * 1000;
-
-/// Choices that a key may make for its requests. A request that chooses anything else is refused.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct KeyRights {
-    /// Policy classes and families that the key may name. If a request names none, the first of the list is used. If
-    /// the list is absent, the key may name all that the policy has. If the list is empty, the key gets only the
-    /// policy's default.
-    pub classes: Option<Vec<String>>,
-    /// Highest priority that the key may request, 0 to [`PRIORITY_MAX`]. Lower priorities are always allowed, down to
-    /// [`PRIORITY_MIN`].
-    pub priority_max: i64,
-    /// True if the key may choose the worker of a request.
-    pub may_pin: bool,
-    /// Taints that the key may require of a worker.
-    pub taints: AllowedTaints,
-    /// Deadline of the key's requests that state no deadline, in milliseconds, 1 to [`DEADLINE_MS_MAX`]. If absent,
-    /// such requests get the deadline of their class.
-    pub deadline_ms: Option<u64>,
-    /// Shortest deadline that a request of the key may state in an `edf` queue, in milliseconds, 1 to
-    /// [`DEADLINE_MS_MAX`]. If absent, this is the deadline that the request would get if it stated none.
-    pub deadline_min_ms: Option<u64>,
-}
-
-/// Taints that a key may require of a worker. `None`, which is null in JSON, allows all taints.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct AllowedTaints(pub Option<Vec<String>>);
-
-impl Default for AllowedTaints {
-    fn default() -> Self {
-        Self(Some(Vec::new()))
-    }
-}
 
 /// Limits of a tenant or a key. Absent values set no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -212,8 +169,6 @@ pub enum DirectoryChange {
         weight: u64,
         /// Limits on this key alone.
         limits: DirectoryLimits,
-        /// Models that the key may request; all models if `None`.
-        models: Option<Vec<String>>,
         /// Choices that the key may make for its requests, such as a class or a priority.
         rights: KeyRights,
         /// Time from which on the key is refused; a key with `None` never expires.
@@ -283,8 +238,7 @@ pub struct TenantPatch {
 }
 
 /// Fields of a key to change; absent fields stay as they are.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyPatch {
     /// Label of the key, chosen by its owner; may be empty.
     pub name: Option<String>,
@@ -292,37 +246,10 @@ pub struct KeyPatch {
     pub weight: Option<u64>,
     /// All limits of the key. Limits that are not given are removed.
     pub limits: Option<DirectoryLimits>,
-    /// Models that the key may request; `Some(None)` allows all models.
-    #[serde(deserialize_with = "given")]
-    pub models: Option<Option<Vec<String>>>,
-    /// Policy classes and families that the key may name; `Some(None)` allows all that the policy has.
-    #[serde(deserialize_with = "given")]
-    pub classes: Option<Option<Vec<String>>>,
-    /// Highest priority that the key may request, 0 to [`PRIORITY_MAX`].
-    pub priority_max: Option<i64>,
-    /// True if the key may choose the worker of a request.
-    pub may_pin: Option<bool>,
-    /// Taints that the key may require of a worker.
-    #[serde(deserialize_with = "given")]
-    pub taints: Option<AllowedTaints>,
-    /// Deadline of the key's requests that state no deadline, in milliseconds. With `Some(None)` they get the deadline
-    /// of their class.
-    #[serde(deserialize_with = "given")]
-    pub deadline_ms: Option<Option<u64>>,
-    /// Shortest deadline that a request of the key may state in an `edf` queue, in milliseconds. With `Some(None)` this
-    /// is the deadline that the request would get if it stated none.
-    #[serde(deserialize_with = "given")]
-    pub deadline_min_ms: Option<Option<u64>>,
+    /// Rights of the key to change.
+    pub rights: RightsPatch,
     /// Time from which on the key is refused; with `Some(None)` the key never expires.
-    #[serde(deserialize_with = "given")]
     pub expires_at: Option<Option<UnixMicros>>,
-}
-
-/// Reads a field that is present as `Some`, even if its value is null, so that null differs from an absent field.
-fn given<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
 }
 
 /// Result of a change of the directory.

@@ -10,6 +10,7 @@ mod clamp;
 mod directory;
 mod error;
 mod installation_secret;
+mod key_rights;
 mod ledger;
 mod log_throttle;
 mod migrations;
@@ -17,6 +18,7 @@ mod pending_permits;
 mod postgres;
 mod private_files;
 mod reservation;
+mod response_ids;
 mod rows;
 mod secret;
 mod spool;
@@ -32,20 +34,21 @@ pub use budget::{
     BudgetUnit, HostedUse, ReservationGrant, ReservationRefused,
 };
 pub use directory::{
-    AllowedTaints, DEADLINE_MS_MAX, Directory, DirectoryChange, DirectoryChangeResult,
-    DirectoryLimits, GATEWAY_TENANT, Group, GroupPatch, Key, KeyPatch, KeyRights, PRIORITY_MAX,
-    PRIORITY_MIN, Tenant, TenantPatch,
+    Directory, DirectoryChange, DirectoryChangeResult, DirectoryLimits, GATEWAY_TENANT, Group,
+    GroupPatch, Key, KeyPatch, Tenant, TenantPatch,
 };
 pub use error::StoreError;
 pub use fairgate_money::{Currency, MicroUnits, Price, UnixMicros};
 pub use fairgate_usage::{LeaseLost, TaskClaim, UsageTerms, UsageWindow, WindowBudgetExhausted};
 pub use installation_secret::InstallationSecret;
+pub use key_rights::{DEADLINE_MS_MAX, KeyRights, PRIORITY_MAX, PRIORITY_MIN, RightsPatch};
 pub use ledger::{
     AttemptOutcome, AttemptRow, AuditEntry, AuditQuery, HostedMaximum, LedgerQuery, PriceVersion,
     Reservation, ResolvedReservations, UsageGrouping, UsageQuery, UsageRow, UsageSource,
 };
 pub use log_throttle::LogThrottle;
 pub use private_files::private_folder;
+pub use response_ids::StoredResponseId;
 pub use secret::{KeyHash, KeySecret};
 pub use store::{Store, StoreFuture, StoreOptions, TransactionFuture as TransactionOutcome};
 pub use transaction::{DatabaseKind, RowColumns, SqlValue, Transaction, TransactionDurability};

@@ -1,5 +1,7 @@
 //! The schema as a series of steps. Each step has one SQL file per database. A step that was released never changes.
 
+use fairgate_usage::sql::LIVE_PROJECTS;
+
 use crate::error::StoreError;
 
 /// One step of the schema.
@@ -58,7 +60,54 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/9.sqlite.sql"),
         postgres: include_str!("migrations/9.postgres.sql"),
     },
+    Migration {
+        version: 10,
+        sqlite: include_str!("migrations/10.sqlite.sql"),
+        postgres: include_str!("migrations/10.postgres.sql"),
+    },
+    Migration {
+        version: 11,
+        sqlite: include_str!("migrations/11.sqlite.sql"),
+        postgres: include_str!("migrations/11.postgres.sql"),
+    },
 ];
+
+/// Version since which new keys and projects are closed. Step 10 writes out the rights of those that existed before.
+const CLOSED_SINCE: i64 = 10;
+/// Greatest number of keys and of projects that the log line about kept rights names.
+const NAMES_LOGGED: usize = 50;
+/// Selects the keys that may still be used.
+const LIVE_KEYS: &str = "SELECT id FROM tenant_keys WHERE revoked_at IS NULL ORDER BY id";
+
+/// Returns the queries for the ids of keys and of projects that kept their rights when a database of version `found`
+/// was migrated. `None` if the database was new, or had been migrated before.
+pub(crate) fn kept_rights_queries(found: i64) -> Option<[&'static str; 2]> {
+    (1..CLOSED_SINCE).contains(&found).then_some([LIVE_KEYS, LIVE_PROJECTS])
+}
+
+/// Logs which keys and projects may do more than new ones, in one line. Logs nothing if there are none.
+pub(crate) fn log_kept_rights(keys: &[String], projects: &[String]) {
+    if keys.is_empty() && projects.is_empty() {
+        return;
+    }
+    tracing::warn!(
+        keys = %listed(keys),
+        projects = %listed(projects),
+        "new keys and projects are closed from this version on; {} keys and {} projects from before keep what they may \
+         do, which includes leases, ids of others, and all classes if they have no list of classes; see `fairgate key \
+         list --wide` and `fairgate project list --wide`, and close them with `key set` and `project set`",
+        keys.len(),
+        projects.len(),
+    );
+}
+
+fn listed(names: &[String]) -> String {
+    let shown = names[..names.len().min(NAMES_LOGGED)].join(", ");
+    match names.len().saturating_sub(NAMES_LOGGED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
 
 /// Creates the table of the schema version, which has one row for each step that was applied.
 pub(crate) const VERSION_TABLE: &str =
@@ -122,6 +171,17 @@ mod tests {
             sqlite.retain(|line| line != "UNIQUE INDEX");
             assert_eq!(sqlite, postgres);
         }
+    }
+
+    #[test]
+    fn kept_rights_are_told_once_and_in_a_bounded_line() {
+        assert!(kept_rights_queries(0).is_none(), "a new database has no keys");
+        assert!((1..CLOSED_SINCE).all(|found| kept_rights_queries(found).is_some()));
+        assert!(kept_rights_queries(CLOSED_SINCE).is_none());
+        let names = |count: usize| -> Vec<String> { (0..count).map(|n| format!("k{n}")).collect() };
+        assert_eq!(listed(&names(2)), "k0, k1");
+        assert!(listed(&names(NAMES_LOGGED)).ends_with(", k49"));
+        assert!(listed(&names(NAMES_LOGGED + 7)).ends_with(", k49 and 7 more"));
     }
 
     #[test]

@@ -5,8 +5,9 @@ use fairgate_usage::{ClaimUsage, TaskClaim, UsageColumns, UsageTerms};
 
 use crate::budget::{Budget, BudgetBalance, BudgetPeriod, BudgetScope};
 use crate::calendar::hour_name;
-use crate::directory::{AllowedTaints, Directory, DirectoryLimits, Group, Key, KeyRights, Tenant};
+use crate::directory::{Directory, DirectoryLimits, Group, Key, Tenant};
 use crate::error::StoreError;
+use crate::key_rights::KeyRights;
 use crate::ledger::{
     AttemptOutcome, AttemptRow, AuditEntry, HostedMaximum, PriceVersion, Reservation,
     UsageGrouping, UsageRow, UsageSource,
@@ -144,25 +145,11 @@ pub(crate) fn key(row: &impl RowColumns) -> Result<Key> {
         hash: KeyHash(hash.map_err(|_| StoreError::Database("a key's hash is cut".to_owned()))?),
         weight: row.count(5)?,
         limits: limits(row, 6)?,
-        models: row.text_or_null(12)?.map(list).transpose()?,
-        rights: KeyRights {
-            classes: list(row.text(13)?)?,
-            priority_max: row.int(14)?,
-            may_pin: row.flag(15)?,
-            taints: AllowedTaints(list(row.text(16)?)?),
-            deadline_ms: row.count_or_null(20)?,
-            deadline_min_ms: row.count_or_null(21)?,
-        },
-        created_at: row.moment(17)?,
-        expires_at: row.moment_or_null(18)?,
-        revoked_at: row.moment_or_null(19)?,
+        rights: KeyRights::from_stored_text(&row.text(12)?)?,
+        created_at: row.moment(13)?,
+        expires_at: row.moment_or_null(14)?,
+        revoked_at: row.moment_or_null(15)?,
     })
-}
-
-/// Parses a JSON list of names, or null, which means all names.
-fn list<T: serde::de::DeserializeOwned>(text: String) -> Result<T> {
-    serde_json::from_str(&text)
-        .map_err(|problem| StoreError::Database(format!("a key's list of names: {problem}")))
 }
 
 fn limits(row: &impl RowColumns, first: usize) -> Result<DirectoryLimits> {

@@ -9,7 +9,7 @@ use fairgate_money::{DAY_US, Price, UnixMicros};
 
 use crate::budget::{Budget, BudgetScope, HOSTED_OWNER};
 use crate::calendar::HOUR_US;
-use crate::directory::{DirectoryLimits, Group, Key, KeyRights, Tenant};
+use crate::directory::{DirectoryLimits, Group, Key, Tenant};
 use crate::ledger::{AuditQuery, LedgerQuery, UsageGrouping, UsageQuery};
 use crate::stored_words::StoredWord;
 
@@ -106,8 +106,7 @@ pub(crate) const GROUPS: &str = "SELECT name, weight, created_at FROM tenant_gro
 pub(crate) const TENANTS: &str = "SELECT name, group_name, weight, disabled, in_flight, queued_requests, queued_bytes, \
      requests_per_minute, tokens_per_minute, hosted, created_at FROM tenants";
 pub(crate) const KEYS: &str = "SELECT id, tenant, name, hint, hash, weight, in_flight, queued_requests, queued_bytes, \
-     requests_per_minute, tokens_per_minute, hosted, models, classes, priority_max, may_pin, taints, created_at, \
-     expires_at, revoked_at, deadline_ms, deadline_min_ms FROM tenant_keys";
+     requests_per_minute, tokens_per_minute, hosted, rights, created_at, expires_at, revoked_at FROM tenant_keys";
 pub(crate) const BUDGETS: &str = "SELECT scope, owner, period, unit, tier, amount FROM budgets";
 pub(crate) const WHERE_NAME: &str = " WHERE name = $1";
 pub(crate) const WHERE_ID: &str = " WHERE id = $1";
@@ -208,12 +207,8 @@ pub(crate) fn drop_tenant(name: &str, keys: &[String]) -> Vec<SqlStatement> {
     statements
 }
 
-/// Builds the statements that write a key and its budgets. Lists of names are stored as JSON.
+/// Builds the statements that write a key and its budgets. Rights are stored as JSON.
 pub(crate) fn put_key(key: &Key) -> Vec<SqlStatement> {
-    let list = |names: &[String]| serde_json::Value::from(names).to_string();
-    let list_or_all = |names: Option<&[String]>| serde_json::Value::from(names).to_string();
-    let KeyRights { classes, priority_max, may_pin, taints, deadline_ms, deadline_min_ms } =
-        &key.rights;
     let mut values = vec![
         SqlValue::Text(key.id.clone()),
         SqlValue::Text(key.tenant.clone()),
@@ -224,30 +219,21 @@ pub(crate) fn put_key(key: &Key) -> Vec<SqlStatement> {
     ];
     values.extend(limits(&key.limits));
     values.extend([
-        SqlValue::MaybeText(key.models.as_deref().map(list)),
-        SqlValue::Text(list_or_all(classes.as_deref())),
-        SqlValue::Int(*priority_max),
-        SqlValue::Flag(*may_pin),
-        SqlValue::Text(list_or_all(taints.0.as_deref())),
+        SqlValue::Text(key.rights.to_stored_text()),
         SqlValue::Int(key.created_at.0),
         moment(key.expires_at),
         moment(key.revoked_at),
-        SqlValue::MaybeInt(deadline_ms.map(int)),
-        SqlValue::MaybeInt(deadline_min_ms.map(int)),
     ]);
     let put = SqlStatement::new(
         "INSERT INTO tenant_keys (id, tenant, name, hint, hash, weight, in_flight, queued_requests, queued_bytes, \
-         requests_per_minute, tokens_per_minute, hosted, models, classes, priority_max, may_pin, taints, \
-         created_at, expires_at, revoked_at, deadline_ms, deadline_min_ms) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22) \
+         requests_per_minute, tokens_per_minute, hosted, rights, created_at, expires_at, revoked_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) \
          ON CONFLICT (id) DO UPDATE SET name = excluded.name, hint = excluded.hint, hash = excluded.hash, \
          weight = excluded.weight, in_flight = excluded.in_flight, \
          queued_requests = excluded.queued_requests, queued_bytes = excluded.queued_bytes, \
          requests_per_minute = excluded.requests_per_minute, tokens_per_minute = excluded.tokens_per_minute, \
-         hosted = excluded.hosted, models = excluded.models, classes = excluded.classes, \
-         priority_max = excluded.priority_max, may_pin = excluded.may_pin, taints = excluded.taints, \
-         expires_at = excluded.expires_at, revoked_at = excluded.revoked_at, \
-         deadline_ms = excluded.deadline_ms, deadline_min_ms = excluded.deadline_min_ms",
+         hosted = excluded.hosted, rights = excluded.rights, \
+         expires_at = excluded.expires_at, revoked_at = excluded.revoked_at",
         values,
     );
     let budgets = put_budgets(BudgetScope::Key, &key.id, &key.limits.budgets);

@@ -23,6 +23,10 @@ pub const LOCK: &str = "SELECT version FROM fleet WHERE one = 1 FOR UPDATE";
 pub const PROJECTS_OF_TENANT: &str =
     "SELECT id FROM fleet_projects WHERE tenant = $1 ORDER BY made";
 
+/// Selects the ids of the projects that are not archived, sorted.
+pub const LIVE_PROJECTS: &str =
+    "SELECT id FROM fleet_projects WHERE status <> 'ARCHIVED' ORDER BY id";
+
 /// Expands to the beginning of the query for a project's balance, with columns in the order in which
 /// [`crate::UsageBalances::put_project`] takes them. A condition on the id follows.
 macro_rules! project_balance {

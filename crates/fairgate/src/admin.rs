@@ -11,6 +11,7 @@ mod live;
 mod pools;
 mod reload;
 mod request;
+mod rights;
 mod usage;
 mod workers;
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use fairgate_fleet::{Fleet, FleetOptions, NewProject, NewTask, NewTasks, SystemClock};
+use fairgate_fleet::{
+    Fleet, FleetOptions, NewProject, NewTask, NewTasks, RightsPatchBody, SystemClock,
+};
 use fairgate_store::{DirectoryChange, DirectoryLimits, Store, StoreOptions, UnixMicros};
 use tempfile::TempDir;
 
@@ -79,6 +81,7 @@ impl FleetTestbed {
                 exclusive: false,
                 agent_max: Default::default(),
                 budget: None,
+                rights: RightsPatchBody::default(),
             };
             fleet.add_project("bench", project).await?;
         }

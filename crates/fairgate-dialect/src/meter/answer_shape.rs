@@ -18,6 +18,14 @@ pub(super) enum AnswerPlace {
     Usage,
     /// The object `prompt_tokens_details` or `input_tokens_details` in the usage.
     Details,
+    /// The list of output items of a response in an event, of which only the ids are used.
+    EventItems,
+    /// An output item in an event, of which only the id is used.
+    EventItem,
+    /// The list of output items of a response.
+    OutputItems,
+    /// An output item of a response, in which known keys hold text.
+    OutputItem,
     /// The list `choices` of an answer.
     Choices,
     /// A model's output, in which known keys hold text.
@@ -41,6 +49,8 @@ pub(super) enum AnswerLeaf {
     Finish,
     /// The id under which the upstream stores the answer.
     Id,
+    /// The id of an output item.
+    ItemId,
     /// A number of tokens.
     Tokens(TokenKind),
     /// A value of no interest.
@@ -95,6 +105,11 @@ impl AnswerShape {
             AnswerPlace::Top => self.top(key),
             AnswerPlace::Answer if key == b"usage" => ValueMeaning::place(AnswerPlace::Usage),
             AnswerPlace::Answer if key == b"id" => ValueMeaning::leaf(AnswerLeaf::Id),
+            AnswerPlace::Answer if key == b"output" => ValueMeaning::place(AnswerPlace::EventItems),
+            AnswerPlace::EventItem | AnswerPlace::OutputItem if key == b"id" => {
+                ValueMeaning::leaf(AnswerLeaf::ItemId)
+            }
+            AnswerPlace::OutputItem => self.content(key),
             AnswerPlace::Usage => self.usage(key),
             AnswerPlace::Details if key == b"cached_tokens" => {
                 ValueMeaning::leaf(AnswerLeaf::Tokens(TokenKind::Cached))
@@ -110,6 +125,8 @@ impl AnswerShape {
     /// Returns the meaning of the elements of an array with the meaning `place`.
     pub(super) fn element(self, place: AnswerPlace) -> ValueMeaning {
         match place {
+            AnswerPlace::EventItems => ValueMeaning::place(AnswerPlace::EventItem),
+            AnswerPlace::OutputItems => ValueMeaning::place(AnswerPlace::OutputItem),
             AnswerPlace::Choices | AnswerPlace::Content => {
                 ValueMeaning::place(AnswerPlace::Content)
             }
@@ -137,7 +154,8 @@ impl AnswerShape {
             (b"response", Responses, true) => ValueMeaning::place(AnswerPlace::Answer),
             (b"delta", Responses, true) => ValueMeaning::leaf(AnswerLeaf::Text),
             (b"id", Responses, false) => ValueMeaning::leaf(AnswerLeaf::Id),
-            (b"output", Responses, false) => ValueMeaning::place(AnswerPlace::Content),
+            (b"output", Responses, false) => ValueMeaning::place(AnswerPlace::OutputItems),
+            (b"item", Responses, true) => ValueMeaning::place(AnswerPlace::EventItem),
             (b"message", Messages, true) => ValueMeaning::place(AnswerPlace::Answer),
             (b"delta" | b"content_block", Messages, true) => {
                 ValueMeaning::place(AnswerPlace::Content)

@@ -10,6 +10,8 @@ use crate::route::Route;
 
 /// Deepest nesting that is read; a deeper document counts as unreadable.
 const DEPTH_MAX: usize = 64;
+/// Most ids of output items that are kept of one answer.
+const ITEM_IDS_MAX: usize = 128;
 /// Length in bytes of the longest key, string or literal that is compared with known words.
 const WORD_BYTES_MAX: usize = 32;
 /// Bytes of text that the escape `\uXXXX` counts as. The escape stands for one to four bytes, mostly for three.
@@ -105,6 +107,7 @@ pub(super) struct AnswerDocument {
     fed_bytes: u64,
     members: RootMembers,
     id: AnswerId,
+    items: AnswerItemIds,
 }
 
 /// The first id of an answer. The id is kept only for the Responses API, where a client can refer to the answer later.
@@ -113,6 +116,14 @@ pub(super) struct AnswerDocument {
 struct AnswerId {
     text: Vec<u8>,
     whole: bool,
+}
+
+/// The ids of an answer's output items, without duplicates. A client can refer to them later, as to the answer.
+#[derive(Default)]
+struct AnswerItemIds {
+    /// The id that is being read; `None` if it is too long or has escapes.
+    text: Option<Vec<u8>>,
+    whole: Vec<Box<str>>,
 }
 
 /// Offsets in the root object that are needed to cut out a `"usage":null`.
@@ -148,12 +159,18 @@ impl AnswerDocument {
             fed_bytes: 0,
             members: RootMembers::default(),
             id: AnswerId::default(),
+            items: AnswerItemIds::default(),
         }
     }
 
     /// Returns the id under which the upstream stores the answer, once it was read.
     pub(super) fn id(&self) -> Option<&str> {
         std::str::from_utf8(&self.id.text).ok().filter(|_| self.id.whole)
+    }
+
+    /// Returns the ids of the output items that were read, at most [`ITEM_IDS_MAX`].
+    pub(super) fn item_ids(&self) -> &[Box<str>] {
+        &self.items.whole
     }
 
     /// Resets the parser, so that the next byte begins another document.
@@ -312,6 +329,9 @@ impl AnswerDocument {
         if self.is_in_id() {
             self.id.text.clear();
         }
+        if self.is_in_item_id() {
+            self.items.text = Some(Vec::new());
+        }
         self.state = DocumentState::String;
     }
 
@@ -323,6 +343,14 @@ impl AnswerDocument {
             && self.under().leaf == AnswerLeaf::Id
     }
 
+    /// Returns true if the current string is the id of an output item to keep.
+    fn is_in_item_id(&mut self) -> bool {
+        self.shape.route == Route::Responses
+            && self.items.whole.len() < ITEM_IDS_MAX
+            && !self.in_key
+            && self.under().leaf == AnswerLeaf::ItemId
+    }
+
     /// Reads up to the end of the string or a backslash; returns the number of bytes read.
     fn string(&mut self, rest: &[u8]) -> usize {
         let run = memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
@@ -330,6 +358,13 @@ impl AnswerDocument {
         self.word.push(&rest[..run]);
         if self.is_in_id() && self.id.text.len() + run <= ID_BYTES_MAX {
             self.id.text.extend_from_slice(&rest[..run]);
+        }
+        if self.is_in_item_id() {
+            let fits = |text: &Vec<u8>| text.len() + run <= ID_BYTES_MAX;
+            self.items.text = self.items.text.take().filter(fits).map(|mut text| {
+                text.extend_from_slice(&rest[..run]);
+                text
+            });
         }
         match rest.get(run) {
             None => return run,
@@ -342,6 +377,9 @@ impl AnswerDocument {
     fn escape(&mut self, byte: u8) -> usize {
         // Keys and values that matter have no escapes: the backslash makes the word match none of them.
         self.word.push(b"\\");
+        if self.is_in_item_id() {
+            self.items.text = None;
+        }
         let unicode = byte == b'u';
         self.count_text(if unicode { UNICODE_TEXT_BYTES } else { 1 });
         self.state = if unicode { DocumentState::Hex(4) } else { DocumentState::String };
@@ -367,6 +405,7 @@ impl AnswerDocument {
                 AnswerLeaf::Error => self.found.error |= !self.word.bytes().is_empty(),
                 AnswerLeaf::Finish => self.found.finished = true,
                 AnswerLeaf::Id => self.id.whole = !self.id.text.is_empty(),
+                AnswerLeaf::ItemId => self.keep_item_id(),
                 _ => {}
             }
             return;
@@ -376,6 +415,14 @@ impl AnswerDocument {
         if let Some(frame) = self.frame() {
             frame.under = shape.member(frame.place, word.bytes());
             frame.key_next = false;
+        }
+    }
+
+    fn keep_item_id(&mut self) {
+        let id = self.items.text.take().and_then(|text| String::from_utf8(text).ok());
+        let Some(id) = id.filter(|id| !id.is_empty()).map(String::into_boxed_str) else { return };
+        if !self.items.whole.contains(&id) {
+            self.items.whole.push(id);
         }
     }
 

@@ -54,6 +54,10 @@ impl JsonMeter {
         self.add();
     }
 
+    pub(super) fn item_ids(&self) -> &[Box<str>] {
+        self.document.item_ids()
+    }
+
     pub(super) fn id(&self) -> Option<&str> {
         self.document.id()
     }

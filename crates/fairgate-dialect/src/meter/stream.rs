@@ -149,6 +149,10 @@ impl StreamMeter {
         self.tally.measured(self.unjudged_text(), self.ended && !self.failed)
     }
 
+    pub(super) fn item_ids(&self) -> &[Box<str>] {
+        self.event.document.item_ids()
+    }
+
     pub(super) fn id(&self) -> Option<&str> {
         self.event.document.id()
     }

@@ -13,6 +13,7 @@ use crate::call_context::CallContext;
 use crate::error::FleetError;
 use crate::fleet::{AgentId, FleetClock};
 use crate::model::*;
+use crate::rights_body::RightsPatchBody;
 use crate::state::{ProjectStatus, TaskState};
 
 impl FleetSimulation {
@@ -35,6 +36,7 @@ impl FleetSimulation {
                 exclusive: self.dice.one_in(8),
                 agent_max,
                 budget: self.dice.one_in(4).then(|| self.dice.within(500, 8_000) * many),
+                rights: RightsPatchBody::default(),
             };
             let mut shadow = ExpectedProject {
                 concurrency: project.concurrency.unwrap().into(),

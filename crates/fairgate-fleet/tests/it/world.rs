@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairgate_fleet::{
     AgentId, Fleet, FleetClock, FleetError, FleetOptions, NewAgent, NewProject, NewTask, NewTasks,
-    TaskState, TaskView,
+    RightsPatchBody, TaskState, TaskView,
 };
 use fairgate_store::{
     AuditEntry, AuditQuery, DirectoryChange, DirectoryLimits, KeyHash, SqlValue, Store, StoreError,
@@ -243,6 +243,7 @@ pub(crate) fn project(id: &str, tenant: &str) -> NewProject {
         exclusive: false,
         agent_max: Default::default(),
         budget: None,
+        rights: RightsPatchBody::default(),
     }
 }
 

@@ -6,8 +6,9 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use fairgate_core::attribute::Attribute;
+use fairgate_fleet::RightsBody;
 use fairgate_store::{
-    AllowedTaints, DirectoryChange, DirectoryChangeResult, Key, KeyPatch, KeyRights, UnixMicros,
+    DirectoryChange, DirectoryChangeResult, Key, KeyPatch, KeyRights, RightsPatch, UnixMicros,
 };
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, LOCATION};
@@ -46,8 +47,6 @@ pub(super) struct KeyBody {
     weight: u64,
     /// Limits for this key alone.
     limits: LimitsBody,
-    /// Models that the key may use; null means all.
-    models: Option<Vec<String>>,
     #[serde(flatten)]
     rights: RightsBody,
     /// Time of creation, RFC 3339 in UTC.
@@ -59,28 +58,6 @@ pub(super) struct KeyBody {
     /// Time of revocation, RFC 3339 in UTC; null if the key is not revoked.
     #[schema(format = DateTime)]
     revoked_at: Option<String>,
-}
-
-/// Rights of a key: the settings that it may choose for its requests.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = Rights)]
-pub(super) struct RightsBody {
-    /// Policy classes and families that requests of the key may name. A request that names none gets the first one of
-    /// the list. Null means all classes of the policy, or only the default class if the classes have a strict order
-    /// (`bands`). An empty list means only the default class.
-    classes: Option<Vec<String>>,
-    /// Highest priority that requests of the key may ask for. Lower priorities are always allowed.
-    priority_max: i64,
-    /// True if the key may choose the worker for a request.
-    may_pin: bool,
-    /// Taints that the key may require of a worker; null means all.
-    taints: Option<Vec<String>>,
-    /// Default deadline of the key's requests, in milliseconds; null means the deadline of the request's class.
-    deadline_ms: Option<u64>,
-    /// Shortest deadline that a request may state in an `edf` queue, in milliseconds. Null means the deadline that the
-    /// request would get if it stated no deadline. This is the shorter one of the deadlines of its key and its class,
-    /// or the pool's `queue_timeout` if both have none.
-    deadline_min_ms: Option<u64>,
 }
 
 /// A key with its new secret.
@@ -130,8 +107,8 @@ pub(super) struct NewKey {
     /// Policy classes and families that requests of the key may name. A request that names none gets the first one of
     /// the list. Null means all classes of the policy, or only the default class if the classes have a strict order
     /// (`bands`). An empty list means only the default class.
-    #[serde(default)]
-    #[schema(value_type = Option<Vec<ClassNameSchema>>, max_items = 256)]
+    #[serde(default = "no_names")]
+    #[schema(value_type = Option<Vec<ClassNameSchema>>, max_items = 256, default = json!([]))]
     classes: Option<Vec<AsciiName<128>>>,
     /// Highest priority that requests of the key may ask for. Lower priorities are always allowed.
     #[serde(default = "no_priority")]
@@ -140,8 +117,14 @@ pub(super) struct NewKey {
     /// True if the key may choose the worker for a request.
     #[serde(default)]
     may_pin: bool,
+    /// True if the key may open leases.
+    #[serde(default)]
+    may_lease: bool,
+    /// True if requests may name files, vector stores, containers and stored prompts of the upstream's account.
+    #[serde(default)]
+    may_use_foreign_ids: bool,
     /// Taints that the key may require of a worker; null means all.
-    #[serde(default = "no_taints")]
+    #[serde(default = "no_names")]
     #[schema(value_type = Option<Vec<TaintNameSchema>>, max_items = 256, default = json!([]))]
     taints: Option<Vec<AsciiName<128>>>,
     /// Default deadline of the key's requests, in milliseconds; null means the deadline of the request's class.
@@ -195,6 +178,14 @@ pub(super) struct PatchKey {
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<bool>, nullable = false)]
     may_pin: Option<bool>,
+    /// True if the key may open leases.
+    #[serde(default, deserialize_with = "name::given")]
+    #[schema(value_type = Option<bool>, nullable = false)]
+    may_lease: Option<bool>,
+    /// True if requests may name files, vector stores, containers and stored prompts of the upstream's account.
+    #[serde(default, deserialize_with = "name::given")]
+    #[schema(value_type = Option<bool>, nullable = false)]
+    may_use_foreign_ids: Option<bool>,
     /// Taints that the key may require of a worker; null means all.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<Vec<TaintNameSchema>>, max_items = 256)]
@@ -224,7 +215,7 @@ fn no_priority() -> JsonWholeNumber {
     JsonWholeNumber(0)
 }
 
-fn no_taints() -> Option<Vec<AsciiName<128>>> {
+fn no_names() -> Option<Vec<AsciiName<128>>> {
     Some(Vec::new())
 }
 
@@ -256,14 +247,6 @@ pub(super) struct KeyQuery {
     after: Option<NameFilter>,
 }
 
-impl From<&KeyRights> for RightsBody {
-    fn from(rights: &KeyRights) -> Self {
-        let KeyRights { classes, priority_max, may_pin, taints, deadline_ms, deadline_min_ms } =
-            rights.clone();
-        Self { classes, priority_max, may_pin, taints: taints.0, deadline_ms, deadline_min_ms }
-    }
-}
-
 impl From<&Key> for KeyBody {
     fn from(key: &Key) -> Self {
         Self {
@@ -273,7 +256,6 @@ impl From<&Key> for KeyBody {
             hint: key.hint.clone(),
             weight: key.weight,
             limits: LimitsBody::from(&key.limits),
-            models: key.models.clone(),
             rights: RightsBody::from(&key.rights),
             created_at: moment::to_rfc3339(key.created_at),
             expires_at: key.expires_at.map(moment::to_rfc3339),
@@ -337,12 +319,14 @@ pub(super) async fn create(
         name: new.name.0,
         weight: new.weight.0,
         limits: new.limits.into(),
-        models: words_or_all("models", new.models)?,
         rights: KeyRights {
+            models: words_or_all("models", new.models)?,
             classes: words_or_all("classes", new.classes)?,
             priority_max: priority_as_i64(new.priority_max),
             may_pin: new.may_pin,
-            taints: AllowedTaints(words_or_all("taints", new.taints)?),
+            may_lease: new.may_lease,
+            may_use_foreign_ids: new.may_use_foreign_ids,
+            taints: words_or_all("taints", new.taints)?,
             deadline_ms: new.deadline_ms.map(|millis| millis.0),
             deadline_min_ms: new.deadline_min_ms.map(|millis| millis.0),
         },
@@ -374,16 +358,17 @@ pub(super) async fn patch(
         name: patch.name.map(|name| name.0),
         weight: patch.weight.map(|weight| weight.0),
         limits: patch.limits.map(Into::into),
-        models: patch.models.map(|list| words_or_all("models", list)).transpose()?,
-        classes: patch.classes.map(|list| words_or_all("classes", list)).transpose()?,
-        priority_max: patch.priority_max.map(priority_as_i64),
-        may_pin: patch.may_pin,
-        taints: patch
-            .taints
-            .map(|list| words_or_all("taints", list).map(AllowedTaints))
-            .transpose()?,
-        deadline_ms: patch.deadline_ms.map(|given| given.map(|millis| millis.0)),
-        deadline_min_ms: patch.deadline_min_ms.map(|given| given.map(|millis| millis.0)),
+        rights: RightsPatch {
+            models: patch.models.map(|list| words_or_all("models", list)).transpose()?,
+            classes: patch.classes.map(|list| words_or_all("classes", list)).transpose()?,
+            priority_max: patch.priority_max.map(priority_as_i64),
+            may_pin: patch.may_pin,
+            may_lease: patch.may_lease,
+            may_use_foreign_ids: patch.may_use_foreign_ids,
+            taints: patch.taints.map(|list| words_or_all("taints", list)).transpose()?,
+            deadline_ms: patch.deadline_ms.map(|given| given.map(|millis| millis.0)),
+            deadline_min_ms: patch.deadline_min_ms.map(|given| given.map(|millis| millis.0)),
+        },
         expires_at: patch.expires_at,
     };
     let key =

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use axum::Json;
 use axum::extract::State;
+use fairgate_fleet::RightsBody;
 use fairgate_store::BudgetOwners;
 use http::StatusCode;
 use serde::Serialize;
@@ -13,7 +14,6 @@ use utoipa::ToSchema;
 use super::api_error::ApiError;
 use super::auth::Viewer;
 use super::budgets::{BudgetBody, budgets, model_budgets};
-use super::keys::RightsBody;
 use super::limits::LimitsBody;
 use crate::app::App;
 use crate::identity::Caller;
@@ -31,8 +31,6 @@ pub(super) struct MeBody {
     tenant: String,
     /// Id of the key; not secret.
     key: String,
-    /// Models that the key may use; null means all.
-    models: Option<Vec<String>>,
     /// Rights of the key: the settings that it may choose for its requests.
     #[serde(flatten)]
     rights: RightsBody,
@@ -121,7 +119,6 @@ pub(super) async fn me(
         group: caller.group.to_string(),
         tenant: caller.tenant.to_string(),
         key: caller.key.to_string(),
-        models: caller.models.clone(),
         rights: RightsBody::from(&caller.rights),
         tenant_limits: left(LimitOwner::Tenant, &caller.tenant, &caller.tenant_limits),
         key_limits: left(LimitOwner::Key, &caller.key, &caller.key_limits),
@@ -142,7 +139,8 @@ async fn my_budgets(app: &App, caller: &Caller) -> Result<Vec<BudgetBody>, ApiEr
     let mut all = budgets(app, owners).await?;
     if hosted {
         let may_ask = |model: &str| {
-            caller.models.as_ref().is_none_or(|allowed| allowed.iter().any(|name| name == model))
+            let models = caller.rights.models.as_ref();
+            models.is_none_or(|allowed| allowed.iter().any(|name| name == model))
         };
         all.extend(model_budgets(app, may_ask).await?);
     }
@@ -232,9 +230,13 @@ impl MyPoolBody {
 }
 
 /// Returns the classes that a key may use. These are the classes that the key's list names directly or by their family.
-/// A key without a list may use all classes, or only the default class if the classes have a strict order.
+/// A key with an empty list may use only the default class. A key without a list may use all classes, or only the default
+/// class if the classes have a strict order.
 fn my_classes(view: &PoolView, caller: &Caller, setup: &PoolSetup) -> Vec<ClassView> {
     let list: Vec<&str> = match (&caller.rights.classes, &setup.strict_defaults) {
+        (Some(list), _) if list.is_empty() => {
+            setup.default_classes.iter().map(|name| &**name).collect()
+        }
         (Some(list), _) => list.iter().map(String::as_str).collect(),
         (None, Some(defaults)) => defaults.iter().map(|name| &**name).collect(),
         (None, None) => return view.classes.clone(),

@@ -114,7 +114,6 @@ fn a_cap_that_a_policy_does_not_hold_in_all_is_noticed() {
         hash: KeyHash::of(b"fg-1"),
         weight: 100,
         limits: DirectoryLimits { in_flight: Some(1), ..DirectoryLimits::default() },
-        models: None,
         rights: KeyRights::default(),
         created_at: UnixMicros(0),
         expires_at: None,

@@ -88,7 +88,10 @@ pub(super) async fn accept<S: RequestSource>(
     let setup = model.pool.setup();
     request_checks::check_right_to_model(&read.arrival().caller, &read.ask.model)?;
     let chosen = Box::new(source.choices(read.arrival(), &setup, &read.ask)?);
-    let ClientNames { agent, session } = source.names()?;
+    let ClientNames { agent, session } = match ClientNames::of_task(&read.arrival().caller) {
+        Some(names) => names,
+        None => source.names()?,
+    };
     let routed = read.route(model.pool.clone(), agent, session);
     let usage = source.expected_usage(&routed, &setup, &model, &chosen).await?;
     let ExpectedUsage { expected, uncached_input, prefix, last_worker, .. } = usage;
@@ -185,11 +188,10 @@ impl ReadSource for ReadHttpSource {
         chosen: &ClientChoices,
     ) -> Result<ExpectedUsage, Refusal> {
         let RequestArrival { app, caller, route, .. } = routed.arrival();
-        let history = {
-            let config = app.config.load();
-            previous_response::history_tokens(app, caller, &routed.ask, &config.limits)?
-        };
         let body = &self.body.bytes;
+        // Boxed to keep this future small: few requests name an id.
+        let history = previous_response::history_tokens(app, caller, *route, &routed.ask, body);
+        let history = Box::pin(history).await?;
         let expected =
             cost::expect(routed, &model.config, setup, body).await.with_more_input(history);
         let prefix = cost::look_up_prefix(routed, &model.config, body, expected.input);

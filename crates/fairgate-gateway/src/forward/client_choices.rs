@@ -98,6 +98,8 @@ struct OfferedClasses<'a> {
     /// Classes that a key without a list of classes may name if the classes have a strict order; `None` if they have
     /// none.
     strict_defaults: Option<&'a [Box<str>]>,
+    /// Names of the class or family that a request gets if it names none.
+    defaults: &'a [Box<str>],
 }
 
 impl<'a> OfferedClasses<'a> {
@@ -107,13 +109,16 @@ impl<'a> OfferedClasses<'a> {
             are_all: setup.lists_classes,
             of_file: setup.config.classes.is_some(),
             strict_defaults: setup.strict_defaults.as_deref(),
+            defaults: &setup.default_classes,
         }
     }
 }
 
 /// Returns the class or family of a request: the one that the request names, if the key may use it; else the first of
 /// the key's list that the policy has; else `None`, which means the policy's default. With a policy file, a name that
-/// the file does not have also counts as the default, as in Dynamo, if the key has no list.
+/// the file does not have also counts as the default, as in Dynamo, if the key has no list or an empty one.
+///
+/// A key with an empty list, as new keys have, may name the policy's default class and no other.
 ///
 /// If classes have a strict order (`bands`), a key without a list may name only the default. Otherwise anybody could
 /// take the top class, and everyone else would wait as long as that class has work.
@@ -139,10 +144,18 @@ fn class(
             _ => Err(refusal::forbidden_class(&name, &names)),
         };
     };
+    if list.is_empty() {
+        let Some(name) = named else { return Ok(None) };
+        return match offered.names.contains(&name) {
+            _ if offered.defaults.contains(&name) => Ok(Some(name)),
+            false if offered.of_file => Ok(None),
+            _ => Err(refusal::default_class_only(&name, offered.defaults)),
+        };
+    }
     let is_here = |name: &&str| !offered.are_all || of_policy.clone().any(|class| class == *name);
     let allowed: Vec<&str> = list.iter().map(String::as_str).filter(is_here).collect();
     match named {
-        _ if allowed.is_empty() && !list.is_empty() => Err(refusal::classes_of_other_pools(list)),
+        _ if allowed.is_empty() => Err(refusal::classes_of_other_pools(list)),
         None => Ok(allowed.first().map(|first| Box::from(*first))),
         Some(name) if allowed.contains(&&*name) => Ok(Some(name)),
         Some(name) => Err(refusal::forbidden_class(&name, &allowed)),
@@ -233,7 +246,7 @@ fn checked_taints(rights: &KeyRights, mut taints: Vec<String>) -> Result<Vec<Box
     if taints.len() > TAINTS_MAX || !taints.iter().all(fits) {
         return Err(refusal::bad_taints(TAINTS_MAX, TAINT_BYTES_MAX));
     }
-    if let Some(allowed) = &rights.taints.0
+    if let Some(allowed) = &rights.taints
         && let Some(taint) = taints.iter().find(|taint| !allowed.contains(taint))
     {
         let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
@@ -258,6 +271,7 @@ mod tests {
             are_all,
             of_file,
             strict_defaults: None,
+            defaults: &policy[1..],
         };
         let listed = |names: &[&str]| KeyRights {
             classes: Some(names.iter().map(|&name| name.into()).collect()),
@@ -268,7 +282,7 @@ mod tests {
                 .map(|class| class.map(String::from).unwrap_or_default())
         };
         let forbidden = Err("class_not_allowed");
-        let all = KeyRights::default();
+        let all = KeyRights { classes: None, ..KeyRights::default() };
         assert_eq!(ask(&all, None), Ok(String::new()));
         assert_eq!(ask(&all, Some("batch")), Ok("batch".into()));
         assert_eq!(ask(&all, Some("premium")), forbidden);
@@ -286,8 +300,34 @@ mod tests {
         assert_eq!(open(Some("elsewhere")), Ok(Some("elsewhere".into())));
         assert_eq!(open(Some("chat")), Err("class_not_allowed"));
         assert_eq!(ask(&batch, Some("chat")), forbidden);
-        assert_eq!(ask(&listed(&[]), None), Ok(String::new()));
-        assert_eq!(ask(&listed(&[]), Some("chat")), forbidden);
+    }
+
+    #[test]
+    fn a_new_key_gets_the_default_class_and_may_name_no_other() {
+        let (names, defaults): (Vec<Box<str>>, Vec<Box<str>>) =
+            (vec!["batch".into(), "chat".into()], vec!["batch".into()]);
+        let offered = |are_all, of_file| OfferedClasses {
+            names: &names,
+            are_all,
+            of_file,
+            strict_defaults: None,
+            defaults: &defaults,
+        };
+        let new = KeyRights::default();
+        let ask = |offered, name: Option<&str>| code(class(&new, offered, name.map(Into::into)));
+        assert_eq!(ask(offered(true, false), None), Ok(None));
+        assert_eq!(ask(offered(true, false), Some("batch")), Ok(Some("batch".into())));
+        for name in ["chat", "Batch", "batch ", "premium", "-"] {
+            assert_eq!(ask(offered(true, false), Some(name)), Err("class_not_allowed"), "{name}");
+        }
+        // In a policy file an unknown name stands for the default, as in Dynamo; a known one is refused.
+        assert_eq!(ask(offered(true, true), Some("premium")), Ok(None));
+        assert_eq!(ask(offered(true, true), Some("chat")), Err("class_not_allowed"));
+        // Where each name is a class of its own, no name is the default.
+        let open = OfferedClasses { defaults: &[], ..offered(false, false) };
+        assert_eq!(ask(open, Some("mine")), Err("class_not_allowed"));
+        let refused = class(&new, offered(true, false), Some("chat".into())).unwrap_err();
+        assert!(refused.problem.message.contains("It may name: \"batch\""), "{refused:?}");
     }
 
     #[test]
@@ -299,8 +339,9 @@ mod tests {
             are_all: true,
             of_file,
             strict_defaults: Some(&defaults),
+            defaults: &defaults,
         };
-        let all = KeyRights::default();
+        let all = KeyRights { classes: None, ..KeyRights::default() };
         let ask = |name: Option<&str>| class(&all, strict(false), name.map(Into::into));
         assert_eq!(ask(None).unwrap(), None);
         assert_eq!(ask(Some("batch")).unwrap().as_deref(), Some("batch"));
@@ -374,8 +415,7 @@ mod tests {
     fn taints_are_few_short_and_allowed() {
         let taints = |allowed: Option<&[&str]>, asked: &[&str]| {
             let list = allowed.map(|list| list.iter().map(|&name| name.into()).collect());
-            let rights =
-                KeyRights { taints: fairgate_store::AllowedTaints(list), ..KeyRights::default() };
+            let rights = KeyRights { taints: list, ..KeyRights::default() };
             code(checked_taints(&rights, asked.iter().map(|&name| name.into()).collect()))
                 .map(|taints| taints.len())
         };

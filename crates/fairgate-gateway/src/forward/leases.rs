@@ -195,7 +195,7 @@ fn pool(app: &App, named: Option<&str>) -> Result<Arc<PoolHandle>, Refusal> {
     post, path = "/v1/leases", tag = "leases", security(("tenant" = [])), request_body = LeaseSubmissionBody,
     responses(
         (status = 200, description = "The lease, queued or granted", body = LeaseBody),
-        (status = 403, description = "The key may not use this model, or choose this class or priority", body = DialectErrorBody),
+        (status = 403, description = "The key may not open leases, use this model, or choose this class or priority", body = DialectErrorBody),
         (status = 404, description = "No pool of that name leases its slots", body = DialectErrorBody),
         (status = 409, description = "A lease of that id is lost", body = DialectErrorBody),
         (status = 429, description = "A queue is full, or a limit or budget is used up", body = DialectErrorBody),
@@ -207,6 +207,9 @@ async fn submit(
     caller: &Arc<Caller>,
     mut submission: LeaseSubmissionBody,
 ) -> Result<Reply, Refusal> {
+    if !caller.rights.may_lease {
+        return Err(refusal::forbidden_lease());
+    }
     let wait = Duration::from_millis(submission.wait_ms);
     let own_id = submission.id.take();
     if let Some(known) = own_id.as_ref().and_then(|own| app.leases.find_own(&caller.key, own)) {

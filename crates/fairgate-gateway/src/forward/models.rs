@@ -37,7 +37,7 @@ async fn listing(
 ) -> Result<Bytes, Refusal> {
     let caller = app.caller(headers).await?;
     let may = |model: &str| {
-        caller.models.as_ref().is_none_or(|allowed| allowed.iter().any(|name| name == model))
+        caller.rights.models.as_ref().is_none_or(|allowed| allowed.iter().any(|name| name == model))
     };
     let mut names = app.pools.models();
     names.retain(|name| may(name));

@@ -1,41 +1,79 @@
-//! Checks requests that continue an earlier response or a conversation that the upstream stores. The owners of the ids
+//! Checks the ids in a request of things that the upstream stores: an earlier response or a conversation that it
+//! continues, items of earlier responses, and files, vector stores, containers and stored prompts. The owners of the ids
 //! are in `response_ids`.
 
 use std::time::Instant;
 
-use fairgate_config::LimitsConfig;
-use fairgate_dialect::{RequestFields, TokenUsage, UsageMeter};
+use bytes::Bytes;
+use fairgate_config::Config;
+use fairgate_dialect::{RequestFields, Route, StoredIds, TokenUsage, UsageMeter};
 
 use crate::app::App;
 use crate::identity::Caller;
 use crate::refusal::{self, Refusal};
 use crate::response_ids::{ResponseIdBounds, ResponseIdOwner};
 
+/// Builds the refusal of an id that is not known.
+type UnknownIdRefusal = fn(&str) -> Refusal;
+
 /// Returns the tokens of history behind the response or conversation that a request continues. Refuses another tenant's
 /// id in the same words as one that does not exist. An unknown id is refused unless the configuration allows foreign
-/// ids; then it counts 0 tokens.
-pub(super) fn history_tokens(
+/// ids; then it counts 0 tokens. Ids whose owner cannot be known need a right of the key.
+pub(super) async fn history_tokens(
     app: &App,
     caller: &Caller,
+    route: Route,
     ask: &RequestFields,
-    limits: &LimitsConfig,
+    body: &Bytes,
 ) -> Result<u64, Refusal> {
-    let now = Instant::now();
-    let behind = |id: &str, refusal: fn(&str) -> Refusal| match app.response_ids.owner(
-        id,
-        &caller.tenant,
-        now,
-    ) {
-        ResponseIdOwner::Own { tokens } => Ok(tokens),
-        ResponseIdOwner::Unknown if limits.foreign_response_ids => Ok(0),
-        ResponseIdOwner::Unknown | ResponseIdOwner::OtherTenant => Err(refusal(id)),
+    let config = app.config.load_full();
+    let allows_unknown = config.limits.foreign_response_ids;
+    let StoredIds { items, account_field } = match ask.stored_ids(route, body) {
+        Ok(found) => found,
+        Err(_) if allows_unknown && caller.rights.may_use_foreign_ids => StoredIds::default(),
+        Err(error) => return Err(refusal::unsearchable_ids(&error)),
     };
-    let response = ask.previous_response.as_deref();
-    let response = response.map_or(Ok(0), |id| behind(id, refusal::unknown_response))?;
-    let conversation = ask.conversation.as_deref();
-    let conversation =
-        conversation.map_or(Ok(0), |id| behind(id, refusal::unknown_conversation))?;
-    Ok(response.saturating_add(conversation))
+    if let Some(field) = account_field.filter(|_| !caller.rights.may_use_foreign_ids) {
+        return Err(refusal::foreign_id(field));
+    }
+    let response = ask
+        .previous_response
+        .as_deref()
+        .map(|id| (id, refusal::unknown_response as UnknownIdRefusal));
+    let conversation = ask
+        .conversation
+        .as_deref()
+        .map(|id| (id, refusal::unknown_conversation as UnknownIdRefusal));
+    let items = items.iter().map(|id| (&**id, refusal::unknown_item as UnknownIdRefusal));
+    let (ids, refusals): (Vec<&str>, Vec<UnknownIdRefusal>) =
+        response.into_iter().chain(conversation).chain(items).unzip();
+    if ids.is_empty() {
+        return Ok(0);
+    }
+    let owners = app.response_ids.owners(&app.store, &ids, &caller.tenant, bounds(&config)).await;
+    let owners = owners.map_err(|error| {
+        let what = "response ids cannot be looked up";
+        if let Some(left_out) = app.log_throttle.admit(what, tokio::time::Instant::now()) {
+            tracing::error!(%error, left_out, "{what}");
+        }
+        refusal::ids_unavailable()
+    })?;
+    let mut history = 0_u64;
+    for ((id, refusal), owner) in ids.iter().zip(refusals).zip(owners) {
+        match owner {
+            ResponseIdOwner::Own { tokens } => history = history.saturating_add(tokens),
+            ResponseIdOwner::Unknown if allows_unknown => {}
+            ResponseIdOwner::Unknown | ResponseIdOwner::OtherTenant => return Err(refusal(id)),
+        }
+    }
+    Ok(history)
+}
+
+fn bounds(config: &Config) -> ResponseIdBounds {
+    ResponseIdBounds {
+        per_tenant_max: config.limits.response_ids_per_tenant_max,
+        lifetime: config.limits.response_id_lifetime,
+    }
 }
 
 /// Remembers the ids under which the upstream stores an answer, with the tokens of history that are now behind them.
@@ -51,13 +89,13 @@ pub(super) fn remember(
     if response.is_none() && conversation.is_none() {
         return;
     }
-    let config = app.config.load();
-    let keep = ResponseIdBounds {
-        per_tenant_max: config.limits.response_ids_per_tenant_max,
-        lifetime: config.limits.response_id_lifetime,
-    };
+    let (keep, now) = (bounds(&app.config.load()), Instant::now());
+    // The items first: if there is no room for all, the response itself stays.
+    for item in meter.map(UsageMeter::item_ids).unwrap_or_default() {
+        app.response_ids.remember(item, &caller.tenant, 0, keep, now);
+    }
     let tokens = usage.input.saturating_add(usage.output);
     for id in response.into_iter().chain(conversation) {
-        app.response_ids.remember(id, &caller.tenant, tokens, keep, Instant::now());
+        app.response_ids.remember(id, &caller.tenant, tokens, keep, now);
     }
 }

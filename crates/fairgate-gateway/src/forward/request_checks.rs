@@ -35,6 +35,15 @@ pub(super) struct ClientNames {
     pub(super) session: Option<Box<str>>,
 }
 
+impl ClientNames {
+    /// Returns the agent and the task of a task key, as agent and session; `None` for any other key. The client's own
+    /// names do not count with a task key, because its agent and task are known.
+    pub(super) fn of_task(caller: &Caller) -> Option<Self> {
+        let claim = caller.claim.as_ref()?;
+        Some(Self { agent: caller.task_agent.clone(), session: Some(claim.task.as_str().into()) })
+    }
+}
+
 /// Reads the agent and session headers. Refuses names that are empty, too long, or not visible ASCII.
 pub(super) fn read_client_names(headers: &HeaderMap) -> Result<ClientNames, Refusal> {
     Ok(ClientNames { agent: read_name(headers, &AGENT)?, session: read_name(headers, &SESSION)? })
@@ -42,9 +51,9 @@ pub(super) fn read_client_names(headers: &HeaderMap) -> Result<ClientNames, Refu
 
 /// Refuses a model that the caller's key may not ask for.
 pub(super) fn check_right_to_model(caller: &Caller, model: &str) -> Result<(), Refusal> {
-    match &caller.models {
+    match &caller.rights.models {
         Some(allowed) if !allowed.iter().any(|name| name == model) => {
-            Err(refusal::forbidden_model(model))
+            Err(refusal::forbidden_model(model, allowed))
         }
         _ => Ok(()),
     }
@@ -73,6 +82,8 @@ pub(super) fn attributes(
     let caller = &arrival.caller;
     let class = accepted.terms.class.as_deref();
     let flow = |by, name: &Option<Box<str>>, shared_by| match (name, shared_by) {
+        // The fleet bounds how many agents and tasks a project has at work.
+        (Some(name), true) if caller.claim.is_some() => Some(name.clone()),
         (Some(name), true) => {
             let max = arrival.app.config.load().limits.names_per_key_max;
             Some(Box::from(accepted.pool.names.flow(&caller.key, by, name, max)))

@@ -80,6 +80,10 @@ impl Gateway {
                 Err(closed) => drained.problems.push(format!("pool {}: {closed}", pool.name)),
             }
         }
+        let most = self.app.config.load().limits.response_ids_per_tenant_max;
+        if let Err(error) = self.app.response_ids.flush(&self.app.store, most).await {
+            drained.problems.push(format!("response ids could not be written: {error}"));
+        }
         if let Err(error) = self.app.store.close().await {
             drained.problems.push(format!("store: {error}"));
         }

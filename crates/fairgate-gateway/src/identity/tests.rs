@@ -14,7 +14,6 @@ fn key(id: &str, tenant: &str, secret: &str) -> Key {
         hash: KeyHash::of(secret.as_bytes()),
         weight: 100,
         limits: DirectoryLimits::default(),
-        models: None,
         rights: KeyRights::default(),
         created_at: UnixMicros(0),
         expires_at: None,

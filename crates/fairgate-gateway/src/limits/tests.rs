@@ -13,7 +13,6 @@ fn caller(tenant_limits: Allowed, key_limits: Allowed) -> Caller {
         tenant: "chat".into(),
         key: "key-1".into(),
         secret: KeyHash::of(b"fg-1"),
-        models: None,
         rights: KeyRights::default(),
         attributes: Attributes::none(),
         tenant_limits,
@@ -22,6 +21,7 @@ fn caller(tenant_limits: Allowed, key_limits: Allowed) -> Caller {
         hosted_budgeted: false,
         may_use_hosted: true,
         claim: None,
+        task_agent: None,
     }
 }
 

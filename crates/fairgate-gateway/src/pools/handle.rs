@@ -86,6 +86,8 @@ pub(crate) struct PoolSetup {
     /// Classes and families that a key without a list of classes may name if classes have a strict order; such a key
     /// may name no others. `None` if classes have no strict order, so that such a key may name any class.
     pub(crate) strict_defaults: Option<Vec<Box<str>>>,
+    /// Names of the class or family that a request gets if it names none. Every key may name these.
+    pub(crate) default_classes: Vec<Box<str>>,
     /// True if any queue of the pool serves the earliest deadline first.
     pub(crate) has_edf_queues: bool,
     /// True if any worker of the pool uses a provider's account.
@@ -253,6 +255,7 @@ impl PoolSetup {
             class_names: class_names(&config),
             lists_classes: policy_queries::lists_classes(&config.policy),
             strict_defaults: strict_defaults(&config),
+            default_classes: default_classes(&config),
             has_edf_queues: policy_queries::has_edf_queues(&config.policy),
             config,
         }
@@ -339,6 +342,14 @@ fn strict_defaults(config: &PoolConfig) -> Option<Vec<Box<str>>> {
     match &config.classes {
         Some(classes) => Some(vec![classes.default_family().into()]),
         None => Some(of_tree),
+    }
+}
+
+/// Returns the names of the class or family that a request gets if it names none.
+fn default_classes(config: &PoolConfig) -> Vec<Box<str>> {
+    match &config.classes {
+        Some(classes) => vec![classes.default_family().into()],
+        None => policy_queries::default_classes(&config.policy),
     }
 }
 

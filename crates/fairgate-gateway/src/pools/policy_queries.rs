@@ -65,6 +65,26 @@ fn collect_strict_defaults<'a>(node: &'a PolicyNode, defaults: &mut Vec<&'a str>
     node.nodes_inside().for_each(|node| collect_strict_defaults(node, defaults));
 }
 
+/// Returns the class that a request gets in every node by class if it names none, so that it may also be named without
+/// any right. Empty if the policy has no node by class, if nodes have different defaults, or if a node makes a class of
+/// every name.
+pub(super) fn default_classes(policy: &Policy) -> Vec<Box<str>> {
+    let mut defaults = Vec::new();
+    collect_defaults(policy.root(), &mut defaults);
+    defaults.dedup();
+    match &defaults[..] {
+        [Some(default)] => vec![Box::from(*default)],
+        _ => Vec::new(),
+    }
+}
+
+fn collect_defaults<'a>(node: &'a PolicyNode, defaults: &mut Vec<Option<&'a str>>) {
+    if node.by() == Attribute::Class {
+        defaults.push(node.default_class());
+    }
+    node.nodes_inside().for_each(|node| collect_defaults(node, defaults));
+}
+
 /// Returns true if a bands node by this attribute lists this name as a class.
 pub(crate) fn is_band(policy: &Policy, by: Attribute, name: &str) -> bool {
     any(policy.root(), &|node| match node {

@@ -111,6 +111,10 @@ refusal_codes! {
     PreviousResponseNotFound = 400 "previous_response_not_found" Pointless;
     /// The conversation is not known, or belongs to another tenant.
     ConversationNotFound = 400 "conversation_not_found" Pointless;
+    /// An item of an earlier response is not known, or belongs to another tenant.
+    ItemNotFound = 400 "item_not_found" Pointless;
+    /// The body has too many parts to look for ids in it.
+    IdsNotSearchable = 400 "ids_not_searchable" Pointless;
     /// The body ended before its announced length.
     BodyIncomplete = 400 "body_incomplete" Pointless;
     /// The request alone is larger than the provider's whole limit.
@@ -143,6 +147,10 @@ refusal_codes! {
     DeadlineNotAllowed = 403 "deadline_not_allowed" Pointless;
     /// The key may not choose the worker.
     PinNotAllowed = 403 "pin_not_allowed" Pointless;
+    /// The key may not open leases.
+    LeaseNotAllowed = 403 "lease_not_allowed" Pointless;
+    /// The key may not name files, vector stores, containers or stored prompts of the upstream's account.
+    ForeignIdNotAllowed = 403 "foreign_id_not_allowed" Pointless;
     /// The key may not require this taint.
     TaintNotAllowed = 403 "taint_not_allowed" Pointless;
     /// Only hosted workers have the model, and the key may not use them.

@@ -45,6 +45,37 @@ pub(crate) fn strict_class(class: &str, defaults: &[Box<str>]) -> Refusal {
     Refusal::new(RefusalCode::ClassNotAllowed, message)
 }
 
+/// Refuses with 403 because a key with an empty list of classes names a class that is not the default.
+pub(crate) fn default_class_only(class: &str, defaults: &[Box<str>]) -> Refusal {
+    let defaults: Vec<&str> = defaults.iter().map(|name| &**name).collect();
+    let message = format!(
+        "This key may not use the class {class:?}: it gets the default class of each pool. It may name: {}. Leave the class \
+         out, or have the gateway's operator open classes for the key (`fairgate key set --classes`) or for the project of \
+         a task key (`fairgate project set --classes`).",
+        listed(&defaults)
+    );
+    Refusal::new(RefusalCode::ClassNotAllowed, message)
+}
+
+/// Refuses with 403 because the key may not open leases.
+pub(crate) fn forbidden_lease() -> Refusal {
+    let message = "This key may not open leases. It may send requests through the gateway (POST /v1/chat/completions and the \
+                   other routes of the API). To open leases, have the gateway's operator allow them for the key (`fairgate \
+                   key set --may-lease true`) or for the project of a task key (`fairgate project set --may-lease true`).";
+    Refusal::new(RefusalCode::LeaseNotAllowed, message)
+}
+
+/// Refuses with 403 because the body has an id of something that the upstream stores, whose owner is not known.
+pub(crate) fn foreign_id(field: &str) -> Refusal {
+    let message = format!(
+        "This key may not use `{field}`: it names something that the upstream stores for all who use this gateway. The key may \
+         send files in the body, and name responses and items that it got through the gateway. Leave it out, or have the \
+         gateway's operator allow such ids for the key (`fairgate key set --may-use-foreign-ids true`) or for the project of \
+         a task key (`fairgate project set --may-use-foreign-ids true`)."
+    );
+    Refusal::new(RefusalCode::ForeignIdNotAllowed, message)
+}
+
 /// Refuses with 403 because none of the key's classes belongs to this pool.
 pub(crate) fn classes_of_other_pools(list: &[String]) -> Refusal {
     let list: Vec<&str> = list.iter().map(String::as_str).collect();
@@ -87,8 +118,8 @@ pub(crate) fn bad_deadline(header: &str) -> Refusal {
 
 pub(crate) fn forbidden_pin(worker: &str) -> Refusal {
     let message = format!(
-        "This key may not choose the worker of a request, and this one asks for {worker:?}. Leave x-fairgate-worker out, or \
-         have the gateway's operator allow it (may_pin)."
+        "This key may not choose the worker of a request, and this one asks for {worker:?}. It may use every worker that the \
+         scheduler chooses. Leave x-fairgate-worker out, or have the gateway's operator allow it (may_pin)."
     );
     Refusal::new(RefusalCode::PinNotAllowed, message)
 }

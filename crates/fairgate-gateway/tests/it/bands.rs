@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fairgate_config::{LeasesConfig, PolicyFile, PoolConfig, QuotaConfig};
 use fairgate_journal::parse_policy;
-use fairgate_store::DirectoryLimits;
+use fairgate_store::{DirectoryLimits, KeyRights};
 use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::admin::{Fixture, TOKEN, seen_by, seen_by_admin};
 use crate::support::client::{Answer, Question, post};
 use crate::support::scripted::{Call, Scripted};
-use crate::support::{House, house_with, sim};
+use crate::support::{House, house_with, open_rights, sim};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -237,7 +237,8 @@ async fn leases_of_a_strict_order_need_a_list_too() {
         post("/v1/leases", &json!({"pool": "gpt", "class": class, "wait_ms": 5000})).key(key)
     };
     refused_as_strict(&house, lease(&house.key, "chat"), "\"batch\"").await;
-    let listed = house.key("acme", DirectoryLimits::default(), &["chat"]).await;
+    let rights = KeyRights { classes: Some(vec!["chat".into()]), ..open_rights() };
+    let listed = house.key_with("acme", DirectoryLimits::default(), rights).await;
     for (key, class) in [(&house.key, "batch"), (&listed, "chat")] {
         let granted = lease(key, class).ask(house.gateway.addr()).await;
         assert_eq!(granted.json()["state"], "granted", "{}", granted.text());

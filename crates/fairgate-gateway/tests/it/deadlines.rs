@@ -13,7 +13,7 @@ use tokio::time::{advance, pause, resume};
 
 use crate::support::client::{Answer, Question, get, post};
 use crate::support::scripted::{Call, Scripted};
-use crate::support::{Folder, House, beside, config, house_in, house_with, sim};
+use crate::support::{Folder, House, beside, config, house_in, house_with, open_rights, sim};
 
 const CHAT: &str = "/v1/chat/completions";
 const MESSAGES: &str = "/v1/messages";
@@ -133,7 +133,7 @@ async fn a_deadline_is_the_requests_else_the_keys_else_the_classs() {
         pool.queue_timeout = Duration::from_secs(15);
     })
     .await;
-    let rights = KeyRights { deadline_ms: Some(7_000), ..KeyRights::default() };
+    let rights = KeyRights { deadline_ms: Some(7_000), ..open_rights() };
     let keyed = house.key_with("acme", DirectoryLimits::default(), rights).await;
     let first = asking(&house, ask(CHAT).key(&house.key));
     let blocker = upstream.call().await;
@@ -278,13 +278,10 @@ async fn a_short_deadline_needs_a_right_where_the_earliest_goes_first() {
         pool.queue_timeout = Duration::from_secs(30);
     })
     .await;
-    let may = |deadline_ms, deadline_min_ms| KeyRights {
-        deadline_ms,
-        deadline_min_ms,
-        ..KeyRights::default()
-    };
+    let may =
+        |deadline_ms, deadline_min_ms| KeyRights { deadline_ms, deadline_min_ms, ..open_rights() };
     let with = async |rights| house.key_with("acme", DirectoryLimits::default(), rights).await;
-    let (plain, least) = (with(KeyRights::default()).await, with(may(None, Some(500))).await);
+    let (plain, least) = (with(open_rights()).await, with(may(None, Some(500))).await);
     let keyed = with(may(Some(2000), None)).await;
     let try_all = async |cases: &[(&str, &str, &str, Option<&str>)]| {
         for (key, class, deadline, least) in cases {

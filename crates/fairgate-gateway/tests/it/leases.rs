@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use fairgate_config::{Config, LeasesConfig, PoolConfig, QuotaConfig};
-use fairgate_store::{AttemptOutcome, Budget, BudgetPeriod, DirectoryLimits, UsageSource};
+use fairgate_store::{
+    AttemptOutcome, Budget, BudgetPeriod, DirectoryLimits, KeyRights, UsageSource,
+};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -149,6 +151,29 @@ async fn a_lease_is_queued_granted_and_settled_once() {
     assert_eq!((row.charged, row.provider_tokens, row.estimate), (100, 100, 150));
     assert_eq!((row.outcome, row.usage), (AttemptOutcome::Completed, UsageSource::Reported));
     assert_eq!((rows[1].charged, rows[1].usage), (150, UsageSource::Assumed));
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_lease_needs_a_right_of_its_key() {
+    let house = leasing(1, LONG).await;
+    let closed = house.key_with("acme", DirectoryLimits::default(), KeyRights::default()).await;
+    let client = Client { house: &house, key: closed };
+    let refused = client.submit(json!({"cost": 10})).await;
+    assert_eq!((refused.status, &*refused.code()), (StatusCode::FORBIDDEN, "lease_not_allowed"));
+    assert_eq!(refused.header("x-should-retry"), Some("false"));
+    assert!(refused.text().contains("--may-lease true"), "{}", refused.text());
+    // Not even a repeated submission of a lease that another key opened.
+    let own = json!({"id": "mine", "cost": 10});
+    let first = house.client().submit(own.clone()).await.json();
+    assert_eq!(first["state"], "granted", "{first}");
+    assert_eq!(client.submit(own).await.code(), "lease_not_allowed");
+    let open = KeyRights { may_lease: true, ..KeyRights::default() };
+    let open = house.key_with("acme", DirectoryLimits::default(), open).await;
+    let client = Client { house: &house, key: open };
+    let lease = client.lease(json!({"cost": 10}), "queued").await;
+    client.cancel(&lease).await;
+    house.client().cancel(first["id"].as_str().unwrap()).await;
     house.close().await;
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fairgate_journal::parse_policy;
 use fairgate_sim::SimFault;
-use fairgate_store::{AllowedTaints, AttemptOutcome, DirectoryLimits, KeyRights};
+use fairgate_store::{AttemptOutcome, DirectoryLimits, KeyRights};
 use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -45,7 +45,7 @@ fn everything() -> KeyRights {
         classes: None,
         priority_max: 100,
         may_pin: true,
-        taints: AllowedTaints(Some(vec!["eu".into()])),
+        taints: Some(vec!["eu".into()]),
         ..KeyRights::default()
     }
 }

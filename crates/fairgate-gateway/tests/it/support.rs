@@ -112,7 +112,12 @@ pub async fn house_in(folder: Folder, config: Config, limits: DirectoryLimits) -
     House { gateway, store, key, folder }
 }
 
-/// Makes a tenant with one key, in a group of its own, and gives the key.
+/// The rights of a key from before keys were closed: all classes, leases and foreign ids.
+pub fn open_rights() -> KeyRights {
+    KeyRights { classes: None, may_lease: true, may_use_foreign_ids: true, ..KeyRights::default() }
+}
+
+/// Makes a tenant with one key that has [`open_rights`], in a group of its own, and gives the key.
 pub async fn tenant(store: &Store, name: &str, limits: DirectoryLimits) -> String {
     let at = UnixMicros(0);
     let group = DirectoryChange::AddGroup {
@@ -133,8 +138,7 @@ pub async fn tenant(store: &Store, name: &str, limits: DirectoryLimits) -> Strin
         name: "first".into(),
         weight: 100,
         limits: DirectoryLimits::default(),
-        models: None,
-        rights: KeyRights::default(),
+        rights: open_rights(),
         expires_at: None,
     };
     let made = store.change("test", at, key).await.unwrap();
@@ -174,7 +178,6 @@ impl House {
             name: "another".into(),
             weight: 100,
             limits,
-            models: None,
             rights,
             expires_at: None,
         };

@@ -106,12 +106,15 @@ async fn a_call_is_its_projects_whatever_its_headers_say() {
         .key(&key)
         .header("x-fairgate-project", "other")
         .header("x-fairgate-tenant", "other")
-        .header("x-fairgate-agent", "bot-7");
+        .header("x-fairgate-agent", "bot-7")
+        .header("x-fairgate-session", "somebody else's");
     assert_eq!(question.ask(addr).await.status, StatusCode::OK);
     let rows = house.rows_soon(1).await;
     let row = &rows[0];
     assert_eq!((&*row.group, &*row.tenant, &*row.key), ("group-acme", "acme", "project:web"));
-    assert_eq!((claim_of(row), row.agent.as_deref()), (Some(("web", "web-1", 1)), Some("bot-7")));
+    // The claim says which agent calls, and the task is its session.
+    let names = (row.agent.as_deref(), row.session.as_deref());
+    assert_eq!((claim_of(row), names), (Some(("web", "web-1", 1)), (Some("bot"), Some("web-1"))));
     let used = i64::try_from(row.provider_tokens).unwrap();
     assert!(used > 0);
     assert_eq!(house.used("web-1").await, (used, 0, 1));
@@ -141,6 +144,111 @@ async fn a_call_is_its_projects_whatever_its_headers_say() {
     house.close().await;
 }
 
+/// A policy by agent sees the agents of claims, whatever the clients call themselves.
+#[tokio::test]
+async fn a_policy_by_agent_shares_between_the_agents_of_claims() {
+    let mut upstream = Scripted::start().await;
+    let house = house_with(&upstream.url(), |config| {
+        config.pools[0].capacity = 1;
+        // Bounds the names that clients choose, and these are not chosen by clients.
+        config.limits.names_per_key_max = 0;
+        config.pools[0].policy =
+            parse_policy(r#"{"share":{"by":"tenant","inside":{"share":{"by":"agent"}}}}"#).unwrap();
+    })
+    .await;
+    house.project("web", 1000, None).await;
+    let mut keys = Vec::new();
+    for (task, agent) in [("web-1", "ada"), ("web-2", "ben")] {
+        house.task(task, "web").await;
+        keys.push(house.claim(task, agent, 10_000).await);
+    }
+    let addr = house.gateway.addr();
+    let ask = |key: &str, name: &str| {
+        let question = post(CHAT, &chat(name, 9)).key(key).header("x-fairgate-agent", name);
+        tokio::spawn(async move { question.ask(addr).await })
+    };
+    let mut answers = vec![ask(&keys[0], "blocker")];
+    let blocker = upstream.call().await;
+    // Ada calls herself something new in each request, and would have a flow for each.
+    for name in ["ada-1", "ada-2", "ada-3", "ada-4"] {
+        answers.push(ask(&keys[0], name));
+    }
+    house.until(|live| live.waiting == 4).await;
+    answers.push(ask(&keys[1], "ben"));
+    house.until(|live| live.waiting == 5).await;
+    blocker.answer(200, "application/json", usage(10, 9));
+    let mut order = Vec::new();
+    for _ in 0..5 {
+        let call = upstream.call().await;
+        let body: Value = serde_json::from_slice(call.request.body()).unwrap();
+        order.push(body["messages"][0]["content"].as_str().unwrap().to_owned());
+        call.answer(200, "application/json", usage(10, 9));
+    }
+    assert_eq!(order[0], "ben", "{order:?}");
+    for answer in answers {
+        assert_eq!(answer.await.unwrap().status, StatusCode::OK);
+    }
+    house.close().await;
+}
+
+/// A task key may choose what its project may, and nothing more.
+#[tokio::test]
+async fn a_task_key_has_its_projects_rights() {
+    let sim = sim();
+    let house = house_with(&sim.url(), |config| {
+        config.pools[0].policy = parse_policy(
+            r#"{"share":{"by":"class","classes":[{"name":"batch","weight":1},{"name":"chat","weight":1}]}}"#,
+        )
+        .unwrap();
+    })
+    .await;
+    let key = house.one_task(None, 1000).await;
+    let addr = house.gateway.addr();
+    let refusal = async |header: Option<(&str, &str)>, model: &str| {
+        let mut body = chat("rivers", 9);
+        body["model"] = json!(model);
+        let mut question = post(CHAT, &body).key(&key);
+        if let Some((name, value)) = header {
+            question = question.header(name, value);
+        }
+        let answer = question.ask(addr).await;
+        if answer.status == StatusCode::OK { "ok".to_owned() } else { answer.code() }
+    };
+    let class = Some(("x-fairgate-class", "chat"));
+    let priority = Some(("x-fairgate-priority", "3"));
+    assert_eq!(refusal(None, "sim").await, "ok");
+    assert_eq!(refusal(Some(("x-fairgate-class", "batch")), "sim").await, "ok", "the default");
+    assert_eq!(refusal(class, "sim").await, "class_not_allowed");
+    assert_eq!(
+        refusal(Some(("x-dynamo-meta-policy-class", "chat")), "sim").await,
+        "class_not_allowed"
+    );
+    assert_eq!(refusal(priority, "sim").await, "priority_not_allowed");
+    assert_eq!(refusal(Some(("x-fairgate-worker", "sim")), "sim").await, "pin_not_allowed");
+    let lease = post("/v1/leases", &json!({"cost": 5})).key(&key).ask(addr).await;
+    assert_eq!((lease.status, &*lease.code()), (StatusCode::FORBIDDEN, "lease_not_allowed"));
+
+    // Opened in one step; the gateway knows within two seconds.
+    let rights =
+        json!({"classes": ["chat"], "priority_max": 3, "models": ["sim"], "may_lease": true});
+    let mut patch = post("/api/v1/projects/web", &json!({"rights": rights})).key("admin");
+    patch = patch.header("content-type", "application/json");
+    patch.method = http::Method::PATCH;
+    let set = patch.ask(house.gateway.admin_addr()).await;
+    assert_eq!(set.status, StatusCode::OK, "{}", set.text());
+    assert_eq!(set.json()["rights"]["classes"], json!(["chat"]));
+    tokio::time::sleep(Duration::from_millis(2100)).await;
+    assert_eq!(refusal(class, "sim").await, "ok");
+    assert_eq!(refusal(priority, "sim").await, "ok");
+    assert_eq!(refusal(Some(("x-fairgate-class", "batch")), "sim").await, "class_not_allowed");
+    let answer = post(CHAT, &json!({"model": "other", "messages": []})).key(&key).ask(addr).await;
+    assert!(["model_not_allowed", "model_not_found"].contains(&&*answer.code()));
+    let lease = post("/v1/leases", &json!({"cost": 5})).key(&key).ask(addr).await;
+    assert_eq!(&*lease.code(), "lease_pool_not_found", "it may, and there is no such pool");
+    house.close().await;
+    sim.stop().await;
+}
+
 #[tokio::test]
 async fn a_task_key_has_the_default_class_of_a_strict_order() {
     let sim = sim();
@@ -159,7 +267,7 @@ async fn a_task_key_has_the_default_class_of_a_strict_order() {
         (refused.status, refused.code().as_str()),
         (StatusCode::FORBIDDEN, "class_not_allowed")
     );
-    assert!(refused.text().contains("strict order"), "{}", refused.text());
+    assert!(refused.text().contains("It may name: \\\"agents\\\""), "{}", refused.text());
     assert_eq!(ask().ask(addr).await.status, StatusCode::OK);
     let named = ask().header("x-fairgate-class", "agents").ask(addr).await;
     assert_eq!(named.status, StatusCode::OK);

@@ -292,7 +292,6 @@ pub(super) async fn tenants(
                 name: format!("{}-{number}", tenant.name),
                 weight: 1,
                 limits: DirectoryLimits::default(),
-                models: None,
                 rights: rights.clone(),
                 expires_at: None,
             });

@@ -21,10 +21,17 @@ pub(super) async fn migrate(session: &PostgresSession) -> Result<(), PostgresErr
     session.run(&format!("SELECT pg_advisory_xact_lock({LOCK})")).await?;
     session.run(migrations::VERSION_TABLE).await?;
     let found = session.first(migrations::READ_VERSION, &[], |row| row.int(0)).await?;
-    for step in migrations::missing(found.unwrap_or(0))? {
+    let found = found.unwrap_or(0);
+    for step in migrations::missing(found)? {
         session.run(step.postgres).await?;
         let version = SqlValue::Int(step.version);
         session.list(migrations::WRITE_VERSION, &[version], |_| Ok(())).await?;
     }
-    session.run("COMMIT").await
+    session.run("COMMIT").await?;
+    if let Some([keys, projects]) = migrations::kept_rights_queries(found) {
+        let keys = session.list(keys, &[], |row| row.text(0)).await?;
+        let projects = session.list(projects, &[], |row| row.text(0)).await?;
+        migrations::log_kept_rights(&keys, &projects);
+    }
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::columns::{first, run};
+use super::columns::{first, list, run};
 use super::durability::SqliteDurability;
 use crate::error::StoreError;
 use crate::migrations;
@@ -122,15 +122,21 @@ fn migrate(connection: &Connection) -> Result<()> {
     connection.execute_batch("BEGIN IMMEDIATE")?;
     let migrated = take_steps(connection);
     connection.execute_batch(if migrated.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
-    migrated
+    let found = migrated?;
+    if let Some(queries) = migrations::kept_rights_queries(found) {
+        let ids = |sql: &str| list(connection, sql, [], |row| row.text(0));
+        migrations::log_kept_rights(&ids(queries[0])?, &ids(queries[1])?);
+    }
+    Ok(())
 }
 
-fn take_steps(connection: &Connection) -> Result<()> {
+/// Applies all missing steps of the schema. Returns the version that was found.
+fn take_steps(connection: &Connection) -> Result<i64> {
     connection.execute_batch(migrations::VERSION_TABLE)?;
     let found = first(connection, migrations::READ_VERSION, [], |row| row.int(0))?.unwrap_or(0);
     for step in migrations::missing(found)? {
         connection.execute_batch(step.sqlite)?;
         run(connection, migrations::WRITE_VERSION, [step.version])?;
     }
-    Ok(())
+    Ok(found)
 }

@@ -1,8 +1,8 @@
 //! Groups, tenants and keys, their changes, and the trail of these.
 
 use fairgate_store::{
-    AllowedTaints, AuditQuery, Budget, BudgetPeriod, DEADLINE_MS_MAX, DirectoryChange,
-    DirectoryLimits, GroupPatch, KeyHash, KeyPatch, KeyRights, PRIORITY_MAX, Store, StoreError,
+    AuditQuery, Budget, BudgetPeriod, DEADLINE_MS_MAX, DirectoryChange, DirectoryLimits,
+    GroupPatch, KeyHash, KeyPatch, KeyRights, PRIORITY_MAX, RightsPatch, Store, StoreError,
     TenantPatch, UnixMicros,
 };
 
@@ -68,10 +68,13 @@ async fn everything_is_read_back(database: Database) {
     };
     let made = change(&store, add).await.unwrap().tenant.unwrap();
     let rights = KeyRights {
+        models: Some(vec!["gpt \"quoted\"".to_owned(), "llama".to_owned()]),
         classes: Some(vec!["batch".to_owned()]),
         priority_max: PRIORITY_MAX,
         may_pin: true,
-        taints: AllowedTaints(Some(vec!["gpu=h100".to_owned()])),
+        may_lease: true,
+        may_use_foreign_ids: true,
+        taints: Some(vec!["gpu=h100".to_owned()]),
         deadline_ms: Some(DEADLINE_MS_MAX),
         deadline_min_ms: Some(1),
     };
@@ -80,7 +83,6 @@ async fn everything_is_read_back(database: Database) {
         name: String::new(),
         weight: 2,
         limits,
-        models: Some(vec!["gpt \"quoted\"".to_owned(), "llama".to_owned()]),
         rights: rights.clone(),
         expires_at: Some(after(1)),
     };
@@ -99,10 +101,10 @@ async fn everything_is_read_back(database: Database) {
     assert_eq!(directory.keys.len(), 2);
     let made = changed.key.unwrap();
     assert!(directory.keys.contains(&made));
-    assert_eq!((made.models.unwrap().len(), made.expires_at), (2, Some(after(1))));
+    assert_eq!(made.expires_at, Some(after(1)));
     assert_eq!(made.rights, rights);
     let open = directory.keys.iter().find(|key| key.id == open).unwrap();
-    assert_eq!((&open.models, open.expires_at, open.revoked_at), (&None, None, None));
+    assert_eq!((open.expires_at, open.revoked_at), (None, None));
     assert_eq!(open.rights, KeyRights::default());
     assert!(directory.keys.is_sorted_by_key(|key| &key.id));
 }
@@ -143,7 +145,7 @@ async fn patches_change_what_they_name(database: Database) {
     };
     change(&store, DirectoryChange::PatchTenant { name: "chat".to_owned(), patch }).await.unwrap();
     let patch = KeyPatch {
-        models: Some(Some(Vec::new())),
+        rights: RightsPatch { models: Some(Some(Vec::new())), ..RightsPatch::default() },
         expires_at: Some(Some(after(5))),
         ..KeyPatch::default()
     };
@@ -155,7 +157,7 @@ async fn patches_change_what_they_name(database: Database) {
     let tenant = &mut expected.tenants[0];
     tenant.group = "guests".to_owned();
     (tenant.disabled, tenant.weight, tenant.limits) = (true, 4, budgets(None, Some(8)));
-    expected.keys[0].models = Some(Vec::new());
+    expected.keys[0].rights.models = Some(Vec::new());
     expected.keys[0].expires_at = Some(after(5));
     assert_eq!(store.directory().await.unwrap(), expected);
 
@@ -163,13 +165,17 @@ async fn patches_change_what_they_name(database: Database) {
         name: Some("phone".to_owned()),
         weight: Some(2),
         limits: Some(DirectoryLimits::default()),
-        models: Some(None),
-        classes: Some(None),
-        priority_max: Some(7),
-        may_pin: Some(true),
-        taints: Some(AllowedTaints(None)),
-        deadline_ms: Some(Some(5000)),
-        deadline_min_ms: Some(Some(250)),
+        rights: RightsPatch {
+            models: Some(None),
+            classes: Some(None),
+            priority_max: Some(7),
+            may_pin: Some(true),
+            may_lease: Some(true),
+            may_use_foreign_ids: Some(true),
+            taints: Some(None),
+            deadline_ms: Some(Some(5000)),
+            deadline_min_ms: Some(Some(250)),
+        },
         expires_at: Some(None),
     };
     let key = change(&store, DirectoryChange::PatchKey { id, patch }).await.unwrap().key.unwrap();
@@ -177,17 +183,23 @@ async fn patches_change_what_they_name(database: Database) {
         (key.name.as_str(), key.weight, key.limits.clone()),
         ("phone", 2, DirectoryLimits::default())
     );
-    assert_eq!((key.models.clone(), key.expires_at), (None, None));
+    assert_eq!(key.expires_at, None);
     let all = KeyRights {
+        models: None,
         classes: None,
         priority_max: 7,
         may_pin: true,
-        taints: AllowedTaints(None),
+        may_lease: true,
+        may_use_foreign_ids: true,
+        taints: None,
         deadline_ms: Some(5000),
         deadline_min_ms: Some(250),
     };
     assert_eq!(key.rights, all);
-    let patch = KeyPatch { deadline_ms: Some(None), ..KeyPatch::default() };
+    let patch = KeyPatch {
+        rights: RightsPatch { deadline_ms: Some(None), ..RightsPatch::default() },
+        ..KeyPatch::default()
+    };
     let patch = DirectoryChange::PatchKey { id: key.id, patch };
     let key = change(&store, patch).await.unwrap().key.unwrap();
     assert_eq!(key.rights, KeyRights { deadline_ms: None, ..all });
@@ -266,7 +278,6 @@ async fn what_is_missing_or_there_already(database: Database) {
             name: name("k"),
             weight: 1,
             limits: limits(),
-            models: None,
             rights: KeyRights::default(),
             expires_at: None,
         },
@@ -304,6 +315,7 @@ async fn bad_fields_change_nothing(database: Database) {
     let before = store.directory().await.unwrap();
     let long = "x".repeat(129);
     let patch = |patch| DirectoryChange::PatchKey { id: id.clone(), patch };
+    let rights = |rights| patch(KeyPatch { rights, ..KeyPatch::default() });
     let limited = |limits| DirectoryChange::PatchTenant {
         name: "chat".to_owned(),
         patch: TenantPatch { limits: Some(limits), ..TenantPatch::default() },
@@ -335,33 +347,42 @@ async fn bad_fields_change_nothing(database: Database) {
         ),
         ("name", patch(KeyPatch { name: Some(long.clone()), ..KeyPatch::default() })),
         ("weight", patch(KeyPatch { weight: Some(0), ..KeyPatch::default() })),
-        ("models", patch(KeyPatch { models: names(257), ..KeyPatch::default() })),
+        ("models", rights(RightsPatch { models: names(257), ..RightsPatch::default() })),
         (
             "models",
-            patch(KeyPatch { models: Some(Some(vec!["x".repeat(257)])), ..KeyPatch::default() }),
+            rights(RightsPatch {
+                models: Some(Some(vec!["x".repeat(257)])),
+                ..RightsPatch::default()
+            }),
         ),
         (
             "classes",
-            patch(KeyPatch { classes: Some(Some(vec![String::new()])), ..KeyPatch::default() }),
+            rights(RightsPatch {
+                classes: Some(Some(vec![String::new()])),
+                ..RightsPatch::default()
+            }),
         ),
         (
             "taints",
-            patch(KeyPatch {
-                taints: Some(AllowedTaints(Some(vec!["x".repeat(129)]))),
-                ..KeyPatch::default()
+            rights(RightsPatch {
+                taints: Some(Some(vec!["x".repeat(129)])),
+                ..RightsPatch::default()
             }),
         ),
-        ("priority_max", patch(KeyPatch { priority_max: Some(-1), ..KeyPatch::default() })),
+        ("priority_max", rights(RightsPatch { priority_max: Some(-1), ..RightsPatch::default() })),
         (
             "priority_max",
-            patch(KeyPatch { priority_max: Some(PRIORITY_MAX + 1), ..KeyPatch::default() }),
+            rights(RightsPatch { priority_max: Some(PRIORITY_MAX + 1), ..RightsPatch::default() }),
         ),
-        ("deadline_ms", patch(KeyPatch { deadline_ms: Some(Some(0)), ..KeyPatch::default() })),
+        (
+            "deadline_ms",
+            rights(RightsPatch { deadline_ms: Some(Some(0)), ..RightsPatch::default() }),
+        ),
         (
             "deadline_min_ms",
-            patch(KeyPatch {
+            rights(RightsPatch {
                 deadline_min_ms: Some(Some(DEADLINE_MS_MAX + 1)),
-                ..KeyPatch::default()
+                ..RightsPatch::default()
             }),
         ),
         ("expires_at", patch(KeyPatch { expires_at: Some(Some(NOW)), ..KeyPatch::default() })),
@@ -394,7 +415,9 @@ async fn bad_fields_change_nothing(database: Database) {
     let refused = store.change(&long, NOW, ok).await;
     assert!(matches!(refused, Err(StoreError::Invalid { field: "actor", .. })));
     assert_eq!(store.directory().await.unwrap(), before);
-    change(&store, patch(KeyPatch { models: names(256), ..KeyPatch::default() })).await.unwrap();
+    change(&store, rights(RightsPatch { models: names(256), ..RightsPatch::default() }))
+        .await
+        .unwrap();
 }
 
 async fn the_trail_tells_everything_and_no_secret(database: Database) {

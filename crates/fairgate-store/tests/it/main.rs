@@ -18,6 +18,7 @@ mod model;
 mod money;
 mod money_shared;
 mod postgres_only;
+mod response_ids;
 mod rows;
 mod server;
 mod speed;

@@ -129,7 +129,6 @@ pub(crate) async fn key(store: &Store, tenant: &str, limits: DirectoryLimits) ->
         name: "laptop".to_owned(),
         weight: 1,
         limits,
-        models: None,
         rights: KeyRights::default(),
         expires_at: None,
     };

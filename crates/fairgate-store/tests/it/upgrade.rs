@@ -77,9 +77,11 @@ async fn check(database: Database) {
     let chat = directory.tenants.iter().find(|tenant| tenant.name == "chat").unwrap();
     assert_eq!(chat.limits.budgets, [Budget::tokens(1_000, BudgetPeriod::Day)]);
     assert_eq!(chat.limits.hosted, HostedUse::Allowed);
-    // A key keeps the classes that it had, and may choose nothing that it could not before.
+    // A key keeps what it might do, and may choose nothing that it could not before.
     let classes = Some(vec!["a".to_owned()]);
-    assert_eq!(directory.keys[0].rights, KeyRights { classes, ..KeyRights::default() });
+    let kept =
+        KeyRights { classes, may_lease: true, may_use_foreign_ids: true, ..KeyRights::default() };
+    assert_eq!(directory.keys[0].rights, kept);
     assert!(directory.hosted.is_empty() && directory.groups[0].budgets.is_empty());
     let left = store.budgets(of_key("chat", "k"), NOW).await.unwrap();
     let told: Vec<_> = left
@@ -107,4 +109,110 @@ async fn check(database: Database) {
     assert_eq!(left.iter().map(|it| (it.used, it.reserved)).collect::<Vec<_>>(), [(105, 0); 2]);
     store.reserve(reservation("new", "batch", "k2", 95)).await.unwrap().unwrap();
     store.record(attempt("new", "batch", "k2", 1)).await.unwrap();
+}
+
+/// The schema steps before rights were one text.
+const STEPS_8: [(&str, &str); 8] = [
+    STEPS[0],
+    STEPS[1],
+    (
+        include_str!("../../src/migrations/3.sqlite.sql"),
+        include_str!("../../src/migrations/3.postgres.sql"),
+    ),
+    (
+        include_str!("../../src/migrations/4.sqlite.sql"),
+        include_str!("../../src/migrations/4.postgres.sql"),
+    ),
+    (
+        include_str!("../../src/migrations/5.sqlite.sql"),
+        include_str!("../../src/migrations/5.postgres.sql"),
+    ),
+    (
+        include_str!("../../src/migrations/6.sqlite.sql"),
+        include_str!("../../src/migrations/6.postgres.sql"),
+    ),
+    (
+        include_str!("../../src/migrations/7.sqlite.sql"),
+        include_str!("../../src/migrations/7.postgres.sql"),
+    ),
+    (
+        include_str!("../../src/migrations/8.sqlite.sql"),
+        include_str!("../../src/migrations/8.postgres.sql"),
+    ),
+];
+
+/// Three keys and a project of schema 8. Key `key-a` has the rights of a key that was made without any word about them.
+const DATA_8: &str = "
+INSERT INTO tenant_groups (name, weight, created_at) VALUES ('staff', 1, 5);
+INSERT INTO tenants (name, group_name, weight, disabled, created_at) VALUES ('chat', 'staff', 1, FALSE, 5);
+INSERT INTO tenant_keys (id, tenant, name, hint, hash, weight, models, classes, created_at)
+    VALUES ('key-a', 'chat', '', '', HASH1, 1, NULL, 'null', 5);
+INSERT INTO tenant_keys (id, tenant, name, hint, hash, weight, models, classes, priority_max, may_pin, taints, deadline_ms,
+    deadline_min_ms, created_at)
+    VALUES ('key-b', 'chat', '', '', HASH2, 1, '[\"gpt \\\"4\\\"\"]', '[]', 7, TRUE, 'null', 5000, 250, 5);
+INSERT INTO tenant_keys (id, tenant, name, hint, hash, weight, models, classes, created_at, revoked_at)
+    VALUES ('key-c', 'chat', '', '', HASH3, 1, NULL, '[\"a\",\"ü\"]', 5, 6);
+INSERT INTO fleet_projects (id, tenant, made, status, weight, concurrency, exclusive, agent_max, busy, baseline, baseline_at,
+    window_bucket, window_tokens, window_oldest, window_completed, created_at)
+    VALUES ('web', 'chat', 1, 'ACTIVE', 1000, 2, FALSE, '{}', FALSE, 0, 0, 0, 0, 0, 0, 5);
+INSERT INTO schema_version (version) VALUES (1), (2), (3), (4), (5), (6), (7), (8);
+";
+
+fn with_hashes(format: impl Fn(String) -> String) -> String {
+    (1..=3).fold(DATA_8.to_owned(), |data, number| {
+        data.replace(&format!("HASH{number}"), &format(format!("0{number}").repeat(32)))
+    })
+}
+
+#[test]
+fn keys_and_projects_of_schema_8_keep_what_they_may_do_on_sqlite() {
+    run(Kind::Sqlite, |database| async move {
+        let file = rusqlite::Connection::open(&database.name).unwrap();
+        let schema = STEPS_8.map(|(sqlite, _)| sqlite).concat();
+        let data = with_hashes(|hash| format!("x'{hash}'"));
+        file.execute_batch(&[VERSION_TABLE, &schema, &data].concat()).unwrap();
+        file.close().unwrap();
+        check_rights(database).await;
+    });
+}
+
+#[test]
+fn keys_and_projects_of_schema_8_keep_what_they_may_do_on_postgres() {
+    run(Kind::Postgres, |database| async move {
+        let schema = STEPS_8.map(|(_, postgres)| postgres).concat();
+        let data = with_hashes(|hash| format!("'\\x{hash}'"));
+        server().run(&database.name, &[VERSION_TABLE, &schema, &data].concat()).await;
+        check_rights(database).await;
+    });
+}
+
+async fn check_rights(database: Database) {
+    let names = |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect());
+    let kept = KeyRights { may_lease: true, may_use_foreign_ids: true, ..KeyRights::default() };
+    let a = KeyRights { classes: None, ..kept.clone() };
+    let b = KeyRights {
+        models: names(&["gpt \"4\""]),
+        classes: names(&[]),
+        priority_max: 7,
+        may_pin: true,
+        taints: None,
+        deadline_ms: Some(5000),
+        deadline_min_ms: Some(250),
+        ..kept.clone()
+    };
+    let c = KeyRights { classes: names(&["a", "ü"]), ..kept.clone() };
+    // The second start finds the same, and migrates nothing.
+    for _ in 0..2 {
+        let (store, _) = database.try_open().await.unwrap();
+        let directory = store.directory().await.unwrap();
+        let rights: Vec<_> = directory.keys.iter().map(|key| key.rights.clone()).collect();
+        assert_eq!(rights, [a.clone(), b.clone(), c.clone()]);
+        let read = |transaction: &mut dyn fairgate_store::Transaction| {
+            let sql = "SELECT rights FROM fleet_projects WHERE id = 'web'";
+            transaction.first(sql, &[], |row| row.text(0))
+        };
+        let project = store.inspect(read).await.unwrap().unwrap();
+        assert_eq!(KeyRights::from_stored_text(&project).unwrap(), a);
+        store.close().await.unwrap();
+    }
 }

@@ -17,7 +17,8 @@ const GROUP: &str = "default";
 const TENANT: &str = "demo";
 const WEIGHT: u64 = 100;
 
-/// Creates a first tenant and its key, if there is no key yet. Returns the key's secret; `None` if there was a key.
+/// Creates a first tenant and its key, if there is no key yet. Returns the key's secret; `None` if there was a key. The
+/// key is closed like every new key.
 pub(super) async fn first_key(store: &Store) -> Result<Option<KeySecret>> {
     if !store.directory().await?.keys.is_empty() {
         return Ok(None);
@@ -37,7 +38,6 @@ pub(super) async fn first_key(store: &Store) -> Result<Option<KeySecret>> {
         name,
         weight: WEIGHT,
         limits: limits(),
-        models: None,
         rights: KeyRights::default(),
         expires_at: None,
     };

@@ -87,7 +87,6 @@ async fn house() -> House {
         name: "first".into(),
         weight: 100,
         limits: DirectoryLimits::default(),
-        models: None,
         rights: KeyRights::default(),
         expires_at: None,
     };

@@ -164,3 +164,63 @@ async fn a_class_of_another_pool_opens_no_class_of_this_one() {
     house.close().await;
     sim.stop().await;
 }
+
+/// A key that the admin API makes without any word about rights may choose nothing, and each refusal names what it may.
+#[tokio::test]
+async fn a_new_key_is_closed_and_null_opens_a_list() {
+    let sim = sim();
+    let house = house_with(&sim.url(), |config| {
+        config.pools[0].policy =
+            parse_policy(&CLASSES.replace(r#""limit_requests_per_worker":2,"#, "")).unwrap();
+    })
+    .await;
+    let admin = house.gateway.admin_addr();
+    let make = async |more: Value| {
+        let mut body = json!({"tenant": "acme"});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let question = post("/api/v1/keys", &body).header("content-type", "application/json");
+        let made = question.key("admin").ask(admin).await;
+        assert_eq!(made.status, StatusCode::CREATED, "{}", made.text());
+        made.json()
+    };
+    let made = make(json!({})).await;
+    let key = &made["key"];
+    let closed = json!({
+        "models": null, "classes": [], "priority_max": 0, "may_pin": false, "may_lease": false, "taints": [],
+        "deadline_ms": null, "deadline_min_ms": null,
+    });
+    for (right, value) in closed.as_object().unwrap() {
+        assert_eq!(&key[right], value, "{right}");
+    }
+    let (default, other) = ("chat", "batch");
+    let ask = async |key: &Value, class: &str| {
+        let question = post(CHAT, &chat("x")).key(key["secret"].as_str().unwrap());
+        question.header("x-fairgate-class", class).ask(house.gateway.addr()).await
+    };
+    assert_eq!(ask(&made, default).await.status, StatusCode::OK);
+    for name in [other, "CHAT", "Batch", "default"] {
+        let refused = ask(&made, name).await;
+        assert_eq!(
+            (refused.status, &*refused.code()),
+            (StatusCode::FORBIDDEN, "class_not_allowed")
+        );
+        let may = format!("It may name: \\\"{default}\\\"");
+        assert!(refused.text().contains(&may), "{}", refused.text());
+    }
+    // An empty list is as closed as a missing one; null is all.
+    let empty = make(json!({"classes": []})).await;
+    assert_eq!(ask(&empty, other).await.code(), "class_not_allowed");
+    let all = make(json!({"classes": null})).await;
+    assert_eq!(ask(&all, other).await.status, StatusCode::OK);
+    let me = get("/api/v1/me").key(made["secret"].as_str().unwrap()).ask(admin).await.json();
+    let classes: Vec<_> = me["pools"][0]["classes"].as_array().unwrap().iter().collect();
+    assert_eq!(classes.len(), 1, "{me}");
+    assert_eq!(classes[0]["name"], json!(default));
+    let one = make(json!({"models": ["elsewhere"]})).await;
+    let refused = post(CHAT, &chat("x")).key(one["secret"].as_str().unwrap());
+    let refused = refused.ask(house.gateway.addr()).await;
+    assert_eq!(refused.code(), "model_not_allowed");
+    assert!(refused.text().contains("It may ask for: \\\"elsewhere\\\""), "{}", refused.text());
+    house.close().await;
+    sim.stop().await;
+}

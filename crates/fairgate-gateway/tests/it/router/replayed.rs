@@ -7,10 +7,9 @@ use std::io::BufReader;
 use fairgate_core::decision::Decision;
 use fairgate_core::snapshot::Snapshot;
 use fairgate_journal::JournalReader;
-use fairgate_store::AllowedTaints;
 
 use super::*;
-use crate::support::SOON;
+use crate::support::{SOON, open_rights};
 
 /// Runs the journal again. Says who was granted where, in order, and whether the pool ever was as this snapshot has it.
 fn replayed(folder: &Folder, live: &Snapshot) -> (Vec<(String, String)>, bool) {
@@ -55,8 +54,8 @@ async fn classes_caches_pins_and_changing_workers_replay_to_the_same_grants_and_
     let folder = Folder::new();
     let config = with_policy(&folder, &first.url());
     let house = house_in(folder, config, DirectoryLimits::default()).await;
-    let taints = AllowedTaints(Some(vec!["eu".into()]));
-    let rights = KeyRights { may_pin: true, priority_max: 9, taints, ..KeyRights::default() };
+    let taints = Some(vec!["eu".into()]);
+    let rights = KeyRights { may_pin: true, priority_max: 9, taints, ..open_rights() };
     let key = house.key_with("acme", DirectoryLimits::default(), rights).await;
     let other = house.tenant("other", DirectoryLimits::default()).await;
     let asks = async |turns: std::ops::Range<usize>, headers: &[(&str, &str)]| {

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use super::super::client::AdminClient;
 use super::super::limits::LimitArg;
-use super::super::{AdminOptions, escaped, fetch_all};
+use super::super::rights::{self, RightsArgs};
+use super::super::{AdminOptions, escaped, fetch_all, text};
 use super::at;
 use super::bar::bar;
 use crate::output::StdoutWriter;
@@ -30,7 +31,11 @@ pub(crate) struct ProjectCommand {
 #[derive(Debug, Subcommand)]
 enum ProjectAction {
     /// List all projects with their shares, budgets and tasks.
-    List,
+    List {
+        /// Show the rights of the projects' task keys instead, one in each column.
+        #[arg(long)]
+        wide: bool,
+    },
     /// Show the share, the budget and the tasks by state of one project.
     Show {
         /// Name of the project.
@@ -89,6 +94,8 @@ struct ProjectArgs {
     /// Greatest number of tokens that the project may use in the rolling window; `none` for no limit.
     #[arg(long, value_name = "TOKENS|none")]
     budget: Option<LimitArg>,
+    #[command(flatten)]
+    rights: RightsArgs,
 }
 
 /// A type of agents and the greatest number of such agents; `None` if the argument was empty.
@@ -117,6 +124,7 @@ impl ProjectArgs {
             exclusive: self.exclusive,
             agent_max: self.agent_max(),
             budget: self.budget.map(|budget| budget.0),
+            rights: self.rights.patch(),
         }
     }
 }
@@ -125,7 +133,11 @@ impl ProjectCommand {
     pub(crate) fn run(&self) -> Result<()> {
         let client = self.common.client()?;
         match &self.action {
-            ProjectAction::List => {
+            ProjectAction::List { wide: true } => {
+                let list = fetch_all(&client, "/api/v1/projects")?;
+                self.common.print_table(&list, project_rights)
+            }
+            ProjectAction::List { wide: false } => {
                 let list = fetch_all(&client, "/api/v1/projects")?;
                 self.common
                     .print_parsed(&list, |list: &Vec<ProjectView>, out| projects(list).write(out))
@@ -143,6 +155,7 @@ impl ProjectCommand {
                     exclusive: about.exclusive.unwrap_or(false),
                     agent_max: about.agent_max().unwrap_or_default(),
                     budget: about.budget.and_then(|budget| budget.0),
+                    rights: about.rights.patch(),
                 };
                 let body = serde_json::to_value(new)?;
                 self.tell_one(&client.send(Method::POST, "/api/v1/projects", Some(&body))?)
@@ -205,6 +218,19 @@ fn projects(list: &[ProjectView]) -> TextTable {
     table
 }
 
+fn project_rights(items: &Value) -> TextTable {
+    let mut headings = vec!["project", "tenant", "status"];
+    headings.extend(rights::WIDE_HEADINGS);
+    let mut table = TextTable::new(headings);
+    for item in items.as_array().into_iter().flatten() {
+        let mut row: Vec<TableCell> =
+            ["id", "tenant", "status"].map(|field| TableCell::Text(text(item, field))).into();
+        row.extend(rights::wide_cells(&item["rights"]));
+        table.row(row);
+    }
+    table
+}
+
 /// Formats the greatest number of agents that work for a project at once, such as `4`, `1 (exclusive)` or `4 (claude
 /// 2)`.
 fn agents(project: &ProjectView) -> String {
@@ -246,6 +272,10 @@ fn print_project(project: &ProjectView, out: &mut StdoutWriter) -> io::Result<()
         writeln!(out, "        a task of its own uses about {estimate}")?;
     }
     writeln!(out, "agents  {} working of at most {}", project.running, agents(project))?;
+    let may = serde_json::to_value(&project.rights)?;
+    let (models, classes) = (rights::names_or_all(&may, "models"), rights::classes(&may));
+    let more = rights::summary(&may);
+    writeln!(out, "rights  models: {models}; classes: {classes}; more: {more}")?;
     writeln!(out, "made    {}", at(project.created_at))?;
     if project.tasks.values().all(|count| *count == 0) {
         return writeln!(out, "tasks   none yet: `fairgate task add --project {id} \"…\"`");

@@ -79,6 +79,28 @@ fn groups_tenants_and_keys_are_made_listed_and_taken_away() {
         (&serde_json::json!(null), &serde_json::json!([]))
     );
 
+    // One way to open for keys and projects, and one way to see what is open.
+    let rights =
+        ["--may-lease", "true", "--classes", "batch", "--models", "sim", "--priority-max", "4"];
+    gateway.fairgate(&[&["key", "set", id], &rights[..]].concat()).ok();
+    gateway.fairgate(&["project", "add", "closed", "--tenant", "chat"]).ok();
+    gateway.fairgate(&[&["project", "add", "web", "--tenant", "chat"], &rights[..]].concat()).ok();
+    let wide = gateway.fairgate(&["key", "list", "--wide", "--tenant", "chat"]).ok();
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let line = |told: &str, name: &str| {
+        words(told.lines().find(|line| line.starts_with(name)).expect("its line"))
+    };
+    let open = ["sim", "batch", "4", "no", "yes"];
+    let closed = ["all", "default", "0", "no", "no"];
+    let has = |line: &[String], rights: [&str; 5]| line.windows(5).any(|cells| cells == rights);
+    assert!(has(&line(&wide, id), open), "{wide}");
+    let projects = gateway.fairgate(&["project", "list", "--wide"]).ok();
+    assert!(has(&line(&projects, "web"), open), "{projects}");
+    assert!(has(&line(&projects, "closed"), closed), "{projects}");
+    gateway.fairgate(&["project", "set", "web", "--may-lease", "false"]).ok();
+    let shown = gateway.fairgate(&["project", "show", "web"]).ok();
+    assert!(shown.contains("rights  models: sim; classes: batch; more: priority 4\n"), "{shown}");
+
     gateway.fairgate(&["key", "revoke", id]).ok();
     assert_eq!(gateway.chat(secret, "Hello").status, 401);
     let twice = gateway.fairgate(&["group", "add", "prod"]);

@@ -1,0 +1,182 @@
+//! Flags for the rights of keys and projects, which are the same for both, and the rights in tables.
+
+use clap::Args;
+use fairgate_fleet::RightsPatchBody;
+use serde_json::Value;
+
+use super::text;
+use crate::table::TableCell;
+
+/// Rights to set. Rights that are not given stay as they are.
+#[derive(Debug, Args)]
+pub(super) struct RightsArgs {
+    /// Models that requests may name. Default: all.
+    #[arg(long, value_delimiter = ',', value_name = "MODEL,…")]
+    models: Option<Vec<String>>,
+    /// Remove the list of models. Requests may then name all models.
+    #[arg(long, conflicts_with = "models")]
+    all_models: bool,
+    /// Policy classes and families that requests may name. A request that names none gets the first one. An empty list
+    /// (""), which is the default, means the policy's default class only.
+    #[arg(long, value_delimiter = ',', value_name = "CLASS,…")]
+    classes: Option<Vec<String>>,
+    /// Allow requests to name all classes and families of the policy, or only the default class if classes have a
+    /// strict order (`bands`).
+    #[arg(long, conflicts_with = "classes")]
+    all_classes: bool,
+    /// Highest priority that requests may ask for. Default: 0. Lower priorities are always allowed.
+    #[arg(long, value_name = "PRIORITY")]
+    priority_max: Option<u32>,
+    /// True to allow requests to choose their worker. Default: false.
+    #[arg(long, value_name = "true|false")]
+    may_pin: Option<bool>,
+    /// True to allow leases. Default: false.
+    #[arg(long, value_name = "true|false")]
+    may_lease: Option<bool>,
+    /// True to allow requests to name files, vector stores, containers and stored prompts of the upstream's account, whose
+    /// owner the gateway does not know. Default: false.
+    #[arg(long, value_name = "true|false")]
+    may_use_foreign_ids: Option<bool>,
+    /// Taints that requests may require of a worker. Default: none.
+    #[arg(long, value_delimiter = ',', value_name = "TAINT,…")]
+    taints: Option<Vec<String>>,
+    /// Allow requests to require any taint.
+    #[arg(long, conflicts_with = "taints")]
+    all_taints: bool,
+    /// Longest wait of requests that state no deadline, such as 5s or 750ms. Default: the longest wait of the request's
+    /// class.
+    #[arg(long, value_name = "TIME", value_parser = deadline)]
+    deadline: Option<DeadlineArg>,
+    /// Remove the deadline. Requests may then wait as long as their class allows.
+    #[arg(long, conflicts_with = "deadline")]
+    no_deadline: bool,
+    /// Shortest deadline that requests may state in an edf queue, such as 500ms. Default: the deadline that a request
+    /// gets if it states none.
+    #[arg(long, value_name = "TIME", value_parser = deadline)]
+    deadline_min: Option<DeadlineArg>,
+    /// Remove the shortest deadline. In an edf queue, the shortest deadline that a request may state is then the one that
+    /// it gets if it states none.
+    #[arg(long, conflicts_with = "deadline_min")]
+    no_deadline_min: bool,
+}
+
+impl RightsArgs {
+    /// Returns the rights that were given.
+    pub(super) fn patch(&self) -> RightsPatchBody {
+        RightsPatchBody {
+            models: list_or_all(self.models.as_deref(), self.all_models),
+            classes: list_or_all(self.classes.as_deref(), self.all_classes),
+            priority_max: self.priority_max.map(i64::from),
+            may_pin: self.may_pin,
+            may_lease: self.may_lease,
+            may_use_foreign_ids: self.may_use_foreign_ids,
+            taints: list_or_all(self.taints.as_deref(), self.all_taints),
+            deadline_ms: time_or_none(self.deadline, self.no_deadline),
+            deadline_min_ms: time_or_none(self.deadline_min, self.no_deadline_min),
+        }
+    }
+}
+
+/// A time span in milliseconds.
+#[derive(Clone, Copy, Debug)]
+struct DeadlineArg(u64);
+
+/// Parses a time span such as `5s`, `2.5s` or `750ms`.
+fn deadline(text: &str) -> Result<DeadlineArg, String> {
+    let time = fairgate_config::parse_deadline(text);
+    let millis = time.and_then(|time| u64::try_from(time.as_millis()).ok());
+    millis.map(DeadlineArg).ok_or_else(|| fairgate_config::DEADLINE_FORMS.to_owned())
+}
+
+/// Returns a time in milliseconds, `Some(None)` if the option for no time was given, or `None` if neither option was
+/// given.
+fn time_or_none(time: Option<DeadlineArg>, none: bool) -> Option<Option<u64>> {
+    if none { Some(None) } else { time.map(|DeadlineArg(millis)| Some(millis)) }
+}
+
+/// Returns a list of names (`""` is the empty list), `Some(None)` if the option for all names was given, or `None` if
+/// neither option was given.
+fn list_or_all(list: Option<&[String]>, all: bool) -> Option<Option<Vec<String>>> {
+    let named = |list: &[String]| list.iter().filter(|name| !name.is_empty()).cloned().collect();
+    if all { Some(None) } else { list.map(|list| Some(named(list))) }
+}
+
+/// Headings of the columns that [`wide_cells`] fills.
+pub(super) const WIDE_HEADINGS: [&str; 9] = [
+    "models",
+    "classes",
+    "priority",
+    "pins",
+    "leases",
+    "foreign ids",
+    "taints",
+    "deadline",
+    "deadline from",
+];
+
+/// Returns all rights of a key or project, in one cell each.
+pub(super) fn wide_cells(rights: &Value) -> [TableCell; 9] {
+    let flag = |field: &str| if rights[field] == true { "yes" } else { "no" }.to_owned();
+    let millis = |field: &str| match rights[field].is_u64() {
+        true => format!("{} ms", text(rights, field)),
+        false => "-".to_owned(),
+    };
+    [
+        names_or_all(rights, "models"),
+        classes(rights),
+        text(rights, "priority_max"),
+        flag("may_pin"),
+        flag("may_lease"),
+        flag("may_use_foreign_ids"),
+        names_or_all(rights, "taints"),
+        millis("deadline_ms"),
+        millis("deadline_min_ms"),
+    ]
+    .map(TableCell::Text)
+}
+
+/// Formats a list of names, or `all` or `none`.
+pub(super) fn names_or_all(rights: &Value, field: &str) -> String {
+    match &rights[field] {
+        Value::Null => "all".to_owned(),
+        Value::Array(list) if list.is_empty() => "none".to_owned(),
+        _ => text(rights, field),
+    }
+}
+
+/// Formats the classes of a key or project, or `all` or `default`.
+pub(super) fn classes(rights: &Value) -> String {
+    match &rights["classes"] {
+        Value::Array(list) if list.is_empty() => "default".to_owned(),
+        _ => names_or_all(rights, "classes"),
+    }
+}
+
+/// Lists the rights besides models and classes in few words, such as `priority 5, pins, leases, taints eu, deadline 5000
+/// ms`.
+pub(super) fn summary(rights: &Value) -> String {
+    let mut told = Vec::new();
+    if rights["priority_max"].as_i64().is_some_and(|most| most > 0) {
+        told.push(format!("priority {}", text(rights, "priority_max")));
+    }
+    let flags =
+        [("may_pin", "pins"), ("may_lease", "leases"), ("may_use_foreign_ids", "foreign ids")];
+    for (field, words) in flags {
+        if rights[field] == true {
+            told.push(words.to_owned());
+        }
+    }
+    match &rights["taints"] {
+        Value::Null => told.push("all taints".to_owned()),
+        Value::Array(list) if !list.is_empty() => {
+            told.push(format!("taints {}", text(rights, "taints")));
+        }
+        _ => {}
+    }
+    for (field, words) in [("deadline_ms", "deadline"), ("deadline_min_ms", "deadline from")] {
+        if rights[field].is_u64() {
+            told.push(format!("{words} {} ms", text(rights, field)));
+        }
+    }
+    if told.is_empty() { "-".to_owned() } else { told.join(", ") }
+}
