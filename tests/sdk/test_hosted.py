@@ -63,7 +63,7 @@ class House:
         for name, weight in [("large", "300"), ("small", "100")]:
             self.admin("group", "add", name, "--weight", weight)
             self.admin("tenant", "add", name, "--group", name)
-            self.keys[name] = self.admin("key", "create", name)["secret"]
+            self.keys[name] = self.admin("key", "create", name, "--all-classes")["secret"]
 
     def admin(self, *words):
         token = self.folder / "fairgate-data/admin-token"

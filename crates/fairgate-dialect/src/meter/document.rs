@@ -288,6 +288,8 @@ impl AnswerDocument {
             (AnswerPlace::Usage, true) => self.found.report = Some(UsageReport::default()),
             (AnswerPlace::Choices, false) => self.found.choices = ChoicesState::Empty,
             (AnswerPlace::Content | AnswerPlace::Written, _)
+            | (AnswerPlace::EventItems | AnswerPlace::OutputItems, false)
+            | (AnswerPlace::EventItem | AnswerPlace::OutputItem, true)
             | (AnswerPlace::Top | AnswerPlace::Answer | AnswerPlace::Details, true) => {}
             _ => place = AnswerPlace::Elsewhere,
         }
