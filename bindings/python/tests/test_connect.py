@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -25,8 +26,10 @@ from conftest import Model
 from langchain_openai import ChatOpenAI
 
 import fairgate
+from fairgate import GatewayError
 from fairgate.adapters.langchain import schedule
 from fairgate.adapters.openai import attach
+from fairgate.gateway import Gateway
 
 CONFIG = """
 listen: 127.0.0.1:{port}
@@ -36,7 +39,7 @@ pools:
   - name: provider
     capacity: {capacity}
     queue_timeout: 2m
-    leases: {{ttl: 2s{rates}}}
+    leases: {{ttl: {ttl}{rates}}}
     policy: {{share: {{by: tenant, inside: {{share: {{by: agent}}}}}}}}
 """
 
@@ -76,13 +79,13 @@ class House:
 
 @contextlib.contextmanager
 def serving(
-    binary: str, data: Path, capacity: int, rates: str = "", *, again: House | None = None
+    binary: str, data: Path, capacity: int, rates: str = "", *, ttl: str = "2s", again: House | None = None
 ) -> Iterator[House]:
     """A gateway; with ``again`` in the place of one that has ended, at its address and with its data."""
     data.mkdir(exist_ok=True)
     config = data / "fairgate.yaml"
     port = 0 if again is None else again.url.rpartition(":")[2]
-    config.write_text(CONFIG.format(data=data, capacity=capacity, rates=rates, port=port))
+    config.write_text(CONFIG.format(data=data, capacity=capacity, ttl=ttl, rates=rates, port=port))
     with (data / "serve.log").open("w") as log:
         command = [binary, "serve", "--config", str(config)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -306,6 +309,82 @@ async def test_calls_that_wait_go_on_after_a_restart_of_the_gateway(
         rows = [row for row in second.rows() if row["outcome"] == "completed"]
     assert sorted(row["agent"] for row in rows) == ["tasks"] * 4 + ["threads"] * 2
     assert "the gateway was restarted" in caplog.text, "whoever held a slot is told that it is lost"
+
+
+WAITING = """
+import sys, threading, fairgate
+
+scheduler = fairgate.connect(sys.argv[1], sys.argv[2])
+for _ in range(8):
+    threading.Thread(target=scheduler.acquire_blocking, args=("waits",)).start()
+"""
+
+
+def wait_queued(house: House, count: int) -> None:
+    deadline = time.monotonic() + 30
+    while house.get("pools/provider")["queued"] != count:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_what_a_killed_program_waits_for_ends_with_its_connection(fairgate_binary: str, tmp_path: Path) -> None:
+    with serving(fairgate_binary, tmp_path / "data", capacity=4, ttl="60s") as house:
+        scheduler = fairgate.connect(house.url, house.key)
+        held = [scheduler.acquire_blocking("holder") for _ in range(4)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", WAITING, house.url, house.key]
+        with subprocess.Popen(command, env=environment) as victim:
+            wait_queued(house, 8)
+            victim.kill()
+        began = time.monotonic()
+        # Four slots become free, and are granted to requests of a program that is dead.
+        for slot in held:
+            slot.release()
+        for slot in [scheduler.acquire_blocking("next") for _ in range(4)]:
+            slot.release()
+        waited = time.monotonic() - began
+        scheduler.close()
+        rows = [row for row in house.rows() if row["agent"] == "waits"]
+    assert waited < 15, f"{waited:.1f} s of a ttl of 60 s"
+    assert [row["code"] for row in rows] == ["lease_cancelled"] * 8
+
+
+def test_what_waits_is_submitted_again_after_the_gateway_took_the_program_for_dead(
+    fairgate_binary: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(fairgate_binary, tmp_path / "data", capacity=2, ttl="30s") as house:
+        _lose_the_connection(house, monkeypatch)
+
+
+def _lose_the_connection(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = fairgate.connect(house.url, house.key)
+    held = [scheduler.acquire_blocking("holder") for _ in range(2)]
+    away = threading.Event()
+    ask = Gateway._once
+
+    def once(self: Gateway, method: str, path: str, body: object) -> dict[str, Any]:
+        if away.is_set() and path.startswith("/v1/leases?"):
+            self.disconnect()
+            raise GatewayError("unreachable", "the network is away")
+        return ask(self, method, path, body)
+
+    monkeypatch.setattr(Gateway, "_once", once)
+    granted: list[fairgate.Slot] = []
+    waits = threading.Thread(target=lambda: granted.append(scheduler.acquire_blocking("waits")))
+    waits.start()
+    wait_queued(house, 1)
+    away.set()
+    wait_queued(house, 0)
+    away.clear()
+    wait_queued(house, 1)
+    held[0].release()
+    waits.join(30)
+    assert granted and granted[0].held
+    for slot in (*granted, held[1]):
+        slot.release()
+    scheduler.close()
+    codes = sorted(str(row.get("code")) for row in house.rows() if row["agent"] == "waits")
+    assert codes == ["None", "lease_cancelled"]
 
 
 WORKER = """

@@ -29,6 +29,10 @@ _log = logging.getLogger("fairgate")
 _WORKERS = 4
 #: How long the gateway is asked to hold a question for news, in milliseconds; it holds it for half of a lease's life at most.
 _NEWS_WAIT_MS = 5000
+#: How long to wait before the gateway is asked for news again after it could not be reached, in seconds. The first time
+#: is short: the gateway ends what waits a second after the connection has closed, unless the program asks again.
+_FIRST_RETRY_SECONDS = 0.1
+_RETRY_SECONDS = 0.5
 #: For how long to try before whoever waits is told that the gateway is gone, in seconds.
 _GONE_AFTER = 15.0
 #: For how long the end of the program waits until what was used is settled, in seconds.
@@ -52,6 +56,7 @@ class _Call:
         "number",
         "refused_with",
         "state",
+        "submissions",
         "timeout",
         "waiter",
     )
@@ -66,6 +71,8 @@ class _Call:
         #: The gateway's id of it, once it has one.
         self.lease: str | None = None
         self.state = _WAITING
+        #: How often it was submitted.
+        self.submissions = 1
         #: The attempt that was granted last.
         self.attempt = 0
         self.waiter: tuple[Any, AbstractEventLoop | None] | None = None
@@ -308,16 +315,18 @@ class LeaseGate:
                         self._gateway.disconnect()
                         return
                     self._lock.wait()
-            query = f"client={self._client}&after={after}&wait_ms={_NEWS_WAIT_MS}"
+            # If this program is killed, what waits ends with the connection. A gateway that does not know that ignores it.
+            query = f"client={self._client}&after={after}&wait_ms={_NEWS_WAIT_MS}&ends_with_connection=true"
             try:
                 news = self._gateway.ask("GET", f"/v1/leases?{query}", tries=1)
             except GatewayError as error:
                 now = time.monotonic()
+                pause = _RETRY_SECONDS if failing_since else _FIRST_RETRY_SECONDS
                 failing_since = failing_since or now
                 if now - failing_since > _GONE_AFTER or error.status in (401, 403):
                     self._lose_all(error)
                     failing_since = None
-                time.sleep(0.5)
+                time.sleep(pause)
                 continue
             failing_since = None
             after = news["latest"]
@@ -331,6 +340,8 @@ class LeaseGate:
     # -- what the gateway says: all of these need the lock -----------------------------------------------------
 
     def _hear(self, call: _Call, lease: dict[str, Any]) -> None:
+        if lease.get("own_id", call.id) != call.id:
+            return  # It was submitted again since.
         call.lease = lease["id"]
         state = lease["state"]
         if state == "granted":
@@ -345,6 +356,9 @@ class LeaseGate:
             retry_ms = said["retry_after_ms"]
             seconds = None if retry_ms is None else retry_ms / 1000
             self._refuse(call, GatewayError(said["code"], said["message"], said["status"], seconds))
+        elif state == "cancelled" and call.state == _WAITING:
+            # The gateway lost the connection for more than a second, and took this program for dead.
+            self._submit_again(call)
         elif state == "lost":
             self._lose(call, f"it was not renewed in time, and {lease['charged']} tokens were charged for it")
 
@@ -366,11 +380,20 @@ class LeaseGate:
             if call.lease is None or process is None or call.lease.startswith(process):
                 continue
             if call.state == _WAITING:
-                call.lease = None
-                call.refused_with = 0
-                self._send_soon(lambda call=call: self._submit(call))  # type: ignore[misc]
+                self._submit_again(call)
             else:
                 self._lose(call, "the gateway was restarted")
+
+    def _submit_again(self, call: _Call) -> None:
+        """Submits a call that waits under another id, because the gateway remembers the lease that has ended."""
+        self._by_id.pop(call.id, None)
+        call.submissions += 1
+        call.id = f"{self._client}-{call.number}-{call.submissions}"
+        call.body["id"] = call.id
+        self._by_id[call.id] = call
+        call.lease = None
+        call.refused_with = 0
+        self._send_soon(lambda: self._submit(call))
 
     def _lose_all(self, error: GatewayError) -> None:
         with self._lock:

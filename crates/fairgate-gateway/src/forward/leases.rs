@@ -17,6 +17,7 @@
 //! waits for a message of the client. The pool has one worker, which the roster creates in place of the provider. So
 //! rates, pauses, the live view and the ledger need no code for leases.
 
+mod connection_leases;
 mod lease;
 mod lease_source;
 mod lease_task;
@@ -36,6 +37,7 @@ use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 use utoipa::OpenApi;
 
+pub(crate) use self::connection_leases::ConnectionLeases;
 pub(crate) use self::table::LeaseTable;
 
 use self::lease::{LeaseChanges, LeaseHandle, LeaseMessage, LeaseResult, LeaseStatus};
@@ -79,8 +81,12 @@ enum LeaseOperation<'a> {
     Cancel(&'a str),
 }
 
-/// Serves a request to the lease API.
-pub(crate) async fn leases(app: Arc<App>, request: Request<Incoming>) -> Reply {
+/// Serves a request to the lease API. `connection` ends with the request's connection.
+pub(crate) async fn leases(
+    app: Arc<App>,
+    connection: &ConnectionLeases,
+    request: Request<Incoming>,
+) -> Reply {
     let id = app.request_ids.next();
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().strip_prefix(LEASES).unwrap_or_default();
@@ -111,7 +117,7 @@ pub(crate) async fn leases(app: Arc<App>, request: Request<Incoming>) -> Reply {
             return reply;
         }
     };
-    match serve(&app, &id, asked, &parts, body).await {
+    match serve(&app, &id, connection, asked, &parts, body).await {
         Ok(reply) => reply,
         Err(refusal) => {
             app.metrics.count_refusal(refusal.code);
@@ -123,6 +129,7 @@ pub(crate) async fn leases(app: Arc<App>, request: Request<Incoming>) -> Reply {
 async fn serve(
     app: &Arc<App>,
     id: &str,
+    connection: &ConnectionLeases,
     asked: LeaseOperation<'_>,
     parts: &Parts,
     body: Incoming,
@@ -136,7 +143,10 @@ async fn serve(
             let body = read(app, &caller, &parts.headers, body).await?;
             submit(app, id, &caller, LeaseSubmissionBody::read(&body)?).await
         }
-        LeaseOperation::News => news(app, id, &caller, parts.uri.query().unwrap_or_default()).await,
+        LeaseOperation::News => {
+            let query = LeaseQuery::read(parts.uri.query().unwrap_or_default())?;
+            news(app, id, connection, &caller, query).await
+        }
         LeaseOperation::Look(lease) => {
             let wait = LeaseQuery::read(parts.uri.query().unwrap_or_default())?.wait;
             Ok(look(app, known(lease)?, wait).await)
@@ -386,12 +396,14 @@ struct LeaseQuery<'a> {
     client: Option<&'a str>,
     after: u64,
     wait: Duration,
+    ends_with_connection: bool,
 }
 
 impl<'a> LeaseQuery<'a> {
     fn read(text: &'a str) -> Result<Self, Refusal> {
         let mut query = Self::default();
         let bad = |field| refusal::bad_lease(field, "must be a whole number");
+        let not_bool = |_| refusal::bad_lease("ends_with_connection", "must be true or false");
         for (name, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
             match name {
                 "client" => {
@@ -402,6 +414,9 @@ impl<'a> LeaseQuery<'a> {
                 "wait_ms" => {
                     let millis = value.parse().map_err(|_| bad("wait_ms"))?;
                     query.wait = Duration::from_millis(millis);
+                }
+                "ends_with_connection" => {
+                    query.ends_with_connection = value.parse().map_err(not_bool)?;
                 }
                 _ => {}
             }
@@ -420,6 +435,7 @@ const NEWS_WAIT_MAX: Duration = Duration::from_secs(30);
         ("client" = String, Query, description = "What the program calls itself in its submissions"),
         ("after" = Option<u64>, Query, description = "The `latest` of the last answer"),
         ("wait_ms" = Option<u64>, Query, description = "How long to wait for news; at most half of the shortest life among them"),
+        ("ends_with_connection" = Option<bool>, Query, description = "Whether the queued leases end with this connection, unless the program listens on another one within a second"),
     ),
     responses(
         (status = 200, description = "The leases that have changed", body = LeaseChangesBody),
@@ -429,14 +445,18 @@ const NEWS_WAIT_MAX: Duration = Duration::from_secs(30);
 async fn news(
     app: &Arc<App>,
     id: &str,
+    connection: &ConnectionLeases,
     caller: &Arc<Caller>,
-    query: &str,
+    query: LeaseQuery<'_>,
 ) -> Result<Reply, Refusal> {
-    let LeaseQuery { client, after, wait } = LeaseQuery::read(query)?;
+    let LeaseQuery { client, after, wait, ends_with_connection } = query;
     let client = client.ok_or_else(|| {
         refusal::bad_lease("client", "is missing: the name that the leases were submitted with")
     })?;
     let mailbox = app.leases.mailbox(&caller.key, client)?;
+    if ends_with_connection {
+        connection.set_listener(app, &caller.key, &mailbox);
+    }
     // A number from an earlier process means nothing here.
     let after = if after > mailbox.latest() { 0 } else { after };
     let open = || {

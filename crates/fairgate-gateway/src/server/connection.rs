@@ -71,7 +71,7 @@ pub(super) async fn serve(
     let (app, begins) = (server.app.clone(), turns.clone());
     let service = service_fn(move |request| {
         let (turns, number) = (begins.clone(), begins.begin());
-        let reply = dispatch(app.clone(), door.clone(), request);
+        let reply = dispatch(app.clone(), door.clone(), turns.clone(), request);
         async move { Ok::<_, Infallible>(reply.await.map(|body| TrackedBody { body, turns, number })) }
     });
     let stream = WriteTimeout::new(stream, limits.body_timeout);

@@ -10,6 +10,7 @@ use http::{HeaderMap, Method, Request, StatusCode};
 use hyper::body::Incoming;
 use tower::ServiceExt;
 
+use super::hyper_errors::ConnectionRequests;
 use crate::admin;
 use crate::app::App;
 use crate::forward::{LEASES, forward, leases, models};
@@ -32,14 +33,20 @@ const MODELS: &str = "/v1/models";
 pub(super) async fn dispatch(
     app: Arc<App>,
     door: Arc<ListenerRoutes>,
+    connection: Arc<ConnectionRequests>,
     request: Request<Incoming>,
 ) -> Reply {
-    let mut reply = answer(app, door, request).await;
+    let mut reply = answer(app, door, &connection, request).await;
     set_reason_phrase(&mut reply);
     reply
 }
 
-async fn answer(app: Arc<App>, door: Arc<ListenerRoutes>, request: Request<Incoming>) -> Reply {
+async fn answer(
+    app: Arc<App>,
+    door: Arc<ListenerRoutes>,
+    connection: &ConnectionRequests,
+    request: Request<Incoming>,
+) -> Reply {
     // hyper accepts up to twice as much, depending on how a head arrives.
     let head_max = app.config.load().limits.header_bytes_max;
     if head_bytes(&request) > u64::from(head_max) {
@@ -57,7 +64,7 @@ async fn answer(app: Arc<App>, door: Arc<ListenerRoutes>, request: Request<Incom
         }
         let below = path.strip_prefix(LEASES);
         if below.is_some_and(|below| below.is_empty() || below.starts_with('/')) {
-            return Box::pin(leases(app, request)).await;
+            return Box::pin(leases(app, &connection.leases, request)).await;
         }
         let named = path.strip_prefix(MODELS);
         if let Some(named) = named.filter(|named| named.is_empty() || named.starts_with('/')) {

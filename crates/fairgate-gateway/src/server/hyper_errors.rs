@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::headless_connections::HeadlessConnection;
 use crate::app::App;
+use crate::forward::ConnectionLeases;
 use crate::refusal;
 
 /// Counts the requests of a connection that have begun and ended.
@@ -26,6 +27,8 @@ pub(super) struct ConnectionRequests {
     ended: AtomicU64,
     /// Count of the connection as one without a whole head, until its first request begins.
     headless: Mutex<Option<HeadlessConnection>>,
+    /// The client program whose queued leases end with the connection.
+    pub(super) leases: ConnectionLeases,
 }
 
 impl ConnectionRequests {

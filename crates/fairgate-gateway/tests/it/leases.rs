@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use fairgate_config::{Config, LeasesConfig, PoolConfig, QuotaConfig};
 use fairgate_store::{
-    AttemptOutcome, Budget, BudgetPeriod, DirectoryLimits, KeyRights, UsageSource,
+    AttemptOutcome, AttemptRow, Budget, BudgetPeriod, DirectoryLimits, KeyRights, UsageSource,
 };
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
 
 use crate::support::client::{Answer, get, post, raw};
 use crate::support::{Folder, House, SOON, config, house_in};
@@ -346,6 +347,96 @@ async fn a_submission_that_is_repeated_is_the_same_lease_and_belongs_to_its_key(
     assert_eq!(client.say(&first, "settle", json!({})).await.code(), "lease_cancelled");
     other.say(&theirs, "settle", json!({"tokens": 1})).await;
     assert_eq!(house.rows_soon(2).await.len(), 2);
+    house.close().await;
+}
+
+/// Path on which a client program listens whose queued leases end with its connection.
+const LISTENING: &str = "/v1/leases?client=w-1&after=1000&wait_ms=5000&ends_with_connection=true";
+
+impl Client<'_> {
+    /// Opens a connection on which the program listens.
+    async fn listen(&self, path: &str) -> TcpStream {
+        let stream = get(path).key(&self.key).begin_stalled(self.house.gateway.addr()).await;
+        // Nothing tells that the gateway has read it; a second is what it gets after the close.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        stream
+    }
+}
+
+/// One lease that is granted, and two that wait, of the client program `w-1`.
+async fn one_granted_two_queued(client: &Client<'_>) -> [String; 3] {
+    [
+        client.lease(json!({"client": "w-1"}), "granted").await,
+        client.lease(json!({"client": "w-1"}), "queued").await,
+        client.lease(json!({"client": "w-1"}), "queued").await,
+    ]
+}
+
+#[tokio::test]
+async fn queued_leases_end_with_the_connection_on_which_their_program_listens() {
+    let house = leasing(1, LONG).await;
+    let client = house.client();
+    let [held, ..] = one_granted_two_queued(&client).await;
+    let listening = client.listen(LISTENING).await;
+    let began = Instant::now();
+    let other = client.lease(json!({}), "queued").await;
+    drop(listening);
+    // The slot becomes free while the program may still come back, and goes to a lease that the program never hears of.
+    client.say(&held, "settle", json!({"tokens": 2})).await;
+    client.granted(&other).await;
+    assert!(began.elapsed() < LONG / 2, "{:?}", began.elapsed());
+    let rows = house.rows_soon(3).await;
+    let code = |row: &AttemptRow| row.code.clone().unwrap_or_default();
+    let mut codes: Vec<String> = rows.iter().map(code).collect();
+    codes.sort();
+    assert_eq!(codes, ["", "lease_cancelled", "lease_cancelled"]);
+    client.cancel(&other).await;
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_program_that_listens_on_another_connection_keeps_its_queued_leases() {
+    let house = leasing(1, LONG).await;
+    let client = house.client();
+    let [held, second, third] = one_granted_two_queued(&client).await;
+    let first_connection = client.listen(LISTENING).await;
+    let second_connection = client.listen(LISTENING).await;
+    drop(first_connection);
+    // A proxy may close a connection, and the program comes back on another one.
+    drop(second_connection);
+    let _third_connection = client.listen(LISTENING).await;
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    for id in [&second, &third] {
+        assert_eq!(client.look(id, 0).await.json()["state"], "queued");
+    }
+    client.say(&held, "settle", json!({"tokens": 2})).await;
+    client.granted(&second).await;
+    for id in [&second, &third] {
+        client.cancel(id).await;
+    }
+    house.close().await;
+}
+
+#[tokio::test]
+async fn granted_leases_and_those_of_programs_that_do_not_say_so_outlive_the_connection() {
+    let house = leasing(1, LONG).await;
+    let client = house.client();
+    let [held, second, third] = one_granted_two_queued(&client).await;
+    let plain = LISTENING.replace("&ends_with_connection=true", "");
+    drop(client.listen(&plain).await);
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    for id in [&second, &third] {
+        assert_eq!(client.look(id, 0).await.json()["state"], "queued");
+    }
+    drop(client.listen(LISTENING).await);
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(client.look(&held, 0).await.json()["state"], "granted");
+    assert_eq!(client.look(&second, 0).await.json()["state"], "cancelled");
+    let bad = LISTENING.replace("=true", "=maybe");
+    let refused = get(&bad).key(&house.key).ask(house.gateway.addr()).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    assert!(refused.text().contains("ends_with_connection"), "{}", refused.text());
+    client.say(&held, "settle", json!({"tokens": 2})).await;
     house.close().await;
 }
 

@@ -28,6 +28,8 @@ pub(super) struct LeaseHandle {
     /// Number of the lease's last change, counted over all leases of its client program.
     changed: AtomicU64,
     renewed_at: Mutex<Instant>,
+    /// Time of the last grant; `None` before the first.
+    granted_at: Mutex<Option<Instant>>,
     messages: mpsc::Sender<LeaseMessage>,
 }
 
@@ -77,6 +79,9 @@ pub(super) struct LeaseReport {
 pub(super) struct LeaseChanges {
     changes: Mutex<u64>,
     pub(super) changed_notify: Notify,
+    /// Number of the connection's listener through which the program listened last; 0 if it does not say that its
+    /// leases end with its connection.
+    listener: AtomicU64,
 }
 
 impl LeaseChanges {
@@ -86,6 +91,14 @@ impl LeaseChanges {
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         *changes += 1;
         changed.store(*changes, Ordering::Release);
+    }
+
+    pub(super) fn set_listener(&self, number: u64) {
+        self.listener.store(number, Ordering::Release);
+    }
+
+    pub(super) fn listener(&self) -> u64 {
+        self.listener.load(Ordering::Acquire)
     }
 
     /// Returns the number of the client program's last change; 0 before the first.
@@ -113,6 +126,7 @@ impl LeaseHandle {
             state: watch::Sender::new(LeaseStatus::Opening),
             changed: AtomicU64::new(0),
             renewed_at: Mutex::new(Instant::now()),
+            granted_at: Mutex::new(None),
             messages: words,
         };
         (Arc::new(lease), heard)
@@ -126,6 +140,19 @@ impl LeaseHandle {
         matches!(&*self.state.borrow(), LeaseStatus::Over(_))
     }
 
+    /// Returns true if the lease waits for a slot, or got one after the time `at`.
+    pub(super) fn was_waiting(&self, at: Instant) -> bool {
+        match &*self.state.borrow() {
+            LeaseStatus::Opening | LeaseStatus::Queued => true,
+            LeaseStatus::Granted { .. } => self
+                .granted_at
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .is_some_and(|granted| granted > at),
+            LeaseStatus::Over(_) => false,
+        }
+    }
+
     pub(super) fn changed(&self) -> u64 {
         self.changed.load(Ordering::Acquire)
     }
@@ -136,6 +163,7 @@ impl LeaseHandle {
         if granted {
             // Its client may have polled a while ago: it gets the whole TTL to learn of the grant.
             self.renew();
+            *self.granted_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         }
         let is_news = self.state.send_if_modified(|state| {
             let open = !matches!(state, LeaseStatus::Over(_));
