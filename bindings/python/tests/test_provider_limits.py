@@ -21,6 +21,7 @@ import fairgate
 import fairgate.adapters.anthropic
 import fairgate.adapters.langchain
 import fairgate.adapters.openai
+import fairgate.transport
 from fairgate.rates import per_minute
 
 PROMPT: list[Any] = [{"role": "user", "content": "What is the time in Lisbon today"}]
@@ -110,6 +111,64 @@ async def test_160_calls_at_once_meet_a_limit_of_20_a_second(
         assert 6.5 < took < 9.5
     now = scheduler.snapshot().provider
     assert now is None or now.limits_met == refused
+
+
+class PerSecond:
+    """A provider of 20 requests a second that states its limit as OpenAI does: 20, and how soon all of them are back."""
+
+    def __init__(self) -> None:
+        self.level, self.at = 20.0, time.monotonic()
+        self.refused = 0
+
+    async def __call__(self, _: httpx.Request) -> httpx.Response:
+        now = time.monotonic()
+        self.level, self.at = min(20.0, self.level + (now - self.at) * 20), now
+        is_taken = self.level >= 1
+        self.level -= is_taken
+        self.refused += not is_taken
+        headers = {
+            "x-ratelimit-limit-requests": "20",
+            "x-ratelimit-remaining-requests": str(int(self.level)),
+            "x-ratelimit-reset-requests": f"{round((20 - self.level) * 50)}ms",
+        }
+        if not is_taken:
+            return httpx.Response(429, headers={**headers, "retry-after-ms": "50"}, json={"error": {"message": "slow down"}})
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        answer = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [], "usage": usage}
+        return httpx.Response(200, headers=headers, json=answer)
+
+
+async def test_a_limit_per_second_is_read_from_its_number_and_its_reset() -> None:
+    provider = PerSecond()
+    scheduler = fairgate.Scheduler(capacity=8, max_waiting=1000)
+    http = httpx.AsyncClient(transport=fairgate.transport.scheduled(httpx.MockTransport(provider), scheduler, agent="a"))
+    async with http:
+        start = time.monotonic()
+        calls = (http.post("http://provider/v1/chat/completions", json={"model": "m"}) for _ in range(100))
+        answers = await asyncio.wait_for(asyncio.gather(*calls), 60)
+        took = time.monotonic() - start
+    now = scheduler.snapshot().provider
+    print(f"{provider.refused} refused, {took:.1f} s, {now}")
+    assert [answer.status_code for answer in answers] == [200] * 100
+    # 20 at once, then 20 a second: 4 s. Read as 20 a minute, it was 240 s.
+    assert 3.5 < took < 20
+    assert now is not None and now.requests_per_minute == 1200
+    assert provider.refused <= 20
+
+
+async def test_rates_that_are_stated_win_over_what_headers_claim() -> None:
+    claims = {"x-ratelimit-limit-requests": "20", "x-ratelimit-remaining-requests": "19", "x-ratelimit-reset-requests": "3s"}
+    scheduler = fairgate.Scheduler(capacity=8, max_waiting=1000, rates={"requests": "100/s"}, burst_seconds=1)
+
+    async def call() -> None:
+        async with scheduler.slot("a", cost=1) as slot:
+            slot.settle(1)
+            slot.heard({**claims, "x-ratelimit-limit-tokens": "5000"})
+
+    await asyncio.wait_for(asyncio.gather(*(call() for _ in range(150))), 30)
+    now = scheduler.snapshot().provider
+    assert now is not None and now.requests_per_minute == 6000
+    assert now.tokens_per_minute == 5000, "what is not stated is the provider's to state"
 
 
 async def test_two_agents_share_a_token_rate_by_their_weights() -> None:

@@ -15,7 +15,10 @@
 //!   [`RateLimitHeaders::retry_after`] and [`ProviderRefusal::Rate`].
 //! - **The window** is in the header's name (Mistral, Cerebras) or follows from the other three numbers. A limit that
 //!   refills evenly has reset = window × used ÷ limit, so window = reset × limit ÷ used. Groq counts requests per day
-//!   under the name that OpenAI uses for requests per minute; only this formula distinguishes them.
+//!   under the name that OpenAI uses for requests per minute; only this formula distinguishes them. The same formula finds
+//!   limits per second: 20 requests of which one is used, full again in 50 ms, are 20 a second. A limit per second that
+//!   is really one per minute would be sixty times too high, so it must show in a time span that is not rounded to
+//!   whole seconds, and [`crate::quota`] believes it only while no answer says otherwise.
 //!
 //! # Values that are ignored
 //! Negative numbers, numbers above 10^15, limits of 0, times more than 32 days ahead or more than a day ago, and text
@@ -43,6 +46,8 @@ use self::timestamp::ProviderClock;
 pub const SPAN_MAX: Duration = Duration::from_secs(32 * 86_400);
 /// Largest number of requests or tokens that is accepted.
 pub const COUNT_MAX: u64 = 1_000_000_000_000_000;
+/// Longest window in microseconds that counts as one of a second, which is a tenth more than a second.
+const WINDOW_MICROS_OF_A_SECOND: u128 = 1_100_000;
 /// Largest number of ignored values that are logged for one answer; further ones are dropped silently.
 const IGNORED_MAX: usize = 16;
 
@@ -238,6 +243,14 @@ impl RateLimit {
         }
     }
 
+    /// Returns true if the numbers fit any window: the limit is full, no reset is stated, or the reset is rounded to a
+    /// second or less.
+    pub(crate) fn fits_any_window(&self) -> bool {
+        let is_full = self.limit.is_some() && self.limit == self.remaining;
+        let is_rounded = |reset: Duration| reset.is_zero() || reset == Duration::from_secs(1);
+        self.window.is_none() && (is_full || self.reset_after.is_none_or(is_rounded))
+    }
+
     fn left_per_million(&self) -> u128 {
         let left = self
             .remaining
@@ -248,20 +261,26 @@ impl RateLimit {
 
     /// Derives the window from the other numbers. For a limit that refills evenly, this is the window that differs from
     /// reset × limit ÷ used by at most a tenth. An hour or a day is accepted only if the reset is so far away that
-    /// neither rounding nor, for absolute times, a difference between two clocks can have turned a minute into it. If
-    /// no window matches, a reset more than ten minutes away gives the shortest window that contains it.
+    /// neither rounding nor, for absolute times, a difference between two clocks can have turned a minute into it. A
+    /// window of a second or less counts as a second. If no window matches, a reset more than ten minutes away gives the
+    /// shortest window that contains it.
     fn window_by_refill(&self, absolute: bool) -> Option<LimitWindow> {
         let reset = self.reset_after?;
-        let by_refill = self.limit.zip(self.remaining).and_then(|(limit, remaining)| {
+        let by_refill = self.limit.and_then(|limit| {
+            // The request that was answered is counted, so at least one is used.
+            let remaining = self.remaining.unwrap_or(limit - 1);
             let used = u128::from(limit.checked_sub(remaining)?);
             let micros = reset.as_micros().checked_mul(u128::from(limit))?.checked_div(used)?;
             let near = |seconds: u64| {
                 let window = u128::from(seconds) * 1_000_000;
                 micros.abs_diff(window) * 10 <= window
             };
-            let sure = reset >= Duration::from_secs(if absolute { 120 } else { 5 });
+            let sure = self.remaining.is_some()
+                && reset >= Duration::from_secs(if absolute { 120 } else { 5 });
+            let is_exact = !absolute && reset.subsec_nanos() != 0;
             match () {
-                () if near(60) => Some(LimitWindow::Minute),
+                () if micros <= WINDOW_MICROS_OF_A_SECOND && is_exact => Some(LimitWindow::Second),
+                () if near(60) && self.remaining.is_some() => Some(LimitWindow::Minute),
                 () if near(3600) && sure => Some(LimitWindow::Hour),
                 () if near(86_400) && sure => Some(LimitWindow::Day),
                 () => None,

@@ -11,13 +11,15 @@
 //! subtracted, and the refill since then is added.
 //!
 //! # Conflicting limits
-//! The lower of the operator's and the provider's limit counts. If a provider states different limits from answer to
-//! answer, the lowest of the last 30 seconds counts. No pause is longer than a minute, also if the provider asks for
+//! The lower of the operator's and the provider's limit counts, unless [`AccountQuota::prefer_stated`] was called. If a provider states different limits from answer to
+//! answer, the lowest of the last 30 seconds counts. So a limit that is per second by the numbers of one answer, and per
+//! minute by those of another one, is per minute. An answer whose numbers fit any window leaves the window as it was. No
+//! pause is longer than a minute, also if the provider asks for
 //! more.
 
 use std::time::Duration;
 
-use crate::limits::{LimitUnit, RateLimit, RateLimitHeaders};
+use crate::limits::{LimitUnit, LimitWindow, RateLimit, RateLimitHeaders};
 
 /// Longest pause, also if the provider asks for more.
 pub const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -91,6 +93,40 @@ impl LowestLimit {
     }
 }
 
+/// One limit of the provider, of requests or of tokens.
+#[derive(Clone, Copy, Debug, Default)]
+struct ProviderLimit {
+    lowest: LowestLimit,
+    /// The limit per second, if the last answer whose numbers show the window stated one.
+    per_second: Option<u64>,
+}
+
+impl ProviderLimit {
+    fn read(&mut self, told: &RateLimit, now: Duration) {
+        let fits_any_window = told.fits_any_window();
+        let is_per_second = match told.window {
+            Some(window) => window == LimitWindow::Second,
+            None => fits_any_window && told.limit.is_some() && told.limit == self.per_second,
+        };
+        if !fits_any_window || is_per_second {
+            self.per_second = told.limit.filter(|_| is_per_second);
+        }
+        let per_minute = match is_per_second {
+            true => told.limit.map(|limit| limit.saturating_mul(60)),
+            false => told.per_minute(),
+        };
+        if let Some(per_minute) = per_minute {
+            self.lowest.update(per_minute, now);
+        }
+    }
+
+    /// Returns true if the limit in force is one per second.
+    fn is_per_second(self) -> bool {
+        let per_minute = self.per_second.map(|limit| limit.saturating_mul(60));
+        per_minute.is_some() && per_minute == self.lowest.per_minute()
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct StatedRemaining {
     ticket: QuotaTicket,
@@ -102,8 +138,10 @@ struct StatedRemaining {
 #[derive(Clone, Debug, Default)]
 pub struct AccountQuota {
     stated: PerMinuteLimits,
-    requests: LowestLimit,
-    tokens: LowestLimit,
+    /// True if a limit that the operator states counts, also where the provider states a lower one.
+    prefers_stated: bool,
+    requests: ProviderLimit,
+    tokens: ProviderLimit,
     pause: Option<QuotaPause>,
     refused_in_a_row: u32,
     sent: SentTotals,
@@ -124,27 +162,47 @@ impl AccountQuota {
     /// Forgets everything that the provider stated: limits, remaining amounts, and the pause. The operator's limits and
     /// the totals sent stay.
     pub fn forget_statements(&mut self) {
-        *self = Self { stated: self.stated, sent: self.sent, ..Self::default() };
+        let Self { stated, sent, prefers_stated, .. } = *self;
+        *self = Self { stated, sent, prefers_stated, ..Self::default() };
+    }
+
+    /// Makes the limits that the operator states count, whatever the provider's headers claim. Limits that the operator
+    /// leaves out are still the provider's, and so are remaining amounts and pauses.
+    pub fn prefer_stated(&mut self) {
+        self.prefers_stated = true;
+    }
+
+    /// Returns the longest burst in seconds that the provider's limits allow: 1 if one of them is per second, else 60.
+    pub fn burst_seconds_max(&self) -> u64 {
+        if self.requests.is_per_second() || self.tokens.is_per_second() { 1 } else { 60 }
     }
 
     /// Returns the limits that the provider stated, without those of the operator.
     pub fn stated_by_provider(&self) -> PerMinuteLimits {
         PerMinuteLimits {
-            requests_per_minute: self.requests.per_minute(),
-            tokens_per_minute: self.tokens.per_minute(),
+            requests_per_minute: self.requests.lowest.per_minute(),
+            tokens_per_minute: self.tokens.lowest.per_minute(),
         }
     }
 
-    /// Returns the number of requests that may be sent per minute, which is the lower of the operator's and the
-    /// provider's limit; `None` if neither is known.
+    /// Returns the number of requests that may be sent per minute; `None` if neither the operator's nor the provider's
+    /// limit is known.
     pub fn requests_per_minute(&self) -> Option<u64> {
-        lower(self.stated.requests_per_minute, self.requests.per_minute())
+        self.in_force(self.stated.requests_per_minute, self.requests)
     }
 
-    /// Returns the number of tokens that may be sent per minute, which is the lower of the operator's and the
-    /// provider's limit; `None` if neither is known.
+    /// Returns the number of tokens that may be sent per minute; `None` if neither the operator's nor the provider's
+    /// limit is known.
     pub fn tokens_per_minute(&self) -> Option<u64> {
-        lower(self.stated.tokens_per_minute, self.tokens.per_minute())
+        self.in_force(self.stated.tokens_per_minute, self.tokens)
+    }
+
+    fn in_force(&self, stated: Option<u64>, by_provider: ProviderLimit) -> Option<u64> {
+        let by_provider = by_provider.lowest.per_minute();
+        match stated {
+            Some(stated) if self.prefers_stated => Some(stated),
+            _ => stated.into_iter().chain(by_provider).min(),
+        }
     }
 
     /// Returns the number of requests sent so far.
@@ -253,11 +311,11 @@ impl AccountQuota {
 
     fn read_headers(&mut self, ticket: QuotaTicket, told: &RateLimitHeaders, now: Duration) {
         let (requests, tokens) = (told.requests(), told.tokens());
-        if let Some(per_minute) = requests.and_then(RateLimit::per_minute) {
-            self.requests.update(per_minute, now);
+        if let Some(requests) = requests {
+            self.requests.read(requests, now);
         }
-        if let Some(per_minute) = tokens.and_then(RateLimit::per_minute) {
-            self.tokens.update(per_minute, now);
+        if let Some(tokens) = tokens {
+            self.tokens.read(tokens, now);
         }
         // The remainder of a day says nothing about the amount that may be sent at once, unless it is 0.
         let left = |limit: Option<&RateLimit>| {
@@ -271,10 +329,6 @@ impl AccountQuota {
             self.last_remaining = Some(StatedRemaining { ticket, at: now, left });
         }
     }
-}
-
-fn lower(stated: Option<u64>, heard: Option<u64>) -> Option<u64> {
-    stated.into_iter().chain(heard).min()
 }
 
 #[cfg(test)]
@@ -307,6 +361,60 @@ mod tests {
         assert_eq!(say("1000", seconds(2)), Some(10));
         assert_eq!(say("150", seconds(40)), Some(150));
         assert_eq!(quota.tokens_per_minute(), None);
+    }
+
+    /// Records an answer with these numbers about requests, and returns the limit per minute and the longest burst.
+    fn say(
+        quota: &mut AccountQuota,
+        [limit, remaining, reset]: [&str; 3],
+        now: Duration,
+    ) -> (Option<u64>, u64) {
+        let ticket = quota.record_sent(1, now);
+        let told = headers(&[
+            ("x-ratelimit-limit-requests", limit),
+            ("x-ratelimit-remaining-requests", remaining),
+            ("x-ratelimit-reset-requests", reset),
+        ]);
+        quota.record_accepted(ticket, &told, now);
+        (quota.requests_per_minute(), quota.burst_seconds_max())
+    }
+
+    #[test]
+    fn a_limit_per_second_stays_one_while_no_answer_says_otherwise() {
+        let mut quota = AccountQuota::default();
+        assert_eq!(say(&mut quota, ["20", "19", "50ms"], seconds(0)), (Some(1200), 1));
+        // These numbers fit a second as well as a minute.
+        for said in [["20", "20", "0s"], ["20", "0", "1s"], ["20", "19", "0s"]] {
+            assert_eq!(say(&mut quota, said, seconds(1)), (Some(1200), 1), "{said:?}");
+        }
+        // Another limit, of which nothing shows that it is per second.
+        assert_eq!(say(&mut quota, ["40", "39", "0s"], seconds(2)), (Some(40), 60));
+        assert_eq!(say(&mut quota, ["20", "19", "3s"], seconds(3)), (Some(20), 60));
+        assert_eq!(say(&mut quota, ["20", "19", "0s"], seconds(4)), (Some(20), 60));
+    }
+
+    #[test]
+    fn the_last_moment_of_a_fixed_minute_is_not_believed_to_be_a_second() {
+        let mut quota = AccountQuota::default();
+        assert_eq!(say(&mut quota, ["20", "15", "31.5s"], seconds(0)).0, Some(20));
+        assert_eq!(say(&mut quota, ["20", "0", "400ms"], seconds(29)), (Some(20), 60));
+        // Also if it was the first answer, it holds until the next one only.
+        let mut quota = AccountQuota::default();
+        assert_eq!(say(&mut quota, ["20", "0", "400ms"], seconds(0)).0, Some(1200));
+        assert_eq!(say(&mut quota, ["20", "19", "59.7s"], seconds(1)), (Some(20), 60));
+    }
+
+    #[test]
+    fn stated_limits_win_where_they_are_preferred() {
+        let stated = PerMinuteLimits { requests_per_minute: Some(1200), tokens_per_minute: None };
+        let mut quota = AccountQuota::new(stated);
+        assert_eq!(say(&mut quota, ["20", "19", "3s"], seconds(0)).0, Some(20));
+        quota.prefer_stated();
+        assert_eq!(quota.requests_per_minute(), Some(1200));
+        let tokens = [("x-ratelimit-limit-tokens", "5000")];
+        let ticket = quota.record_sent(1, seconds(1));
+        quota.record_accepted(ticket, &headers(&tokens), seconds(1));
+        assert_eq!(quota.tokens_per_minute(), Some(5000), "nobody stated another one");
     }
 
     #[test]

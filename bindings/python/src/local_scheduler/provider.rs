@@ -66,6 +66,13 @@ impl ProviderState {
         self.quota.record_sent(tokens, span(at))
     }
 
+    /// Passes the limits that the program states to the quota. They count, whatever the provider's headers claim: the
+    /// program was told to keep them.
+    fn set_stated(&mut self) {
+        self.quota.set_stated(self.rates.stated);
+        self.quota.prefer_stated();
+    }
+
     fn change(&mut self) -> WorkerChange {
         let now = (self.quota.requests_per_minute(), self.quota.tokens_per_minute());
         self.sent_rates = Some(now);
@@ -82,7 +89,8 @@ impl ProviderState {
     fn burst_seconds(&self) -> u64 {
         match self.rates.is_stated() {
             true => self.rates.burst_seconds,
-            false => PROVIDERS_BURST_SECONDS,
+            // A limit per second allows a second's worth at once.
+            false => self.quota.burst_seconds_max().min(PROVIDERS_BURST_SECONDS),
         }
     }
 
@@ -119,7 +127,7 @@ impl<W> LocalScheduler<W> {
     /// Sets the limits that the program states for its provider.
     pub(crate) fn set_rates(&mut self, rates: ProviderRates) {
         self.provider.rates = rates;
-        self.provider.quota.set_stated(rates.stated);
+        self.provider.set_stated();
         if rates.is_stated() || self.provider.sent_rates.is_some() {
             let is_first = self.provider.sent_rates.is_none();
             let mut change = self.provider.change();
@@ -278,7 +286,7 @@ impl<W> LocalScheduler<W> {
     pub(super) fn restart_provider(&mut self) {
         let rates = self.provider.rates;
         self.provider = ProviderState { rates, ..ProviderState::default() };
-        self.provider.quota.set_stated(rates.stated);
+        self.provider.set_stated();
         if rates.is_stated() {
             let change = self.provider.change();
             self.apply(Event::Worker(change));

@@ -82,6 +82,85 @@ fn a_limit_per_day_shows_itself_by_how_slowly_it_fills() {
     assert_eq!(long.tokens().unwrap().per_minute(), None);
 }
 
+/// Reads one limit on requests, as OpenAI and its imitators state it. An empty text is a header that is not there.
+fn requests(limit: &str, remaining: &str, reset: &str) -> RateLimit {
+    let headers = [
+        ("x-ratelimit-limit-requests", limit),
+        ("x-ratelimit-remaining-requests", remaining),
+        ("x-ratelimit-reset-requests", reset),
+    ];
+    let stated: Vec<_> = headers.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+    *read(&stated).requests().unwrap()
+}
+
+#[test]
+fn a_limit_per_second_shows_itself_by_how_fast_it_fills() {
+    // 20 a second: one comes back every 50 ms. The remaining amount is rounded down.
+    let window = |remaining, reset| requests("20", remaining, reset).window;
+    for (remaining, reset) in [
+        ("19", "50ms"),
+        ("", "50ms"),
+        ("18", "75ms"),
+        ("18", "0.1"),
+        ("10", "487ms"),
+        ("0", "950ms"),
+        ("0", "50ms"),
+    ] {
+        assert_eq!(window(remaining, reset), Some(LimitWindow::Second), "{remaining} {reset}");
+    }
+    assert_eq!(requests("20", "19", "50ms").per_minute(), Some(1200));
+    // It could as well be the end of a fixed minute, or is no time span, or says nothing.
+    for (remaining, reset) in
+        [("0", "1s"), ("0", "1"), ("19", "2026-11-16T02:08:05.050Z"), ("20", "50ms"), ("19", "0s")]
+    {
+        assert_eq!(window(remaining, reset), None, "{remaining} {reset}");
+        assert_eq!(requests("20", remaining, reset).per_minute(), Some(20));
+    }
+}
+
+#[test]
+fn documented_limits_per_minute_stay_limits_per_minute() {
+    for (limit, remaining, reset) in [
+        // OpenAI: `1s`, `6m0s`, `120ms` and fractions of them.
+        ("60", "59", "1s"),
+        ("10000", "9999", "6ms"),
+        ("500", "499", "120ms"),
+        ("500", "498", "240ms"),
+        ("3500", "3499", "17ms"),
+        ("30000", "29999", "2ms"),
+        ("30000", "29999", "1ms"),
+        ("60", "0", "59.9s"),
+        ("30000", "0", "6m0s"),
+        ("500", "499", "0s"),
+        // Azure states whole seconds until its count begins again, and -1 for what it does not state.
+        ("60", "59", "1"),
+        ("60", "0", "10"),
+        ("60", "-1", "1"),
+        ("120", "", "0"),
+        // Groq writes fractions of seconds.
+        ("30", "29", "2s"),
+        ("30", "28", "3.984s"),
+        // A proxy that states the limit alone.
+        ("20", "", ""),
+        ("20", "19", ""),
+    ] {
+        let per_minute = requests(limit, remaining, reset).per_minute();
+        assert_eq!(per_minute, limit.parse().ok(), "{limit} {remaining} {reset}");
+    }
+    // Groq: requests per day, under the name of OpenAI's requests per minute.
+    assert_eq!(requests("14400", "14370", "2m59.56s").per_minute(), None);
+    assert_eq!(requests("1000", "999", "1m26.4s").per_minute(), None);
+    // Anthropic: points in time, of which less than a second may be left.
+    for reset in ["2026-11-16T02:08:05Z", "2026-11-16T02:08:06Z", "2026-11-16T02:08:05.02Z"] {
+        let told = read(&[
+            ("anthropic-ratelimit-requests-limit", "50"),
+            ("anthropic-ratelimit-requests-remaining", "49"),
+            ("anthropic-ratelimit-requests-reset", reset),
+        ]);
+        assert_eq!(told.requests().unwrap().per_minute(), Some(50), "{reset}");
+    }
+}
+
 #[test]
 fn anthropic() {
     let headers = [

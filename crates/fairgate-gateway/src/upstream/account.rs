@@ -443,6 +443,7 @@ impl ProviderAccountState {
             true => LEARNED_BURST_SECONDS,
             false => self.recovery.burst_seconds(self.stated.burst_seconds, now),
         };
+        let seconds = seconds.min(self.quota.burst_seconds_max());
         let recovery = self.recovery;
         let in_force = |rate: SourcedRate| match rate.from {
             RateSource::Learned => recovery.of_learned(rate.per_minute, now),
