@@ -60,7 +60,8 @@ Usage: cargo xtask <chore>
                                   servers, while PostgreSQL is away twice, the gateway is killed
                                   twice and its disk gets full; 600 seconds unless told otherwise;
                                   --plan prints what happens when
-  bench python [options]          grants per second of the Python package beside loco-agent
+  bench python [options]          grants per second of the Python package beside loco-agent, and the
+                                  instructions of a slot beside a Semaphore's
   wheel                           a wheel of the Python package, in target/wheels
   fuzz [target] [--seconds N]     fuzz one target, or all of them in turn; 60 seconds each
                                   unless told otherwise

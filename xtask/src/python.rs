@@ -139,7 +139,7 @@ fn lint_steps(root: &Path, venv: &Venv) -> Vec<XtaskStep> {
 }
 
 /// `cargo xtask bench python`: measures grants per second of the Python package and of loco-agent,
-/// which only the benchmark's environment contains.
+/// which only the benchmark's environment contains, and counts the instructions of a slot.
 pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut tests = test_venv(root)?;
     let mut bench = venv(root, "python-bench", "bindings/python/bench/requirements.txt")?;
@@ -149,6 +149,9 @@ pub(crate) fn bench_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, 
     steps.push(install_wheel(root, &bench));
     let run = [&["bindings/python/bench/grants.py"], args].concat();
     steps.push(bench.step("bench python", "python", &run));
+    steps.extend(tools::need_debian("valgrind", "valgrind"));
+    let count = ["bindings/python/bench/instructions.py"];
+    steps.push(bench.step("instructions of a slot", "python", &count));
     Ok(steps)
 }
 

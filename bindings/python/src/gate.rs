@@ -22,6 +22,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyList};
 
+use crate::arguments::attribute_text;
 use crate::budget::{LocalBudgetPeriod, LocalBudgetTerms};
 use crate::deadlock;
 use crate::journal::LocalJournal;
@@ -537,7 +538,9 @@ fn attribute(name: &str) -> PyResult<Attribute> {
 fn texts_of(given: &Bound<'_, PyDict>) -> PyResult<[Option<PyBackedStr>; 7]> {
     let mut texts = [const { None }; 7];
     for (key, value) in given {
-        texts[attribute(key.extract()?)? as usize] = Some(value.extract()?);
+        let name = attribute_text("a name in attributes", &key)?;
+        let value = attribute_text(&format!("attributes[{:?}]", &*name), &value)?;
+        texts[attribute(&name)? as usize] = Some(value);
     }
     Ok(texts)
 }

@@ -6,6 +6,7 @@
 //! module `gate` is the interface to Python and wakes the waiting clients.
 
 mod agents;
+mod arguments;
 mod budget;
 mod caller;
 mod deadlock;

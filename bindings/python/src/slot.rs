@@ -11,10 +11,11 @@ mod factory;
 mod slot_functions;
 mod slot_request;
 
+use std::ffi::CString;
 use std::mem;
 
 use fairgate_core::RequestHandle;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyRuntimeWarning, PyTypeError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -199,7 +200,8 @@ impl Slot {
     /// times, the numbers add up. A call that is never settled is charged its estimate. Settle 0 for a call that failed
     /// before it used any tokens.
     ///
-    /// Raises TypeError or ValueError, and changes nothing, if a value is not a whole number of tokens.
+    /// Raises TypeError or ValueError, and changes nothing, if a value is not a whole number of tokens. A call that has
+    /// given its slot back was charged by then: settling it warns with RuntimeWarning, and changes nothing.
     #[pyo3(signature = (tokens=None, *, input_tokens=None, output_tokens=None, model=None))]
     fn settle(
         slf: &Bound<'_, Self>,
@@ -215,6 +217,9 @@ impl Slot {
         let output = number("output_tokens", output_tokens)?.unwrap_or(0);
         let total = number("tokens", tokens)?.unwrap_or(input.saturating_add(output));
         let model = model.map(model_name).transpose()?;
+        if slf.borrow().state == SlotState::Over {
+            return warn_of_late_settlement(slf);
+        }
         let used = &mut slf.borrow_mut().used;
         used.tokens = Some(used.tokens.unwrap_or(0).saturating_add(total));
         used.input_tokens = used.input_tokens.saturating_add(input);
@@ -497,6 +502,18 @@ impl Slot {
         (copy.used, copy.waited_us) = (mem::take(&mut self.used), self.waited_us);
         copy
     }
+}
+
+/// Warns that a settlement came after the end of the slot, when the call had been charged. An exception could take the
+/// call's result from a program that works otherwise.
+fn warn_of_late_settlement(slf: &Bound<'_, Slot>) -> PyResult<()> {
+    let py = slf.py();
+    let message = format!(
+        "{} is over, and what it used is charged: these tokens are ignored. Call settle() in the slot's block, or before release()",
+        slf.repr()?
+    );
+    let message = CString::new(message.replace('\0', " "))?;
+    PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &message, 1)
 }
 
 fn model_name(given: &Bound<'_, PyAny>) -> PyResult<String> {

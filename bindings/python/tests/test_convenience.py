@@ -224,7 +224,7 @@ async def test_capacity_holds_and_caps_change_while_it_runs() -> None:
         scheduler.hold("a", by="colour")
     with pytest.raises(ValueError, match="0 slots or more"):
         scheduler.set_capacity(-1)
-    with pytest.raises(ValueError, match="weight must be an integer of 1 or more"):
+    with pytest.raises(ValueError, match="weight must be 1 or more, not 0"):
         scheduler.set_weight("a", 0)
 
 

@@ -48,6 +48,24 @@ async def test_what_is_no_number_of_tokens_is_refused_where_it_is_given(bad: Any
     assert idle(scheduler) and scheduler.costs()[0].tokens == 5 + 1000
 
 
+async def test_a_settlement_that_comes_too_late_is_not_silent() -> None:
+    scheduler = fairgate.Scheduler(capacity=1)
+    async with scheduler.slot("a", cost=7) as slot:
+        pass
+    with pytest.warns(RuntimeWarning, match=r"Slot \d+ of 'a', over> is over, .* Call settle\(\) in the slot's block") as caught:
+        slot.settle(5)
+    assert caught[0].filename == __file__, "the warning names the line that settles"
+    assert slot.tokens is None and scheduler.costs()[0].tokens == 7
+    with pytest.raises(TypeError, match="tokens must be"):
+        slot.settle(1.5)  # type: ignore[arg-type]
+    slot = await scheduler.acquire("a", cost=7)
+    scheduler.release(slot, tokens=3)
+    with pytest.warns(RuntimeWarning, match="these tokens are ignored"):
+        scheduler.release(slot, tokens=4)
+    scheduler.release(slot)
+    assert scheduler.costs()[0].tokens == 7 + 3
+
+
 async def test_a_model_that_is_no_name_and_sums_beyond_all_bounds() -> None:
     scheduler = fairgate.Scheduler(capacity=1)
     async with scheduler.slot("a") as slot:

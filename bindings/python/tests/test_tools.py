@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from waiting import idle, until, waiting
 
 import fairgate
+import fairgate.adapters.openai
 import fairgate.transport
 from fairgate.top import rows_of, table
 
@@ -116,6 +117,42 @@ async def test_a_package_that_takes_a_client_needs_no_private_name(model: Model)
     async with openai.AsyncOpenAI(base_url=f"{model.url}/v1", api_key="none", http_client=http) as client:
         await client.chat.completions.create(model="gpt-4o-mini", messages=[{"role": "user", "content": "hello"}])
     assert scheduler.costs()[0].requests == 1
+
+
+@pytest.mark.parametrize("module", [httpx, httpx2])
+async def test_a_mock_transport_serves_sync_and_async_clients(module: Any) -> None:
+    scheduler = fairgate.Scheduler(capacity=1)
+    usage = {"prompt_tokens": 3, "completion_tokens": 4}
+
+    def answer(request: Any) -> Any:
+        assert scheduler.snapshot().in_flight == 1
+        return module.Response(200, json={"model": "m", "usage": usage})
+
+    transport = fairgate.transport.scheduled(module.MockTransport(answer), scheduler, agent="a")
+    url = "http://provider/v1/chat/completions"
+    with module.Client(transport=transport) as client:
+        assert client.post(url, json={"model": "m"}).json()["usage"] == usage
+        with client.stream("POST", url, json={"model": "m"}) as response:
+            assert b"usage" in response.read()
+    async with module.AsyncClient(transport=transport) as client:
+        assert (await client.post(url, json={"model": "m"})).json()["usage"] == usage
+    assert idle(scheduler) and scheduler.costs()[0].tokens == 3 * 7
+
+
+def test_a_sync_client_on_a_mock_transport_can_be_attached_to() -> None:
+    scheduler = fairgate.Scheduler(capacity=1)
+    usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+
+    def answer(request: Any) -> Any:
+        assert scheduler.snapshot().in_flight == 1
+        return httpx2.Response(200, json={"id": "1", "model": "m", "choices": [], "usage": usage})
+
+    with httpx2.Client(transport=httpx2.MockTransport(answer)) as http:
+        plain = openai.OpenAI(api_key="none", base_url="http://provider/v1", http_client=http)
+        client = fairgate.adapters.openai.attach(plain, scheduler, agent="a")
+        answered = client.chat.completions.create(model="m", messages=[])
+    assert answered.usage is not None and answered.usage.total_tokens == 7
+    assert idle(scheduler) and scheduler.costs()[0].tokens == 7
 
 
 async def test_googles_package_is_scheduled_by_a_transport() -> None:

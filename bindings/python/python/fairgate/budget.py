@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Union
 
+from .fields import number, whole
+
 Calendar = Literal["minute", "hour", "day", "week", "month"]
 _CALENDAR = ("minute", "hour", "day", "week", "month")
 
@@ -26,8 +28,7 @@ class Budget:
     alert_at: Sequence[float] = ()
 
     def __post_init__(self) -> None:
-        if self.tokens < 0:
-            raise ValueError("a budget must be 0 tokens or more")
+        whole("tokens", self.tokens, "tokens")
         if self.when_exhausted not in ("reject", "wait"):
             raise ValueError(
                 f'when_exhausted must be "reject" or "wait", not {self.when_exhausted!r}'
@@ -35,10 +36,12 @@ class Budget:
         if isinstance(self.per, str) or isinstance(self.per, bool):
             if self.per not in _CALENDAR:
                 raise ValueError(f"per must be one of {', '.join(_CALENDAR)} or a number of seconds, not {self.per!r}")
-        elif self.per is not None and not 0 < self.per < 1e10:
+        elif self.per is not None and not 0 < number("per", self.per, "a period or a number of seconds") < 1e10:
             raise ValueError(f"per must be more than 0 seconds, not {self.per!r}")
+        if isinstance(self.alert_at, str) or not isinstance(self.alert_at, Sequence):
+            raise TypeError(f"alert_at must be a sequence such as (0.8, 1.0), not {self.alert_at!r}")
         for part in self.alert_at:
-            if not 0 < part <= 10:
+            if not 0 < number("alert_at", part, "parts of the budget such as 0.8") <= 10:
                 raise ValueError(f"alert_at must be parts of the budget such as 0.8, not {part!r}")
 
 

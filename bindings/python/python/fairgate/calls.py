@@ -80,9 +80,12 @@ class Call:
             yield
 
     def used(self, input_tokens: int, output_tokens: int, model: str | None = None) -> None:
-        """Settles what the call used, or a part of it, unless a layer further in has."""
+        """Settles what the call used, or a part of it, unless a layer further in has.
+
+        Does nothing if the slot was given back by itself, because its answer was dropped.
+        """
         slot = self.slot
-        if slot._metered == self._metered:
+        if slot.held and slot._metered == self._metered:
             slot.settle(input_tokens=input_tokens, output_tokens=output_tokens, model=model)
             # A layer further out need not read it from the result.
             slot._metered += 1
@@ -90,7 +93,7 @@ class Call:
 
     def used_nothing(self) -> None:
         """The call was refused, or never answered."""
-        if self._lease is None:
+        if self._lease is None and self.slot.held:
             self.slot.settle(0)
 
     def end(self) -> None:

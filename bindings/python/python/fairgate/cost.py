@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .fields import number
+
+_WANTED = "0 or more USD per million tokens"
+
 
 @dataclass(frozen=True)
 class Price:
@@ -14,8 +18,9 @@ class Price:
     output: float
 
     def __post_init__(self) -> None:
-        if self.input < 0 or self.output < 0:
-            raise ValueError("a price must be 0 or more USD per million tokens")
+        for name, price in (("input", self.input), ("output", self.output)):
+            if not number(name, price, _WANTED) >= 0:
+                raise ValueError(f"{name} must be {_WANTED}, not {price!r}")
 
 
 @dataclass(frozen=True)

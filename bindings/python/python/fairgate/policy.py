@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Union
 
+from .fields import mapping
+
 OptimizeFor = Literal["latency", "balanced", "throughput"]
 PolicyName = Literal["load", "share", "drr", "bands"]
 #: A policy by name, as a JSON tree, or as the text of one.
@@ -22,6 +24,8 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "drr": ("weights", "queue"),
     "bands": ("bands", "caps", "queue"),
 }
+#: What a queue may be.
+_QUEUE = 'the name of an order such as "edf", or a dict'
 #: Why some options are refused, where that needs words.
 _REASONS = {
     ("load", "weights"): "the load policy has none; weigh single requests with slot(…, weight=…)",
@@ -47,22 +51,32 @@ def policy_text(
         "alpha": alpha,
         "auto_tune": auto_tune or None,
         "max_wait_ticks": max_wait_ticks,
-        "weights": dict(weights) if weights else None,
+        "weights": dict(mapping("weights", weights, "a dict of agents and weights")) or None,
         "bands": bands,
-        "caps": dict(caps) if caps else None,
-        "queue": queue if queue is None or isinstance(queue, str) else dict(queue),
+        "caps": dict(mapping("caps", caps, "a dict of agents and slots")) or None,
+        "queue": queue if queue is None or isinstance(queue, str) else dict(mapping("queue", queue, _QUEUE)),
     }
     given = {name: value for name, value in options.items() if value is not None}
     if isinstance(policy, str) and policy in _OPTIONS:
         _check_options(policy, given)
-        return json.dumps({policy: {"by": "agent", **_fields(policy, given)}})
+        return _json(given, {policy: {"by": "agent", **_fields(policy, given)}})
     if given:
         raise ValueError(f"{', '.join(given)}: a policy tree states its own")
     if isinstance(policy, str):
         if not policy.lstrip().startswith("{"):
             raise ValueError(f'policy must be "load", "share", "drr", "bands" or a JSON tree, not {policy!r}')
         return policy
-    return json.dumps(policy)
+    return _json({"policy": policy}, policy)
+
+
+def _json(options: Mapping[str, Any], tree: object) -> str:
+    """The tree as JSON. An option that cannot be written is named in the error."""
+    for name, value in options.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{name} must be made of numbers, strings, lists and dicts, not {value!r}: {error}") from None
+    return json.dumps(tree)
 
 
 def _check_options(policy: str, given: Mapping[str, Any]) -> None:

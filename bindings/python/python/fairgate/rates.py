@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Union
 
+from .fields import mapping
+
 #: Requests or tokens per minute, as a number, or with their time as a text such as ``"20/s"`` or ``"1.5M/hour"``.
 Rate = Union[int, str]
 
@@ -18,7 +20,7 @@ _COUNTED = ("requests", "tokens")
 
 def per_minute(rates: Mapping[str, Rate] | None) -> tuple[int | None, int | None]:
     """Requests and tokens per minute; what is not stated is None."""
-    rates = rates or {}
+    rates = mapping("rates", rates, 'a dict such as {"requests": "500/min"}')
     unknown = set(rates) - set(_COUNTED)
     if unknown:
         raise ValueError(f"rates: there are requests and tokens, not {', '.join(sorted(map(repr, unknown)))}")

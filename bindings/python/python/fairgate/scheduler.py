@@ -16,6 +16,7 @@ from ._core import Gate, Slot, SlotFactory
 from .budget import Budget, BudgetAlert
 from .clock import Alarm
 from .cost import Cost, Price, costs_of
+from .fields import mapping, number, text, whole
 from .hooks import Hooks
 from .policy import OptimizeFor, Policy, Queue, policy_text
 from .prometheus import exposition
@@ -125,11 +126,9 @@ class Scheduler(SlotFactory):
         journal: str | os.PathLike[str] | None = None,
         name: str = "default",
     ) -> None:
-        if capacity < 1:
-            raise ValueError(f"capacity must be 1 slot or more, not {capacity}")
-        if max_waiting < 0:
-            raise ValueError(f"max_waiting must be 0 requests or more, not {max_waiting}")
-        text = policy_text(
+        capacity = whole("capacity", capacity, "slot", at_least=1)
+        max_waiting = whole("max_waiting", max_waiting, "requests")
+        tree = policy_text(
             policy,
             optimize_for=optimize_for,
             alpha=alpha,
@@ -141,19 +140,22 @@ class Scheduler(SlotFactory):
             queue=queue,
         )
         self.name = name
-        self._prices = dict(prices or {})
-        if retry_seconds < 0:
+        self._prices = dict(mapping("prices", prices, "a dict of models and prices"))
+        if not number("retry_seconds", retry_seconds, "a number of seconds") >= 0:
             raise ValueError(f"retry_seconds must be 0 or more, not {retry_seconds}")
         alarm = Alarm(on_budget_alert)
+        if not isinstance(journal, (str, os.PathLike, type(None))):
+            raise TypeError(f"journal must be the path of a file, not {journal!r}")
         file = None if journal is None else os.fspath(journal)
-        gate = Gate(text, capacity, max_waiting, file, alarm)
+        gate = Gate(tree, capacity, max_waiting, file, alarm)
         alarm.belongs_to(gate)
         self._serve(gate, retry_seconds, Hooks.of(name, on_start, on_grant, on_end, log_grants))
         self.set_rates(rates, burst_seconds=burst_seconds)
-        for agent, budget in (budgets or {}).items():
-            self.set_budget(agent, budget)
+        for agent, budget in mapping("budgets", budgets, "a dict of agents and budgets").items():
+            name_of_budget = f"budgets[{text('an agent in budgets', agent)!r}]"
+            self._set_budget(agent, budget, name_of_budget)
         if default_budget is not None:
-            self._set_budget(None, default_budget)
+            self._set_budget(None, default_budget, "default_budget")
         _living.add(self)
 
     # -- slots -------------------------------------------------------------------------------------------------
@@ -174,7 +176,7 @@ class Scheduler(SlotFactory):
         return slot
 
     def release(self, slot: Slot, tokens: int | None = None) -> None:
-        """Gives a slot back, with what the call used where that is known. A second time it does nothing."""
+        """Gives a slot back, with what the call used where that is known. A second time it does nothing, and warns of tokens."""
         try:
             if tokens is not None:
                 slot.settle(tokens)
@@ -255,11 +257,13 @@ class Scheduler(SlotFactory):
         None where it neither waits nor holds a slot. The fields are those of ``fairgate``'s explanations, with units in
         their names. Costs a copy of everything that waits.
         """
-        ident = slot.id if isinstance(slot, Slot) else slot
-        text = self._gate.explain(int(ident or 0))
-        if text is None:
+        ident = slot.id if isinstance(slot, Slot) else text("slot", slot)
+        if ident and not (ident.isascii() and ident.isdigit() and int(ident) < 2**64):
+            raise ValueError(f"slot must be a slot or its id, not {slot!r}")
+        explained = self._gate.explain(int(ident or 0))
+        if explained is None:
             return None
-        where: dict[str, Any] = json.loads(text)
+        where: dict[str, Any] = json.loads(explained)
         return where
 
     def fairness(self) -> list[dict[str, Any]]:
@@ -295,15 +299,16 @@ class Scheduler(SlotFactory):
 
     def set_capacity(self, slots: int) -> None:
         """Changes how many may hold a slot at once. With 0 nobody is granted one; nobody loses one either."""
-        if slots < 0:
-            raise ValueError(f"capacity must be 0 slots or more, not {slots}")
-        self._gate.set_capacity(slots)
+        self._gate.set_capacity(whole("capacity", slots, "slots"))
 
     def set_rates(self, rates: Mapping[str, Rate] | None, *, burst_seconds: int = 10) -> None:
         """Changes the provider's limits, as for the constructor. None leaves what the provider states."""
         requests, tokens = per_minute(rates)
+        wrong = f"burst_seconds must be 1 to 60, not {burst_seconds!r}"
+        if not isinstance(burst_seconds, int) or isinstance(burst_seconds, bool):
+            raise TypeError(wrong)
         if not 1 <= burst_seconds <= 60:
-            raise ValueError(f"burst_seconds must be 1 to 60, not {burst_seconds}")
+            raise ValueError(wrong)
         self._gate.set_rates(requests, tokens, burst_seconds)
 
     def set_policy(self, policy: Policy, **options: Any) -> None:
@@ -315,29 +320,30 @@ class Scheduler(SlotFactory):
 
         Under ``bands``, whose order is strict, it is a ValueError.
         """
-        self._gate.set_weight(by, agent, weight)
+        self._gate.set_weight(text("by", by), text("agent", agent), whole("weight", weight, "", at_least=1))
 
     def set_cap(self, agent: str, slots: int | None, *, by: str = "agent") -> None:
         """Limits how many slots an agent may hold at once under ``share`` or ``bands``; None ends the limit."""
-        self._gate.set_cap(by, agent, slots)
+        cap = None if slots is None else whole("slots", slots, "slots")
+        self._gate.set_cap(text("by", by), text("agent", agent), cap)
 
     def hold(self, agent: str, *, by: str = "agent") -> None:
         """Grants an agent nothing until :meth:`resume`. What it has waiting keeps its place."""
-        self._gate.hold(by, agent)
+        self._gate.hold(text("by", by), text("agent", agent))
 
     def resume(self, agent: str, *, by: str = "agent") -> None:
         """Ends a :meth:`hold`."""
-        self._gate.resume(by, agent)
+        self._gate.resume(text("by", by), text("agent", agent))
 
     def set_budget(self, agent: str, budget: int | Budget | None) -> None:
         """Gives an agent a budget, or another one (what it has spent stays spent), or none any more."""
-        self._set_budget(agent, budget)
+        self._set_budget(text("agent", agent), budget, "budget")
 
-    def _set_budget(self, agent: str | None, budget: int | Budget | None) -> None:
+    def _set_budget(self, agent: str | None, budget: int | Budget | None, name: str) -> None:
         if budget is None:
             self._gate.set_budget(agent, None, False, None, None, [])
             return
-        its = Budget(budget) if isinstance(budget, int) else budget
+        its = budget if isinstance(budget, Budget) else Budget(whole(name, budget, "tokens"))
         calendar = its.per if isinstance(its.per, str) else None
         seconds = None if isinstance(its.per, str) or its.per is None else float(its.per)
         alerts = [round(part * 1000) for part in its.alert_at]

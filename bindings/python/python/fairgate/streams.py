@@ -14,7 +14,7 @@ from .usage import Usage, usage_of
 
 def settle(slot: Slot, result: object) -> None:
     """Settles what a result says it used, where it says so and no call inside has settled it."""
-    usage = None if slot._metered else usage_of(result)
+    usage = None if slot._metered or not slot.held else usage_of(result)
     if usage is not None:
         slot.settle(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, model=usage.model)
 

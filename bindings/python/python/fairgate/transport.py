@@ -79,8 +79,8 @@ def scheduled(
     full queue (with the time after which to retry), a timeout or an exhausted budget, 409 for a certain deadlock, 503 for
     a closed scheduler. The error of fairgate is in the ``extensions`` of the error's response, under ``"fairgate"``.
     """
-    module, is_async = _kind_of(transport)
-    kind = _transports(module)[is_async]
+    module, kinds = _kind_of(transport)
+    kind = _transports(module)[kinds]
     made: _Transport = kind(transport, scheduler, paths, agent, weighing, timeout)
     return made
 
@@ -90,11 +90,18 @@ def is_scheduled(transport: object) -> bool:
     return isinstance(transport, _Desk)
 
 
-def _kind_of(transport: object) -> tuple[str, bool]:
+#: Whether a transport is for sync clients, and whether it is for async ones. ``MockTransport`` is for both.
+_Kinds = tuple[bool, bool]
+
+
+def _kind_of(transport: object) -> tuple[str, _Kinds]:
     for name in ("httpx2", "httpx"):
         module = sys.modules.get(name)
-        if module is not None and isinstance(transport, (module.BaseTransport, module.AsyncBaseTransport)):
-            return name, isinstance(transport, module.AsyncBaseTransport)
+        if module is None:
+            continue
+        kinds = isinstance(transport, module.BaseTransport), isinstance(transport, module.AsyncBaseTransport)
+        if any(kinds):
+            return name, kinds
     raise TypeError(f"{type(transport).__name__} is no transport of httpx or httpx2")
 
 
@@ -225,7 +232,6 @@ class _Desk:
     _weighing: Weighing
     _timeout: float | None
     _module: Any
-    _stream: type[Any]
 
     def _estimate(self, request: Any) -> Estimate | None:
         """What the request is expected to be; None where it is not for a slot."""
@@ -243,8 +249,11 @@ class _Desk:
             body = {**body, "model": named[1]}
         return self._weighing.of_body(body)
 
-    def _exchange(self, request: Any) -> _Exchange:
-        """What becomes of a request, for threads and tasks alike: yields what takes time, and is sent its result."""
+    def _exchange(self, request: Any, stream: type[Any]) -> _Exchange:
+        """What becomes of a request, for threads and tasks alike: yields what takes time, and is sent its result.
+
+        ``stream`` wraps the answer's bytes.
+        """
         estimate = self._estimate(request)
         if estimate is None:
             return (yield _Send(request))
@@ -262,7 +271,7 @@ class _Desk:
                 response = yield _Send(request)
             answer.begins(response)
             if not answer.is_read(response):
-                response.stream = self._stream(response.stream, answer)
+                response.stream = stream(response.stream, answer)
         except FairgateError as error:
             answer.end()
             return self._refusal(request, error)
@@ -318,8 +327,8 @@ class _Desk:
 
 
 @functools.lru_cache(maxsize=None)
-def _transports(module_name: str) -> tuple[type[Any], type[Any]]:
-    """The scheduled transports for httpx or httpx2, whichever a program uses: sync and async."""
+def _transports(module_name: str) -> dict[_Kinds, type[Any]]:
+    """The scheduled transports for httpx or httpx2, whichever a program uses: sync, async, and both."""
     module = importlib.import_module(module_name)
 
     class SyncStream(module.SyncByteStream):  # type: ignore[name-defined, misc]
@@ -384,10 +393,8 @@ def _transports(module_name: str) -> tuple[type[Any], type[Any]]:
             self._timeout = timeout
 
     class SyncTransport(Transport, module.BaseTransport):  # type: ignore[name-defined, misc]
-        _stream = SyncStream
-
         def handle_request(self, request: Any) -> Any:
-            return _carry_out(self._exchange(request), self._do)
+            return _carry_out(self._exchange(request, SyncStream), self._do)
 
         def _do(self, step: _Step) -> Any:
             match step:
@@ -406,12 +413,10 @@ def _transports(module_name: str) -> tuple[type[Any], type[Any]]:
             self._inner.close()
 
     class AsyncTransport(Transport, module.AsyncBaseTransport):  # type: ignore[name-defined, misc]
-        _stream = AsyncStream
-
         async def handle_async_request(self, request: Any) -> Any:
-            return await _carry_out_async(self._exchange(request), self._do)
+            return await _carry_out_async(self._exchange(request, AsyncStream), self._do_async)
 
-        async def _do(self, step: _Step) -> Any:
+        async def _do_async(self, step: _Step) -> Any:
             match step:
                 case _Start(call):
                     return await call.start()
@@ -427,4 +432,7 @@ def _transports(module_name: str) -> tuple[type[Any], type[Any]]:
         async def aclose(self) -> None:
             await self._inner.aclose()
 
-    return SyncTransport, AsyncTransport
+    class BothTransport(SyncTransport, AsyncTransport):
+        """For sync and async clients."""
+
+    return {(True, False): SyncTransport, (False, True): AsyncTransport, (True, True): BothTransport}

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
 use super::{Slot, SlotParams};
+use crate::arguments;
 
 /// Base class of the Python schedulers, which creates their slots.
 #[pyclass(subclass, module = "fairgate._core")]
@@ -56,14 +57,14 @@ impl SlotFactory {
     fn slot(
         &self,
         py: Python<'_>,
-        agent: Py<PyString>,
-        weight: f64,
+        #[pyo3(from_py_with = arguments::agent)] agent: Py<PyString>,
+        #[pyo3(from_py_with = arguments::weight)] weight: f64,
         cost: Option<Py<PyAny>>,
-        priority: i64,
-        timeout: Option<f64>,
-        model: Option<String>,
-        attributes: Option<Py<PyDict>>,
-        explain: bool,
+        #[pyo3(from_py_with = arguments::priority)] priority: i64,
+        #[pyo3(from_py_with = arguments::timeout)] timeout: Option<f64>,
+        #[pyo3(from_py_with = arguments::model)] model: Option<String>,
+        #[pyo3(from_py_with = arguments::attributes)] attributes: Option<Py<PyDict>>,
+        #[pyo3(from_py_with = arguments::explain)] explain: bool,
     ) -> Slot {
         let asks = SlotParams { agent, weight, cost, priority, timeout, attributes, explain };
         let gate = self.gate.as_ref().map(|gate| gate.clone_ref(py));
