@@ -21,6 +21,8 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fairgate_money::ModelPrices;
+
 use self::pool::{PoolDraft, pools};
 use self::prices::prices;
 use self::upstream::{UpstreamDraft, upstreams};
@@ -166,6 +168,9 @@ fn read(root: ConfigField<'_>) -> Option<Config> {
         check_aliases(upstreams, pools);
     }
     let prices = root.optional("prices", |field| prices(field, known, pools.as_deref()));
+    if let (Some(Some(prices)), Some(upstreams), Some(pools)) = (&prices, known, &pools) {
+        check_money_budgets(&root.field, prices, upstreams, pools);
+    }
     Some(Config {
         listen: listen?,
         tls: tls?,
@@ -195,6 +200,46 @@ fn check_aliases(upstreams: &[UpstreamDraft<'_>], pools: &[PoolDraft]) {
                 let message =
                     format!("no pool with the worker {name:?} has the model {model:?}{guess}");
                 field.wrong::<()>(message);
+            }
+        }
+    }
+}
+
+/// Checks that each model whose hosted budget counts money has a price on all hosted workers of its pool. Requests that
+/// have no price would cost nothing, and the budget would never end.
+fn check_money_budgets(
+    root: &ConfigField<'_>,
+    prices: &ModelPrices,
+    upstreams: &[UpstreamDraft<'_>],
+    pools: &[PoolDraft],
+) {
+    let is_hosted = |worker: &&String| {
+        let configs = upstreams.iter().filter_map(|upstream| upstream.config.as_ref());
+        configs.into_iter().any(|config| config.name == **worker && config.tier > 0)
+    };
+    for (pool_place, config) in
+        pools.iter().enumerate().filter_map(|(place, pool)| Some((place, pool.config.as_ref()?)))
+    {
+        for (place, model) in config.models.iter().enumerate() {
+            let budget = &model.hosted_budget;
+            if budget.money_per_day.is_none() && budget.money_per_month.is_none() {
+                continue;
+            }
+            let has_price = |worker: &str| {
+                prices.all().any(|price| {
+                    price.model == model.name
+                        && price.upstream.as_deref().is_none_or(|name| name == worker)
+                })
+            };
+            if let Some(worker) = config.workers.iter().filter(is_hosted).find(|it| !has_price(it))
+            {
+                let path = format!("pools[{pool_place}].models[{place}].hosted_budget");
+                let message = format!(
+                    "counts money, and the model {:?} has no price on {worker:?}: add one to prices (0 if it costs \
+                     nothing), or state tokens",
+                    model.name
+                );
+                root.wrong_below::<()>(&path, message);
             }
         }
     }

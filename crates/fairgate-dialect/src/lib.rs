@@ -24,7 +24,7 @@ mod stored_ids;
 pub use body_changes::BodyChanges;
 pub use dialect_error::{DialectError, ReachedLimit};
 pub use hints::SchedulingHints;
-pub use meter::{MeasuredUsage, MeteredChunk, TokenUsage, UsageMeter};
+pub use meter::{CacheWrites, MeasuredUsage, MeteredChunk, TokenUsage, UsageMeter};
 pub use models::{model_body, models_body};
 pub use probe::AccountProbe;
 pub use prompt::PromptPiece;

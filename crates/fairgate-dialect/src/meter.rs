@@ -26,11 +26,22 @@ pub struct TokenUsage {
     pub output: u64,
 }
 
+/// Input tokens that an upstream wrote to its cache. They are part of the input, and not of its cached part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheWrites {
+    /// All of these tokens.
+    pub total: u64,
+    /// Those that the upstream keeps for an hour.
+    pub one_hour: u64,
+}
+
 /// Usage of an answer, and if the upstream reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeasuredUsage {
     /// Tokens that the answer used, as reported by the upstream or as counted here.
     pub usage: TokenUsage,
+    /// Input tokens that the upstream reported as written to its cache.
+    pub writes: CacheWrites,
     /// True if the upstream reported the usage; false if it was counted here, in part or in whole.
     pub reported: bool,
     /// True if the answer ended properly (`[DONE]`, `message_stop`, `response.completed` or `.incomplete`, a whole JSON

@@ -84,6 +84,8 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/api/v1/pools", get(pools::list))
         .route("/api/v1/pools/{pool}", get(pools::show))
         .route("/api/v1/pools/{pool}/hold", post(pools::hold))
+        .route("/api/v1/pools/{pool}/weight", post(pools::set_weight))
+        .route("/api/v1/pools/{pool}/cap", post(pools::set_cap))
         .route("/api/v1/pools/{pool}/resume", post(pools::resume))
         .route("/api/v1/pools/{pool}/workers", get(workers::list).post(workers::add))
         .route(

@@ -189,6 +189,10 @@ impl LastSent {
             pool.gate.set_weight(wish.by, wish.flow, wanted).await?;
             self.weights.insert(flow.clone(), wanted);
         }
+        // The directory has no caps of projects: an operator sets them for each pool.
+        if wish.by == Attribute::Project {
+            return Ok(());
+        }
         let cap = self.caps.get(&flow).copied().unwrap_or(wish.policy_cap);
         let wanted = wish.cap.or(wish.policy_cap);
         if cap != wanted {

@@ -31,6 +31,7 @@ mod send;
 mod settlement;
 mod stage;
 mod streamed_answer;
+mod unsent_pieces;
 
 use std::future::poll_fn;
 use std::sync::Arc;

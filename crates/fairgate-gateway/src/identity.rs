@@ -19,8 +19,8 @@ use arc_swap::ArcSwap;
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_fleet::TaskKey;
 use fairgate_store::{
-    Budget, BudgetTier, Directory, DirectoryLimits, HostedUse, Key, KeyHash, KeyRights, Store,
-    StoreError, TaskClaim, Tenant, UnixMicros,
+    Budget, BudgetTier, BudgetUnit, Directory, DirectoryLimits, HostedUse, Key, KeyHash, KeyRights,
+    Store, StoreError, TaskClaim, Tenant, UnixMicros,
 };
 use http::HeaderMap;
 use tokio::sync::Mutex;
@@ -58,6 +58,11 @@ pub struct Caller {
     pub budgeted: bool,
     /// True if the group, tenant or key, or the hosted tier as a whole, has a budget that counts on hosted workers.
     pub hosted_budgeted: bool,
+    /// True if the group, tenant or key has a budget of money that counts on any worker.
+    pub money_budgeted: bool,
+    /// True if the group, tenant or key, or the hosted tier as a whole, has a budget of money that counts on hosted
+    /// workers.
+    pub hosted_money_budgeted: bool,
     /// True if both the tenant and the key may use hosted workers.
     pub may_use_hosted: bool,
     /// Claim of the task that the caller works on; `None` unless the caller presented a task key. With a claim, `key`
@@ -202,6 +207,8 @@ impl Caller {
             key_limits: key.limits.clone(),
             budgeted: budgets().any(|budget| !is_hosted(budget)),
             hosted_budgeted: budgets().any(is_hosted),
+            money_budgeted: budgets().any(|budget| is_money(budget) && !is_hosted(budget)),
+            hosted_money_budgeted: budgets().any(|budget| is_money(budget) && is_hosted(budget)),
             may_use_hosted: [tenant.limits.hosted, key.limits.hosted]
                 .iter()
                 .all(|hosted| *hosted == HostedUse::Allowed),
@@ -230,6 +237,10 @@ impl Caller {
             // The project's budget and the validity of the claim are checked at the reservation.
             budgeted: true,
             hosted_budgeted: budgets_of(tenant, directory).any(is_hosted),
+            money_budgeted: budgets_of(tenant, directory)
+                .any(|budget| is_money(budget) && !is_hosted(budget)),
+            hosted_money_budgeted: budgets_of(tenant, directory)
+                .any(|budget| is_money(budget) && is_hosted(budget)),
             may_use_hosted: tenant.limits.hosted == HostedUse::Allowed,
             claim: Some(TaskClaim {
                 project: key.project.clone(),
@@ -250,6 +261,10 @@ fn budgets_of<'a>(
     let group = directory.groups.binary_search_by(|group| group.name.cmp(&tenant.group));
     let of_group = group.ok().map(|place| &directory.groups[place].budgets);
     tenant.limits.budgets.iter().chain(of_group.into_iter().flatten()).chain(&directory.hosted)
+}
+
+fn is_money(budget: &Budget) -> bool {
+    budget.unit == BudgetUnit::Money
 }
 
 fn is_hosted(budget: &Budget) -> bool {

@@ -37,7 +37,9 @@ pub use self::discover::{DnsAnswer, DnsResolver};
 pub use self::handle::{EngineView, PoolHandle, QuotaView, WorkerView};
 pub(crate) use self::handle::{PoolSetup, PoolWorker};
 pub(crate) use self::learned_rates::keep as keep_learned;
-pub(crate) use self::policy_queries::{is_band, shares_by, takes_weights};
+pub(crate) use self::policy_queries::{
+    class_names as policy_classes, has_caps, is_band, shares_by, takes_weights,
+};
 pub use self::prefixes::CacheSizeView;
 pub(crate) use self::prefixes::{RequestPrefix, SentPrompt};
 pub use self::prepare::PoolsError;

@@ -233,8 +233,9 @@ impl ProbeReport {
         let price = config.prices.price(model, upstream.config.name_in_file(), self.started_at);
         let price = price.filter(|_| self.source != UsageSource::None);
         let TokenUsage { input, cached, output } = self.usage;
-        let money = price
-            .map_or(MicroUnits::ZERO, |price| price.cost(TokenCounts { input, cached, output }));
+        let money = price.map_or(MicroUnits::ZERO, |price| {
+            price.cost(TokenCounts { input, cached, output, ..TokenCounts::default() })
+        });
         AttemptRow {
             request: self.id.into(),
             attempt: 1,
@@ -269,6 +270,8 @@ impl ProbeReport {
             price: price.map(|price| price.id.to_string()),
             tier: upstream.config.tier,
             class: None,
+            cache_written_tokens: 0,
+            cache_written_1h_tokens: 0,
             estimate_uncached: 0,
             charged_uncached: 0,
             claim: None,

@@ -465,6 +465,16 @@ pub(crate) fn hosted_not_allowed(model: &str) -> Refusal {
     Refusal::new(RefusalCode::HostedNotAllowed, message).with_param("model")
 }
 
+/// Refuses with 403 because a budget counts money, and the model has no price by which it could.
+pub(crate) fn model_has_no_price(model: &str) -> Refusal {
+    let shown: String = model.chars().take(128).collect();
+    let message = format!(
+        "A budget of this key counts money, and the model {shown:?} has no price here. Ask for another model, or have the \
+         gateway's operator add a price (0 if it costs nothing)."
+    );
+    Refusal::new(RefusalCode::ModelHasNoPrice, message).with_param("model")
+}
+
 pub(crate) fn unserved_dialect(model: &str, instead: &str) -> Refusal {
     let message =
         format!("The upstreams of the model {model:?} do not serve this route. Use {instead}.");

@@ -79,6 +79,11 @@ pub fn waiting_obstacle(level: &WaitingLevel, has_queue: bool) -> Option<String>
     })
 }
 
+/// Describes a pool whose slots are all taken.
+pub fn full_pool(in_flight: u64) -> String {
+    format!("the pool is full: {} in flight", counted(in_flight, "request"))
+}
+
 /// Describes the number by which a level's node orders its flows, and the requests of the flow.
 pub fn waiting_standing(level: &WaitingLevel) -> String {
     let flow = flow_name(level.by, &level.flow);

@@ -10,10 +10,11 @@
 //!     cached_input: PerMillion::parse("1.25").unwrap(),
 //!     output: PerMillion::parse("10").unwrap(),
 //!     request: MicroUnits(0),
+//!     ..PriceRates::default()
 //! };
 //! let prices = ModelPrices::new(vec![Price::new("gpt-4o", None, usd, rates, None)]);
 //! let price = prices.price("gpt-4o", "openai", UnixMicros(0)).unwrap();
-//! let cost = price.cost(TokenCounts { input: 1_000, cached: 200, output: 500 });
+//! let cost = price.cost(TokenCounts { input: 1_000, cached: 200, output: 500, ..TokenCounts::default() });
 //! assert_eq!(cost.to_string(), "0.00725");
 //! ```
 

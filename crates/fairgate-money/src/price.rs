@@ -1,8 +1,8 @@
 //! One price of a model, and the cost of a request at that price.
 //!
 //! ```text
-//! cost = ((input − cached) · p_input + cached · p_cached + output · p_output) ÷ 10⁶, rounded half up once,
-//!        + the price of a request
+//! cost = ((input − cached − written) · p_input + cached · p_cached + written · p_write + output · p_output) ÷ 10⁶,
+//!        rounded half up once, + the price of a request
 //! ```
 //!
 //! Prices are micro-units per million tokens, so the sum is in millionths of a micro-unit: one division gives
@@ -22,6 +22,11 @@ pub struct TokenCounts {
     pub input: u64,
     /// Input tokens that were cached. The part above `input` is ignored.
     pub cached: u64,
+    /// Input tokens that the provider wrote to its cache, those of `cache_written_1h` included. Neither they nor the
+    /// cached ones are in the other; the part above the rest of the input is ignored.
+    pub cache_written: u64,
+    /// Part of `cache_written` that the provider keeps for an hour.
+    pub cache_written_1h: u64,
     /// Output tokens of the response.
     pub output: u64,
 }
@@ -33,10 +38,26 @@ pub struct PriceRates {
     pub input: PerMillion,
     /// Price of cached input tokens, in micro-units per million.
     pub cached_input: PerMillion,
+    /// Price of input tokens that are written to the provider's cache, in micro-units per million; the price of input
+    /// if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_write: Option<PerMillion>,
+    /// Price of input tokens that are written to the provider's cache for an hour, in micro-units per million; the
+    /// price of other cache writes if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_write_1h: Option<PerMillion>,
     /// Price of output tokens, in micro-units per million.
     pub output: PerMillion,
     /// Fixed price of each request, in micro-units.
     pub request: MicroUnits,
+}
+
+impl PriceRates {
+    /// Returns the price of an input token that is written to the cache, and of one that is kept for an hour.
+    fn cache_writes(&self) -> (PerMillion, PerMillion) {
+        let write = self.cache_write.unwrap_or(self.input);
+        (write, self.cache_write_1h.unwrap_or(write))
+    }
 }
 
 /// A price of a model. A price is immutable, because its id depends on all other fields.
@@ -81,9 +102,15 @@ impl Price {
 
     /// Returns the id of the price, which is a hash of a text that differs for different prices.
     fn fingerprint(&self) -> String {
-        let PriceRates { input, cached_input, output, request } = self.rates;
-        let numbers =
-            [input.0, cached_input.0, output.0, request.0].map(|number| number.to_string());
+        let PriceRates { input, cached_input, cache_write, cache_write_1h, output, request } =
+            self.rates;
+        let mut numbers = [input.0, cached_input.0, output.0, request.0]
+            .map(|number| number.to_string())
+            .to_vec();
+        // Prices without these rates keep the ids that they had before there were such rates.
+        let named = [("w", cache_write), ("h", cache_write_1h)];
+        let named = named.into_iter().filter_map(|(name, rate)| Some((name, rate?)));
+        numbers.extend(named.map(|(name, rate)| format!("{name}{}", rate.0)));
         let from = self.from.map_or("always".to_owned(), |day| day.0.to_string());
         // Each text is prefixed with its length, so that no name can imitate the next field.
         let text = |text: &str| format!("{}:{text}", text.len());
@@ -103,19 +130,35 @@ impl Price {
     /// Returns the cost of a request with these tokens, saturated to the largest amount.
     pub fn cost(&self, tokens: TokenCounts) -> MicroUnits {
         let cached = tokens.cached.min(tokens.input);
-        let PriceRates { input, cached_input, output, request } = self.rates;
-        let tokens = product(tokens.input - cached, input)
-            .saturating_add(product(cached, cached_input))
-            .saturating_add(product(tokens.output, output));
+        let written = tokens.cache_written.min(tokens.input - cached);
+        let written_1h = tokens.cache_written_1h.min(written);
+        let PriceRates { input, cached_input, output, request, .. } = self.rates;
+        let (write, write_1h) = self.rates.cache_writes();
+        let parts = [
+            product(tokens.input - cached - written, input),
+            product(cached, cached_input),
+            product(written - written_1h, write),
+            product(written_1h, write_1h),
+            product(tokens.output, output),
+        ];
+        let tokens = parts.into_iter().fold(0, u128::saturating_add);
         let rounded = tokens.saturating_add(MILLION / 2) / MILLION;
         let rounded = MicroUnits(u64::try_from(rounded).unwrap_or(u64::MAX));
         rounded.saturating_add(request)
     }
 
-    /// Returns the highest possible cost of a request with these tokens, for any number of cached input tokens.
+    /// Returns the highest possible cost of a request with these tokens, however much of its input is cached already or
+    /// written to a cache.
     pub fn max_cost(&self, tokens: TokenCounts) -> MicroUnits {
-        let cached = |cached| self.cost(TokenCounts { cached, ..tokens });
-        cached(0).max(cached(tokens.input))
+        let TokenCounts { input, output, .. } = tokens;
+        let plain = TokenCounts { input, output, ..TokenCounts::default() };
+        let all_of_one_kind = [
+            plain,
+            TokenCounts { cached: input, ..plain },
+            TokenCounts { cache_written: input, ..plain },
+            TokenCounts { cache_written: input, cache_written_1h: input, ..plain },
+        ];
+        all_of_one_kind.map(|tokens| self.cost(tokens)).into_iter().max().unwrap_or_default()
     }
 }
 
@@ -133,12 +176,13 @@ mod tests {
             cached_input: PerMillion::parse(cached).unwrap(),
             output: PerMillion::parse(output).unwrap(),
             request: MicroUnits::parse(request).unwrap(),
+            ..PriceRates::default()
         };
         Price::new("m", None, Currency::parse("USD").unwrap(), rates, None)
     }
 
     fn cost(price: &Price, input: u64, cached: u64, output: u64) -> String {
-        price.cost(TokenCounts { input, cached, output }).to_string()
+        price.cost(TokenCounts { input, cached, output, ..TokenCounts::default() }).to_string()
     }
 
     /// Published prices for a million tokens, and bills worked out by hand.
@@ -174,7 +218,7 @@ mod tests {
     fn more_cached_than_input_and_absurd_numbers() {
         let gpt_4o = price("2.50", "1.25", "10", "0");
         assert_eq!(cost(&gpt_4o, 1_000, 9_000, 0), cost(&gpt_4o, 1_000, 1_000, 0));
-        let all = TokenCounts { input: u64::MAX, cached: 0, output: u64::MAX };
+        let all = TokenCounts { input: u64::MAX, output: u64::MAX, ..TokenCounts::default() };
         let dear = price("1000000", "1000000", "1000000", "1000000");
         assert_eq!(dear.cost(all), MicroUnits(u64::MAX));
     }
@@ -183,13 +227,59 @@ mod tests {
     fn the_most_is_never_less_than_the_cost() {
         for price in [price("2.50", "1.25", "10", "0.001"), price("1", "3", "0", "0")] {
             for input in [0, 1, 7, 1_000_003] {
-                let asked = TokenCounts { input, cached: 0, output: 11 };
+                let asked = TokenCounts { input, output: 11, ..TokenCounts::default() };
                 let costs = (0..=input.min(50))
                     .chain([input])
                     .map(|cached| price.cost(TokenCounts { cached, ..asked }));
                 assert!(costs.max() <= Some(price.max_cost(asked)));
             }
         }
+    }
+
+    fn with_writes(write: Option<&str>, write_1h: Option<&str>) -> Price {
+        let rate = |text: Option<&str>| text.map(|text| PerMillion::parse(text).unwrap());
+        let rates = PriceRates {
+            cache_write: rate(write),
+            cache_write_1h: rate(write_1h),
+            ..price("3", "0.30", "15", "0").rates
+        };
+        Price::new("m", None, Currency::parse("USD").unwrap(), rates, None)
+    }
+
+    /// Claude Sonnet: 3 for input, 0.30 for cache reads, 3.75 for cache writes, 6 for those of an hour.
+    #[test]
+    fn cache_writes_have_prices_of_their_own() {
+        let used = TokenCounts {
+            input: 100_000,
+            cached: 50_000,
+            cache_written: 40_000,
+            cache_written_1h: 10_000,
+            output: 1_000,
+        };
+        let cost = |price: &Price| price.cost(used).to_string();
+        // 10 000 · 3 + 50 000 · 0.30 + 30 000 · 3.75 + 10 000 · 6 + 1 000 · 15, in millionths.
+        assert_eq!(cost(&with_writes(Some("3.75"), Some("6"))), "0.2325");
+        assert_eq!(cost(&with_writes(Some("3.75"), None)), "0.21");
+        assert_eq!(cost(&with_writes(None, None)), "0.18");
+        let all = TokenCounts { cached: 0, cache_written: 0, cache_written_1h: 0, ..used };
+        assert_eq!(with_writes(Some("3.75"), Some("6")).max_cost(all).to_string(), "0.615");
+        // No part of the input is paid twice, whatever a provider reports.
+        let absurd = TokenCounts {
+            cached: 90_000,
+            cache_written: 90_000,
+            cache_written_1h: 1 << 40,
+            ..used
+        };
+        assert_eq!(with_writes(Some("3.75"), Some("6")).cost(absurd).to_string(), "0.102");
+    }
+
+    /// Rows name the ids of prices, so a price that states no cache writes keeps its id.
+    #[test]
+    fn ids_of_prices_without_cache_writes_are_those_of_before() {
+        let plain = with_writes(None, None);
+        assert_eq!(plain.id, "price-378f17629cd62922");
+        let ids = [with_writes(Some("3.75"), None).id, with_writes(None, Some("3.75")).id];
+        assert!(ids[0] != ids[1] && !ids.contains(&plain.id));
     }
 
     #[test]

@@ -193,6 +193,8 @@ fn price_json(price: &Price) -> Json {
         "currency": price.currency,
         "input_per_million_tokens": rates.input.to_string(),
         "cached_input_per_million_tokens": rates.cached_input.to_string(),
+        "cache_write_per_million_tokens": rates.cache_write.map(|rate| rate.to_string()),
+        "cache_write_1h_per_million_tokens": rates.cache_write_1h.map(|rate| rate.to_string()),
         "output_per_million_tokens": rates.output.to_string(),
         "per_request": rates.request.to_string(),
         "from": price.from.map(fairgate_money::UtcDay::name),

@@ -64,6 +64,8 @@ impl AttemptRow {
         clamp_number(&mut self.output_tokens);
         clamp_number(&mut self.charged);
         clamp_number(&mut self.occupied);
+        clamp_number(&mut self.cache_written_tokens);
+        clamp_number(&mut self.cache_written_1h_tokens);
         clamp_number(&mut self.estimate_uncached);
         clamp_number(&mut self.charged_uncached);
         clamp_number(&mut self.provider_tokens);
@@ -144,6 +146,8 @@ impl Reservation {
             price: None,
             tier: u32::from(self.hosted.is_some()),
             class: None,
+            cache_written_tokens: 0,
+            cache_written_1h_tokens: 0,
             estimate_uncached: self.tokens,
             charged_uncached: self.tokens,
             claim: self.claim.clone(),

@@ -91,6 +91,13 @@ pub struct AttemptRow {
     /// no pool.
     #[serde(default)]
     pub class: Option<String>,
+    /// Input tokens that the upstream wrote to its cache, as it reported; part of `input_tokens`, not of
+    /// `cached_tokens`.
+    #[serde(default)]
+    pub cache_written_tokens: u64,
+    /// Part of `cache_written_tokens` that the upstream keeps for an hour.
+    #[serde(default)]
+    pub cache_written_1h_tokens: u64,
     /// Estimated cost as if no part of the prompt were cached, in weighted tokens; 0 in rows of an earlier version.
     /// Tenants see this number, because `estimate` shows whether somebody sent the same prompt before.
     #[serde(default)]

@@ -70,6 +70,11 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/11.sqlite.sql"),
         postgres: include_str!("migrations/11.postgres.sql"),
     },
+    Migration {
+        version: 12,
+        sqlite: include_str!("migrations/12.sqlite.sql"),
+        postgres: include_str!("migrations/12.postgres.sql"),
+    },
 ];
 
 /// Version since which new keys and projects are closed. Step 10 writes out the rights of those that existed before.

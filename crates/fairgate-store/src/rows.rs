@@ -227,6 +227,8 @@ pub(crate) fn price(row: &impl RowColumns) -> Result<PriceVersion> {
     let rates = PriceRates {
         input: per_million(4)?,
         cached_input: per_million(5)?,
+        cache_write: row.count_or_null(10)?.map(PerMillion),
+        cache_write_1h: row.count_or_null(11)?.map(PerMillion),
         output: per_million(6)?,
         request: row.money(7)?,
     };
@@ -280,6 +282,8 @@ pub(crate) fn attempt(row: &impl RowColumns) -> Result<AttemptRow> {
         claim: claim(row, 33)?,
         estimate_uncached: row.count(36)?,
         charged_uncached: row.count(37)?,
+        cache_written_tokens: row.count(38)?,
+        cache_written_1h_tokens: row.count(39)?,
     })
 }
 

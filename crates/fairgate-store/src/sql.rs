@@ -116,7 +116,7 @@ pub(crate) const KEYS_OF_TENANT: &str = "SELECT id FROM tenant_keys WHERE tenant
 
 /// Selects all prices that were ever in force, oldest first.
 pub(crate) const PRICES: &str = "SELECT id, model, upstream, currency, input, cached_input, output, request, from_day, \
-     first_seen FROM prices ORDER BY first_seen, model, id";
+     first_seen, cache_write, cache_write_1h FROM prices ORDER BY first_seen, model, id";
 /// Selects the currency of the installation; no row before the first price was stored.
 pub(crate) const CURRENCY: &str = "SELECT currency FROM prices LIMIT 1";
 
@@ -131,9 +131,11 @@ pub(crate) fn put_price(price: &Price, at: UnixMicros) -> SqlStatement {
     ];
     values.extend(numbers.map(|number| SqlValue::Int(int(number))));
     values.extend([SqlValue::MaybeInt(price.from.map(|day| day.0)), SqlValue::Int(at.0)]);
+    let writes = [rates.cache_write, rates.cache_write_1h];
+    values.extend(writes.map(|rate| SqlValue::MaybeInt(rate.map(|rate| int(rate.0)))));
     SqlStatement::new(
-        "INSERT INTO prices (id, model, upstream, currency, input, cached_input, output, request, from_day, first_seen) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+        "INSERT INTO prices (id, model, upstream, currency, input, cached_input, output, request, from_day, first_seen, \
+         cache_write, cache_write_1h) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
         values,
     )
 }
@@ -326,7 +328,7 @@ macro_rules! attempt_columns {
         "request, attempt, last_attempt, started_at, group_name, tenant, key_id, agent, session, route, streamed, \
          model, pool, worker, estimate, input_tokens, cached_tokens, output_tokens, charged, usage_source, waited_us, \
          first_token_us, total_us, status, outcome, code, brownout, occupied, provider_tokens, money, price, tier, class, \
-         project, task, epoch, estimate_uncached, charged_uncached"
+         project, task, epoch, estimate_uncached, charged_uncached, cache_written_tokens, cache_written_1h_tokens"
     };
 }
 
@@ -337,7 +339,7 @@ pub(crate) const PUT_ATTEMPT: &str = concat!(
     "INSERT INTO attempts (",
     attempt_columns!(),
     ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, \
-     $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38) ON CONFLICT (request, attempt) DO NOTHING"
+     $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38, $39, $40) ON CONFLICT (request, attempt) DO NOTHING"
 );
 
 pub(crate) fn attempts(query: &LedgerQuery) -> SqlStatement {

@@ -10,7 +10,17 @@ use crate::read::pool::PoolDraft;
 use crate::read::upstream::UpstreamDraft;
 use crate::suggest::did_you_mean;
 
-const PRICE: &[&str] = &["model", "upstream", "input", "cached_input", "output", "request", "from"];
+const PRICE: &[&str] = &[
+    "model",
+    "upstream",
+    "input",
+    "cached_input",
+    "cache_write",
+    "cache_write_1h",
+    "output",
+    "request",
+    "from",
+];
 
 /// The highest price of a million tokens or of a request, in units of the currency.
 const MOST: u64 = 1_000_000;
@@ -75,12 +85,16 @@ fn rates(section: &ConfigSection<'_>) -> Option<PriceRates> {
     let tokens = |name: &str, what| section.required(name, what, amount);
     let input = tokens("input", "what a million input tokens cost; 0 for nothing");
     let cached_input = section.optional("cached_input", amount);
+    let cache_write = section.optional("cache_write", amount);
+    let cache_write_1h = section.optional("cache_write_1h", amount);
     let output = tokens("output", "what a million output tokens cost; 0 for nothing");
     let request = section.or("request", MicroUnits::ZERO, amount);
     let (input, cached_input) = (input?, cached_input?);
     Some(PriceRates {
         input: PerMillion(input.0),
         cached_input: PerMillion(cached_input.unwrap_or(input).0),
+        cache_write: cache_write?.map(|amount| PerMillion(amount.0)),
+        cache_write_1h: cache_write_1h?.map(|amount| PerMillion(amount.0)),
         output: PerMillion(output?.0),
         request: request?,
     })

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use fairgate_journal::format_policy;
-use fairgate_money::{ModelPrices, Price, PriceRates};
+use fairgate_money::{ModelPrices, PerMillion, Price, PriceRates};
 
 use crate::classes::{ClassBucket, ClassCell, PolicyClasses};
 use crate::config::{
@@ -502,9 +502,15 @@ fn price_settings(list: &mut SettingList<'_>, prices: &ModelPrices) {
     for Price { id: _, model, upstream, currency: _, rates, from } in prices.all() {
         let on = upstream.as_ref().map(|upstream| format!(" on {upstream}")).unwrap_or_default();
         let from = from.map(|day| format!(" from {}", day.name())).unwrap_or_default();
-        let PriceRates { input, cached_input, output, request } = rates;
+        let PriceRates { input, cached_input, cache_write, cache_write_1h, output, request } =
+            rates;
+        let part = |rate: &Option<PerMillion>, what| {
+            rate.map_or_else(String::new, |rate| format!(", {rate} {what}"))
+        };
         let words = format!(
-            "{input} input, {cached_input} cached input, {output} output a million tokens, {request} a request"
+            "{input} input, {cached_input} cached input{}{}, {output} output a million tokens, {request} a request",
+            part(cache_write, "cache writes"),
+            part(cache_write_1h, "cache writes for an hour"),
         );
         list.live(&format!("prices.models.{model}{on}{from}"), words);
     }

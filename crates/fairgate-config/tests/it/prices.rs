@@ -24,7 +24,7 @@ fn prices_are_exact_and_chosen_by_upstream_and_day() {
     let prices = read(&format!("{LEAST}{PRICES}")).prices;
     let cost = |upstream: &str, day: &str| -> MicroUnits {
         let at = UtcDay::parse(day).unwrap().midnight();
-        let used = TokenCounts { input: 1_000, cached: 200, output: 500 };
+        let used = TokenCounts { input: 1_000, cached: 200, output: 500, ..TokenCounts::default() };
         prices.price("llama-8b", upstream, at).unwrap().cost(used)
     };
     assert_eq!(cost("vllm-a", "2026-10-31").to_string(), "0.00725");
@@ -180,4 +180,47 @@ fn a_reload_tells_every_price_that_changes() {
           request → 3.00 input, 3.00 cached input, 15.00 output a million tokens, 0.001 a request"
         ]
     );
+}
+
+#[test]
+fn cache_writes_have_prices() {
+    let text = "prices:\n  currency: USD\n  models:\n    \
+                - {model: llama-8b, input: 3, cached_input: 0.30, cache_write: 3.75, cache_write_1h: 6, output: 15}\n";
+    let prices = read(&format!("{LEAST}{text}")).prices;
+    let price = prices.price("llama-8b", "vllm-a", UnixMicros(0)).unwrap();
+    let used = TokenCounts {
+        input: 100_000,
+        cached: 50_000,
+        cache_written: 40_000,
+        cache_written_1h: 10_000,
+        output: 1_000,
+    };
+    assert_eq!(price.cost(used).to_string(), "0.2325");
+}
+
+/// A budget of money for a model without a price would never end.
+#[test]
+fn a_hosted_budget_of_money_needs_a_price_on_each_hosted_worker() {
+    let text = |model: &str| {
+        format!(
+            "\
+upstreams:
+  - {{name: own, url: http://10.0.0.11:8000, slots: 16}}
+  - {{name: far, url: http://10.0.0.12:8000, slots: 8, tier: 1}}
+pools:
+  - name: one
+    models: [{{name: x, hosted_budget: {{money_per_day: 5}}}}, y]
+    workers: [own, far]
+prices:
+  currency: EUR
+  models:
+    - {model}
+"
+        )
+    };
+    let told = r#"fairgate.yaml:6:39: pools[0].models[0].hosted_budget: counts money, and the model "x" has no price on "far": add one to prices (0 if it costs nothing), or state tokens"#;
+    assert_eq!(errors(&text("{model: y, input: 1, output: 1}")), [told]);
+    assert_eq!(errors(&text("{model: x, upstream: own, input: 1, output: 1}")), [told]);
+    read(&text("{model: x, input: 1, output: 1}"));
+    read(&text("{model: x, upstream: far, input: 1, output: 1}"));
 }

@@ -26,6 +26,8 @@ pub(super) enum AnswerPlace {
     OutputItems,
     /// An output item of a response, in which known keys hold text.
     OutputItem,
+    /// The object `cache_creation` in the usage of Anthropic's API: cache writes by the time that they are kept.
+    CacheCreation,
     /// The list `choices` of an answer.
     Choices,
     /// A model's output, in which known keys hold text.
@@ -68,6 +70,10 @@ pub(super) enum TokenKind {
     CacheRead,
     /// Input tokens that Anthropic wrote to its cache. Its input tokens do not include them.
     CacheWritten,
+    /// Part of the tokens written to Anthropic's cache that is kept for five minutes.
+    CacheWritten5m,
+    /// Part of the tokens written to Anthropic's cache that is kept for an hour.
+    CacheWritten1h,
 }
 
 /// Meaning of the value under a key. `place` applies if the value is a container, else `leaf`.
@@ -114,6 +120,15 @@ impl AnswerShape {
             AnswerPlace::Details if key == b"cached_tokens" => {
                 ValueMeaning::leaf(AnswerLeaf::Tokens(TokenKind::Cached))
             }
+            AnswerPlace::CacheCreation => match key {
+                b"ephemeral_5m_input_tokens" => {
+                    ValueMeaning::leaf(AnswerLeaf::Tokens(TokenKind::CacheWritten5m))
+                }
+                b"ephemeral_1h_input_tokens" => {
+                    ValueMeaning::leaf(AnswerLeaf::Tokens(TokenKind::CacheWritten1h))
+                }
+                _ => ValueMeaning::NOTHING,
+            },
             AnswerPlace::Content => self.content(key),
             AnswerPlace::Written => {
                 ValueMeaning { place: AnswerPlace::Written, leaf: AnswerLeaf::Text }
@@ -172,6 +187,9 @@ impl AnswerShape {
             b"cache_read_input_tokens" if self.route == Route::Messages => TokenKind::CacheRead,
             b"cache_creation_input_tokens" if self.route == Route::Messages => {
                 TokenKind::CacheWritten
+            }
+            b"cache_creation" if self.route == Route::Messages => {
+                return ValueMeaning::place(AnswerPlace::CacheCreation);
             }
             b"prompt_tokens_details" | b"input_tokens_details" => {
                 return ValueMeaning::place(AnswerPlace::Details);

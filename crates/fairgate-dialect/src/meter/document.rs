@@ -290,7 +290,13 @@ impl AnswerDocument {
             (AnswerPlace::Content | AnswerPlace::Written, _)
             | (AnswerPlace::EventItems | AnswerPlace::OutputItems, false)
             | (AnswerPlace::EventItem | AnswerPlace::OutputItem, true)
-            | (AnswerPlace::Top | AnswerPlace::Answer | AnswerPlace::Details, true) => {}
+            | (
+                AnswerPlace::Top
+                | AnswerPlace::Answer
+                | AnswerPlace::Details
+                | AnswerPlace::CacheCreation,
+                true,
+            ) => {}
             _ => place = AnswerPlace::Elsewhere,
         }
         if self.depth == DEPTH_MAX {

@@ -3,7 +3,7 @@
 
 use super::answer_shape::TokenKind;
 use super::document::DocumentFindings;
-use super::{MeasuredUsage, TokenUsage};
+use super::{CacheWrites, MeasuredUsage, TokenUsage};
 use crate::request_fields::TOKENS_MAX;
 use crate::route::Route;
 
@@ -26,6 +26,8 @@ pub(super) struct UsageReport {
     cached: Option<u64>,
     cache_read: Option<u64>,
     cache_written: Option<u64>,
+    cache_written_5m: Option<u64>,
+    cache_written_1h: Option<u64>,
     /// True if a count in the report was not a valid number of tokens.
     pub(super) absurd: bool,
 }
@@ -43,6 +45,8 @@ impl UsageReport {
             TokenKind::Cached => &mut self.cached,
             TokenKind::CacheRead => &mut self.cache_read,
             TokenKind::CacheWritten => &mut self.cache_written,
+            TokenKind::CacheWritten5m => &mut self.cache_written_5m,
+            TokenKind::CacheWritten1h => &mut self.cache_written_1h,
         }
     }
 
@@ -55,6 +59,8 @@ impl UsageReport {
             cached: self.cached.max(earlier.cached),
             cache_read: self.cache_read.max(earlier.cache_read),
             cache_written: self.cache_written.max(earlier.cache_written),
+            cache_written_5m: self.cache_written_5m.max(earlier.cache_written_5m),
+            cache_written_1h: self.cache_written_1h.max(earlier.cache_written_1h),
             absurd: self.absurd,
         }
     }
@@ -62,11 +68,19 @@ impl UsageReport {
     /// Returns all input tokens, and the cached ones among them. An input of 0 counts as not reported, because every
     /// prompt has tokens.
     fn inputs(&self) -> Option<(u64, u64)> {
-        let [cached, read, written] =
-            [self.cached, self.cache_read, self.cache_written].map(|tokens| tokens.unwrap_or(0));
-        let input = self.input?.saturating_add(read).saturating_add(written);
+        let [cached, read] = [self.cached, self.cache_read].map(|tokens| tokens.unwrap_or(0));
+        let input = self.input?.saturating_add(read).saturating_add(self.writes().total);
         let cached = cached.saturating_add(read);
         (input > 0).then_some((input, cached))
+    }
+
+    /// Returns the tokens that were written to a cache. The total and the parts by time are reported apart; the larger
+    /// one counts.
+    fn writes(&self) -> CacheWrites {
+        let [total, five_minutes, one_hour] =
+            [self.cache_written, self.cache_written_5m, self.cache_written_1h]
+                .map(|tokens| tokens.unwrap_or(0));
+        CacheWrites { total: total.max(five_minutes.saturating_add(one_hour)), one_hour }
     }
 
     /// Returns true if the numbers are plausible for an answer with this many bytes and this much text.
@@ -164,7 +178,8 @@ impl UsageTally {
             Route::CountTokens | Route::Embeddings => input_told,
             _ => input_told && output_told,
         };
-        MeasuredUsage { usage: self.usage(more_text_bytes), reported, complete }
+        let writes = if input_told { self.report.writes() } else { CacheWrites::default() };
+        MeasuredUsage { usage: self.usage(more_text_bytes), writes, reported, complete }
     }
 
     /// Returns true if the last plausible report has the number of cached tokens, even if it is 0.

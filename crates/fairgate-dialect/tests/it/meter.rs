@@ -1,7 +1,7 @@
 //! Answers as they pass: what is forwarded when, what is hidden, what is believed.
 
 use bytes::Bytes;
-use fairgate_dialect::{BodyFraming, MeteredChunk, Route, TokenUsage, UsageMeter};
+use fairgate_dialect::{BodyFraming, CacheWrites, MeteredChunk, Route, TokenUsage, UsageMeter};
 
 use crate::recorded::{ALL, CHAT};
 
@@ -362,4 +362,25 @@ fn the_id_of_a_response_is_seen_however_it_is_cut() {
             }
         }
     }
+}
+
+/// Anthropic's `cache_creation`: the tokens that it writes to its cache, by the time that it keeps them.
+#[test]
+fn cache_writes_are_read_by_their_time() {
+    let writes = |usage: &str| {
+        let mut meter = UsageMeter::new(Route::Messages, BodyFraming::Json, false, 1000);
+        pass(&mut meter, &format!(r#"{{"type":"message","content":[],"usage":{usage}}}"#));
+        let measured = meter.finish().1;
+        (measured.usage.input, measured.usage.cached, measured.writes)
+    };
+    let both = r#"{"input_tokens":5,"cache_creation_input_tokens":30,"cache_read_input_tokens":7,
+        "cache_creation":{"ephemeral_5m_input_tokens":10,"ephemeral_1h_input_tokens":20},"output_tokens":1}"#;
+    assert_eq!(writes(both), (42, 7, CacheWrites { total: 30, one_hour: 20 }));
+    let total = r#"{"input_tokens":5,"cache_creation_input_tokens":30,"cache_creation":null,"output_tokens":1}"#;
+    assert_eq!(writes(total), (35, 0, CacheWrites { total: 30, one_hour: 0 }));
+    let parts =
+        r#"{"input_tokens":5,"cache_creation":{"ephemeral_1h_input_tokens":20},"output_tokens":1}"#;
+    assert_eq!(writes(parts), (25, 0, CacheWrites { total: 20, one_hour: 20 }));
+    let absurd = r#"{"input_tokens":5,"cache_creation":{"ephemeral_1h_input_tokens":-20},"output_tokens":1}"#;
+    assert_eq!(writes(absurd), (1000, 0, CacheWrites::default()));
 }

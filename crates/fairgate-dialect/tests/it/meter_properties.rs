@@ -1,7 +1,7 @@
 //! Any answer, cut anywhere: the same bytes, the same measure; and the measure is what a plain reading gives.
 
 use fairgate_dialect::fuzz::{check_meter, meter};
-use fairgate_dialect::{BodyFraming, MeasuredUsage, Route, TokenUsage};
+use fairgate_dialect::{BodyFraming, CacheWrites, MeasuredUsage, Route, TokenUsage};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
@@ -91,7 +91,12 @@ fn plainly(events: &[Said], done: bool) -> MeasuredUsage {
     }
     let since = bytes.div_ceil(4).max(tokens);
     let usage = TokenUsage { input: input.unwrap_or(1000), cached: 0, output: output + since };
-    MeasuredUsage { usage, reported: input.is_some() && since == 0, complete: done }
+    MeasuredUsage {
+        usage,
+        writes: CacheWrites::default(),
+        reported: input.is_some() && since == 0,
+        complete: done,
+    }
 }
 
 fn stream(events: &[Said], line_end: &str, done: bool) -> String {

@@ -1,6 +1,6 @@
 //! Answers as upstreams send them, and what they used.
 
-use fairgate_dialect::{BodyFraming, MeasuredUsage, Route, TokenUsage};
+use fairgate_dialect::{BodyFraming, CacheWrites, MeasuredUsage, Route, TokenUsage};
 
 pub(crate) struct Recorded {
     pub(crate) name: &'static str,
@@ -17,7 +17,9 @@ const fn used(
     reported: bool,
     complete: bool,
 ) -> MeasuredUsage {
-    MeasuredUsage { usage: TokenUsage { input, cached, output }, reported, complete }
+    let usage = TokenUsage { input, cached, output };
+    let writes = CacheWrites { total: 0, one_hour: 0 };
+    MeasuredUsage { usage, writes, reported, complete }
 }
 
 const fn sse(
@@ -104,7 +106,10 @@ pub(crate) const ALL: [Recorded; 19] = [
         "messages",
         Route::Messages,
         "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"type\":\"message\",\"role\":\"assistant\",\"content\":[],\"usage\":{\"input_tokens\":25,\"cache_creation_input_tokens\":10,\"cache_read_input_tokens\":100,\"output_tokens\":1}}}\n\nevent: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}}\n\nevent: ping\ndata: {\"type\": \"ping\"}\n\nevent: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"thinking_delta\",\"thinking\":\"Well then\"}}\n\nevent: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"signature_delta\",\"signature\":\"ZmFpcg==\"}}\n\nevent: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":0}\n\nevent: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\",\"stop_sequence\":null},\"usage\":{\"input_tokens\":0,\"output_tokens\":15}}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n",
-        used(135, 100, 15, true, true),
+        MeasuredUsage {
+            writes: CacheWrites { total: 10, one_hour: 0 },
+            ..used(135, 100, 15, true, true)
+        },
     ),
     sse(
         "messages, cut off in a tool's input",

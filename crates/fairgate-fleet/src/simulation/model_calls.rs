@@ -269,6 +269,8 @@ pub(super) fn row(
         price: None,
         tier: 0,
         class: None,
+        cache_written_tokens: 0,
+        cache_written_1h_tokens: 0,
         estimate_uncached: 0,
         charged_uncached: 0,
         claim: Some(claim_of(flight)),

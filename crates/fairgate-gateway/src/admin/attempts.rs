@@ -59,6 +59,10 @@ pub(super) struct AttemptBody {
     input_tokens: u64,
     /// Input tokens that the upstream had cached; included in `input_tokens`.
     cached_tokens: u64,
+    /// Input tokens that the upstream wrote to its cache; included in `input_tokens`, not in `cached_tokens`.
+    cache_written_tokens: u64,
+    /// Tokens of `cache_written_tokens` that the upstream keeps for an hour.
+    cache_written_1h_tokens: u64,
     /// Output tokens of the response.
     output_tokens: u64,
     /// Cost that the scheduler charged, in weighted tokens. A tenant sees `charged_uncached_tokens` here.
@@ -152,6 +156,8 @@ impl From<AttemptRow> for AttemptBody {
             estimate_uncached_tokens: or_cached(row.estimate_uncached, row.estimate),
             input_tokens: row.input_tokens,
             cached_tokens: row.cached_tokens,
+            cache_written_tokens: row.cache_written_tokens,
+            cache_written_1h_tokens: row.cache_written_1h_tokens,
             output_tokens: row.output_tokens,
             charged_tokens: row.charged,
             charged_uncached_tokens: or_cached(row.charged_uncached, row.charged),

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use fairgate_core::attribute::Attribute;
-use fairgate_core::explain::{FlowStanding, RequestsAhead, WaitingLevel, WaitingRequest};
+use fairgate_core::explain::{
+    FlowReadiness, FlowStanding, RequestsAhead, WaitingLevel, WaitingRequest,
+};
 use fairgate_core::fairness::DueService;
 use fairgate_core::units::Percentage;
 use fairgate_journal::explain_text;
@@ -49,6 +51,15 @@ pub(super) fn hide_buckets(
     waiting.levels.retain(|_| levels.next().copied().unwrap_or(true));
     let mut levels = shown.iter();
     services.retain(|_| levels.next().copied().unwrap_or(true));
+}
+
+/// Removes the obstacle that the pool is full. It concerns all flows, and says nothing about this one.
+pub(super) fn set_unblocked(waiting: &mut WaitingRequest) {
+    for level in &mut waiting.levels {
+        if level.readiness == FlowReadiness::Blocked {
+            level.readiness = FlowReadiness::Ready;
+        }
+    }
 }
 
 /// Whether an explanation has the numbers of tokens that the scheduler counts.

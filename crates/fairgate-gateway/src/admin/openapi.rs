@@ -40,7 +40,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         budgets::of_group, budgets::of_tenant, budgets::of_key, hosted::show, hosted::patch,
         prices::list,
         usage::usage, attempts::list, audit::list,
-        pools::list, pools::show, pools::hold, pools::resume,
+        pools::list, pools::show, pools::hold, pools::resume, pools::set_weight, pools::set_cap,
         workers::list, workers::add, workers::patch, workers::remove, workers::drain, workers::undrain,
         reload::reload,
         fairshare::live, fairshare::stream,

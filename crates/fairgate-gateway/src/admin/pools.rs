@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use fairgate_core::attribute::Attribute;
+use fairgate_core::units::Weight;
 use fairgate_runtime::{GateChangeError, GateClosedError, JournalStatus};
 use fairgate_store::DirectoryChange;
 use http::StatusCode;
@@ -18,7 +19,10 @@ use super::change::change;
 use super::path::PathName;
 use crate::app::App;
 use crate::live::{PoolUnavailableError, WorkerBody, describe_policy, workers};
-use crate::pools::PoolHandle;
+use crate::pools::{PoolHandle, has_caps, is_band, policy_classes, shares_by};
+
+/// Largest weight that an operator may set for a flow.
+const FLOW_WEIGHT_MAX: u64 = 1_000_000;
 
 /// A pool, whose models share one capacity.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -113,6 +117,66 @@ pub(super) struct FlowRefBody {
     /// key must exist.
     #[schema(min_length = 1, max_length = 256)]
     flow: String,
+}
+
+/// A new weight of a flow.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = FlowWeightChange)]
+pub(super) struct FlowWeightBody {
+    /// Attribute by which the flow is named: `class`, `agent` or `session`. The weights of groups, tenants, keys and
+    /// projects are set on these themselves.
+    by: FlowAttribute,
+    /// Name of the flow. The flow need not have sent anything yet. A class must be one of the policy.
+    #[schema(min_length = 1, max_length = 256)]
+    flow: String,
+    /// Weight from now on, 1 to 1000000; for a class of deficit round robin, its quantum in tokens.
+    #[schema(minimum = 1, maximum = 1_000_000)]
+    weight: u64,
+}
+
+/// A new cap of a flow.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = FlowCapChange)]
+pub(super) struct FlowCapBody {
+    /// Attribute by which the flow is named: `class`, `project`, `agent` or `session`. The caps of tenants and keys are
+    /// their limits `in_flight`.
+    by: FlowAttribute,
+    /// Name of the flow. The flow need not have sent anything yet. A class must be one of the policy.
+    #[schema(min_length = 1, max_length = 256)]
+    flow: String,
+    /// Maximum number of the flow's requests in flight; null removes the cap. Requests in flight above a new cap go on.
+    #[schema(minimum = 0)]
+    slots: Option<u64>,
+}
+
+/// Weight of a flow after it was changed.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = FlowWeight)]
+pub(super) struct ChangedWeightBody {
+    /// Name of the pool, as in the configuration.
+    pool: String,
+    /// Attribute by which the flow is named.
+    by: FlowAttribute,
+    /// Name of the flow.
+    flow: String,
+    /// Weight of the flow, or its quantum in tokens.
+    weight: u64,
+}
+
+/// Cap of a flow after it was changed.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = FlowCap)]
+pub(super) struct ChangedCapBody {
+    /// Name of the pool, as in the configuration.
+    pool: String,
+    /// Attribute by which the flow is named.
+    by: FlowAttribute,
+    /// Name of the flow.
+    flow: String,
+    /// Maximum number of the flow's requests in flight; null means no maximum.
+    slots: Option<u64>,
 }
 
 /// State of a flow after it was held or resumed.
@@ -232,6 +296,156 @@ pub(super) async fn resume(
     set_held(&app, &admin, name, flow, false).await
 }
 
+/// Changes the weight of a flow at once.
+///
+/// Scores, credits and queues stay as they are. The weight stays until it is changed again, or until a reload changes
+/// the pool's policy.
+#[utoipa::path(
+    post, path = "/api/v1/pools/{pool}/weight", tag = "operation", request_body = FlowWeightBody,
+    params(("pool" = String, Path, description = "The pool's name")),
+    responses((status = 200, description = "It has this weight", body = ChangedWeightBody)),
+)]
+pub(super) async fn set_weight(
+    State(app): State<Arc<App>>,
+    admin: AdminCaller,
+    PathName(pool): PathName,
+    JsonBody(FlowWeightBody { by, flow, weight }): JsonBody<FlowWeightBody>,
+) -> Result<Json<ChangedWeightBody>, ApiError> {
+    let handle = pool_by_name(&app, &pool)?;
+    let elsewhere = match by {
+        FlowAttribute::Group => Some("the group: PATCH /api/v1/groups/NAME"),
+        FlowAttribute::Tenant => Some("the tenant: PATCH /api/v1/tenants/NAME"),
+        FlowAttribute::Key => Some("the key: PATCH /api/v1/keys/ID"),
+        FlowAttribute::Project => Some("the project: PATCH /api/v1/fleet/projects/ID"),
+        FlowAttribute::Class | FlowAttribute::Agent | FlowAttribute::Session => None,
+    };
+    check_changed_flow(&handle, by, &flow, "weight", elsewhere)?;
+    if is_band(&handle.config().policy, by.into(), &flow) {
+        let message = "a class of bands has no weight: strict priority decides";
+        return Err(invalid("flow", message.to_owned()));
+    }
+    let valid = Weight::new(weight).ok().filter(|_| weight <= FLOW_WEIGHT_MAX);
+    let Some(valid) = valid else {
+        return Err(invalid("weight", format!("must be 1 to {FLOW_WEIGHT_MAX}")));
+    };
+    let after = serde_json::json!({ "by": by, "flow": flow, "weight": weight });
+    note_change(&app, &admin, "pool.weight", &pool, after).await?;
+    handle.gate.set_weight(by.into(), &flow, valid).await.map_err(|e| refused(&handle, e))?;
+    tracing::info!(
+        actor = admin.actor,
+        pool,
+        by = Attribute::from(by).name(),
+        flow,
+        weight,
+        "a weight was set"
+    );
+    Ok(Json(ChangedWeightBody { pool, by, flow, weight }))
+}
+
+/// Changes the cap of a flow at once, or removes it.
+///
+/// Scores, credits and queues stay as they are. The cap stays until it is changed again, or until a reload changes the
+/// pool's policy.
+#[utoipa::path(
+    post, path = "/api/v1/pools/{pool}/cap", tag = "operation", request_body = FlowCapBody,
+    params(("pool" = String, Path, description = "The pool's name")),
+    responses((status = 200, description = "It has this cap", body = ChangedCapBody)),
+)]
+pub(super) async fn set_cap(
+    State(app): State<Arc<App>>,
+    admin: AdminCaller,
+    PathName(pool): PathName,
+    JsonBody(FlowCapBody { by, flow, slots }): JsonBody<FlowCapBody>,
+) -> Result<Json<ChangedCapBody>, ApiError> {
+    let handle = pool_by_name(&app, &pool)?;
+    let elsewhere = match by {
+        FlowAttribute::Group => Some("the configuration file: caps of the policy"),
+        FlowAttribute::Tenant => Some("the tenant: its limit in_flight"),
+        FlowAttribute::Key => Some("the key: its limit in_flight"),
+        FlowAttribute::Class
+        | FlowAttribute::Project
+        | FlowAttribute::Agent
+        | FlowAttribute::Session => None,
+    };
+    check_changed_flow(&handle, by, &flow, "cap", elsewhere)?;
+    if !has_caps(&handle.config().policy, by.into()) {
+        let message = format!(
+            "the policy of pool {pool:?} has no share or bands node by {}, so the cap would hold nothing back",
+            Attribute::from(by).name()
+        );
+        return Err(invalid("by", message));
+    }
+    let after = serde_json::json!({ "by": by, "flow": flow, "slots": slots });
+    note_change(&app, &admin, "pool.cap", &pool, after).await?;
+    handle.gate.set_cap(by.into(), &flow, slots).await.map_err(|e| refused(&handle, e))?;
+    tracing::info!(
+        actor = admin.actor,
+        pool,
+        by = Attribute::from(by).name(),
+        flow,
+        slots,
+        "a cap was set"
+    );
+    Ok(Json(ChangedCapBody { pool, by, flow, slots }))
+}
+
+/// Checks that a setting of this flow has an effect in the pool and is not kept elsewhere.
+fn check_changed_flow(
+    pool: &PoolHandle,
+    by: FlowAttribute,
+    flow: &str,
+    what: &str,
+    elsewhere: Option<&str>,
+) -> Result<(), ApiError> {
+    check_flow_length(flow)?;
+    let (name, policy) = (Attribute::from(by).name(), &pool.config().policy);
+    if let Some(elsewhere) = elsewhere {
+        return Err(invalid("by", format!("the {what} of a {name} is set on {elsewhere}")));
+    }
+    if !shares_by(policy, by.into()) {
+        let message = format!("the policy of pool {:?} has no node by {name}", &*pool.name);
+        return Err(invalid("by", message));
+    }
+    if let FlowAttribute::Class = by
+        && !policy_classes(policy).iter().any(|class| **class == *flow)
+    {
+        return Err(ApiError::not_found("class", flow));
+    }
+    Ok(())
+}
+
+fn check_flow_length(flow: &str) -> Result<(), ApiError> {
+    match flow.chars().count() {
+        1..=256 => Ok(()),
+        _ => Err(invalid("flow", "flow must be 1 to 256 characters long".to_owned())),
+    }
+}
+
+fn invalid(field: &'static str, message: String) -> ApiError {
+    ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_value", message).in_field(field)
+}
+
+fn refused(pool: &PoolHandle, error: GateChangeError) -> ApiError {
+    match error {
+        GateChangeError::Closed(_) => PoolUnavailableError(pool.name.clone()).into(),
+        GateChangeError::Invalid { field, problem } => {
+            invalid(field, format!("{field}: {problem}"))
+        }
+    }
+}
+
+/// Writes a change of a pool to the audit trail.
+async fn note_change(
+    app: &App,
+    admin: &AdminCaller,
+    action: &'static str,
+    pool: &str,
+    after: serde_json::Value,
+) -> Result<(), ApiError> {
+    let note = DirectoryChange::Note { action, subject: pool.to_owned(), after };
+    change(app, admin, note).await.map(drop)
+}
+
 async fn set_held(
     app: &App,
     admin: &AdminCaller,
@@ -239,29 +453,19 @@ async fn set_held(
     FlowRefBody { by, flow }: FlowRefBody,
     held: bool,
 ) -> Result<Json<HeldFlowBody>, ApiError> {
-    if !(1..=256).contains(&flow.chars().count()) {
-        let message = "flow must be 1 to 256 characters long";
-        let status = StatusCode::UNPROCESSABLE_ENTITY;
-        return Err(ApiError::new(status, "invalid_value", message).in_field("flow"));
-    }
+    check_flow_length(&flow)?;
     let handle = pool_by_name(app, &pool)?;
     if held {
         check_flow_exists(app, by, &flow)?;
     }
     let action = if held { "pool.hold" } else { "pool.resume" };
     let after = serde_json::json!({ "by": by, "flow": flow });
-    change(app, admin, DirectoryChange::Note { action, subject: pool.clone(), after }).await?;
+    note_change(app, admin, action, &pool, after).await?;
     let done = match held {
         true => handle.gate.hold(by.into(), &flow).await,
         false => handle.gate.resume(by.into(), &flow).await,
     };
-    done.map_err(|error| match error {
-        GateChangeError::Closed(_) => PoolUnavailableError(handle.name.clone()).into(),
-        GateChangeError::Invalid { field, problem } => {
-            let status = StatusCode::UNPROCESSABLE_ENTITY;
-            ApiError::new(status, "invalid_value", format!("{field}: {problem}")).in_field(field)
-        }
-    })?;
+    done.map_err(|error| refused(&handle, error))?;
     tracing::info!(
         actor = admin.actor,
         pool,

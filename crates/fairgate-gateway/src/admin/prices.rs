@@ -33,6 +33,13 @@ pub(super) struct PriceBody {
     /// Price of one million input tokens that the upstream had cached.
     #[schema(value_type = String)]
     cached_input_per_million_tokens: MoneyText,
+    /// Price of one million input tokens that are written to the upstream's cache; null means the price of input.
+    #[schema(value_type = Option<String>)]
+    cache_write_per_million_tokens: Option<MoneyText>,
+    /// Price of one million input tokens that are written to the upstream's cache for an hour; null means the price of
+    /// other cache writes.
+    #[schema(value_type = Option<String>)]
+    cache_write_1h_per_million_tokens: Option<MoneyText>,
     /// Price of one million output tokens.
     #[schema(value_type = String)]
     output_per_million_tokens: MoneyText,
@@ -69,6 +76,8 @@ impl PriceBody {
             currency: price.currency.into(),
             input_per_million_tokens: per_million(price.rates.input),
             cached_input_per_million_tokens: per_million(price.rates.cached_input),
+            cache_write_per_million_tokens: price.rates.cache_write.map(per_million),
+            cache_write_1h_per_million_tokens: price.rates.cache_write_1h.map(per_million),
             output_per_million_tokens: per_million(price.rates.output),
             per_request: MoneyText(price.rates.request),
             from: price.from.map(UtcDay::name),

@@ -6,8 +6,10 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use fairgate_core::attribute::Attribute;
+use fairgate_core::event::WorkerState;
 use fairgate_core::explain::{RequestLocation, RequestsAhead, WaitingRequest};
-use fairgate_core::snapshot::RequestSnapshot;
+use fairgate_core::snapshot::{RequestSnapshot, Snapshot, WorkerSnapshot};
+use fairgate_journal::explain_text;
 use fairgate_store::{LedgerQuery, UnixMicros};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -163,7 +165,7 @@ pub(super) struct LevelBody {
     /// Name of the flow at this level.
     flow: String,
     /// Readiness of the flow: `ready`, `held` (by an operator), `at_cap` (its cap is reached) or `blocked` (nothing in
-    /// it can be granted now).
+    /// it can be granted now, although the pool has a free slot).
     readiness: &'static str,
     /// Number of queued requests in the flow.
     waiting: u32,
@@ -418,6 +420,10 @@ async fn find_in_pool(
     Ok(Some(match whereabouts {
         RequestLocation::Waiting(mut waiting) => {
             let ahead = ahead_for(viewer, &waiting);
+            let full = full_pool(&sight.snapshot);
+            if full.is_some() {
+                explanation::set_unblocked(&mut waiting);
+            }
             let mut services = services(&sight, &waiting);
             let mut tokens = ShownTokens::All;
             if let Viewer::Tenant(_) = viewer {
@@ -430,7 +436,8 @@ async fn find_in_pool(
                     services.iter_mut().for_each(|it| *it = std::mem::take(it).without_tokens());
                 }
             }
-            let story = explanation::explain_waiting(&waiting, &ahead, &services, tokens);
+            let mut story = explanation::explain_waiting(&waiting, &ahead, &services, tokens);
+            story.splice(0..0, full.map(explain_text::full_pool));
             let waiting = Some(waiting_body(&waiting, &ahead, &services, expected_wait_ms, tokens));
             RequestDetail { state: "waiting", waiting, story, ..detail }
         }
@@ -442,6 +449,26 @@ async fn find_in_pool(
             RequestDetail { story: vec![story], ..detail }
         }
     }))
+}
+
+/// Returns the number of requests in flight if the pool is full: at its capacity, or with no free slot on any worker
+/// that takes requests.
+fn full_pool(snapshot: &Snapshot) -> Option<u64> {
+    let flights = || snapshot.requests.iter().filter_map(|request| request.flight.as_ref());
+    let in_flight = flights().count() as u64;
+    let workers = snapshot.workers.iter().flat_map(|workers| &workers.list);
+    let is_up =
+        |worker: &&WorkerSnapshot| matches!(worker.settings.state, None | Some(WorkerState::Up));
+    let has_no_slot = |worker: &WorkerSnapshot| {
+        let on_it = flights()
+            .filter(|flight| flight.place.is_some_and(|(number, _)| number == worker.number));
+        let ranks = u64::from(worker.settings.ranks.unwrap_or(1));
+        let slots = worker.settings.slots.map(|slots| slots.saturating_mul(ranks));
+        slots.is_some_and(|slots| on_it.count() as u64 >= slots)
+    };
+    let mut up = workers.filter(is_up).peekable();
+    let is_full = in_flight >= snapshot.capacity || (up.peek().is_some() && up.all(has_no_slot));
+    is_full.then_some(in_flight)
 }
 
 /// Returns the requests ahead of a queued request, as the viewer may see them. A tenant sees its own flows by name, and

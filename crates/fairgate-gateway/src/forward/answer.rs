@@ -7,14 +7,13 @@
 //! The last piece is the terminal event of a stream, or the rest of a JSON body. A document of up to 64 KiB is sent
 //! whole, so that a document that breaks off becomes a 502 or 504 and not half an answer. Streams pass chunk by chunk.
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use fairgate_dialect::{BodyFraming, MeasuredUsage, UsageMeter};
 use fairgate_store::AttemptOutcome;
 use http::StatusCode;
@@ -23,6 +22,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::bill::UsageBasis;
 use super::request_guard::{RequestArrival, RequestEnd, RequestGuard};
+use super::unsent_pieces::UnsentPieces;
 use crate::refusal::{self, EndCode, Refusal};
 use crate::reply::{BrokenReplyError, content_length};
 use crate::row_write::RowWrite;
@@ -34,6 +34,11 @@ use crate::upstream::{
 const WHOLE_BYTES_MAX: usize = 64 << 10;
 /// Bytes of an answer that are buffered for a client that reads slowly.
 const AHEAD_BYTES_MAX: usize = 1 << 20;
+/// Bytes of small chunks that are joined to one piece, if they are all there already. Each piece costs the meter, the
+/// client's connection and the system a fixed amount of work, whatever its size.
+const JOINED_BYTES_MAX: usize = 4 << 10;
+/// Chunks that are joined to one piece at most, so that one answer does not keep the thread.
+const JOINED_CHUNKS_MAX: usize = 1 << 10;
 /// Bytes that are still read if the client leaves after the last text. The usage comes within these bytes or not at
 /// all.
 const REST_BYTES_MAX: usize = 64 << 10;
@@ -51,8 +56,10 @@ pub(super) struct UpstreamAnswer {
     framing: BodyFraming,
     /// Bytes of the upstream's body that are still to come, if the upstream announced a length.
     bytes_to_come: Option<u64>,
+    /// Result of the body that came after the chunks that were joined last.
+    after_joined: Option<BodyEnd>,
     /// Pieces that may go to the client now, in order.
-    out: VecDeque<Bytes>,
+    out: UnsentPieces,
     /// Write of the request's row, once begun. It must finish before the end of the answer is sent to the client.
     recording: Option<RowWrite>,
     /// The last pieces, which go to the client once the row is written.
@@ -63,6 +70,12 @@ pub(super) struct UpstreamAnswer {
     /// Bytes that may still be read after the client has left.
     rest: usize,
     clock: AnswerTimeouts,
+}
+
+/// The way in which an upstream's body ended.
+enum BodyEnd {
+    Proper,
+    Failed(FailureKind),
 }
 
 /// The state of the upstream's body.
@@ -113,7 +126,8 @@ impl UpstreamAnswer {
             class,
             framing,
             bytes_to_come: to_come,
-            out: VecDeque::new(),
+            after_joined: None,
+            out: UnsentPieces::default(),
             recording: None,
             end: Vec::new(),
             flow: AnswerState::Flowing,
@@ -182,8 +196,7 @@ impl UpstreamAnswer {
                 return Poll::Ready(());
             }
             let polled = self.poll_until(cx, 1);
-            let read = self.out.drain(..).map(|piece| piece.len()).sum::<usize>();
-            self.rest = self.rest.saturating_sub(read);
+            self.rest = self.rest.saturating_sub(self.out.clear());
             ready!(polled);
         }
     }
@@ -211,7 +224,7 @@ impl UpstreamAnswer {
 
     fn poll_until(&mut self, cx: &mut Context<'_>, bytes: usize) -> Poll<()> {
         loop {
-            if !self.out.is_empty() && self.out.iter().map(Bytes::len).sum::<usize>() >= bytes {
+            if !self.out.is_empty() && self.out.bytes() >= bytes {
                 return Poll::Ready(());
             }
             if let Some(recording) = &mut self.recording {
@@ -230,7 +243,7 @@ impl UpstreamAnswer {
             if !matches!(self.flow, AnswerState::Flowing) {
                 return Poll::Ready(());
             }
-            match self.body.poll_chunk(cx) {
+            match self.poll_joined(cx) {
                 Poll::Ready(Some(Ok(_))) if !self.is_settled() && self.clock.is_over() => {
                     self.fail(FailureKind::TotalTimeout);
                 }
@@ -249,15 +262,51 @@ impl UpstreamAnswer {
         }
     }
 
+    /// Polls for the next bytes of the body. Small chunks that are there already are joined.
+    fn poll_joined(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FailureKind>>> {
+        match self.after_joined.take() {
+            Some(BodyEnd::Proper) => return Poll::Ready(None),
+            Some(BodyEnd::Failed(kind)) => return Poll::Ready(Some(Err(kind))),
+            None => {}
+        }
+        let first = match ready!(self.body.poll_chunk(cx)) {
+            Some(Ok(chunk)) if chunk.len() < JOINED_BYTES_MAX => chunk,
+            polled => return Poll::Ready(polled),
+        };
+        let mut joined = BytesMut::new();
+        for _ in 1..JOINED_CHUNKS_MAX {
+            match self.body.poll_chunk(cx) {
+                Poll::Ready(Some(Ok(chunk))) => {
+                    if joined.is_empty() {
+                        joined.reserve(JOINED_BYTES_MAX);
+                        joined.extend_from_slice(&first);
+                    }
+                    joined.extend_from_slice(&chunk);
+                    if joined.len() >= JOINED_BYTES_MAX {
+                        break;
+                    }
+                }
+                Poll::Ready(Some(Err(kind))) => {
+                    self.after_joined = Some(BodyEnd::Failed(kind));
+                    break;
+                }
+                Poll::Ready(None) => {
+                    self.after_joined = Some(BodyEnd::Proper);
+                    break;
+                }
+                Poll::Pending => break,
+            }
+        }
+        let piece = if joined.is_empty() { first } else { joined.freeze() };
+        Poll::Ready(Some(Ok(piece)))
+    }
+
     /// Returns the whole body if it is complete, else the answer unchanged. Fails if the body broke off before anything
     /// was sent.
     pub(super) fn into_whole(mut self) -> Result<Result<Bytes, Self>, Box<Refusal>> {
         match self.flow {
             AnswerState::Broken(refusal) if self.out.is_empty() => Err(refusal),
-            AnswerState::Over if self.out.len() <= 1 => {
-                Ok(Ok(self.out.pop_front().unwrap_or_default()))
-            }
-            AnswerState::Over => Ok(Ok(self.out.iter().flatten().copied().collect())),
+            AnswerState::Over => Ok(Ok(self.out.take_joined())),
             _ => Ok(Err(self)),
         }
     }
@@ -267,7 +316,7 @@ impl UpstreamAnswer {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenReplyError>>> {
         ready!(self.poll_fill(cx));
-        if let Some(piece) = self.out.pop_front() {
+        if let Some(piece) = self.out.pop() {
             return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
         match self.flow {
@@ -291,7 +340,7 @@ impl UpstreamAnswer {
             *to_come = to_come.saturating_sub(content_length(chunk.len()));
         }
         if self.is_settled() {
-            self.out.push_back(chunk);
+            self.out.push(chunk);
         } else {
             self.meter(chunk);
         }
@@ -329,7 +378,7 @@ impl UpstreamAnswer {
     fn pass_error(&mut self, chunk: Bytes) {
         match self.bytes_to_come == Some(0) {
             true => self.end.push(chunk),
-            false => self.out.push_back(chunk),
+            false => self.out.push(chunk),
         }
     }
 
@@ -421,7 +470,7 @@ impl UpstreamAnswer {
         self.end.clear();
         self.body.close_connection();
         if self.framing == BodyFraming::Sse && self.class == StatusClass::Success {
-            self.out.push_back(self.event(&refusal));
+            self.out.push(self.event(&refusal));
             self.flow = AnswerState::Over;
             return;
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fairgate_core::units::Tokens;
-use fairgate_dialect::{RequestFields, TokenUsage, UsageMeter};
+use fairgate_dialect::{CacheWrites, RequestFields, TokenUsage, UsageMeter};
 use fairgate_money::{MicroUnits, TokenCounts};
 use fairgate_runtime::Permit;
 use fairgate_store::{AttemptOutcome, UsageSource};
@@ -193,7 +193,7 @@ impl WorkerAttempt {
         self.learn_cached(accepted);
         self.remember_session(caller, accepted, end, bill.usage);
         let upstream = &self.worker.upstream.config;
-        let (money, price) = self.provider_price(arrival, accepted, bill.usage);
+        let (money, price) = self.provider_price(arrival, accepted, &bill);
         if bill.source() != UsageSource::None {
             let tokens = bill.provider_tokens;
             accepted.pool.spending.count(&caller.tenant, upstream.tier, tokens, money);
@@ -259,7 +259,7 @@ impl WorkerAttempt {
         &self,
         arrival: &RequestArrival,
         accepted: &AcceptedRequest,
-        usage: TokenUsage,
+        bill: &AttemptBill,
     ) -> (MicroUnits, Option<String>) {
         let is_free = self.sent == AttemptSent::No || self.fault != AttemptFault::None;
         let config = arrival.app.config.load();
@@ -267,8 +267,10 @@ impl WorkerAttempt {
         let at = arrival.started_at;
         match config.prices.price(&accepted.ask.model, upstream, at).filter(|_| !is_free) {
             Some(price) => {
-                let TokenUsage { input, cached, output } = usage;
-                (price.cost(TokenCounts { input, cached, output }), Some(price.id.to_string()))
+                let TokenUsage { input, cached, output } = bill.usage;
+                let CacheWrites { total: cache_written, one_hour: cache_written_1h } = bill.writes;
+                let tokens = TokenCounts { input, cached, cache_written, cache_written_1h, output };
+                (price.cost(tokens), Some(price.id.to_string()))
             }
             None => (MicroUnits::ZERO, None),
         }

@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use fairgate_dialect::estimate::TokenEstimate;
-use fairgate_dialect::{MeasuredUsage, TokenUsage};
+use fairgate_dialect::{CacheWrites, MeasuredUsage, TokenUsage};
 use fairgate_store::{AttemptOutcome, UsageSource};
 
 use super::attempt::{AttemptFault, WorkerAttempt};
@@ -43,6 +43,8 @@ pub(super) struct StatedUsage {
 #[derive(Clone, Copy, Default)]
 pub(super) struct AttemptBill {
     pub(super) usage: TokenUsage,
+    /// Input tokens that the upstream wrote to its cache.
+    pub(super) writes: CacheWrites,
     source: Option<UsageSource>,
     /// Weighted tokens that the caller is charged in its row and its limits.
     pub(super) charged: u64,
@@ -84,6 +86,7 @@ impl AttemptBill {
                 (charge(usage), charge(TokenUsage { cached: 0, ..usage }))
             }
         };
+        let writes = cache_writes(flight, end.used);
         let (held, at) = (flight.slot_time(), Instant::now());
         let slot = SlotTime { tenant: &caller.tenant, kind: *kind, held, at };
         let prices = &accepted.pool.slot_time_price;
@@ -94,6 +97,7 @@ impl AttemptBill {
             let (charged, counted) = (metered, metered);
             return Self {
                 usage,
+                writes,
                 source,
                 charged,
                 charged_uncached: metered_uncached,
@@ -117,6 +121,7 @@ impl AttemptBill {
         let time_tokens = time_price.min(budget::most_provider_tokens(accepted));
         Self {
             usage,
+            writes,
             source: Some(source),
             charged: counted,
             charged_uncached: metered_uncached.max(time_price),
@@ -164,6 +169,15 @@ fn used(
         }
         (_, Some(MeasuredUsage { usage, .. })) => (usage, UsageSource::Counted),
         (_, None) => (TokenUsage { input, ..TokenUsage::default() }, UsageSource::Counted),
+    }
+}
+
+/// Returns the tokens that the upstream reported as written to its cache.
+fn cache_writes(flight: &WorkerAttempt, used: UsageBasis) -> CacheWrites {
+    match (used, &flight.meter) {
+        (UsageBasis::Stated(_), _) | (_, None) => CacheWrites::default(),
+        (UsageBasis::Measured(measured), _) => measured.writes,
+        (_, Some(meter)) => meter.measured().writes,
     }
 }
 

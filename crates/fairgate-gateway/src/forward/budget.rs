@@ -100,6 +100,11 @@ pub(super) async fn reserve(
     if !is_budgeted {
         return Ok(may_use_hosted);
     }
+    let counts_hosted_money = caller.hosted_money_budgeted
+        || model_budgets.iter().any(|budget| budget.unit == BudgetUnit::Money);
+    if caller.money_budgeted || (may_use_hosted && counts_hosted_money) {
+        check_price(counted, &setup, may_use_hosted)?;
+    }
     let over_budget = setup.config.hosted_over_budget;
     let reservation = Reservation {
         model_budgets,
@@ -127,6 +132,26 @@ pub(super) async fn reserve(
     }
 }
 
+/// Refuses a request that would cost nothing although a budget counts its money: its model has no price on any worker of
+/// the pool, or none on a hosted worker that it may go to. Own workers without a price cost nothing if the model has a
+/// price elsewhere.
+fn check_price(
+    counted: &RequestIn<'_, CountedRequest>,
+    setup: &PoolSetup,
+    may_use_hosted: bool,
+) -> Result<(), Refusal> {
+    let model = &counted.ask.model;
+    let config = counted.arrival().app.config.load();
+    let at = counted.arrival().started_at;
+    let has_price = |upstream: &UpstreamConfig| {
+        config.prices.price(model, upstream.name_in_file(), at).is_some()
+    };
+    let workers = || setup.workers.iter().map(|worker| &worker.upstream.config);
+    let is_priced = workers().any(&has_price)
+        && (!may_use_hosted || workers().filter(|upstream| upstream.tier > 0).all(&has_price));
+    if is_priced { Ok(()) } else { Err(refusal::model_has_no_price(model)) }
+}
+
 fn reservation(
     counted: &RequestIn<'_, CountedRequest>,
     wish: &PoolRequest,
@@ -146,7 +171,8 @@ fn reservation(
             .filter(|upstream| (upstream.tier > 0) == hosted)
             .map(UpstreamConfig::name_in_file)
             .collect();
-        let counts = TokenCounts { input: most.input, cached: 0, output: most.output };
+        let counts =
+            TokenCounts { input: most.input, output: most.output, ..TokenCounts::default() };
         config.prices.max_cost(&counted.ask.model, upstreams, at, counts)
     };
     let hosted = may_use_hosted.then(|| HostedMaximum { provider_tokens, money: money(true) });

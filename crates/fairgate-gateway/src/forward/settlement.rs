@@ -112,6 +112,8 @@ impl AttemptResult {
             price,
             tier,
             class: class(stage).map(Into::into),
+            cache_written_tokens: bill.writes.total,
+            cache_written_1h_tokens: bill.writes.one_hour,
             estimate_uncached: (stage.accepted())
                 .map_or(0, |accepted| accepted.terms.estimate_uncached),
             charged_uncached: bill.charged_uncached,

@@ -19,6 +19,8 @@ fn caller(tenant_limits: Allowed, key_limits: Allowed) -> Caller {
         key_limits,
         budgeted: false,
         hosted_budgeted: false,
+        money_budgeted: false,
+        hosted_money_budgeted: false,
         may_use_hosted: true,
         claim: None,
         task_agent: None,

@@ -32,8 +32,10 @@ pub struct ClassView {
     pub oldest_wait_us: Option<u64>,
     /// Unspent credit, in tokens. Null unless deficit round robin decides among the classes.
     pub deficit_tokens: Option<u64>,
-    /// Share of the pool that the class is due among the classes with requests now, from 0 to 1. Null if the policy has
-    /// no weight for the class.
+    /// Maximum number of requests in flight; null means no maximum.
+    pub slot_cap: Option<u64>,
+    /// Share of the pool that the class is due among the classes with requests now, from 0 to 1. Null if the class has
+    /// no requests, or the policy has no weight for it.
     pub weight_share: Option<f64>,
     /// Service that the class got, and service that it was due.
     #[serde(flatten)]
@@ -52,6 +54,7 @@ struct ClassRow {
     rate: GrantRate,
     oldest: Option<Micros>,
     deficit: Option<u128>,
+    slots: Option<u64>,
     due: DueShare,
     service: FlowServiceSum,
 }
@@ -68,6 +71,10 @@ impl ClassRows {
         }
         let sum = |deficit| row.deficit.unwrap_or(0).saturating_add(deficit);
         row.deficit = flow.deficit.map(sum).or(row.deficit);
+        row.slots = match (row.slots, flow.slots) {
+            (Some(a), Some(b)) => Some(a.saturating_add(b)),
+            (a, b) => a.or(b),
+        };
         row.due.add(flow);
         if let Some(fairness) = flow.fairness {
             row.service.add(fairness);
@@ -84,7 +91,8 @@ impl ClassRows {
             expected_wait_ms: row.rate.expected_wait_ms(row.queued),
             oldest_wait_us: row.oldest.map(|since| now.0.saturating_sub(since.0)),
             deficit_tokens: row.deficit.map(|tokens| u64::try_from(tokens).unwrap_or(u64::MAX)),
-            weight_share: row.due.part().map(shown_part),
+            slot_cap: row.slots,
+            weight_share: row.due.active_part().map(shown_part),
             service: row.service.view(),
         };
         self.0.into_iter().map(view).collect()

@@ -27,6 +27,11 @@ impl DueShare {
         }
     }
 
+    /// Returns the share that the active flows are due together; `None` if no flow is active.
+    pub(super) fn active_part(self) -> Option<f64> {
+        self.wanted
+    }
+
     /// Returns the share that the active flows are due together. If no flow is active, returns the largest share that
     /// an idle flow would be due.
     pub(super) fn part(self) -> Option<f64> {
@@ -44,10 +49,11 @@ mod tests {
         assert_eq!(idle.part(), None);
         idle.note(1.0, false);
         idle.note(0.5, false);
+        assert_eq!(idle.active_part(), None);
         assert_eq!(idle.part(), Some(1.0));
         let mut busy = idle;
         busy.note(0.25, true);
         busy.note(0.5, true);
-        assert_eq!(busy.part(), Some(0.75));
+        assert_eq!((busy.part(), busy.active_part()), (Some(0.75), Some(0.75)));
     }
 }

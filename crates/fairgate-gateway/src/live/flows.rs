@@ -24,6 +24,8 @@ pub(super) struct FlowView<'a> {
     /// Maximum number of requests in flight: the flow's slots in a partitioned pool, else its cap.
     pub(super) slots: Option<u64>,
     pub(super) served: Option<u128>,
+    /// Tokens of the requests in flight, at their estimates; `None` unless the flow is in a share node.
+    pub(super) pending: Option<u128>,
     pub(super) score: Option<PerWeight>,
     /// Share of the pool that the flow is due among the active flows; 1 is the whole pool. For an idle flow, this is
     /// the share that it would be due if it became active.
@@ -112,6 +114,7 @@ impl<'a> FlowTree<'a> {
                 weight,
                 slots: slots.get(name).copied().or_else(|| self.cap(place.node, name)),
                 served: served.map(|share| share.served),
+                pending: served.map(|share| share.pending),
                 score: served.zip(weight).map(|(share, weight)| {
                     let tokens = share.served.saturating_add(share.pending);
                     let tokens = i128::try_from(tokens).unwrap_or(i128::MAX);

@@ -172,9 +172,14 @@ pub struct GroupView {
     /// Tokens that ended requests used since the score was last raised to the virtual time, which happens after an idle
     /// time.
     pub served_tokens: u64,
-    /// Score of the group, in tokens per weight, with requests in flight at their estimates. The group with the lowest
-    /// score goes next. Null if the policy does not share by groups.
+    /// Tokens of the requests in flight, at their estimates. They are not in `served_tokens`.
+    pub in_flight_tokens: u64,
+    /// `served_tokens` ÷ `weight`. Null if the policy does not share by groups.
     pub share_score: Option<f64>,
+    /// Number by which the group is ordered, in tokens per weight: (`served_tokens` + `in_flight_tokens`) ÷ `weight`, plus
+    /// the virtual time at which it last began to wait. The group with the lowest number goes next. Null if the policy
+    /// does not share by groups.
+    pub order_score: Option<f64>,
     /// Share of the pool that the group is due among the groups that have requests now, from 0 to 1. Null if the policy
     /// has no weight for the group.
     pub weight_share: Option<f64>,
@@ -211,9 +216,14 @@ pub struct TenantView {
     /// Tokens that ended requests used since the score was last raised to the virtual time, which happens after an idle
     /// time.
     pub served_tokens: u64,
-    /// Score of the tenant, in tokens per weight, with requests in flight at their estimates. The tenant with the
-    /// lowest score goes next. Null if the policy does not share by tenants.
+    /// Tokens of the requests in flight, at their estimates. They are not in `served_tokens`.
+    pub in_flight_tokens: u64,
+    /// `served_tokens` ÷ `weight`. Null if the policy does not share by tenants.
     pub share_score: Option<f64>,
+    /// Number by which the tenant is ordered, in tokens per weight: (`served_tokens` + `in_flight_tokens`) ÷ `weight`, plus
+    /// the virtual time at which it last began to wait. The tenant with the lowest number goes next. Null if the policy
+    /// does not share by tenants.
+    pub order_score: Option<f64>,
     /// Share of the pool that the tenant is due among the tenants that have requests now, from 0 to 1. Null if the
     /// policy has no weight for the tenant.
     pub weight_share: Option<f64>,
@@ -241,6 +251,7 @@ struct OwnerRow {
     rate: GrantRate,
     slots: Option<u64>,
     served: u128,
+    pending: u128,
     score: Option<f64>,
     due: DueShare,
     lag: i128,
@@ -407,6 +418,7 @@ impl OwnerRow {
             (a, b) => a.or(b),
         };
         self.served = self.served.saturating_add(flow.served.unwrap_or(0));
+        self.pending = self.pending.saturating_add(flow.pending.unwrap_or(0));
         // In several nodes: the highest score, from the node in which it got most.
         let score = flow.score.map(shown_score);
         self.score =
@@ -424,6 +436,8 @@ impl OwnerRow {
 
     fn group(self, name: String, directory: &Directory) -> GroupView {
         let known = directory.groups.iter().find(|group| group.name == name);
+        let served_tokens = u64::try_from(self.served).unwrap_or(u64::MAX);
+        let shared_by = self.weight.filter(|weight| *weight > 0 && self.score.is_some());
         GroupView {
             weight: self.weight.or(known.map(|group| group.weight)).unwrap_or(0),
             name,
@@ -431,8 +445,11 @@ impl OwnerRow {
             queued: self.queued,
             expected_wait_ms: self.rate.expected_wait_ms(self.queued),
             slot_cap: self.slots,
-            served_tokens: u64::try_from(self.served).unwrap_or(u64::MAX),
-            share_score: self.score,
+            served_tokens,
+            in_flight_tokens: u64::try_from(self.pending).unwrap_or(u64::MAX),
+            share_score: shared_by
+                .map(|weight| (served_tokens as f64 / weight as f64 * 1000.0).round() / 1000.0),
+            order_score: self.score,
             weight_share: self.due.part().map(shown_part),
             lag_tokens: whole(self.lag),
             lag_bound_tokens: self.bound.map(|(_, most)| whole(most)),
@@ -457,7 +474,9 @@ impl OwnerRow {
             expected_wait_ms: view.expected_wait_ms,
             slot_cap: view.slot_cap,
             served_tokens: view.served_tokens,
+            in_flight_tokens: view.in_flight_tokens,
             share_score: view.share_score,
+            order_score: view.order_score,
             weight_share: view.weight_share,
             lag_tokens: view.lag_tokens,
             lag_bound_tokens: view.lag_bound_tokens,

@@ -12,7 +12,7 @@ pub(crate) fn shares_by(policy: &Policy, by: Attribute) -> bool {
 
 /// Returns the classes that a policy names, sorted. These are the classes that the nodes by class list, and those to
 /// which these nodes give a weight or a cap.
-pub(super) fn class_names(policy: &Policy) -> Vec<Box<str>> {
+pub(crate) fn class_names(policy: &Policy) -> Vec<Box<str>> {
     let mut names = Vec::new();
     collect_classes(policy.root(), &mut names);
     names.sort_unstable();
@@ -101,6 +101,13 @@ pub(crate) fn takes_weights(policy: &Policy, by: Attribute) -> bool {
     any(policy.root(), &|node| match node {
         PolicyNode::Share(share) => share.by == by && share.classes.is_empty(),
         _ => false,
+    })
+}
+
+/// Returns true if the policy has a node by this attribute whose flows may have caps.
+pub(crate) fn has_caps(policy: &Policy, by: Attribute) -> bool {
+    any(policy.root(), &|node| {
+        node.by() == by && matches!(node, PolicyNode::Share(_) | PolicyNode::Bands(_))
     })
 }
 

@@ -46,6 +46,7 @@ async fn house(upstream: &Scripted, budget: Budget) -> House {
         cached_input: PerMillion::parse("3").unwrap(),
         output: PerMillion::parse("3").unwrap(),
         request: MicroUnits(0),
+        ..PriceRates::default()
     };
     let currency = Currency::parse("USD").unwrap();
     configuration.prices = ModelPrices::new(vec![Price::new("sim", None, currency, rates, None)]);

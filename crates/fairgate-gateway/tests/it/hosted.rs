@@ -462,6 +462,7 @@ async fn money_is_counted_to_the_micro_unit_and_its_budget_holds() {
         cached_input: PerMillion::parse("1.25").unwrap(),
         output: PerMillion::parse("10").unwrap(),
         request: MicroUnits::parse("0.001").unwrap(),
+        ..PriceRates::default()
     };
     let price = Price::new("sim", None, Currency::parse("USD").unwrap(), rates, None);
     let id = price.id.to_string();
@@ -502,4 +503,69 @@ async fn money_is_counted_to_the_micro_unit_and_its_budget_holds() {
 fn unix_now() -> UnixMicros {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     UnixMicros(i64::try_from(since.as_micros()).unwrap())
+}
+
+/// A model without a price costs nothing, and would never use up a budget of money.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_without_a_price_is_refused_under_a_budget_of_money() {
+    let (house, sims) = three_workers(|_| {}).await;
+    let budget = |unit, tier| {
+        let budgets = vec![Budget { period: BudgetPeriod::Day, unit, tier, amount: 1_000_000 }];
+        DirectoryLimits { budgets, ..DirectoryLimits::default() }
+    };
+    let payer = house.tenant("payer", budget(BudgetUnit::Money, BudgetTier::Any)).await;
+    let counter = house.tenant("counter", budget(BudgetUnit::Tokens, BudgetTier::Any)).await;
+    let refused = flood_small(&house, &payer, 1).await;
+    assert_eq!(refused[0].status, StatusCode::FORBIDDEN, "{}", refused[0].text());
+    assert_eq!(refused[0].code(), "model_has_no_price");
+    assert_eq!(refused[0].header("x-should-retry"), Some("false"));
+    let served = flood_small(&house, &counter, 1).await;
+    assert_eq!(served[0].status, StatusCode::OK, "{}", served[0].text());
+    // With a price, of 0 too, it is served.
+    let mut priced = (*house.gateway.app().config.load_full()).clone();
+    let usd = Currency::parse("USD").unwrap();
+    priced.prices =
+        ModelPrices::new(vec![Price::new("sim", None, usd, PriceRates::default(), None)]);
+    house.gateway.reload(priced).await.unwrap();
+    let served = flood_small(&house, &payer, 1).await;
+    assert_eq!(served[0].status, StatusCode::OK, "{}", served[0].text());
+    house.close().await;
+    for sim in sims {
+        sim.stop().await;
+    }
+}
+
+/// What Anthropic writes to its cache costs more than input, and more still if it is kept for an hour.
+#[tokio::test]
+async fn cache_writes_are_paid_at_their_own_prices() {
+    let mut provider = crate::support::scripted::Scripted::start().await;
+    let rate = |text: &str| PerMillion::parse(text).unwrap();
+    let rates = PriceRates {
+        input: rate("3"),
+        cached_input: rate("0.30"),
+        cache_write: Some(rate("3.75")),
+        cache_write_1h: Some(rate("6")),
+        output: rate("15"),
+        request: MicroUnits(0),
+    };
+    let price = Price::new("sim", None, Currency::parse("USD").unwrap(), rates, None);
+    let house = crate::support::house_with(&provider.url(), |config| {
+        config.prices = ModelPrices::new(vec![price]);
+    })
+    .await;
+    let body = serde_json::json!({"model": "sim", "max_tokens": 9, "messages": []});
+    let question = crate::support::client::post("/v1/messages", &body).key(&house.key);
+    let addr = house.gateway.addr();
+    let asked = tokio::spawn(async move { question.ask(addr).await });
+    let usage = r#"{"type":"message","content":[],"usage":{"input_tokens":10000,"cache_read_input_tokens":50000,
+        "cache_creation_input_tokens":40000,"cache_creation":{"ephemeral_5m_input_tokens":30000,
+        "ephemeral_1h_input_tokens":10000},"output_tokens":1000}}"#;
+    provider.call().await.answer(200, "application/json", usage);
+    assert_eq!(asked.await.unwrap().status, StatusCode::OK);
+    let row = house.rows_soon(1).await.pop().unwrap();
+    assert_eq!((row.input_tokens, row.cached_tokens), (100_000, 50_000));
+    assert_eq!((row.cache_written_tokens, row.cache_written_1h_tokens), (40_000, 10_000));
+    // 10 000 · 3 + 50 000 · 0.30 + 30 000 · 3.75 + 10 000 · 6 + 1 000 · 15, in millionths.
+    assert_eq!(row.money, MicroUnits::parse("0.2325").unwrap());
+    house.close().await;
 }

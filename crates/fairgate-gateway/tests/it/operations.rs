@@ -415,6 +415,8 @@ fn row(request: &str, started_at: UnixMicros) -> AttemptRow {
         price: None,
         tier: 0,
         class: None,
+        cache_written_tokens: 0,
+        cache_written_1h_tokens: 0,
         estimate_uncached: 1,
         charged_uncached: 1,
         claim: None,

@@ -258,3 +258,30 @@ async fn the_first_token_is_the_first_that_says_something() {
     }
     house.close().await;
 }
+
+/// Each piece costs the meter, the client's connection and the system a fixed amount of work, so an upstream that sends
+/// single bytes must not make one piece of each. Work is counted, not time: the pieces that the client gets.
+#[tokio::test]
+async fn single_bytes_that_are_there_already_go_on_as_few_pieces() {
+    let mut upstream = Scripted::start().await;
+    let house = house(&upstream.url()).await;
+    let ask = json!({"model": "sim", "messages": [], "stream": true, "stream_options": {"include_usage": true}});
+    let question = post(CHAT, &ask).key(&house.key);
+    let addr = house.gateway.addr();
+    let asking = tokio::spawn(async move { question.begin(addr).await });
+    let pieces = upstream.call().await.stream("text/event-stream");
+    let mut body = asking.await.unwrap().into_body();
+    let text: Vec<u8> = (0..200).flat_map(|_| event("word")).chain(*b"data: [DONE]\n\n").collect();
+    for byte in &text {
+        pieces.send(Bytes::copy_from_slice(&[*byte])).unwrap();
+    }
+    drop(pieces);
+    let (mut got, mut count) = (Vec::new(), 0);
+    while let Some(bytes) = piece(&mut body).await {
+        got.extend_from_slice(&bytes);
+        count += 1;
+    }
+    assert_eq!(got, text);
+    assert!(count * 20 < text.len(), "{count} pieces for {} bytes", text.len());
+    house.close().await;
+}

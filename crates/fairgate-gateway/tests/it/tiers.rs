@@ -19,6 +19,7 @@ fn prices() -> ModelPrices {
         cached_input: PerMillion::parse("1.25").unwrap(),
         output: PerMillion::parse("10").unwrap(),
         request: MicroUnits::parse("0.001").unwrap(),
+        ..PriceRates::default()
     };
     let currency = Currency::parse("USD").unwrap();
     ModelPrices::new(vec![Price::new("sim", Some("hosted"), currency, rates, None)])

@@ -340,6 +340,8 @@ impl<'a> Stage<'a> {
             price: None,
             tier: 0,
             class: None,
+            cache_written_tokens: 0,
+            cache_written_1h_tokens: 0,
             estimate_uncached: 0,
             charged_uncached: 0,
             claim: None,

@@ -42,8 +42,9 @@ pub(super) struct AttemptArrays<'a> {
     prices: Vec<Option<&'a str>>,
     tiers: Vec<i64>,
     classes: Vec<Option<&'a str>>,
-    /// Columns of the estimate and the charged tokens as if nothing were cached, in this order.
-    uncached: [Vec<i64>; 2],
+    /// Columns of the estimate and the charged tokens as if nothing were cached, then of the tokens written to a cache,
+    /// and of those that are kept for an hour.
+    cache: [Vec<i64>; 4],
     claims: ClaimArrays<'a>,
 }
 
@@ -107,13 +108,19 @@ impl<'a> AttemptArrays<'a> {
         self.tiers.push(i64::from(row.tier));
         self.classes.push(row.class.as_deref());
         self.claims.push(row.claim.as_ref());
-        let [estimates, charged] = &mut self.uncached;
-        estimates.push(signed(row.estimate_uncached));
-        charged.push(signed(row.charged_uncached));
+        let cache = [
+            row.estimate_uncached,
+            row.charged_uncached,
+            row.cache_written_tokens,
+            row.cache_written_1h_tokens,
+        ];
+        for (column, tokens) in self.cache.iter_mut().zip(cache) {
+            column.push(signed(tokens));
+        }
     }
 
-    pub(super) fn values(&self) -> [Parameter<'_>; 38] {
-        let [estimates_uncached, charged_uncached] = &self.uncached;
+    pub(super) fn values(&self) -> [Parameter<'_>; 40] {
+        let [estimates_uncached, charged_uncached, written, written_1h] = &self.cache;
         let [estimates, inputs, cached, outputs, charged] = &self.tokens;
         [
             &self.requests,
@@ -154,6 +161,8 @@ impl<'a> AttemptArrays<'a> {
             &self.claims.epochs,
             estimates_uncached,
             charged_uncached,
+            written,
+            written_1h,
         ]
     }
 }

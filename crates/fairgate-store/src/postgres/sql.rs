@@ -14,7 +14,7 @@ pub(super) const PUT_ATTEMPTS: &str = concat!(
      $16::bigint[], $17::bigint[], $18::bigint[], $19::bigint[], $20::text[], $21::bigint[], $22::bigint[], \
      $23::bigint[], $24::bigint[], $25::text[], $26::text[], $27::boolean[], $28::bigint[], $29::bigint[], \
      $30::bigint[], $31::text[], $32::bigint[], $33::text[], $34::text[], $35::text[], $36::bigint[], \
-     $37::bigint[], $38::bigint[]) \
+     $37::bigint[], $38::bigint[], $39::bigint[], $40::bigint[]) \
      ON CONFLICT (request, attempt) DO NOTHING RETURNING request, attempt"
 );
 

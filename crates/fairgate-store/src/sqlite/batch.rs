@@ -159,6 +159,8 @@ impl<'a> SqliteBatch<'a> {
                 attempt.claim.as_ref().map(|claim| signed(claim.epoch)),
                 signed(attempt.estimate_uncached),
                 signed(attempt.charged_uncached),
+                signed(attempt.cache_written_tokens),
+                signed(attempt.cache_written_1h_tokens),
             ],
         )?;
         Ok(rows > 0)

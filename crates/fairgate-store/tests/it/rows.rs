@@ -50,6 +50,8 @@ pub(crate) fn attempt(request: &str, tenant: &str, key: &str, charged: u64) -> A
         price: None,
         tier: 0,
         class: None,
+        cache_written_tokens: 3,
+        cache_written_1h_tokens: 1,
         estimate_uncached: 130,
         charged_uncached: charged.saturating_add(3),
         claim: None,

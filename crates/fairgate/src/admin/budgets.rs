@@ -119,6 +119,8 @@ impl PriceCommand {
                 ("currency", "currency", false),
                 ("input/M", "input_per_million_tokens", true),
                 ("cached/M", "cached_input_per_million_tokens", true),
+                ("write/M", "cache_write_per_million_tokens", true),
+                ("write 1h/M", "cache_write_1h_per_million_tokens", true),
                 ("output/M", "output_per_million_tokens", true),
                 ("request", "per_request", true),
                 ("from", "from", false),

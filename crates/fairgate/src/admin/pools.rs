@@ -1,4 +1,4 @@
-//! The command `fairgate pool`, which shows pools and workers, and holds and resumes flows.
+//! The command `fairgate pool`, which shows pools and workers, holds and resumes flows, and sets weights and caps.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{AdminOptions, escaped, text};
 use crate::table::{TableCell, TextTable};
 
-/// List pools and their workers, hold and resume flows.
+/// List pools and their workers, hold and resume flows, set weights and caps.
 #[derive(Debug, Args)]
 pub(crate) struct PoolCommand {
     #[command(flatten)]
@@ -28,6 +28,10 @@ enum PoolAction {
     Hold(FlowArgs),
     /// Let a held flow continue.
     Resume(FlowArgs),
+    /// Set the weight of a class, agent or session. Scores, credits and queues stay as they are.
+    Weight(FlowWeightArgs),
+    /// Set or remove the cap of a class, project, agent or session. Requests in flight above the cap go on.
+    Cap(FlowCapArgs),
 }
 
 #[derive(Debug, Args)]
@@ -41,6 +45,38 @@ struct FlowArgs {
     flow: String,
 }
 
+#[derive(Debug, Args)]
+struct FlowWeightArgs {
+    #[command(flatten)]
+    flow: FlowArgs,
+    /// Weight from now on; for a class of deficit round robin, its quantum in tokens.
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    weight: u64,
+}
+
+#[derive(Debug, Args)]
+struct FlowCapArgs {
+    #[command(flatten)]
+    flow: FlowArgs,
+    /// Most requests of the flow in flight, or `none` to remove the cap.
+    #[arg(value_parser = cap_slots)]
+    slots: CapSlots,
+}
+
+/// The cap of a flow; `None` means no cap.
+#[derive(Clone, Copy, Debug)]
+struct CapSlots(Option<u64>);
+
+fn cap_slots(text: &str) -> Result<CapSlots, String> {
+    match text {
+        "none" => Ok(CapSlots(None)),
+        _ => text
+            .parse()
+            .map(|slots| CapSlots(Some(slots)))
+            .map_err(|_| "must be a whole number, or `none`".to_owned()),
+    }
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum FlowByArg {
     Group,
@@ -49,14 +85,18 @@ enum FlowByArg {
     Class,
     Agent,
     Session,
+    Project,
 }
 
 impl PoolCommand {
     pub(crate) fn run(&self) -> Result<()> {
         let client = self.common.client()?;
-        let act = |flow: &FlowArgs, action: &str, words: &str| {
+        let send = |flow: &FlowArgs, action: &str, more: &[(&str, Value)], words: &str| {
             let by = flow.by.to_possible_value().map(|by| by.get_name().to_owned());
-            let body = json!({"by": by, "flow": flow.flow});
+            let mut body = json!({"by": by, "flow": flow.flow});
+            for (field, value) in more {
+                body[*field] = value.clone();
+            }
             let path = format!("/api/v1/pools/{}/{action}", escaped(&flow.pool));
             let answer = client.send(Method::POST, &path, Some(&body))?;
             self.common.print_line(&answer, &format!("{} {words} in pool {}", flow.flow, flow.pool))
@@ -66,8 +106,19 @@ impl PoolCommand {
                 let pools = client.get("/api/v1/pools")?;
                 self.common.print_table(&pools["items"], workers)
             }
-            PoolAction::Hold(flow) => act(flow, "hold", "is held"),
-            PoolAction::Resume(flow) => act(flow, "resume", "goes on"),
+            PoolAction::Hold(flow) => send(flow, "hold", &[], "is held"),
+            PoolAction::Resume(flow) => send(flow, "resume", &[], "goes on"),
+            PoolAction::Weight(FlowWeightArgs { flow, weight }) => {
+                let words = format!("has the weight {weight}");
+                send(flow, "weight", &[("weight", json!(weight))], &words)
+            }
+            PoolAction::Cap(FlowCapArgs { flow, slots: CapSlots(slots) }) => {
+                let words = match slots {
+                    Some(slots) => format!("has at most {slots} in flight"),
+                    None => "has no cap".to_owned(),
+                };
+                send(flow, "cap", &[("slots", json!(slots))], &words)
+            }
         }
     }
 }

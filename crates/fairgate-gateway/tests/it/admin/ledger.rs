@@ -42,6 +42,8 @@ fn row(request: &str, tenant: &str, charged: u64) -> AttemptRow {
         price: Some("price-1".into()),
         tier: 1,
         class: Some("chat".into()),
+        cache_written_tokens: 0,
+        cache_written_1h_tokens: 0,
         estimate_uncached: 11,
         charged_uncached: charged + 2,
         claim: None,
@@ -94,7 +96,7 @@ async fn rows_are_listed_and_found_by_their_request() {
         "request": "r1", "attempt": 1, "last": true, "started_at": "2023-11-14T22:13:20.000000Z", "group": "a",
         "tenant": "chat", "key": "key-1", "agent": null, "session": null, "route": "/v1/chat/completions",
         "stream": false, "model": "sim", "pool": "sim", "worker": "sim", "estimate_tokens": 10, "estimate_uncached_tokens": 11, "input_tokens": 3,
-        "cached_tokens": 1, "output_tokens": 4, "charged_tokens": 7, "charged_uncached_tokens": 9, "provider_tokens": 7, "money": "0.00725", "price": "price-1", "tier": 1, "class": "chat", "project": null, "task": null, "epoch": null, "usage": "reported", "waited_us": 5,
+        "cached_tokens": 1, "cache_written_tokens": 0, "cache_written_1h_tokens": 0, "output_tokens": 4, "charged_tokens": 7, "charged_uncached_tokens": 9, "provider_tokens": 7, "money": "0.00725", "price": "price-1", "tier": 1, "class": "chat", "project": null, "task": null, "epoch": null, "usage": "reported", "waited_us": 5,
         "first_token_us": 6, "total_us": 7, "status": 200, "outcome": "completed", "code": null, "brownout": false, "occupied": 0,
     });
     assert_eq!(rows["items"][0], expected);

@@ -44,7 +44,9 @@ async fn the_live_view_shows_who_has_what_and_is_due_what() {
         (&small["weight"], &small["in_flight"], &small["queued"]),
         (&json!(50), &json!(2), &json!(1))
     );
-    assert_eq!((&small["served_tokens"], &small["share_score"]), (&json!(1400), &json!(68.0)));
+    // As on obleth's page: served tokens ÷ weight. What is in flight is beside it, and counts for the order.
+    assert_eq!((&small["served_tokens"], &small["share_score"]), (&json!(1400), &json!(28.0)));
+    assert_eq!((&small["in_flight_tokens"], &small["order_score"]), (&json!(2000), &json!(68.0)));
     assert_eq!(
         (&big["weight"], &big["in_flight"], &big["queued"]),
         (&json!(500), &json!(0), &json!(1))

@@ -12,6 +12,7 @@ fn price(currency: &str, output: &str) -> ModelPrices {
         cached_input: PerMillion::parse("1.25").unwrap(),
         output: PerMillion::parse(output).unwrap(),
         request: MicroUnits(0),
+        ..PriceRates::default()
     };
     let currency = Currency::parse(currency).unwrap();
     ModelPrices::new(vec![Price::new("sim", None, currency, rates, None)])

@@ -163,3 +163,62 @@ async fn a_bad_file_is_told_with_file_line_and_field() {
             && said[0].contains("fairgate.yaml:5:54: pools[0].workers[0]: ")
     );
 }
+
+/// A weight or a cap is an event of the pool: what its flows got, and their credit, stay.
+#[tokio::test]
+async fn weights_and_caps_of_classes_and_projects_keep_the_books() {
+    let policy = r#"{"share":{"by":"class","classes":[{"name":"chat","weight":100},{"name":"batch","weight":100}],"default":"batch","inside":{"share":{"by":"project"}}}}"#;
+    let it = Fixture::with(|config| {
+        config.pools[0].policy = fairgate_journal::parse_policy(policy).expect("a policy");
+    })
+    .await;
+    it.tenant("a", "chat").await;
+    let first = it.submit("r1", "a", "chat", 500).await.expect("granted");
+    first.settle(fairgate_core::units::Tokens(700));
+    let live = async || {
+        tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+        it.get("/api/v1/fairshare/live").await.expect(200)
+    };
+    let class = |view: &serde_json::Value, name: &str| {
+        let classes = view["classes"].as_array().expect("classes").clone();
+        classes.into_iter().find(|class| class["name"] == name).expect("the class")
+    };
+    let before = class(&live().await, "batch");
+    assert_eq!(before["got_tokens"], 700);
+    // An idle class has no share.
+    assert_eq!(before["weight_share"], json!(null));
+    let set = json!({"by": "class", "flow": "batch", "weight": 300});
+    let told = it.post("/api/v1/pools/sim/weight", set).await.expect(200);
+    assert_eq!(told, json!({"pool": "sim", "by": "class", "flow": "batch", "weight": 300}));
+    let set = json!({"by": "class", "flow": "batch", "slots": 1});
+    it.post("/api/v1/pools/sim/cap", set).await.expect(200);
+    let after = class(&live().await, "batch");
+    assert_eq!((&after["weight"], &after["slot_cap"]), (&json!(300), &json!(1)));
+    assert_eq!(after["got_tokens"], 700, "the books were zeroed");
+    // The cap holds, also for projects.
+    let holding = it.submit("r2", "a", "chat", 1).await.expect("granted");
+    let waiting = it.submit("r3", "a", "chat", 1);
+    it.until(1, 1).await;
+    let remove = json!({"by": "class", "flow": "batch", "slots": null});
+    it.post("/api/v1/pools/sim/cap", remove).await.expect(200);
+    drop(waiting.await.expect("granted"));
+    drop(holding);
+    let set = json!({"by": "project", "flow": "web", "slots": 0});
+    it.post("/api/v1/pools/sim/cap", set).await.expect(200);
+    it.post("/api/v1/pools/sim/hold", json!({"by": "project", "flow": "web"})).await.expect(200);
+    // What is kept elsewhere, or would have no effect, is refused.
+    for (path, body) in [
+        ("weight", json!({"by": "project", "flow": "web", "weight": 2})),
+        ("weight", json!({"by": "tenant", "flow": "chat", "weight": 2})),
+        ("weight", json!({"by": "agent", "flow": "x", "weight": 2})),
+        ("weight", json!({"by": "class", "flow": "chat", "weight": 0})),
+        ("cap", json!({"by": "key", "flow": "k", "slots": 2})),
+    ] {
+        let refused = it.post(&format!("/api/v1/pools/sim/{path}"), body.clone()).await;
+        assert_eq!(refused.refused(422), "invalid_value", "{body}");
+    }
+    let unknown = json!({"by": "class", "flow": "none", "weight": 2});
+    assert_eq!(it.post("/api/v1/pools/sim/weight", unknown).await.refused(404), "not_found");
+    let audit = it.get("/api/v1/audit").await.expect(200).to_string();
+    assert!(audit.contains("pool.weight") && audit.contains("pool.cap"), "{audit}");
+}

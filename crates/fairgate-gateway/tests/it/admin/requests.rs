@@ -165,3 +165,28 @@ async fn a_tenant_is_told_its_share_and_why() {
     assert!(!me.to_string().contains("batch"));
     waiting.abort();
 }
+
+/// That all slots are taken concerns everybody, and is said once.
+#[tokio::test]
+async fn in_a_full_pool_nobody_is_called_blocked() {
+    let it = Fixture::with(|config| config.upstreams[0].slots = Some(1)).await;
+    it.tenant("a", "chat").await;
+    let in_flight = it.submit("c1", "a", "chat", 100).await.expect("granted");
+    let asking = it.submit("c2", "a", "chat", 50);
+    it.until(1, 1).await;
+    let found = it.get("/api/v1/requests/c2").await.expect(200);
+    let levels = found["waiting"]["levels"].as_array().expect("levels");
+    assert!(levels.iter().all(|level| level["readiness"] == "ready"), "{levels:?}");
+    assert_eq!(found["story"][0], "the pool is full: 1 request in flight");
+    assert!(!found["story"].to_string().contains("blocked"), "{}", found["story"]);
+    // Where a slot is free and a flow cannot use it, the flow is told so.
+    it.post("/api/v1/pools/sim/hold", json!({"by": "tenant", "flow": "chat"})).await.expect(200);
+    drop(in_flight);
+    it.until(0, 1).await;
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    let found = it.get("/api/v1/requests/c2").await.expect(200);
+    let readiness = |level: usize| &found["waiting"]["levels"][level]["readiness"];
+    assert_eq!((readiness(0), readiness(1)), (&json!("blocked"), &json!("held")));
+    it.post("/api/v1/pools/sim/resume", json!({"by": "tenant", "flow": "chat"})).await.expect(200);
+    drop(asking.await.expect("granted"));
+}
