@@ -69,7 +69,7 @@ impl ReadSource for ReadLeaseSource {
         let RequestArrival { app, caller, .. } = arrival;
         // A key's list of models says which pools it may use. A pool of leases has no models, so a model that another
         // pool serves gives no right to it.
-        if caller.models.is_some()
+        if caller.rights.models.is_some()
             && let Some(served) = app.pools.model(&fields.model)
         {
             return Err(refusal::model_of_another_pool(&fields.model, &served.pool.name));
