@@ -8,7 +8,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::support::client::{Answer, get, post};
-use crate::support::{Folder, House, config, house_in};
+use crate::support::{Folder, House, config, house_in, open_rights};
 
 const LEASES: &str = "/v1/leases";
 
@@ -182,8 +182,10 @@ async fn a_key_for_another_pools_model_opens_no_leases_by_naming_it() {
             name: models.join("-"),
             weight: 100,
             limits: DirectoryLimits::default(),
-            models: Some(models.iter().map(|&model| model.into()).collect()),
-            rights: KeyRights::default(),
+            rights: KeyRights {
+                models: Some(models.iter().map(|&model| model.into()).collect()),
+                ..open_rights()
+            },
             expires_at: None,
         };
         house.change(key).await.secret.unwrap().expose().to_owned()
