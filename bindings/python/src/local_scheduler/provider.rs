@@ -67,7 +67,7 @@ impl ProviderState {
     }
 
     /// Passes the limits that the program states to the quota. They count, whatever the provider's headers claim: the
-    /// program was told to keep them.
+    /// program knows its contract.
     fn set_stated(&mut self) {
         self.quota.set_stated(self.rates.stated);
         self.quota.prefer_stated();
