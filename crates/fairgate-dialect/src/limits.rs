@@ -17,7 +17,8 @@
 //!   refills evenly has reset = window × used ÷ limit, so window = reset × limit ÷ used. Groq counts requests per day
 //!   under the name that OpenAI uses for requests per minute; only this formula distinguishes them. The same formula finds
 //!   limits per second: 20 requests of which one is used, full again in 50 ms, are 20 a second. A limit per second that
-//!   is really one per minute would be sixty times too high, so it must show in a time span that is not rounded to
+//!   is really one per minute would be sixty times too high, so it must show while at least nine tenths of it are left
+//!   (OpenAI enforces some limits per minute over a second, and less is left of those), in a time span that is not rounded to
 //!   whole seconds, and [`crate::quota`] believes it only while no answer says otherwise.
 //!
 //! # Values that are ignored
@@ -243,12 +244,12 @@ impl RateLimit {
         }
     }
 
-    /// Returns true if the numbers fit any window: the limit is full, no reset is stated, or the reset is rounded to a
-    /// second or less.
+    /// Returns true if the numbers fit any window: the limit is full, no reset is stated, or the reset is a second away
+    /// at most. Providers whose limits per minute allow only short bursts state such a reset too.
     pub(crate) fn fits_any_window(&self) -> bool {
         let is_full = self.limit.is_some() && self.limit == self.remaining;
-        let is_rounded = |reset: Duration| reset.is_zero() || reset == Duration::from_secs(1);
-        self.window.is_none() && (is_full || self.reset_after.is_none_or(is_rounded))
+        let is_soon = |reset: Duration| reset <= Duration::from_secs(1);
+        self.window.is_none() && (is_full || self.reset_after.is_none_or(is_soon))
     }
 
     fn left_per_million(&self) -> u128 {
@@ -278,8 +279,12 @@ impl RateLimit {
             let sure = self.remaining.is_some()
                 && reset >= Duration::from_secs(if absolute { 120 } else { 5 });
             let is_exact = !absolute && reset.subsec_nanos() != 0;
+            // Less is left of a limit per minute that allows only a short burst, however soon that burst is back.
+            let is_nearly_full = used.saturating_mul(10) <= u128::from(limit) || used == 1;
             match () {
-                () if micros <= WINDOW_MICROS_OF_A_SECOND && is_exact => Some(LimitWindow::Second),
+                () if micros <= WINDOW_MICROS_OF_A_SECOND && is_exact && is_nearly_full => {
+                    Some(LimitWindow::Second)
+                }
                 () if near(60) && self.remaining.is_some() => Some(LimitWindow::Minute),
                 () if near(3600) && sure => Some(LimitWindow::Hour),
                 () if near(86_400) && sure => Some(LimitWindow::Day),

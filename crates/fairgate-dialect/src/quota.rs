@@ -384,7 +384,14 @@ mod tests {
         let mut quota = AccountQuota::default();
         assert_eq!(say(&mut quota, ["20", "19", "50ms"], seconds(0)), (Some(1200), 1));
         // These numbers fit a second as well as a minute.
-        for said in [["20", "20", "0s"], ["20", "0", "1s"], ["20", "19", "0s"]] {
+        for said in [
+            ["20", "20", "0s"],
+            ["20", "0", "1s"],
+            ["20", "19", "0s"],
+            ["20", "10", "487ms"],
+            ["20", "0", "950ms"],
+            ["20", "0", "50ms"],
+        ] {
             assert_eq!(say(&mut quota, said, seconds(1)), (Some(1200), 1), "{said:?}");
         }
         // Another limit, of which nothing shows that it is per second.
@@ -398,9 +405,12 @@ mod tests {
         let mut quota = AccountQuota::default();
         assert_eq!(say(&mut quota, ["20", "15", "31.5s"], seconds(0)).0, Some(20));
         assert_eq!(say(&mut quota, ["20", "0", "400ms"], seconds(29)), (Some(20), 60));
-        // Also if it was the first answer, it holds until the next one only.
+        // Also if it is the first answer.
         let mut quota = AccountQuota::default();
-        assert_eq!(say(&mut quota, ["20", "0", "400ms"], seconds(0)).0, Some(1200));
+        assert_eq!(say(&mut quota, ["20", "0", "400ms"], seconds(0)), (Some(20), 60));
+        // The first request of a fixed minute, answered as that minute ends, is believed until the next answer.
+        let mut quota = AccountQuota::default();
+        assert_eq!(say(&mut quota, ["20", "19", "40ms"], seconds(0)).0, Some(1200));
         assert_eq!(say(&mut quota, ["20", "19", "59.7s"], seconds(1)), (Some(20), 60));
     }
 
