@@ -172,7 +172,7 @@ fn attack(
         victim.ask.manner = ClientBehaviour::LeavesAfter(LEFT_AFTER_TOKENS);
     }
     let is_leased = trick == AttackKind::LieAboutLeases;
-    let honest = Scenario {
+    let mut honest = Scenario {
         level: ScenarioLevel::Tenants,
         policy,
         // Budgets pay less for the time of a lease than the scheduler counts.
@@ -180,6 +180,11 @@ fn attack(
         leases: is_leased,
         ..scale.scenario(name, title, vec![victim, attacker])
     };
+    if trick == AttackKind::Embed {
+        // The estimates of answers that are left are large, so it takes more of them until those in
+        // flight do not matter.
+        honest.length.grants_min *= 3;
+    }
     let mut attacked = honest.clone();
     let tenant = &mut attacked.tenants[1];
     match trick {
