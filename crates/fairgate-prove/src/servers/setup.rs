@@ -284,7 +284,12 @@ pub(super) async fn tenants(
         let classes: Vec<String> = class.into_iter().map(str::to_owned).collect();
         let deadline_min_ms =
             (0..tenant.clients).filter_map(|client| tenant.ask.deadline_ms(client)).min();
-        let rights = KeyRights { classes: Some(classes), deadline_min_ms, ..KeyRights::default() };
+        let rights = KeyRights {
+            classes: Some(classes),
+            deadline_min_ms,
+            may_lease: scenario.leases,
+            ..KeyRights::default()
+        };
         let mut keys = Vec::new();
         for number in 0..tenant.keys {
             let changed = change(DirectoryChange::CreateKey {
