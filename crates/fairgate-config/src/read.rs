@@ -239,7 +239,8 @@ fn check_money_budgets(
                      nothing), or state tokens",
                     model.name
                 );
-                root.wrong_below::<()>(&path, message);
+                let place = root.node.locate(&path).unwrap_or(root.node.place);
+                root.wrong_at::<()>(place, &path, message);
             }
         }
     }

@@ -162,6 +162,8 @@ const OPTIONS: &[(&str, &str)] = &[
     ("prices.models[].upstream", "vllm"),
     ("prices.models[].input", "7"),
     ("prices.models[].cached_input", "0.075"),
+    ("prices.models[].cache_write", "8.75"),
+    ("prices.models[].cache_write_1h", "14"),
     ("prices.models[].output", "7"),
     ("prices.models[].request", "0.001"),
     ("prices.models[].from", "2026-11-01"),
@@ -336,6 +338,8 @@ fn defaults_are_as_documented() {
                     "pools[].capacity",
                     "pools[].policy",
                     "prices.models[].cached_input",
+                    "prices.models[].cache_write",
+                    "prices.models[].cache_write_1h",
                 ];
                 assert!(others.contains(&&*option), "{option}");
             }

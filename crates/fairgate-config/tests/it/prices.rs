@@ -218,7 +218,7 @@ prices:
 "
         )
     };
-    let told = r#"fairgate.yaml:6:39: pools[0].models[0].hosted_budget: counts money, and the model "x" has no price on "far": add one to prices (0 if it costs nothing), or state tokens"#;
+    let told = r#"fairgate.yaml:6:24: pools[0].models[0].hosted_budget: counts money, and the model "x" has no price on "far": add one to prices (0 if it costs nothing), or state tokens"#;
     assert_eq!(errors(&text("{model: y, input: 1, output: 1}")), [told]);
     assert_eq!(errors(&text("{model: x, upstream: own, input: 1, output: 1}")), [told]);
     read(&text("{model: x, input: 1, output: 1}"));
