@@ -145,10 +145,16 @@ pub(crate) fn fleet_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, 
 }
 
 /// `cargo xtask soak`: runs the soak for ten minutes, with real servers written by others. Passes
-/// `args` on to it.
+/// `args` on to it. With `--attackers` there are no real servers: what their bugs cost would be
+/// counted as the attackers' doing.
 pub(crate) fn soak_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
-    let mut venv = backend_venv(root)?;
     let mut steps = tools::need_postgresql();
+    if args.contains(&"--attackers") {
+        steps.push(build_measured());
+        steps.push(measured(root, "soak", args, None));
+        return Ok(steps);
+    }
+    let mut venv = backend_venv(root)?;
     steps.extend(venv.take_steps());
     steps.push(build_measured());
     let python = venv.program("python");
@@ -157,13 +163,21 @@ pub(crate) fn soak_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, X
     Ok(steps)
 }
 
-/// Returns the steps that run the soak for one minute, with the programs that
+/// Returns the steps that run both soaks for one minute, with the programs that
 /// `cargo test --workspace` has built. The real servers take no part; they have their own test.
 pub(crate) fn short_soak_steps(root: &Path) -> Vec<XtaskStep> {
     let program = |name: &str| target(root).join("debug").join(name).display().to_string();
     let (fairgate, sim) = (program("fairgate"), program("fairgate-sim"));
     let args = ["soak", "--seconds", "60", "--fairgate", &fairgate, "--sim", &sim];
-    vec![XtaskStep::new("soak of 60 s", &program("fairgate-bench"), &args)]
+    let bench = program("fairgate-bench");
+    vec![
+        XtaskStep::new("soak of 60 s", &bench, &args),
+        XtaskStep::new(
+            "soak of 60 s with attackers",
+            &bench,
+            &[&args[..], &["--attackers"]].concat(),
+        ),
+    ]
 }
 
 /// `cargo xtask test soak`: builds the programs, then runs [`short_soak_steps`].
@@ -232,6 +246,6 @@ mod tests {
             Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the workspace");
         assert!(soak_steps(root, &["--seed", "7"]).is_ok_and(|steps| steps.len() >= 2));
         assert!(short_soak_steps_alone(root).len() >= 2);
-        assert_eq!(short_soak_steps(root).len(), 1, "the tests have built what it needs");
+        assert_eq!(short_soak_steps(root).len(), 2, "the tests have built what they need");
     }
 }

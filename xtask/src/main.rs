@@ -41,7 +41,7 @@ Usage: cargo xtask <chore>
                                   (not part of `test`)
   test sdk                        of all tests, the SDKs' tests of the gateway
   test backends                   of all tests, those of the gateway in front of llama.cpp and uvicorn
-  test soak                       of all tests, the soak in 60 seconds
+  test soak                       of all tests, both soaks in 60 seconds each
   test frameworks [NAME]          the Python package's recipes with the real frameworks from PyPI (not
                                   part of `test`: they take gigabytes); all of them unless one is named
   lint                            rustfmt, tidy, clippy and rustdoc, warnings are errors
@@ -59,9 +59,10 @@ Usage: cargo xtask <chore>
   soak [--seconds N] [--seed N]   the gateway at load with attackers, in front of simulated and real
                                   servers, while PostgreSQL is away twice, the gateway is killed
                                   twice and its disk gets full; 600 seconds unless told otherwise;
-                                  --plan prints what happens when
-  bench python [options]          grants per second of the Python package beside loco-agent, and the
-                                  instructions of a slot beside a Semaphore's
+                                  --plan prints what happens when; --attackers has no disasters and
+                                  more attackers, and compares honest tenants before and during
+                                  the attack
+  bench python [options]          grants per second of the Python package beside loco-agent
   wheel                           a wheel of the Python package, in target/wheels
   fuzz [target] [--seconds N]     fuzz one target, or all of them in turn; 60 seconds each
                                   unless told otherwise

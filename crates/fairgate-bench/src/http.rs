@@ -1,6 +1,7 @@
 //! A minimal HTTP/1.1 client. Each connection carries one request, and the caller sees every byte
 //! of the response as it arrives.
 
+use std::borrow::Cow;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -10,10 +11,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-/// A request to a gateway or router: address, headers and body.
+/// Path of most requests.
+pub(crate) const CHAT_PATH: &str = "/v1/chat/completions";
+
+/// A POST request to a gateway or router: address, path, headers and body.
 #[derive(Clone, Debug)]
 pub(crate) struct BenchRequest {
     pub(crate) addr: SocketAddr,
+    pub(crate) path: Cow<'static, str>,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
@@ -91,10 +96,10 @@ pub(crate) async fn send(
 pub(crate) fn request(ask: &BenchRequest) -> Vec<u8> {
     let header = |(name, value): &(String, String)| format!("{name}: {value}\r\n");
     let headers: String = ask.headers.iter().map(header).collect();
-    let (addr, body) = (ask.addr, &ask.body);
+    let (addr, path, body) = (ask.addr, &ask.path, &ask.body);
     let length = body.len();
     format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\n\
+        "POST {path} HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\n\
          content-length: {length}\r\n{headers}\r\n{body}"
     )
     .into_bytes()

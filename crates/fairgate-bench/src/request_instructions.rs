@@ -23,7 +23,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::gateway::columns;
-use crate::http::BenchRequest;
+use crate::http::{BenchRequest, CHAT_PATH};
 use crate::processes::{RunningProgram, admin, free_addr, start};
 use crate::{instructions, machine};
 use parts::WorkPart;
@@ -140,7 +140,7 @@ fn chat(addr: SocketAddr, secret: &str) -> BenchRequest {
         ("content-type", "application/json".to_owned()),
     ];
     let headers = headers.map(|(name, value)| (name.to_owned(), value)).to_vec();
-    BenchRequest { addr, headers, body: body.to_string() }
+    BenchRequest { addr, path: CHAT_PATH.into(), headers, body: body.to_string() }
 }
 
 /// A program that runs under callgrind.

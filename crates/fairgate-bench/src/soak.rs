@@ -11,11 +11,17 @@
 //! rows. Nothing may be in flight, queued or reserved, and the ledger's sums must equal its rows.
 //! The gateway's memory must not have grown by more than a bound since its warm-up. No honest
 //! tenant may have gone long without an answer while it could be served.
+//!
+//! With `--attackers` there are no disasters. All tenants are honest in the first half, and the
+//! attackers attack in the second, also through a hosted account and through leases. Each honest
+//! tenant must get nearly as many answers in the second half as in the first ([`attackers`]).
 
+mod attackers;
 mod client_results;
 mod clients;
 mod disasters;
 mod disk;
+mod lease_clients;
 mod ledger;
 mod outages;
 mod postgres;
@@ -40,7 +46,7 @@ use disasters::SoakDisaster;
 use outages::{OutagePart, SoakOutages};
 pub(crate) use postgres::SoakPostgres;
 use real_servers::{RealServerClient, RealServerReport};
-use tenants::{ClientHabit, SoakTenant, TENANTS};
+use tenants::{ATTACKED_TENANTS, SoakTenant, TENANTS};
 use testbed::SoakTestbed;
 
 /// Longest time for which the reservations of a killed gateway may remain: the duration of its
@@ -81,6 +87,9 @@ pub(crate) struct SoakOptions {
     /// Number of streams from each real server.
     #[arg(long, default_value_t = 2000)]
     streams: u64,
+    /// Measure what attackers take from honest tenants, without disasters.
+    #[arg(long, conflicts_with_all = ["backends", "plan"])]
+    attackers: bool,
     /// Print the plan of disasters without running it.
     #[arg(long)]
     plan: bool,
@@ -91,7 +100,14 @@ impl SoakOptions {
         Duration::from_secs(self.seconds)
     }
 
+    fn tenants(&self) -> &'static [SoakTenant] {
+        if self.attackers { &ATTACKED_TENANTS } else { &TENANTS }
+    }
+
     fn disasters(&self) -> Vec<(Duration, SoakDisaster)> {
+        if self.attackers {
+            return Vec::new();
+        }
         disasters::plan(self.length(), testbed::WORKERS, self.seed)
     }
 }
@@ -139,7 +155,10 @@ async fn soak(options: &SoakOptions) -> Result<Vec<String>> {
     let begin = Instant::now();
     stage.outages = SoakOutages::new(begin);
     let real = start_streams(options, &stage, &keys);
-    let clients = SoakClients::start(stage.addr, &keys, options.seed);
+    let clients = SoakClients::start(stage.addr, options.tenants(), &keys, options.seed);
+    if !options.attackers {
+        clients.begin_attack();
+    }
     let load = run_disasters(options, &mut stage, &clients, &narrator).await;
     if load.is_err() {
         stage.keep()?;
@@ -148,7 +167,13 @@ async fn soak(options: &SoakOptions) -> Result<Vec<String>> {
     let end = Instant::now();
     narrator.say("the load ends: clients finish what they have begun");
     let mut seen = clients.finish().await?;
-    let mut problems = check_honest_tenants(&seen, &stage.outages, end, &narrator);
+    let mut problems =
+        check_honest_tenants(options.tenants(), &seen, &stage.outages, end, &narrator);
+    if options.attackers {
+        let comparison = attackers::compare(options, &seen, begin);
+        comparison.lines.iter().for_each(|line| narrator.say(line));
+        problems.extend(comparison.problems);
+    }
     if let Some(real) = real {
         let report = real.await??;
         narrator.say(&report.describe());
@@ -157,7 +182,7 @@ async fn soak(options: &SoakOptions) -> Result<Vec<String>> {
         seen.add(report.seen);
     }
     narrator.say(&seen.describe());
-    problems.extend(judge(&mut stage, &seen, &narrator).await?);
+    problems.extend(judge(options, &mut stage, &seen, &narrator).await?);
     if problems.is_empty() {
         narrator.say("every end that a client saw has its row; nothing is left in flight, queued or reserved");
     } else {
@@ -189,8 +214,13 @@ async fn run_disasters(
     let mut disasters = options.disasters().into_iter().peekable();
     let progress_every = options.length() / 20;
     let mut next_progress = progress_every;
-    let mut was_up = true;
+    let (mut was_up, mut attacked) = (true, !options.attackers);
     while begin.elapsed() < options.length() {
+        if !attacked && begin.elapsed() >= options.length() / 2 {
+            attacked = true;
+            narrator.say("the attack begins");
+            clients.begin_attack();
+        }
         while let Some((_, disaster)) = disasters.next_if(|(when, _)| *when <= begin.elapsed()) {
             narrator.say(&disaster.to_string());
             stage.apply_disaster(disaster)?;
@@ -221,20 +251,21 @@ async fn run_disasters(
 
 /// Prints the results of the honest tenants, and returns the problems found.
 fn check_honest_tenants(
+    tenants: &[SoakTenant],
     seen: &SoakResults,
     outages: &SoakOutages,
     end: Instant,
     narrator: &SoakLog,
 ) -> Vec<String> {
     let mut problems = Vec::new();
-    for (index, tenant) in TENANTS.iter().enumerate() {
+    for (index, tenant) in tenants.iter().enumerate() {
         let of_tenant = || seen.ended.values().filter(|ended| ended.tenant == index);
         let statuses = client_results::told(of_tenant());
-        if tenant.habit != ClientHabit::Honest {
+        if !tenant.habit.is_honest() {
             narrator.say(&format!("{}: {statuses}", tenant.name));
             continue;
         }
-        let good = of_tenant().filter(|ended| EndedAnswer::is_good(ended)).map(|ended| ended.at);
+        let good = seen.good_answers(index);
         let (gap, until) = outages.longest_gap(good, end, tenant.budget);
         let (name, seconds) = (tenant.name, gap.as_secs_f64());
         let until = until.saturating_duration_since(narrator.0).as_secs_f64();
@@ -283,6 +314,7 @@ fn errors_without_excuse<'a>(
 
 /// Checks the gateway and the ledger after all clients have ended, and returns the problems found.
 async fn judge(
+    options: &SoakOptions,
     stage: &mut SoakTestbed<'_>,
     seen: &SoakResults,
     narrator: &SoakLog,
@@ -308,6 +340,9 @@ async fn judge(
     let comparison = ledger::compare(&database, seen).await?;
     narrator.say(&comparison.told);
     problems.extend(comparison.problems);
+    if options.attackers {
+        problems.extend(ledger::file_budget_problem(&database).await?);
+    }
     problems.append(&mut stage.problems);
     Ok(problems)
 }

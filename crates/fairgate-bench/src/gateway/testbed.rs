@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::{GatewayBenchOptions, queued_memory};
-use crate::http::BenchRequest;
+use crate::http::{BenchRequest, CHAT_PATH};
 use crate::processes::{RunningProgram, admin, free_addr, start};
 
 /// Kind of target: the program between the load generator and the upstream, if any.
@@ -158,7 +158,7 @@ fn request(addr: SocketAddr, headers: &[(&str, &str)], body: Value) -> BenchRequ
     let json = ("content-type", "application/json");
     let headers = headers.iter().chain([&json]);
     let headers = headers.map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
-    BenchRequest { addr, headers, body: body.to_string() }
+    BenchRequest { addr, path: CHAT_PATH.into(), headers, body: body.to_string() }
 }
 
 fn nginx(folder: &Path, upstream: SocketAddr) -> Result<BenchTarget> {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::testbed::RouterTestbed;
 use super::workload::{AgentSession, RouterWorkload, SESSIONS_PER_WORKER, WorkloadKind};
-use crate::http::{self, BenchRequest};
+use crate::http::{self, BenchRequest, CHAT_PATH};
 
 /// Time limit of one answer.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -125,7 +125,7 @@ pub(crate) async fn send_and_measure(
 ) {
     let asked = Instant::now();
     let mut first = None;
-    let asking = BenchRequest { addr, headers, body };
+    let asking = BenchRequest { addr, path: CHAT_PATH.into(), headers, body };
     let answer = http::send(&asking, PATIENCE, |answer, _| {
         if first.is_none() && answer.body().windows(5).any(|part| part == b"data:") {
             first = Some(asked.elapsed());

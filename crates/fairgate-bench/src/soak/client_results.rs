@@ -40,6 +40,8 @@ impl EndedAnswer {
 pub(super) enum SoakRequestResult {
     /// The answer arrived completely. Has the request id and the answer's result.
     End(String, EndedAnswer),
+    /// A lease was granted, held and settled. Has its id, the index of its tenant and the time.
+    LeaseSettled(String, usize, Instant),
     /// The answer arrived completely but without a request id, which should not happen.
     WithoutId,
     /// The client left, or the connection broke, after the request id had arrived.
@@ -56,6 +58,8 @@ pub(super) struct SoakResults {
     /// Results of complete answers, by request id.
     pub(super) ended: HashMap<String, EndedAnswer>,
     pub(super) cut: Vec<String>,
+    /// Settled leases: index of the tenant and time of the settlement.
+    pub(super) leases: Vec<(usize, Instant)>,
     pub(super) unknown: u64,
     pub(super) nameless: u64,
     /// Request ids that more than one answer had.
@@ -71,6 +75,10 @@ impl SoakResults {
                     self.doubled.push(id);
                 }
             }
+            SoakRequestResult::LeaseSettled(id, tenant, at) => {
+                self.cut.push(id);
+                self.leases.push((tenant, at));
+            }
             SoakRequestResult::WithoutId => self.nameless += 1,
             SoakRequestResult::CutAfterId(id) => self.cut.push(id),
             SoakRequestResult::CutBeforeId => self.unknown += 1,
@@ -85,9 +93,18 @@ impl SoakResults {
             .into_iter()
             .for_each(|(id, ended)| self.note(SoakRequestResult::End(id, ended)));
         self.cut.extend(other.cut);
+        self.leases.extend(other.leases);
         self.unknown += other.unknown;
         self.nameless += other.nameless;
         self.doubled.extend(other.doubled);
+    }
+
+    /// Returns the times of a tenant's successful answers and settled leases.
+    pub(super) fn good_answers(&self, tenant: usize) -> impl Iterator<Item = Instant> {
+        let answers = self.ended.values().filter(move |ended| ended.tenant == tenant);
+        let answers = answers.filter(|ended| ended.is_good()).map(|ended| ended.at);
+        let leases = self.leases.iter().filter(move |(owner, _)| *owner == tenant);
+        answers.chain(leases.map(|(_, at)| *at))
     }
 
     /// Summarises the numbers of results in words.

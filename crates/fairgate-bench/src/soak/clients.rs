@@ -14,8 +14,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::client_results::{EndedAnswer, SoakRequestResult, SoakResults, error_code};
-use super::slow_readers;
-use super::tenants::{ClientHabit, TENANTS, body};
+use super::tenants::{ClientHabit, SoakTenant, body};
+use super::{lease_clients, slow_readers};
 use crate::http::{self, BenchRequest, BenchResponse};
 
 /// Time limit of an answer. It is longer than the longest wait in the queue plus the longest
@@ -25,6 +25,8 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// All clients of a running soak.
 pub(super) struct SoakClients {
     stop: Arc<AtomicBool>,
+    /// True once attackers behave as their habit says; before, they behave as honest clients.
+    attack: Arc<AtomicBool>,
     ended: Arc<AtomicU64>,
     tasks: JoinSet<SoakResults>,
 }
@@ -32,17 +34,24 @@ pub(super) struct SoakClients {
 impl SoakClients {
     /// Starts the clients of all tenants. `keys` has one key per tenant, in the order of the
     /// tenants.
-    pub(super) fn start(addr: SocketAddr, keys: &[String], seed: u64) -> Self {
+    pub(super) fn start(
+        addr: SocketAddr,
+        tenants: &'static [SoakTenant],
+        keys: &[String],
+        seed: u64,
+    ) -> Self {
         let (stop, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let attack = Arc::new(AtomicBool::new(false));
         let mut tasks = JoinSet::new();
         let mut number = 0;
         for (tenant, key) in keys.iter().enumerate() {
-            for _ in 0..TENANTS[tenant].clients {
+            for _ in 0..tenants[tenant].clients {
                 number += 1;
                 let client = SoakClient {
                     addr,
                     tenant,
-                    habit: TENANTS[tenant].habit,
+                    habit: tenants[tenant].habit,
+                    attack: attack.clone(),
                     headers: headers(key),
                     rng: SeededRng::new(seed.wrapping_mul(1_000_003).wrapping_add(number)),
                     seen: SoakResults::default(),
@@ -50,7 +59,12 @@ impl SoakClients {
                 tasks.spawn(client.run(stop.clone(), ended.clone()));
             }
         }
-        Self { stop, ended, tasks }
+        Self { stop, attack, ended, tasks }
+    }
+
+    /// Lets attackers attack from their next request on.
+    pub(super) fn begin_attack(&self) {
+        self.attack.store(true, Relaxed);
     }
 
     /// Returns the number of answers that have ended so far.
@@ -80,6 +94,7 @@ struct SoakClient {
     addr: SocketAddr,
     tenant: usize,
     habit: ClientHabit,
+    attack: Arc<AtomicBool>,
     headers: Vec<(String, String)>,
     rng: SeededRng,
     seen: SoakResults,
@@ -120,9 +135,14 @@ impl SoakClient {
     }
 
     async fn one(&mut self) -> SoakRequestResult {
-        let body = body(self.habit, &mut self.rng);
-        let ask = BenchRequest { addr: self.addr, headers: self.headers.clone(), body };
-        match self.habit {
+        let habit = self.habit();
+        let body = body(habit, &mut self.rng);
+        let headers = self.headers.clone();
+        let ask = BenchRequest { addr: self.addr, path: habit.path().into(), headers, body };
+        match habit {
+            _ if habit.takes_leases() => {
+                lease_clients::one(ask, habit, self.tenant, &mut self.rng).await
+            }
             ClientHabit::ReadSlowly => slow_readers::http1(&ask, self.tenant, &mut self.rng).await,
             ClientHabit::ReadByteByByte => {
                 slow_readers::http2(&ask, self.tenant, &mut self.rng).await
@@ -131,9 +151,13 @@ impl SoakClient {
         }
     }
 
+    fn habit(&self) -> ClientHabit {
+        if self.attack.load(Relaxed) { self.habit } else { self.habit.before_attack() }
+    }
+
     fn plan(&mut self) -> PlannedEnd {
         let left = self.rng.range(0..=99);
-        match self.habit {
+        match self.habit() {
             ClientHabit::LeaveAtFinish => PlannedEnd::LeaveAtFinish,
             ClientHabit::Leave if left < 60 => {
                 PlannedEnd::LeaveAfter(Duration::from_millis(self.rng.range(0..=400)))

@@ -7,6 +7,7 @@ use anyhow::Result;
 use tokio_postgres::Client;
 
 use super::client_results::SoakResults;
+use super::tenants::FILE_BUDGET_TOKENS;
 
 /// Summary of a request's final rows in the ledger.
 #[derive(Debug)]
@@ -76,6 +77,17 @@ pub(super) async fn compare(database: &Client, seen: &SoakResults) -> Result<Led
         outcomes.join(", ")
     );
     Ok(LedgerComparison { problems, told })
+}
+
+/// Returns a problem if the tenant that sends files used more than its budget.
+pub(super) async fn file_budget_problem(database: &Client) -> Result<Option<String>> {
+    let sql = "SELECT COALESCE(SUM(provider_tokens), 0)::bigint FROM attempts WHERE tenant = 'sends-files'";
+    let used = number(database, sql).await?;
+    Ok((used > FILE_BUDGET_TOKENS).then(|| {
+        format!(
+            "The tenant sends-files used {used} tokens; its budget is {FILE_BUDGET_TOKENS} tokens."
+        )
+    }))
 }
 
 const RESERVATIONS: &str = "SELECT COUNT(*) FROM reservations";

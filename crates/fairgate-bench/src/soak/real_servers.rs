@@ -23,7 +23,7 @@ use super::client_results::{SoakRequestResult, SoakResults};
 use super::clients::{ANSWER_TIMEOUT, classify_result, headers};
 use super::tenants::{ClientHabit, TENANTS, with_image};
 use super::testbed::GatewayRestarts;
-use crate::http::{self, BenchRequest, BenchResponse};
+use crate::http::{self, BenchRequest, BenchResponse, CHAT_PATH};
 use crate::processes::{RunningProgram, addr_below_ephemeral_ports, start};
 
 const SLOTS: usize = 4;
@@ -262,7 +262,12 @@ impl RealServerClient {
 
     async fn ask(&self, tenant: usize, body: &str) -> (Vec<u8>, SoakRequestResult) {
         let headers = headers(&self.keys[tenant]);
-        let ask = BenchRequest { addr: self.addr, headers, body: body.to_owned() };
+        let ask = BenchRequest {
+            addr: self.addr,
+            path: CHAT_PATH.into(),
+            headers,
+            body: body.to_owned(),
+        };
         let (mut id, mut bytes) = (None, Vec::new());
         let answer = http::send(&ask, ANSWER_TIMEOUT, |answer: &BenchResponse, piece| {
             id = answer.header("x-fairgate-request-id").map(str::to_owned);

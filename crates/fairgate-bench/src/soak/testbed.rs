@@ -19,7 +19,7 @@ use super::disk::SoakDisk;
 use super::outages::{OutagePart, SoakOutages};
 use super::postgres::SoakPostgres;
 use super::real_servers::RealServer;
-use super::tenants::{MODEL, TENANTS};
+use super::tenants::{ClientHabit, FILE_BUDGET_TOKENS, HOSTED_MODELS, LEASE_POOL, MODEL};
 use crate::processes::{self, RunningProgram, addr_below_ephemeral_ports, start};
 
 pub(super) const WORKERS: usize = 3;
@@ -56,6 +56,8 @@ pub(super) struct SoakTestbed<'a> {
     pub(super) addr: SocketAddr,
     addrs: Vec<SocketAddr>,
     workers: Vec<RunningProgram>,
+    /// Simulated provider of `--attackers`.
+    _hosted: Option<RunningProgram>,
     pub(super) real_servers: Vec<RealServer>,
     pub(super) database: SoakPostgres,
     disk: SoakDisk,
@@ -110,7 +112,12 @@ impl<'a> SoakTestbed<'a> {
         let workers = workers.collect::<Result<_>>()?;
         let real_servers = RealServer::start_all(options, &folder)?;
         let addr = addr_below_ephemeral_ports()?;
-        let config = config(addr, disk.folder(), &database.url(), &addrs, &real_servers);
+        let mut config = config(addr, disk.folder(), &database.url(), &addrs, &real_servers);
+        let hosted = options.attackers.then(addr_below_ephemeral_ports).transpose()?;
+        let hosted = hosted.map(|addr| hosted_worker(options, &folder, addr)).transpose()?;
+        if let Some((upstream, _)) = &hosted {
+            config = with_attacked_pools(&config, *upstream);
+        }
         fs::write(folder.join("fairgate.yaml"), config)?;
         let gateway = gateway(options, &folder, &disk, 0)?;
         let outages = SoakOutages::new(Instant::now());
@@ -120,6 +127,7 @@ impl<'a> SoakTestbed<'a> {
             addr,
             addrs,
             workers,
+            _hosted: hosted.map(|(_, program)| program),
             real_servers,
             database,
             disk,
@@ -156,15 +164,20 @@ impl<'a> SoakTestbed<'a> {
     /// Creates the tenants in the gateway, and returns one key for each.
     pub(super) fn tenants(&self) -> Result<Vec<String>> {
         let mut keys = Vec::new();
-        for tenant in &TENANTS {
+        for tenant in self.options.tenants() {
             let (name, weight) = (tenant.name, tenant.weight.to_string());
             self.admin(&["group", "add", name, "--weight", &weight])?;
             let mut args = vec!["tenant", "add", name, "--group", name];
+            let budget = match tenant.habit {
+                ClientHabit::SendFiles => FILE_BUDGET_TOKENS.to_string(),
+                _ => "1000000000000".to_owned(),
+            };
             if tenant.budget {
-                args.extend(["--tokens-per-month", "1000000000000"]);
+                args.extend(["--tokens-per-month", &budget]);
             }
             self.admin(&args)?;
-            let key = self.admin(&["key", "create", name])?;
+            let leases = tenant.habit.takes_leases().to_string();
+            let key = self.admin(&["key", "create", name, "--may-lease", &leases])?;
             let secret = key.get("secret").and_then(Value::as_str);
             keys.push(secret.context("a key without a secret")?.to_owned());
         }
@@ -359,6 +372,35 @@ fn worker(
         command.args(["--fault", "close-after"]);
     }
     start(&format!("worker-{index}"), &mut command, folder, addr)
+}
+
+/// Starts the simulated provider of `--attackers`. Its answers take as long as those of the other
+/// workers.
+fn hosted_worker(
+    options: &SoakOptions,
+    folder: &Path,
+    addr: SocketAddr,
+) -> Result<(SocketAddr, RunningProgram)> {
+    let mut command = Command::new(&options.sim);
+    command.args(["--listen", &addr.to_string(), "--slots", "64", "--steering"]);
+    command.args(["--models", &HOSTED_MODELS.join(",")]);
+    command.args(["--output-tokens", "10-60", "--prefill-base-ms", "5"]);
+    command.args(["--decode-us-per-token", "5000"]);
+    Ok((addr, start("hosted", &mut command, folder, addr)?))
+}
+
+/// Adds the hosted pool and the pool of leases to a configuration.
+fn with_attacked_pools(config: &str, hosted: SocketAddr) -> String {
+    let upstream = format!(
+        "  - name: hosted\n    url: http://{hosted}\n    slots: {SLOTS}\n    account: hosted\n    \
+         requests_per_minute: 6000\npools:\n"
+    );
+    let models = HOSTED_MODELS.map(|model| format!("{{name: {model}}}")).join(", ");
+    let pools = format!(
+        "  - name: hosted\n    models: [{models}]\n    workers: [hosted]\n  \
+         - name: {LEASE_POOL}\n    capacity: {SLOTS}\n    leases: {{requests_per_minute: 60000}}\n"
+    );
+    config.replacen("pools:\n", &upstream, 1) + &pools
 }
 
 fn log_name(life: u32) -> String {

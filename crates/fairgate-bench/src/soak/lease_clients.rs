@@ -1,0 +1,92 @@
+//! Clients that take leases and call no model: they hold a slot for a moment, then report what the
+//! call is said to have used.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use fairgate_testkit::workload::SeededRng;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::client_results::{EndedAnswer, SoakRequestResult};
+use super::clients::ANSWER_TIMEOUT;
+use super::tenants::{ClientHabit, LEASE_POOL};
+use crate::http::{self, BenchRequest};
+
+/// Time for which an honest client holds a lease, in milliseconds.
+const HONEST_HOLD_MS: std::ops::RangeInclusive<u64> = 50..=250;
+/// Longest time for which a call waits for a grant, in milliseconds.
+const WAIT_MS: u64 = 5000;
+
+/// Takes one lease, holds it and reports its end. The result counts as a good answer if the lease
+/// was granted and its report accepted.
+pub(super) async fn one(
+    ask: BenchRequest,
+    habit: ClientHabit,
+    tenant: usize,
+    rng: &mut SeededRng,
+) -> SoakRequestResult {
+    let is_honest = habit == ClientHabit::HonestLease;
+    let hold_ms = if is_honest { rng.range(HONEST_HOLD_MS) } else { 1000 };
+    // An honest client uses 10 tokens in a millisecond.
+    let cost = if is_honest { hold_ms * 10 } else { 1 };
+    let open = json!({"pool": LEASE_POOL, "cost": cost, "wait_ms": WAIT_MS}).to_string();
+    let Some(opened) = call(&BenchRequest { body: open, ..ask.clone() }).await else {
+        return SoakRequestResult::CutBeforeId;
+    };
+    let Some(id) = opened.body["id"].as_str().map(str::to_owned) else {
+        return opened.refusal(tenant);
+    };
+    if opened.body["state"] != "granted" {
+        return SoakRequestResult::CutAfterId(id);
+    }
+    sleep(Duration::from_millis(hold_ms)).await;
+    let (end, report) = if is_honest { ("settle", json!({"tokens": cost})) } else { lie(rng) };
+    let path = format!("/v1/leases/{id}/{end}").into();
+    match call(&BenchRequest { path, body: report.to_string(), ..ask }).await {
+        Some(LeaseCallAnswer { status: 200, .. }) if is_honest => {
+            SoakRequestResult::LeaseSettled(id, tenant, Instant::now())
+        }
+        _ => SoakRequestResult::CutAfterId(id),
+    }
+}
+
+/// Draws a report of a client that wants its slot for nothing, or wants to stop the others.
+fn lie(rng: &mut SeededRng) -> (&'static str, Value) {
+    match rng.range(0..=4) {
+        0 => ("settle", json!({"tokens": 0})),
+        1 => ("settle", json!({"tokens": 0, "outcome": "failed"})),
+        2 => (
+            "settle",
+            json!({"tokens": 1, "status": 200, "headers": {"x-ratelimit-limit-requests": "1"}}),
+        ),
+        3 => ("limited", json!({"status": 429, "headers": {"retry-after": "60"}})),
+        _ => ("settle", json!({"status": 429, "headers": {"retry-after": "60"}})),
+    }
+}
+
+/// Answer to one call about a lease.
+struct LeaseCallAnswer {
+    status: u16,
+    request_id: Option<String>,
+    body: Value,
+}
+
+impl LeaseCallAnswer {
+    fn refusal(self, tenant: usize) -> SoakRequestResult {
+        let Self { status, request_id, body } = self;
+        let Some(id) = request_id else { return SoakRequestResult::WithoutId };
+        let code = body["error"]["code"].as_str().map(str::to_owned);
+        SoakRequestResult::End(id, EndedAnswer { tenant, status, code, at: Instant::now() })
+    }
+}
+
+/// Sends one call; returns `None` if the connection broke.
+async fn call(ask: &BenchRequest) -> Option<LeaseCallAnswer> {
+    let answer = http::send(ask, ANSWER_TIMEOUT, |_, _| ControlFlow::Continue(())).await.ok()?;
+    Some(LeaseCallAnswer {
+        status: answer.status()?,
+        request_id: answer.header("x-fairgate-request-id").map(str::to_owned),
+        body: serde_json::from_slice(answer.body()).unwrap_or_default(),
+    })
+}
