@@ -62,7 +62,8 @@ Usage: cargo xtask <chore>
                                   --plan prints what happens when; --attackers has no disasters and
                                   more attackers, and compares honest tenants before and during
                                   the attack
-  bench python [options]          grants per second of the Python package beside loco-agent
+  bench python [options]          grants per second of the Python package beside loco-agent, and the
+                                  instructions of a slot beside a Semaphore's
   wheel                           a wheel of the Python package, in target/wheels
   fuzz [target] [--seconds N]     fuzz one target, or all of them in turn; 60 seconds each
                                   unless told otherwise
