@@ -453,7 +453,7 @@ fn budgets_in_money_and_prices_are_told_with_their_currency() {
     assert!(words(&told).contains("hosted month hosted 5000.00 USD"), "{told}");
 
     let told = gateway.fairgate(&["price", "list"]).ok();
-    assert!(words(&told).contains(" sim - USD 2.50 2.50 10.00 0.00 - 20"), "{told}");
+    assert!(words(&told).contains(" sim - USD 2.50 2.50 - - 10.00 0.00 - 20"), "{told}");
     assert_eq!(gateway.json(&["audit"])[0]["action"], "hosted.set");
     let key = gateway.key("chat");
     assert_eq!(gateway.chat(&key, "Hello").status, 200);
