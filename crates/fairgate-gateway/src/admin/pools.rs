@@ -303,7 +303,10 @@ pub(super) async fn resume(
 #[utoipa::path(
     post, path = "/api/v1/pools/{pool}/weight", tag = "operation", request_body = FlowWeightBody,
     params(("pool" = String, Path, description = "The pool's name")),
-    responses((status = 200, description = "It has this weight", body = ChangedWeightBody)),
+    responses(
+        (status = 200, description = "It has this weight", body = ChangedWeightBody),
+        (status = 409, description = "The policy has no such flows, or their weight is set elsewhere", body = super::ErrorBody),
+    ),
 )]
 pub(super) async fn set_weight(
     State(app): State<Arc<App>>,
@@ -349,7 +352,10 @@ pub(super) async fn set_weight(
 #[utoipa::path(
     post, path = "/api/v1/pools/{pool}/cap", tag = "operation", request_body = FlowCapBody,
     params(("pool" = String, Path, description = "The pool's name")),
-    responses((status = 200, description = "It has this cap", body = ChangedCapBody)),
+    responses(
+        (status = 200, description = "It has this cap", body = ChangedCapBody),
+        (status = 409, description = "The policy has no such flows, or their cap is set elsewhere", body = super::ErrorBody),
+    ),
 )]
 pub(super) async fn set_cap(
     State(app): State<Arc<App>>,
@@ -373,7 +379,7 @@ pub(super) async fn set_cap(
             "the policy of pool {pool:?} has no share or bands node by {}, so the cap would hold nothing back",
             Attribute::from(by).name()
         );
-        return Err(invalid("by", message));
+        return Err(no_effect(message));
     }
     let after = serde_json::json!({ "by": by, "flow": flow, "slots": slots });
     note_change(&app, &admin, "pool.cap", &pool, after).await?;
@@ -400,11 +406,11 @@ fn check_changed_flow(
     check_flow_length(flow)?;
     let (name, policy) = (Attribute::from(by).name(), &pool.config().policy);
     if let Some(elsewhere) = elsewhere {
-        return Err(invalid("by", format!("the {what} of a {name} is set on {elsewhere}")));
+        return Err(no_effect(format!("the {what} of a {name} is set on {elsewhere}")));
     }
     if !shares_by(policy, by.into()) {
         let message = format!("the policy of pool {:?} has no node by {name}", &*pool.name);
-        return Err(invalid("by", message));
+        return Err(no_effect(message));
     }
     if let FlowAttribute::Class = by
         && !policy_classes(policy).iter().any(|class| **class == *flow)
@@ -412,6 +418,11 @@ fn check_changed_flow(
         return Err(ApiError::not_found("class", flow));
     }
     Ok(())
+}
+
+/// Returns the error of a change that the pool's policy gives no effect, or that is kept elsewhere.
+fn no_effect(message: String) -> ApiError {
+    ApiError::new(StatusCode::CONFLICT, "no_effect", message).in_field("by")
 }
 
 fn check_flow_length(flow: &str) -> Result<(), ApiError> {

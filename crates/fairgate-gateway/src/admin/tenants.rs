@@ -221,7 +221,10 @@ pub(super) async fn patch(
 #[utoipa::path(
     delete, path = "/api/v1/tenants/{name}", tag = "directory",
     params(("name" = String, Path, description = "The tenant's name")),
-    responses((status = 204, description = "It is gone")),
+    responses(
+        (status = 204, description = "It is gone"),
+        (status = 409, description = "It has projects", body = super::ErrorBody),
+    ),
 )]
 pub(super) async fn remove(
     State(app): State<Arc<App>>,

@@ -211,12 +211,13 @@ async fn weights_and_caps_of_classes_and_projects_keep_the_books() {
         ("weight", json!({"by": "project", "flow": "web", "weight": 2})),
         ("weight", json!({"by": "tenant", "flow": "chat", "weight": 2})),
         ("weight", json!({"by": "agent", "flow": "x", "weight": 2})),
-        ("weight", json!({"by": "class", "flow": "chat", "weight": 0})),
         ("cap", json!({"by": "key", "flow": "k", "slots": 2})),
     ] {
         let refused = it.post(&format!("/api/v1/pools/sim/{path}"), body.clone()).await;
-        assert_eq!(refused.refused(422), "invalid_value", "{body}");
+        assert_eq!(refused.refused(409), "no_effect", "{body}");
     }
+    let none = json!({"by": "class", "flow": "chat", "weight": 0});
+    assert_eq!(it.post("/api/v1/pools/sim/weight", none).await.refused(422), "invalid_value");
     let unknown = json!({"by": "class", "flow": "none", "weight": 2});
     assert_eq!(it.post("/api/v1/pools/sim/weight", unknown).await.refused(404), "not_found");
     let audit = it.get("/api/v1/audit").await.expect(200).to_string();
