@@ -47,8 +47,10 @@ pub(super) enum ClientHabit {
     NameForeignIds,
     /// Send requests to the hosted model, and read the answers.
     HonestHosted,
-    /// Send requests to another model of the hosted account that the provider refuses because of
-    /// limits, credit or a credential.
+    /// Send requests to another model of the hosted account, and read the answers.
+    HonestHostedOther,
+    /// Send requests to that other model that the provider refuses because of limits, credit or a
+    /// credential.
     ProvokeProvider,
     /// Take leases, hold them for a moment and report their usage.
     HonestLease,
@@ -59,14 +61,16 @@ pub(super) enum ClientHabit {
 impl ClientHabit {
     /// Returns whether the tenant must be served whatever the others do.
     pub(super) fn is_honest(self) -> bool {
-        matches!(self, Self::Honest | Self::HonestHosted | Self::HonestLease)
+        let hosted = matches!(self, Self::HonestHosted | Self::HonestHostedOther);
+        hosted || matches!(self, Self::Honest | Self::HonestLease)
     }
 
     /// Returns the habit of an honest client of the same pool, which attackers have until the
     /// attack begins.
     pub(super) fn before_attack(self) -> Self {
         match self {
-            Self::HonestHosted | Self::ProvokeProvider => Self::HonestHosted,
+            Self::HonestHosted => Self::HonestHosted,
+            Self::HonestHostedOther | Self::ProvokeProvider => Self::HonestHostedOther,
             Self::HonestLease | Self::MisreportLease => Self::HonestLease,
             _ => Self::Honest,
         }
@@ -173,9 +177,10 @@ pub(super) fn body(habit: ClientHabit, rng: &mut SeededRng) -> String {
     }
     let words = "word ".repeat(rng.count(1..=200));
     let (marker, stream) = match habit {
-        ClientHabit::Honest | ClientHabit::HonestHosted | ClientHabit::Leave => {
-            (String::new(), rng.percent(60))
-        }
+        ClientHabit::Honest
+        | ClientHabit::HonestHosted
+        | ClientHabit::HonestHostedOther
+        | ClientHabit::Leave => (String::new(), rng.percent(60)),
         ClientHabit::HoldSlots => ("[sim:fault=slow-status=400;after=1000]".to_owned(), false),
         ClientHabit::ProvokeProvider => {
             (format!("[sim:fault={}]", rng.one_of(&REFUSALS)), rng.percent(50))
@@ -203,7 +208,7 @@ pub(super) fn body(habit: ClientHabit, rng: &mut SeededRng) -> String {
     let content = if habit == ClientHabit::Poison { with_image(&text) } else { json!(text) };
     let model = match habit {
         ClientHabit::HonestHosted => HOSTED_MODELS[0],
-        ClientHabit::ProvokeProvider => HOSTED_MODELS[1],
+        ClientHabit::HonestHostedOther | ClientHabit::ProvokeProvider => HOSTED_MODELS[1],
         _ => MODEL,
     };
     let max_tokens = if habit == ClientHabit::HoldSlots { 1 } else { rng.range(1..=80) };
