@@ -16,6 +16,7 @@ use super::api_error::ApiError;
 use super::auth::AdminCaller;
 use super::body::JsonBody;
 use super::change::change;
+use super::name::JsonWholeNumber;
 use super::path::PathName;
 use crate::app::App;
 use crate::live::{PoolUnavailableError, WorkerBody, describe_policy, workers};
@@ -131,8 +132,8 @@ pub(super) struct FlowWeightBody {
     #[schema(min_length = 1, max_length = 256)]
     flow: String,
     /// Weight from now on, 1 to 1000000; for a class of deficit round robin, its quantum in tokens.
-    #[schema(minimum = 1, maximum = 1_000_000)]
-    weight: u64,
+    #[schema(value_type = u64, minimum = 1, maximum = 1_000_000)]
+    weight: JsonWholeNumber,
 }
 
 /// A new cap of a flow.
@@ -147,8 +148,8 @@ pub(super) struct FlowCapBody {
     #[schema(min_length = 1, max_length = 256)]
     flow: String,
     /// Maximum number of the flow's requests in flight; null removes the cap. Requests in flight above a new cap go on.
-    #[schema(minimum = 0)]
-    slots: Option<u64>,
+    #[schema(value_type = Option<u64>, minimum = 0)]
+    slots: Option<JsonWholeNumber>,
 }
 
 /// Weight of a flow after it was changed.
@@ -315,6 +316,7 @@ pub(super) async fn set_weight(
     JsonBody(FlowWeightBody { by, flow, weight }): JsonBody<FlowWeightBody>,
 ) -> Result<Json<ChangedWeightBody>, ApiError> {
     let handle = pool_by_name(&app, &pool)?;
+    let JsonWholeNumber(weight) = weight;
     let elsewhere = match by {
         FlowAttribute::Group => Some("the group: PATCH /api/v1/groups/NAME"),
         FlowAttribute::Tenant => Some("the tenant: PATCH /api/v1/tenants/NAME"),
@@ -364,6 +366,7 @@ pub(super) async fn set_cap(
     JsonBody(FlowCapBody { by, flow, slots }): JsonBody<FlowCapBody>,
 ) -> Result<Json<ChangedCapBody>, ApiError> {
     let handle = pool_by_name(&app, &pool)?;
+    let slots = slots.map(|JsonWholeNumber(slots)| slots);
     let elsewhere = match by {
         FlowAttribute::Group => Some("the configuration file: caps of the policy"),
         FlowAttribute::Tenant => Some("the tenant: its limit in_flight"),
