@@ -131,7 +131,7 @@ fn log_result(account: &ProviderAccount, target: &ProbeTarget, outcome: &ProbeOu
     }
 }
 
-/// What a probe showed, for its row.
+/// Result of a probe, for its row.
 struct ProbeReport {
     id: Box<str>,
     route: Route,

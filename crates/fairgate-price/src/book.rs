@@ -66,7 +66,7 @@ const PART_IGNORED: u64 = WHOLE / 100;
 /// The latest attempt is this part of an average: one in eight.
 const LATEST: u64 = 8;
 
-/// What tenants pay for time in slots, for one kind of work. Times are durations since any fixed moment.
+/// Prices of time in slots, for one kind of work. Times are durations since any fixed moment.
 #[derive(Clone, Debug, Default)]
 pub struct SlotTimeBook {
     tenants: BTreeMap<Box<str>, TenantSlotTime>,

@@ -535,7 +535,7 @@ async fn a_model_without_a_price_is_refused_under_a_budget_of_money() {
     }
 }
 
-/// What Anthropic writes to its cache costs more than input, and more still if it is kept for an hour.
+/// Tokens that Anthropic writes to its cache cost more than input, and still more if they are kept for an hour.
 #[tokio::test]
 async fn cache_writes_are_paid_at_their_own_prices() {
     let mut provider = crate::support::scripted::Scripted::start().await;

@@ -9,7 +9,7 @@
 //!
 //! Tenants can cause probes, at most one a minute. The operator pays for them, and they are in the ledger.
 //!
-//! Where the operator forbids probes, an account is closed if two tenants met a refusal within a minute, and is opened
+//! If the operator forbids probes, an account is closed if two tenants met a refusal within a minute, and is opened
 //! after five minutes. Two tenants together can then close it.
 //!
 //! Times are durations since any fixed moment.

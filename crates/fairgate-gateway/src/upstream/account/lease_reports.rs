@@ -1,4 +1,4 @@
-//! What the holders of leases report about their provider, and which of it counts for all.
+//! Reports of lease holders about their provider, and the rule which of them count for all tenants.
 //!
 //! The gateway does not see the calls of leases, so anybody who holds a lease can report a refusal or a limit that never
 //! was. A report therefore concerns its own tenant alone, until a second tenant says the same:

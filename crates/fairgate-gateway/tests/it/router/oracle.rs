@@ -63,7 +63,7 @@ async fn views(house: &House, key: &str) -> Value {
     all
 }
 
-/// What a curious tenant sees while its request waits, is in flight and has ended, if another tenant has sent a prompt
+/// Everything that a tenant sees while its request waits, is in flight and has ended, if another tenant has sent a prompt
 /// about `topic` before. Also the costs that the admin sees while the request waits.
 async fn seen_after(topic: &str, with_classes: bool) -> ([Value; 3], (u64, u64)) {
     let mut engine = Scripted::start().await;
