@@ -61,13 +61,13 @@ impl ClassGauges {
     pub(super) fn register_in(self, to: &mut Registry) {
         let requests = || Unit::Other("requests".to_owned());
         let tokens = || Unit::Other("tokens".to_owned());
-        let help = "How many requests of a policy class are in flight";
+        let help = "Number of requests of the policy class in flight";
         to.register_with_unit("class_in_flight", help, requests(), self.in_flight);
-        let help = "How many requests of a policy class wait";
+        let help = "Number of requests of the policy class that wait";
         to.register_with_unit("class_queued", help, requests(), self.queued);
-        let help = "What a policy class was served";
+        let help = "Tokens that the policy class was served";
         to.register_with_unit("class_got", help, tokens(), self.got);
-        let help = "What that class was due by its weight or quantum";
+        let help = "Tokens that the policy class was due by its weight or quantum";
         to.register_with_unit("class_due", help, tokens(), self.due);
     }
 }

@@ -98,22 +98,22 @@ impl FleetGauges {
 
     fn register_in(self, to: &mut Registry) {
         let tokens = || Unit::Other("tokens".to_owned());
-        let help = "What all projects of the fleet used in the rolling window";
+        let help = "Tokens that all projects used in the rolling window";
         to.register_with_unit("fleet_used", help, tokens(), self.used);
-        let help = "What running tasks have set aside and not used yet";
+        let help = "Tokens that running tasks have reserved and not used yet";
         to.register_with_unit("fleet_reserved", help, tokens(), self.reserved);
         to.register("fleet_tasks", "Tasks of the fleet, by state", self.tasks);
-        let help = "What a project used in the rolling window; of the 50 projects that used most";
+        let help = "Tokens that the project used in the rolling window; only the 50 projects that used most are listed";
         to.register_with_unit("fleet_project_used", help, tokens(), self.project_used);
-        let help = "What that project's running tasks have set aside and not used yet";
+        let help = "Tokens that the project's running tasks have reserved and not used yet";
         to.register_with_unit("fleet_project_reserved", help, tokens(), self.project_reserved);
-        let help = "Tasks of that project that agents hold";
+        let help = "Tasks of the project that agents hold";
         to.register("fleet_project_running", help, self.project_running);
-        let help = "That project's part of what all active projects used";
+        let help = "Tokens of the project divided by those of all active projects";
         to.register("fleet_project_share_ratio", help, self.project_share);
-        let help = "The part that its weight promises";
+        let help = "Share of the project by its weight";
         to.register("fleet_project_target_ratio", help, self.project_target);
-        let help = "Tasks of that project, by state";
+        let help = "Tasks of the project, by state";
         to.register("fleet_project_tasks", help, self.project_tasks);
     }
 }

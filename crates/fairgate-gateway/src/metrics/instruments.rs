@@ -78,9 +78,10 @@ pub(super) struct ProjectCounters {
 impl ProjectCounters {
     pub(super) fn registered_in(registry: &mut Registry) -> Self {
         let projects = Self { requests: Family::default(), tokens: Family::default() };
-        let requests = "Attempts under task keys that used anything, by project";
+        let requests = "Attempts under task keys that used tokens, by project";
         registry.register("project_requests", requests, projects.requests.clone());
-        let tokens = "What they used, in tokens as a provider counts them, not weighted";
+        let tokens =
+            "Tokens of the attempts in fairgate_project_requests, as the provider counts them";
         let unit = Unit::Other("tokens".to_owned());
         registry.register_with_unit("project_provider", tokens, unit, projects.tokens.clone());
         projects
@@ -152,25 +153,25 @@ impl MetricInstruments {
             "Requests that failed after they were let in, by reason",
             self.failures.clone(),
         );
-        let wait = "How long granted requests waited for their slot";
+        let wait = "Time that granted requests waited for their slot";
         to.register_with_unit("wait", wait, Unit::Seconds, self.wait.clone());
-        let first = "From a request's arrival to the first token of its answer";
+        let first = "Time from a request's arrival to the first token of its answer";
         to.register_with_unit("first_token", first, Unit::Seconds, self.first_token.clone());
-        let total = "From a request's arrival to its end";
+        let total = "Time from a request's arrival to its end";
         to.register_with_unit("request", total, Unit::Seconds, self.total.clone());
         let tokens = || Unit::Other("tokens".to_owned());
-        let estimated = "What requests that ran were expected to use, as charged";
+        let estimated = "Estimated cost of requests that ran, as weighted tokens";
         to.register_with_unit("estimated", estimated, tokens(), self.estimated.clone());
-        let charged = "What requests that ran were charged";
+        let charged = "Charged cost of requests that ran, as weighted tokens";
         to.register_with_unit("charged", charged, tokens(), self.charged.clone());
         to.register(
             "estimate_error_ratio",
-            "What a request was charged, divided by what was expected: 1 is exact",
+            "Charged cost of a request divided by its estimate; 1 is an exact estimate",
             self.estimate_ratio.clone(),
         );
-        let wait = "How long granted requests of a policy class waited for their slot";
+        let wait = "Time that granted requests of the policy class waited for their slot";
         to.register_with_unit("class_wait", wait, Unit::Seconds, self.class_wait.clone());
-        let charged = "What requests of a policy class were charged";
+        let charged = "Charged cost of requests of the policy class, as weighted tokens";
         to.register_with_unit("class_charged", charged, tokens(), self.class_charged.clone());
         let attempts = "Attempts on upstream workers, by outcome";
         to.register("upstream_attempts", attempts, self.attempts.clone());
@@ -178,12 +179,13 @@ impl MetricInstruments {
     }
 
     fn register_tiers(&self, to: &mut Registry) {
-        let requests = "Attempts that used anything on own (tier 0) or on hosted workers";
+        let requests = "Attempts that used tokens, on own workers (tier 0) or hosted ones";
         to.register("tier_requests", requests, self.tier_requests.clone());
-        let tokens = "What they used, in tokens as a provider counts them, not weighted";
+        let tokens =
+            "Tokens of the attempts in fairgate_tier_requests, as the provider counts them";
         let unit = Unit::Other("tokens".to_owned());
         to.register_with_unit("tier_provider", tokens, unit, self.tier_tokens.clone());
-        let money = "What they cost, in millionths of the currency";
+        let money = "Cost of the attempts in fairgate_tier_requests, in millionths of the currency";
         let unit = Unit::Other("micro_units".to_owned());
         to.register_with_unit("tier_money", money, unit, self.tier_money.clone());
     }
@@ -215,14 +217,14 @@ impl MetricInstruments {
             "Requests to the admin API without its token",
             self.admin_denied.clone(),
         );
-        let lost = "Lines of the log that could not be written";
+        let lost = "Log lines that could not be written";
         to.register("log_lines_lost", lost, lost_log_lines());
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        to.register("build", "The build that runs", build);
+        to.register("build", "Version of the running program", build);
         let start: Gauge = Gauge::default();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         start.set(i64::try_from(now).unwrap_or(i64::MAX));
-        let help = "When the process started, since 1970";
+        let help = "Start of the process, in seconds since 1970";
         to.register_with_unit("start_time", help, Unit::Seconds, start);
     }
 }

@@ -95,7 +95,7 @@ pub(super) async fn registry_of(pools: &[Arc<PoolHandle>], with_tenants: bool) -
     if let Some(bytes) = resident_bytes() {
         let gauge: Gauge = Gauge::default();
         gauge.set(gauge_value(bytes));
-        let help = "Memory that this process has in use, as the system counts it";
+        let help = "Resident memory of the process, as the operating system counts it";
         registry.register_with_unit("resident_memory", help, Unit::Bytes, gauge);
     }
     registry
@@ -211,65 +211,70 @@ impl PoolGauges {
     }
 
     fn register_in(self, to: &mut Registry) {
-        to.register("pool_answers", "Whether the pool answered this scrape", self.answers);
+        to.register("pool_answers", "1 if the pool answered this scrape, else 0", self.answers);
         let slots = Unit::Other("slots".to_owned());
         let requests = || Unit::Other("requests".to_owned());
         let tokens = || Unit::Other("tokens".to_owned());
-        let help = "How many requests may be in flight";
+        let help = "Number of requests that may be in flight in the pool at once";
         to.register_with_unit("pool_capacity", help, slots, self.capacity);
-        let help = "How many requests are in flight";
+        let help = "Number of requests in flight in the pool";
         to.register_with_unit("pool_in_flight", help, requests(), self.in_flight);
-        to.register_with_unit("pool_queued", "How many requests wait", requests(), self.queued);
-        to.register("pool_draining", "Whether the pool is closing", self.draining);
-        let help = "What became of the requests that came to the pool";
+        to.register_with_unit(
+            "pool_queued",
+            "Number of requests that wait in the pool's queues",
+            requests(),
+            self.queued,
+        );
+        to.register("pool_draining", "1 if the pool is draining, else 0", self.draining);
+        let help = "Requests of the pool, by outcome";
         to.register("pool_ends", help, self.ends);
-        let help = "Events that are in no journal because it had stopped";
+        let help = "Events missing from the journal because it had stopped";
         to.register("journal_events_lost", help, self.journal_lost);
-        to.register("journal_gaps", "How often the journal has stopped", self.journal_gaps);
-        let help = "Whether the journal is being written; absent where none is kept";
+        to.register("journal_gaps", "Number of times that the journal stopped", self.journal_gaps);
+        let help = "1 if the journal is being written, else 0; absent if the pool has no journal";
         to.register("journal_writing", help, self.journal_writing);
-        let help = "Whether the state file could not be written the last time";
+        let help = "1 if the last write of the state file failed, else 0";
         to.register("state_file_failing", help, self.state_failing);
-        let help = "The largest lag of any flow: what it is owed";
+        let help = "Largest lag of any flow: the tokens that it is owed";
         to.register_with_unit("pool_lag", help, tokens(), self.lag);
-        let help = "The largest lag that any flow could have now";
+        let help = "Largest lag that the policy allows any flow at the moment";
         to.register_with_unit("pool_lag_bound", help, tokens(), self.bound);
-        let help = "The most that any flow uses of its bound: above 1 is a bug";
+        let help = "Largest lag divided by its bound, over all flows; a value above 1 is a bug";
         to.register("pool_lag_bound_used_ratio", help, self.bound_used);
-        let help = "Flows of share nodes that got more, or less, than they were due by more than their bound";
+        let help =
+            "Flows of share nodes whose difference between got and due is larger than their bound";
         let flows = Unit::Other("flows".to_owned());
         to.register_with_unit("pool_outside_bound", help, flows, self.outside);
-        let help =
-            "The largest difference between what a flow of a share node got and what it was due";
+        let help = "Largest difference between got and due of any flow of a share node";
         to.register_with_unit("pool_difference", help, tokens(), self.largest_difference);
-        let help = "What a tenant was served; of the 50 tenants whose difference is largest";
+        let help = "Tokens that the tenant was served; only the 50 tenants with the largest difference are listed";
         to.register_with_unit("tenant_got", help, tokens(), self.tenant_got);
-        let help = "What that tenant was due by its weight";
+        let help = "Tokens that the tenant was due by its weight; same tenants as fairgate_tenant_got_tokens";
         to.register_with_unit("tenant_due", help, tokens(), self.tenant_due);
-        let help = "How far what that tenant got should be from what it was due, at most";
+        let help = "Bound of the difference between got and due; same tenants as fairgate_tenant_got_tokens";
         to.register_with_unit("tenant_difference_bound", help, tokens(), self.tenant_off_bound);
-        let help = "What a tenant is owed; of the 50 tenants that are furthest from their share";
+        let help = "Tokens that the tenant is owed; only the 50 tenants furthest from their share are listed";
         to.register_with_unit("tenant_lag", help, tokens(), self.tenant_lag);
-        let help = "How far behind that tenant could be now";
+        let help = "Largest lag that the policy allows the tenant; same tenants as fairgate_tenant_lag_tokens";
         to.register_with_unit("tenant_lag_bound", help, tokens(), self.tenant_bound);
-        to.register("worker_up", "Whether the worker takes requests", self.worker_up);
-        let help = "How many requests are in flight on the worker";
+        to.register("worker_up", "1 if the worker takes requests, else 0", self.worker_up);
+        let help = "Number of requests in flight on the worker";
         to.register_with_unit("worker_in_flight", help, requests(), self.worker_in_flight);
-        let help = "How many requests the worker takes at once; absent where it is any number";
+        let help = "Number of requests that the worker takes at once; absent if unlimited";
         to.register("worker_slots", help, self.worker_slots);
-        let help = "Requests that the worker's engine works on, as it says";
+        let help = "Requests that the worker's engine is processing, from the engine's own metrics";
         to.register_with_unit("engine_running", help, requests(), self.engine_running);
-        let help = "Requests in the own queue of the worker's engine, as it says";
+        let help = "Requests in the engine's own queue, from the engine's own metrics";
         to.register_with_unit("engine_waiting", help, requests(), self.engine_waiting);
-        let help = "Input tokens of the worker's answers that said how many of them were cached";
+        let help = "Input tokens of those answers of the worker that reported cached tokens";
         to.register_with_unit("worker_input", help, tokens(), self.worker_input);
-        let help = "Of these, tokens that the worker had cached, as its answers say";
+        let help = "Cached tokens that the worker reported, out of fairgate_worker_input_tokens";
         to.register_with_unit("worker_cached", help, tokens(), self.worker_cached);
-        let help = "Of these, tokens that the pool expected to be cached there; absent without an index or sticky sessions";
+        let help = "Cached tokens that the pool expected, out of fairgate_worker_input_tokens; absent without a prefix index or sticky sessions";
         to.register_with_unit("worker_cached_expected", help, tokens(), self.worker_expected);
-        let help = "The size of the worker's cache by its engine's metrics, else by cache_tokens; absent without an index";
+        let help = "Cache size of the worker by its engine's metrics, else by cache_tokens; absent without a prefix index";
         to.register_with_unit("worker_cache_believed", help, tokens(), self.cache_believed);
-        let help = "The size of the worker's cache that its answers show; absent while they do not show a smaller one";
+        let help = "Cache size of the worker learned from reported cached tokens; absent unless smaller than fairgate_worker_cache_believed_tokens";
         to.register_with_unit("worker_cache_learned", help, tokens(), self.cache_learned);
         self.classes.register_in(to);
     }
