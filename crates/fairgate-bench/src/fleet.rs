@@ -66,7 +66,7 @@ struct FleetRun {
 /// One requirement, the measured value in words, and whether the requirement holds.
 struct FleetBar {
     what: String,
-    told: String,
+    measured: String,
     holds: bool,
 }
 
@@ -88,20 +88,22 @@ async fn measure(options: &FleetBenchOptions) -> Result<ExitCode> {
     for place in places {
         for projects in [FEW_PROJECTS, options.projects] {
             say(&format!("{}: {projects} projects, {} tasks", place.name(), options.tasks));
-            let stage = FleetTestbed::build(place, url.as_deref(), projects, options.tasks).await?;
-            let fleet = stage.fleet().await?;
+            let testbed =
+                FleetTestbed::build(place, url.as_deref(), projects, options.tasks).await?;
+            let fleet = testbed.fleet().await?;
             say(&format!("{}: {} agents claim and complete", place.name(), options.agents));
             let worked = agents::work(&[fleet], options.agents, Some(time)).await?;
             runs.push(FleetRun { place, projects, worked });
-            stage.end().await?;
+            testbed.end().await?;
         }
     }
     let mut bars = bars(&runs);
     if postgres.is_some() {
         say("two servers on one PostgreSQL: every task once");
         let tasks = options.tasks.min(4_000);
-        let stage = FleetTestbed::build(BenchDatabase::Postgres, url.as_deref(), 40, tasks).await?;
-        let fleets = [stage.fleet().await?, stage.fleet().await?];
+        let testbed =
+            FleetTestbed::build(BenchDatabase::Postgres, url.as_deref(), 40, tasks).await?;
+        let fleets = [testbed.fleet().await?, testbed.fleet().await?];
         let worked = agents::work(&fleets, options.agents, None).await?;
         let distinct = worked.distinct_tasks();
         bars.push(FleetBar {
@@ -109,10 +111,10 @@ async fn measure(options: &FleetBenchOptions) -> Result<ExitCode> {
                 "{} agents on two servers, one PostgreSQL: {tasks} tasks, each once",
                 options.agents
             ),
-            told: format!("{} claims of {distinct} tasks", worked.claims()),
+            measured: format!("{} claims of {distinct} tasks", worked.claims()),
             holds: worked.claims() == tasks && distinct == tasks,
         });
-        stage.end().await?;
+        testbed.end().await?;
     }
     print_tables(options, &runs, &bars);
     let failed = bars.iter().filter(|bar| !bar.holds).count();
@@ -129,7 +131,7 @@ fn bars(runs: &[FleetRun]) -> Vec<FleetBar> {
         if many.place == BenchDatabase::Sqlite {
             bars.push(FleetBar {
                 what: here(&format!("a round with {} projects under 20 ms", many.projects)),
-                told: millis(round),
+                measured: millis(round),
                 holds: round < ROUND_MAX,
             });
         }
@@ -139,7 +141,7 @@ fn bars(runs: &[FleetRun]) -> Vec<FleetBar> {
                 "{} projects at most {GROWTH_MAX}× the round with {}",
                 many.projects, few.projects
             )),
-            told: format!("{growth:.2}×"),
+            measured: format!("{growth:.2}×"),
             holds: growth <= GROWTH_MAX,
         });
         let (a, b) = (few.worked.statements_most, many.worked.statements_most);
@@ -147,7 +149,7 @@ fn bars(runs: &[FleetRun]) -> Vec<FleetBar> {
             what: here(&format!(
                 "at most {STATEMENTS_MAX} statements a round, however many projects"
             )),
-            told: format!("at most {a} with {}, {b} with {}", few.projects, many.projects),
+            measured: format!("at most {a} with {}, {b} with {}", few.projects, many.projects),
             holds: a.max(b) <= STATEMENTS_MAX,
         });
     }
@@ -181,7 +183,7 @@ fn print_tables(options: &FleetBenchOptions, runs: &[FleetRun], bars: &[FleetBar
     }));
     let verdict = |bar: &FleetBar| if bar.holds { "holds" } else { "FAILS" }.to_owned();
     let mut judged = vec![["bar", "measured", ""].map(str::to_owned)];
-    judged.extend(bars.iter().map(|bar| [bar.what.clone(), bar.told.clone(), verdict(bar)]));
+    judged.extend(bars.iter().map(|bar| [bar.what.clone(), bar.measured.clone(), verdict(bar)]));
     println!("{}; {} tasks, {} agents\n", machine::describe(), options.tasks, options.agents);
     println!("{}", columns(&rows, options.markdown));
     println!("{}", columns(&judged, options.markdown));

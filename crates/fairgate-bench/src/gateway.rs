@@ -63,27 +63,32 @@ async fn measure(options: &GatewayBenchOptions) -> Result<ExitCode> {
     let say = |what: &str| eprintln!("{:4.0} s  {what}", since.elapsed().as_secs_f64());
     let time = Duration::from_secs(options.seconds);
     say("starting the upstream and all targets");
-    let mut stage = GatewayTestbed::build(options).await?;
+    let mut testbed = GatewayTestbed::build(options).await?;
     let mut seen: Vec<TargetMeasurements> =
-        stage.targets.iter().map(|_| TargetMeasurements::default()).collect();
+        testbed.targets.iter().map(|_| TargetMeasurements::default()).collect();
     for round in 1..=options.rounds {
-        for (target, seen) in stage.targets.iter().zip(&mut seen) {
+        for (target, seen) in testbed.targets.iter().zip(&mut seen) {
             say(&format!("round {round}: the most that {} carries", target.kind.name()));
-            seen.most(target, &stage, time)?;
+            seen.most(target, &testbed, time)?;
         }
     }
-    let fairgate = measurements_of(&stage.targets, &seen, BenchTargetKind::Fairgate)?;
+    let fairgate = measurements_of(&testbed.targets, &seen, BenchTargetKind::Fairgate)?;
     let rate = fairgate.per_second() * 0.2;
     for round in 1..=options.rounds {
-        for (target, seen) in stage.targets.iter().zip(&mut seen) {
+        for (target, seen) in testbed.targets.iter().zip(&mut seen) {
             if target.kind.can_carry(rate, seen.per_second()) {
                 say(&format!("round {round}: {} at {rate:.0} requests/s", target.kind.name()));
-                seen.paced.push(load::latency_at_rate(&options.oha, &target.ask, rate, time)?);
+                seen.paced.push(load::latency_at_rate(
+                    &options.oha,
+                    &target.plain_request,
+                    rate,
+                    time,
+                )?);
             }
         }
     }
     for round in 1..=options.rounds {
-        for (target, seen) in stage.targets.iter().zip(&mut seen) {
+        for (target, seen) in testbed.targets.iter().zip(&mut seen) {
             if target.kind.streams_at_once() {
                 say(&format!("round {round}: first chunks through {}", target.kind.name()));
                 seen.first_chunks.push(streams::first_chunks(&target.stream, 400).await?);
@@ -91,10 +96,10 @@ async fn measure(options: &GatewayBenchOptions) -> Result<ExitCode> {
         }
     }
     say("1 000 streams and 10 000 who wait");
-    let held = stage.measure_queued_memory(options, &say).await?;
-    let bars = bars(&stage.targets, &seen, held)?;
-    print_tables(options, &stage.targets, &seen, rate, &bars);
-    stage.end()?;
+    let held = testbed.measure_queued_memory(options, &say).await?;
+    let bars = bars(&testbed.targets, &seen, held)?;
+    print_tables(options, &testbed.targets, &seen, rate, &bars);
+    testbed.end()?;
     let failed = bars.iter().filter(|bar| !bar.holds).count();
     say(&format!("done; {failed} bars fail"));
     Ok(if failed > 0 && !options.no_bars { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -112,9 +117,14 @@ struct TargetMeasurements {
 }
 
 impl TargetMeasurements {
-    fn most(&mut self, target: &BenchTarget, stage: &GatewayTestbed, time: Duration) -> Result<()> {
+    fn most(
+        &mut self,
+        target: &BenchTarget,
+        testbed: &GatewayTestbed,
+        time: Duration,
+    ) -> Result<()> {
         let before = target.program.cpu();
-        let most = load::max_throughput(&target.ask, stage.folder(), time)?;
+        let most = load::max_throughput(&target.plain_request, testbed.folder(), time)?;
         let cpu = target.program.cpu().saturating_sub(before);
         self.cpu.push(cpu.as_secs_f64() * 1e6 / most.requests.max(1.0));
         self.most.push(most);
@@ -169,7 +179,7 @@ fn measurements_of<'a>(
 /// One requirement, the measured value in words, and whether the requirement holds.
 struct GatewayBar {
     what: &'static str,
-    told: String,
+    measured: String,
     holds: bool,
 }
 
@@ -187,7 +197,7 @@ fn bars(
     #[expect(clippy::cast_precision_loss, reason = "megabytes")]
     let memory = held.resident_max as f64 / 1e6;
     let errors = held.errors;
-    let bar = |what, told, holds| GatewayBar { what, told, holds };
+    let bar = |what, measured, holds| GatewayBar { what, measured, holds };
     Ok(vec![
         bar("requests/s, at least 0.4× nginx", format!("{rate:.2}×"), rate >= 0.4),
         bar("processor time a request, at most 4× nginx", format!("{cpu:.2}×"), cpu <= 4.0),
@@ -220,25 +230,25 @@ fn print_tables(
         "first chunk p50".into(),
         "first chunk p99".into(),
     ]];
-    let told = |number: f64, unit: &str, digits: usize| match number.is_nan() {
+    let measured = |number: f64, unit: &str, digits: usize| match number.is_nan() {
         true => "–".to_owned(),
         false => format!("{number:.digits$} {unit}").trim().to_owned(),
     };
     for (target, seen) in targets.iter().zip(seen) {
         rows.push([
             target.kind.name().into(),
-            told(seen.per_second(), "", 0),
+            measured(seen.per_second(), "", 0),
             seen.errors().to_string(),
-            told(seen.cpu(), "µs", 0),
-            told(seen.p50_ms(), "ms", 2),
-            told(seen.p99_ms(), "ms", 2),
-            told(seen.first_chunk_us(500), "µs", 0),
-            told(seen.first_chunk_us(990), "µs", 0),
+            measured(seen.cpu(), "µs", 0),
+            measured(seen.p50_ms(), "ms", 2),
+            measured(seen.p99_ms(), "ms", 2),
+            measured(seen.first_chunk_us(500), "µs", 0),
+            measured(seen.first_chunk_us(990), "µs", 0),
         ]);
     }
     let bars = bars.iter().map(|bar| {
         let holds = if bar.holds { "holds" } else { "FAILS" };
-        [bar.what.to_owned(), bar.told.clone(), holds.to_owned()]
+        [bar.what.to_owned(), bar.measured.clone(), holds.to_owned()]
     });
     let head = ["bar".to_owned(), "measured".into(), String::new()];
     let bars: Vec<_> = std::iter::once(head).chain(bars).collect();

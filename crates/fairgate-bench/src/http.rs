@@ -72,15 +72,15 @@ impl BenchResponse {
 /// `on_bytes` returns a break. `on_bytes` gets the whole response so far and the bytes that have
 /// just arrived.
 pub(crate) async fn send(
-    ask: &BenchRequest,
+    call: &BenchRequest,
     patience: Duration,
     mut on_bytes: impl FnMut(&BenchResponse, &[u8]) -> ControlFlow<()>,
 ) -> io::Result<BenchResponse> {
     let deadline = Instant::now() + patience;
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the answer did not end in time");
-    let mut stream = timeout_at(deadline, TcpStream::connect(ask.addr)).await.map_err(late)??;
+    let mut stream = timeout_at(deadline, TcpStream::connect(call.addr)).await.map_err(late)??;
     stream.set_nodelay(true)?;
-    stream.write_all(&request(ask)).await?;
+    stream.write_all(&request(call)).await?;
     let mut answer = BenchResponse::default();
     let mut piece = [0; 4096];
     loop {
@@ -93,10 +93,10 @@ pub(crate) async fn send(
 }
 
 /// Serialises a request as HTTP/1.1.
-pub(crate) fn request(ask: &BenchRequest) -> Vec<u8> {
+pub(crate) fn request(call: &BenchRequest) -> Vec<u8> {
     let header = |(name, value): &(String, String)| format!("{name}: {value}\r\n");
-    let headers: String = ask.headers.iter().map(header).collect();
-    let (addr, path, body) = (ask.addr, &ask.path, &ask.body);
+    let headers: String = call.headers.iter().map(header).collect();
+    let (addr, path, body) = (call.addr, &call.path, &call.body);
     let length = body.len();
     format!(
         "POST {path} HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\n\
@@ -117,9 +117,9 @@ mod tests {
 
     #[test]
     fn an_answer_is_whole_where_its_length_or_its_last_chunk_says_so() {
-        let told = answer(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: b\r\n\r\nok");
-        assert_eq!((told.status(), told.header("x-a")), (Some(200), Some("b")));
-        assert_eq!((told.body(), told.is_whole()), (&b"ok"[..], true));
+        let parsed = answer(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: b\r\n\r\nok");
+        assert_eq!((parsed.status(), parsed.header("x-a")), (Some(200), Some("b")));
+        assert_eq!((parsed.body(), parsed.is_whole()), (&b"ok"[..], true));
         assert!(!answer(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\no").is_whole());
         assert!(answer(b"HTTP/1.1 429 No\r\n\r\n2\r\nok\r\n0\r\n\r\n").is_whole());
         assert!(!answer(b"HTTP/1.1 200 OK\r\n\r\n2\r\nok\r\n").is_whole());

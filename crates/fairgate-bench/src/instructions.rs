@@ -42,11 +42,12 @@ pub(crate) fn per_operation(case: &str, side: &str, operations: u64) -> Result<I
         .output();
     let _ = std::fs::remove_file(profile);
     let output = valgrind.context("valgrind cannot be started")?;
-    let told = String::from_utf8_lossy(&output.stderr);
+    let output_text = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        bail!("callgrind of {case} {side} failed: {told}");
+        bail!("callgrind of {case} {side} failed: {output_text}");
     }
-    let collected = collected(&told).with_context(|| format!("callgrind tells nothing: {told}"))?;
+    let collected = collected(&output_text)
+        .with_context(|| format!("callgrind tells nothing: {output_text}"))?;
     Ok(counted(collected, operations))
 }
 
@@ -65,8 +66,8 @@ fn profile_file(case: &str, side: &str) -> PathBuf {
 }
 
 /// Parses the number in callgrind's line `==123== Collected : 4567`.
-fn collected(told: &str) -> Option<f64> {
-    let line = told.lines().find(|line| line.contains("Collected : "))?;
+fn collected(output_text: &str) -> Option<f64> {
+    let line = output_text.lines().find(|line| line.contains("Collected : "))?;
     line.rsplit(' ').next()?.parse().ok()
 }
 
@@ -76,8 +77,8 @@ mod tests {
 
     #[test]
     fn what_callgrind_collected_is_found() {
-        let told = "==9== Events    : Ir\n==9== Collected : 1234567\n==9==\n";
-        assert_eq!(collected(told), Some(1_234_567.0));
+        let output_text = "==9== Events    : Ir\n==9== Collected : 1234567\n==9==\n";
+        assert_eq!(collected(output_text), Some(1_234_567.0));
         assert_eq!(collected("==9== nothing\n"), None);
         assert_eq!(counted(5000.0, 10), InstructionCount::PerOperation(500.0));
         assert_eq!(counted(0.0, 10), InstructionCount::NoSymbols);

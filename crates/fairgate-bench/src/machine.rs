@@ -15,15 +15,16 @@ pub(crate) fn describe() -> String {
 }
 
 fn processor() -> String {
-    let told = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = told.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let system_text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model =
+        system_text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     model.map_or("an unknown processor".into(), |(_, name)| name.trim().into())
 }
 
 fn compiler() -> String {
-    let told = Command::new("rustc").arg("--version").output();
-    let told = told.ok().and_then(|output| String::from_utf8(output.stdout).ok());
-    let version = told.as_deref().and_then(|text| text.split(" (").next());
+    let system_text = Command::new("rustc").arg("--version").output();
+    let system_text = system_text.ok().and_then(|output| String::from_utf8(output.stdout).ok());
+    let version = system_text.as_deref().and_then(|text| text.split(" (").next());
     version.map_or("an unknown rustc".into(), |version| version.trim().into())
 }
 

@@ -35,8 +35,8 @@ pub(crate) fn nanoseconds<T>(work: impl FnOnce() -> T) -> (T, f64) {
 /// Returns how many nanoseconds this thread has waited for a processor since the thread began; 0 if
 /// the system does not report this.
 fn waited_ns() -> f64 {
-    let told = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    told.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or_default()
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().nth(1).and_then(|ns| ns.parse().ok()).unwrap_or_default()
 }
 
 /// Result of timing a base case and a big case in turns.

@@ -80,13 +80,13 @@ pub(crate) struct BytesPerRequest {
 /// prints.
 pub(crate) fn measure(case: &str) -> Result<BytesPerRequest> {
     let output = Command::new(env::current_exe()?).args(["memory", case]).output()?;
-    let told = String::from_utf8(output.stdout)?;
+    let text = String::from_utf8(output.stdout)?;
     ensure!(
         output.status.success(),
         "memory of {case}: {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let mut numbers = told.split_whitespace().map(str::parse::<f64>);
+    let mut numbers = text.split_whitespace().map(str::parse::<f64>);
     let mut next = || numbers.next().context("three numbers")?.context("a number");
     Ok(BytesPerRequest { texts: next()?, asked: next()?, resident: next()? })
 }

@@ -86,14 +86,14 @@ fn body(tokens: usize, seed: u64) -> String {
     text + "]}"
 }
 
-fn chain(body: &str, ask: &RequestFields) -> PromptChain {
-    let identity = CacheIdentity { model: &ask.model, ..CacheIdentity::default() };
+fn chain(body: &str, fields: &RequestFields) -> PromptChain {
+    let identity = CacheIdentity { model: &fields.model, ..CacheIdentity::default() };
     let mut builder = PromptChainBuilder::new(KEY, identity);
-    ask.prompt(Route::ChatCompletions, body.as_bytes(), |piece| match piece {
+    fields.prompt(Route::ChatCompletions, body.as_bytes(), |piece| match piece {
         PromptPiece::Text(text) => builder.text(text),
         PromptPiece::File { bytes, counted_bytes } => builder.file(bytes, counted_bytes),
     });
-    builder.finish(ask.input_bytes / BYTES_PER_TOKEN as u64)
+    builder.finish(fields.input_bytes / BYTES_PER_TOKEN as u64)
 }
 
 fn read(body: &str) -> RequestFields {
@@ -138,13 +138,13 @@ impl PrefixLookup {
         let (mut index, workers) = filled(others);
         let bodies = (0..MEGABYTES_ASKED * 1_000_000 / (tokens * BYTES_PER_TOKEN)).map(|number| {
             let body = body(tokens, (1 << 40) + number as u64);
-            let ask = read(&body);
-            (body, ask)
+            let fields = read(&body);
+            (body, fields)
         });
         let bodies: Vec<_> = bodies.collect();
-        for (body, ask) in &bodies {
+        for (body, fields) in &bodies {
             for &worker in workers.iter().step_by(2) {
-                let _ = index.routed(worker, &chain(body, ask));
+                let _ = index.routed(worker, &chain(body, fields));
             }
         }
         Self { bodies, index, next: 0 }
@@ -156,8 +156,8 @@ impl TimedSubject for PrefixLookup {
         let work = || {
             for _ in 0..operations {
                 self.next = (self.next + 1) % self.bodies.len();
-                let (body, ask) = &self.bodies[self.next];
-                let chain = chain(body, ask);
+                let (body, fields) = &self.bodies[self.next];
+                let chain = chain(body, fields);
                 let most = black_box(self.index.overlap(&chain).most());
                 assert!(most > 0, "it is held");
             }

@@ -67,8 +67,8 @@ fn run_all(
     }
     if !options.no_instructions && instructions::are_countable() {
         progress.say("instructions of all of these, with callgrind");
-        for (row, (told, holds)) in rows.iter_mut().zip(count_all(&chosen)) {
-            row.instructions = told;
+        for (row, (described, holds)) in rows.iter_mut().zip(count_all(&chosen)) {
+            row.instructions = described;
             row.ok = [row.ok, holds].into_iter().flatten().reduce(|a, b| a && b);
         }
     }
@@ -191,9 +191,9 @@ fn count_all(cases: &[&BenchCase]) -> Vec<(String, Option<bool>)> {
     if counted.iter().any(|(_, _, found)| *found == Some(InstructionCount::NoSymbols)) {
         eprintln!("        {NO_SYMBOLS_HELP}");
     }
-    let told =
+    let described =
         |case: &&BenchCase| describe_counts(case.instructions, of(case, "base"), of(case, "big"));
-    cases.iter().map(told).collect()
+    cases.iter().map(described).collect()
 }
 
 const NO_SYMBOLS_HELP: &str = "callgrind counts inside one function, which it finds by name, and this binary has no names: \
@@ -219,7 +219,7 @@ fn describe_instructions(bars: InstructionBars, base: f64, big: f64) -> (String,
     let growth = big / base;
     let within = |most: Option<f64>, number: f64| most.map(|most| number <= most);
     let bar = |text: Option<String>| text.map(|text| format!(", ≤ {text}")).unwrap_or_default();
-    let told = format!(
+    let described = format!(
         "{}{} → {} ({}{})",
         count(base),
         bar(bars.base.map(count)),
@@ -228,7 +228,7 @@ fn describe_instructions(bars: InstructionBars, base: f64, big: f64) -> (String,
         bar(bars.growth.map(times)),
     );
     let holds = [within(bars.base, base), within(bars.growth, growth)];
-    (told, holds.into_iter().flatten().reduce(|a, b| a && b))
+    (described, holds.into_iter().flatten().reduce(|a, b| a && b))
 }
 
 /// Counts the instructions of one side of a case; `None` if the case does not ask for it or
@@ -251,8 +251,8 @@ mod tests {
     fn instructions_that_nobody_counted_are_not_told_as_zero() {
         let bars = InstructionBars { base: Some(100.0), growth: Some(2.0) };
         let of = |number| Some(InstructionCount::PerOperation(number));
-        let told = describe_counts(bars, of(90.0), of(270.0));
-        assert_eq!(told, ("90, ≤ 100 → 270 (3.00×, ≤ 2.00×)".into(), Some(false)));
+        let described = describe_counts(bars, of(90.0), of(270.0));
+        assert_eq!(described, ("90, ≤ 100 → 270 (3.00×, ≤ 2.00×)".into(), Some(false)));
         let unnamed = Some(InstructionCount::NoSymbols);
         assert_eq!(describe_counts(bars, unnamed, unnamed), (NO_SYMBOLS.into(), None));
         assert_eq!(describe_counts(bars, of(90.0), None), ("–".into(), None));

@@ -195,10 +195,10 @@ impl CountedProgram {
             .args([what, &self.program.id().to_string()])
             .output()
             .context("cannot run callgrind_control, which is part of valgrind")?;
-        let told = String::from_utf8_lossy(&output.stdout);
+        let output_text = String::from_utf8_lossy(&output.stdout);
         ensure!(
-            output.status.success() && told.contains("OK"),
-            "callgrind_control {what} failed; it needs the right to attach to a process (ptrace): {told}{}",
+            output.status.success() && output_text.contains("OK"),
+            "callgrind_control {what} failed; it needs the right to attach to a process (ptrace): {output_text}{}",
             String::from_utf8_lossy(&output.stderr)
         );
         Ok(())

@@ -109,21 +109,21 @@ async fn measure(options: &RouterBenchOptions) -> Result<ExitCode> {
         for &workers in &options.workers {
             for router in testbed::routers(options) {
                 say(&format!("{}: {workers} workers, {}", workload.name, router.name()));
-                let stage = RouterTestbed::build(options, workload, workers, router, "").await?;
-                let seen = clients::run(&stage, workload, workers).await;
+                let testbed = RouterTestbed::build(options, workload, workers, router, "").await?;
+                let seen = clients::run(&testbed, workload, workers).await;
                 runs.push(RouterRun { workload: workload.name, workers, router, seen });
-                stage.end().await?;
+                testbed.end().await?;
             }
         }
     }
     let workers = options.workers.first().copied().unwrap_or(4);
     say(&format!("two classes, {workers} workers"));
     let agents = RouterWorkload::agents(time);
-    let stage =
+    let testbed =
         RouterTestbed::build(options, &agents, workers, RouterKind::Fairgate, &classes::policy())
             .await?;
-    let charged = classes::run(&stage, workers, time).await?;
-    stage.end().await?;
+    let charged = classes::run(&testbed, workers, time).await?;
+    testbed.end().await?;
     let mut bars = bars(&runs)?;
     bars.extend(rules::bars(&cells));
     bars.extend(runs.iter().filter_map(|run| rules::bar_over_http(&cells, run)));
@@ -146,7 +146,7 @@ fn exit_code(options: &RouterBenchOptions, bars: &[RouterBar], say: &impl Fn(&st
 /// One requirement, the measured value in words, and whether the requirement holds.
 pub(crate) struct RouterBar {
     pub(crate) what: String,
-    pub(crate) told: String,
+    pub(crate) measured: String,
     pub(crate) holds: bool,
 }
 
@@ -163,8 +163,8 @@ fn bars(runs: &[RouterRun]) -> Result<Vec<RouterBar>> {
         let peers = others().filter(|run| run.router != RouterKind::RoundRobin);
         let best = peers.max_by(|a, b| a.seen.saved().total_cmp(&b.seen.saved()));
         let here = format!("{}, {} workers", ours.workload, ours.workers);
-        let mut bar = |what: &str, told: String, holds: bool| {
-            bars.push(RouterBar { what: format!("{here}: {what}"), told, holds });
+        let mut bar = |what: &str, measured: String, holds: bool| {
+            bars.push(RouterBar { what: format!("{here}: {what}"), measured, holds });
         };
         let (saved, plain) = (ours.seen.saved(), round_robin.seen.saved());
         bar(
@@ -177,8 +177,8 @@ fn bars(runs: &[RouterRun]) -> Result<Vec<RouterBar>> {
             let more = saved / best.seen.saved();
             bar(&format!("saves at least as much as {name}"), format!("{more:.2}×"), more >= 1.0);
             let (own, other) = (ours.seen.imbalance(), best.seen.imbalance());
-            let told = format!("{own:.2} against {other:.2}");
-            bar(&format!("imbalance no worse than {name}"), told, own <= other);
+            let measured = format!("{own:.2} against {other:.2}");
+            bar(&format!("imbalance no worse than {name}"), measured, own <= other);
         }
         let errors = ours.seen.errors;
         bar("no errors", errors.to_string(), errors == 0);
@@ -194,7 +194,7 @@ fn class_bar([more, less]: [u64; 2]) -> RouterBar {
     let got = more as f64 / less.max(1) as f64;
     RouterBar {
         what: format!("{first} to {second} as {high} to {low}, within 5 %, both backlogged"),
-        told: format!("{got:.2}"),
+        measured: format!("{got:.2}"),
         holds: (got / wanted - 1.0).abs() <= 0.05,
     }
 }
@@ -233,11 +233,11 @@ fn print_runs(options: &RouterBenchOptions, runs: &[RouterRun]) {
 
 #[expect(clippy::print_stdout, reason = "the result")]
 fn print_bars(bars: &[RouterBar], markdown: bool) {
-    let told = bars.iter().map(|bar| {
+    let measured = bars.iter().map(|bar| {
         let holds = if bar.holds { "holds" } else { "FAILS" };
-        [bar.what.clone(), bar.told.clone(), holds.to_owned()]
+        [bar.what.clone(), bar.measured.clone(), holds.to_owned()]
     });
     let head = ["bar".to_owned(), "measured".into(), String::new()];
-    let told: Vec<_> = std::iter::once(head).chain(told).collect();
-    println!("{}", columns(&told, markdown));
+    let measured: Vec<_> = std::iter::once(head).chain(measured).collect();
+    println!("{}", columns(&measured, markdown));
 }

@@ -147,58 +147,59 @@ impl SoakLog {
 }
 
 async fn soak(options: &SoakOptions) -> Result<Vec<String>> {
-    let narrator = SoakLog(Instant::now());
-    narrator.say(&format!("seed {}, {} s of load", options.seed, options.seconds));
-    let mut stage = SoakTestbed::build(options)?;
-    narrator.say(&stage.described());
-    let keys = Arc::new(stage.tenants()?);
+    let log = SoakLog(Instant::now());
+    log.say(&format!("seed {}, {} s of load", options.seed, options.seconds));
+    let mut testbed = SoakTestbed::build(options)?;
+    log.say(&testbed.described());
+    let keys = Arc::new(testbed.tenants()?);
     let begin = Instant::now();
-    stage.outages = SoakOutages::new(begin);
-    let real = start_streams(options, &stage, &keys);
-    let clients = SoakClients::start(stage.addr, options.tenants(), &keys, options.seed);
+    testbed.outages = SoakOutages::new(begin);
+    let real = start_streams(options, &testbed, &keys);
+    let clients = SoakClients::start(testbed.addr, options.tenants(), &keys, options.seed);
     if !options.attackers {
         clients.begin_attack();
     }
-    let load = run_disasters(options, &mut stage, &clients, &narrator).await;
+    let load = run_disasters(options, &mut testbed, &clients, &log).await;
     if load.is_err() {
-        stage.keep()?;
+        testbed.keep()?;
     }
-    load.with_context(|| format!("logs are in {}", stage.folder.display()))?;
+    load.with_context(|| format!("logs are in {}", testbed.folder.display()))?;
     let end = Instant::now();
-    narrator.say("the load ends: clients finish what they have begun");
+    log.say("the load ends: clients finish what they have begun");
     let mut seen = clients.finish().await?;
-    let mut problems =
-        check_honest_tenants(options.tenants(), &seen, &stage.outages, end, &narrator);
+    let mut problems = check_honest_tenants(options.tenants(), &seen, &testbed.outages, end, &log);
     if options.attackers {
         let comparison = attackers::compare(options, &seen, begin);
-        comparison.lines.iter().for_each(|line| narrator.say(line));
+        comparison.lines.iter().for_each(|line| log.say(line));
         problems.extend(comparison.problems);
     }
     if let Some(real) = real {
         let report = real.await??;
-        narrator.say(&report.describe());
-        let models: Vec<&str> = stage.real_servers.iter().map(|server| server.model).collect();
+        log.say(&report.describe());
+        let models: Vec<&str> = testbed.real_servers.iter().map(|server| server.model).collect();
         problems.extend(report.problems(&models, options.streams));
         seen.add(report.seen);
     }
-    narrator.say(&seen.describe());
-    problems.extend(judge(options, &mut stage, &seen, &narrator).await?);
+    log.say(&seen.describe());
+    problems.extend(judge(options, &mut testbed, &seen, &log).await?);
     if problems.is_empty() {
-        narrator.say("every end that a client saw has its row; nothing is left in flight, queued or reserved");
+        log.say("every end that a client saw has its row; nothing is left in flight, queued or reserved");
     } else {
-        stage.keep()?;
-        narrator.say(&format!("what is left is in {}", stage.folder.display()));
+        testbed.keep()?;
+        log.say(&format!("what is left is in {}", testbed.folder.display()));
     }
     Ok(problems)
 }
 
 fn start_streams(
     options: &SoakOptions,
-    stage: &SoakTestbed<'_>,
+    testbed: &SoakTestbed<'_>,
     keys: &Arc<Vec<String>>,
 ) -> Option<JoinHandle<Result<RealServerReport>>> {
-    let models: Vec<&'static str> = stage.real_servers.iter().map(|server| server.model).collect();
-    let asker = RealServerClient { addr: stage.addr, keys: keys.clone(), lives: stage.restarts() };
+    let models: Vec<&'static str> =
+        testbed.real_servers.iter().map(|server| server.model).collect();
+    let asker =
+        RealServerClient { addr: testbed.addr, keys: keys.clone(), lives: testbed.restarts() };
     let streams = real_servers::streams(asker, models.clone(), options.streams, options.length());
     (!models.is_empty()).then(|| tokio::spawn(streams))
 }
@@ -206,9 +207,9 @@ fn start_streams(
 /// Carries out the planned disasters one after the other while the clients send requests.
 async fn run_disasters(
     options: &SoakOptions,
-    stage: &mut SoakTestbed<'_>,
+    testbed: &mut SoakTestbed<'_>,
     clients: &SoakClients,
-    narrator: &SoakLog,
+    log: &SoakLog,
 ) -> Result<()> {
     let begin = Instant::now();
     let mut disasters = options.disasters().into_iter().peekable();
@@ -218,32 +219,32 @@ async fn run_disasters(
     while begin.elapsed() < options.length() {
         if !attacked && begin.elapsed() >= options.length() / 2 {
             attacked = true;
-            narrator.say("the attack begins");
+            log.say("the attack begins");
             clients.begin_attack();
         }
         while let Some((_, disaster)) = disasters.next_if(|(when, _)| *when <= begin.elapsed()) {
-            narrator.say(&disaster.to_string());
-            stage.apply_disaster(disaster)?;
+            log.say(&disaster.to_string());
+            testbed.apply_disaster(disaster)?;
         }
-        stage.supervise()?;
-        if stage.is_up() && !was_up {
-            narrator.say("the gateway answers again");
+        testbed.supervise()?;
+        if testbed.is_up() && !was_up {
+            log.say("the gateway answers again");
         }
-        was_up = stage.is_up();
+        was_up = testbed.is_up();
         if begin.elapsed() > next_progress {
             next_progress += progress_every;
-            let (ended, memory) = (clients.so_far(), mib(stage.memory().0));
-            narrator.say(&format!("{ended} answers have ended; the gateway has {memory} MiB"));
+            let (ended, memory) = (clients.so_far(), mib(testbed.memory().0));
+            log.say(&format!("{ended} answers have ended; the gateway has {memory} MiB"));
         }
         tokio::time::sleep(LOOK).await;
     }
     // A gateway that was killed late may still be starting.
     let deadline = Instant::now() + LEASE;
-    while !stage.is_up() {
+    while !testbed.is_up() {
         if Instant::now() > deadline {
             bail!("the gateway did not start again within {LEASE:?}");
         }
-        stage.supervise()?;
+        testbed.supervise()?;
         tokio::time::sleep(LOOK).await;
     }
     Ok(())
@@ -255,26 +256,26 @@ fn check_honest_tenants(
     seen: &SoakResults,
     outages: &SoakOutages,
     end: Instant,
-    narrator: &SoakLog,
+    log: &SoakLog,
 ) -> Vec<String> {
     let mut problems = Vec::new();
     for (index, tenant) in tenants.iter().enumerate() {
         let of_tenant = || seen.ended.values().filter(|ended| ended.tenant == index);
-        let statuses = client_results::told(of_tenant());
+        let statuses = client_results::statuses_of(of_tenant());
         if !tenant.habit.is_honest() {
-            narrator.say(&format!("{}: {statuses}", tenant.name));
+            log.say(&format!("{}: {statuses}", tenant.name));
             continue;
         }
         let good = seen.good_answers(index);
         let (gap, until) = outages.longest_gap(good, end, tenant.budget);
         let (name, seconds) = (tenant.name, gap.as_secs_f64());
-        let until = until.saturating_duration_since(narrator.0).as_secs_f64();
+        let until = until.saturating_duration_since(log.0).as_secs_f64();
         let is_early = |ended: &&EndedAnswer| {
             let unserved = outages.was_unserved(tenant.budget, ended.at, RECOVERY);
             ended.is_store_unavailable() && !unserved
         };
         let early = of_tenant().filter(is_early).count();
-        narrator.say(&format!(
+        log.say(&format!(
             "{name}: {statuses} ({early} times store_unavailable outside of outages); the longest time without an \
              answer, while there could be one, is {seconds:.1} s (until {until:.1} s)"
         ));
@@ -307,25 +308,26 @@ fn errors_without_excuse<'a>(
     };
     let unexcused: Vec<&EndedAnswer> = ended.filter(|ended| !is_excused(ended)).collect();
     (!unexcused.is_empty()).then(|| {
-        let (name, told) = (tenant.name, client_results::told(unexcused.iter().copied()));
-        format!("The honest tenant {name} got errors that no disaster excuses: {told}.")
+        let (name, statuses) =
+            (tenant.name, client_results::statuses_of(unexcused.iter().copied()));
+        format!("The honest tenant {name} got errors that no disaster excuses: {statuses}.")
     })
 }
 
 /// Checks the gateway and the ledger after all clients have ended, and returns the problems found.
 async fn judge(
     options: &SoakOptions,
-    stage: &mut SoakTestbed<'_>,
+    testbed: &mut SoakTestbed<'_>,
     seen: &SoakResults,
-    narrator: &SoakLog,
+    log: &SoakLog,
 ) -> Result<Vec<String>> {
-    stage.wait_until_idle().await?;
-    let database = stage.database.connect().await?;
-    narrator.say("nobody asks any more; waiting for what killed gateways had reserved");
+    testbed.wait_until_idle().await?;
+    let database = testbed.database.connect().await?;
+    log.say("nobody asks any more; waiting for what killed gateways had reserved");
     ledger::wait_nothing_reserved(&database, LEASE).await?;
-    let (memory, warm) = stage.memory();
+    let (memory, warm) = testbed.memory();
     let warm = warm.context("the last gateway ran for too short a time to be warm")?;
-    narrator.say(&format!(
+    log.say(&format!(
         "the gateway's memory: {} MiB after warm-up, {} MiB in the end; at most {} MiB more is allowed",
         mib(warm),
         mib(memory),
@@ -336,14 +338,14 @@ async fn judge(
         let (warm, memory) = (mib(warm), mib(memory));
         problems.push(format!("The gateway's memory grew from {warm} MiB to {memory} MiB."));
     }
-    stage.end_gateway()?;
+    testbed.end_gateway()?;
     let comparison = ledger::compare(&database, seen).await?;
-    narrator.say(&comparison.told);
+    log.say(&comparison.description);
     problems.extend(comparison.problems);
     if options.attackers {
         problems.extend(ledger::file_budget_problem(&database).await?);
     }
-    problems.append(&mut stage.problems);
+    problems.append(&mut testbed.problems);
     Ok(problems)
 }
 

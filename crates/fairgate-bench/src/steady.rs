@@ -334,8 +334,8 @@ impl TimedSubject for BareEngine {
                 engine.begin(at, &mut granted).expect("time goes on");
                 match step {
                     EngineCall::Submit(path, submit) => {
-                        let ask = RequestDemand::of(&submit);
-                        black_box(engine.submit(path, &ask, &mut granted).is_ok());
+                        let demand = RequestDemand::of(&submit);
+                        black_box(engine.submit(path, &demand, &mut granted).is_ok());
                     }
                     EngineCall::Release(handle, tokens) => {
                         black_box(engine.release(handle, tokens, None));

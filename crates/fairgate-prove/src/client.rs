@@ -57,7 +57,7 @@ pub(crate) struct ProveClient {
     pub(crate) number: usize,
     /// Value of the `Authorization` header: `Bearer` and the key.
     pub(crate) credential: String,
-    pub(crate) ask: RequestPattern,
+    pub(crate) pattern: RequestPattern,
     /// True if this client sends one request before all other clients start, so that the prompt of
     /// its topic is cached.
     pub(crate) warms_up: bool,
@@ -155,7 +155,7 @@ impl ProveClient {
             if let AnswerEnd::Completed { input, output } = end {
                 self.tally.tokens.fetch_add(input + output, Ordering::Relaxed);
             }
-            let hopeless = matches!(end, AnswerEnd::Failed { .. }) && !self.ask.expects(&end);
+            let hopeless = matches!(end, AnswerEnd::Failed { .. }) && !self.pattern.expects(&end);
             sightings.push(ClientResult { tenant: self.tenant, request, end });
             if hopeless {
                 // The bar has failed already; slow down, more failures would add nothing.
@@ -177,7 +177,7 @@ impl ProveClient {
             Err(_) => AnswerEnd::Broken { how: format!("no end within {REQUEST_TIMEOUT:?}") },
         };
         // An expected failure keeps the connection, because the answer was read to its end.
-        if !matches!(seen, AnswerEnd::Completed { .. }) && !self.ask.expects(&seen) {
+        if !matches!(seen, AnswerEnd::Completed { .. }) && !self.pattern.expects(&seen) {
             *kept = None;
         }
         (id, seen)
@@ -199,7 +199,7 @@ impl ProveClient {
             },
         };
         let connection = kept.insert(connection);
-        if let ClientBehaviour::LeasesSlots { held, report } = self.ask.manner {
+        if let ClientBehaviour::LeasesSlots { held, report } = self.pattern.manner {
             return self.lease(connection, (held, report), id).await;
         }
         let stream = self.is_streaming();
@@ -212,7 +212,7 @@ impl ProveClient {
             Err(error) => return failed(error.to_string()),
         };
         *id = request_id(&response);
-        match (response.status(), self.ask.manner) {
+        match (response.status(), self.pattern.manner) {
             (StatusCode::OK, ClientBehaviour::ReadsNothing { until }) => {
                 tokio::time::sleep(until).await;
                 AnswerEnd::Left
@@ -224,13 +224,13 @@ impl ProveClient {
     }
 
     fn is_narrow(&self) -> bool {
-        matches!(self.ask.manner, ClientBehaviour::ReadsNothing { .. })
+        matches!(self.pattern.manner, ClientBehaviour::ReadsNothing { .. })
     }
 
     /// Returns whether this client requests streams. Clients that leave early or do not read always
     /// request streams; of the others, every second one does.
     fn is_streaming(&self) -> bool {
-        match self.ask.manner {
+        match self.pattern.manner {
             ClientBehaviour::Honest
             | ClientBehaviour::HasDeadlines { .. }
             | ClientBehaviour::Embeds { .. }
@@ -246,7 +246,7 @@ impl ProveClient {
     /// Returns the factor by which this client's texts are longer than prompts, if it asks for
     /// embeddings.
     fn embeds(&self) -> Option<u64> {
-        match self.ask.manner {
+        match self.pattern.manner {
             ClientBehaviour::Embeds { every, times } if self.number.is_multiple_of(every) => {
                 Some(times)
             }
@@ -258,7 +258,7 @@ impl ProveClient {
         let mut body = json!({
             "model": self.model,
             "messages": [{"role": "user", "content": self.prompt(number)}],
-            "max_tokens": self.ask.max_tokens,
+            "max_tokens": self.pattern.max_tokens,
         });
         if stream {
             body["stream"] = Value::Bool(true);
@@ -275,7 +275,7 @@ impl ProveClient {
             None => "/v1/chat/completions",
         };
         let mut request = Request::post(origin + path);
-        if let Some(millis) = self.ask.deadline_ms(self.number) {
+        if let Some(millis) = self.pattern.deadline_ms(self.number) {
             request = request.header("x-fairgate-deadline", format!("{millis}ms"));
         }
         request
@@ -289,10 +289,10 @@ impl ProveClient {
     /// must be. Without topics each request has its own prompt; with topics all requests of a topic
     /// have the same.
     fn prompt(&self, number: u64) -> String {
-        let (least, most) = self.ask.output_tokens;
+        let (least, most) = self.pattern.output_tokens;
         let turn = number * 7 + self.number as u64 * 3;
         let output = |turn: u64| least + turn % (most - least + 1);
-        let mut prompt = match self.ask.topics {
+        let mut prompt = match self.pattern.topics {
             None => format!(
                 "[sim:tokens={}] client {}.{} request {number} ",
                 output(turn),
@@ -304,11 +304,11 @@ impl ProveClient {
                 format!("[sim:tokens={}] topic {topic} ", output(topic))
             }
         };
-        if let Some(fault) = self.ask.manner.fault() {
+        if let Some(fault) = self.pattern.manner.fault() {
             prompt.insert_str(0, &format!("[sim:fault={fault}] "));
         }
-        let times = self.ask.prompt_times;
-        let tokens = self.ask.prompt_tokens
+        let times = self.pattern.prompt_times;
+        let tokens = self.pattern.prompt_tokens
             * self.embeds().unwrap_or(1)
             * times[(usize::try_from(number).unwrap_or(0) + self.number) % times.len()];
         let bytes = usize::try_from(tokens).unwrap_or(0) * BYTES_PER_TOKEN;

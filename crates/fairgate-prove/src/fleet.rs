@@ -78,7 +78,7 @@ pub(crate) async fn run(
             id,
             token,
             manner,
-            ask: scenario.tenants[0].ask,
+            pattern: scenario.tenants[0].pattern,
             projects: projects.clone(),
             tally: tally.clone(),
         };

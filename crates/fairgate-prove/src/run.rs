@@ -150,9 +150,9 @@ impl RunningExperiment<'_> {
                     model: MODELS[pool],
                     number,
                     credential: self.world.credential(*tenant, number % plan.keys),
-                    ask: plan.ask,
+                    pattern: plan.pattern,
                     warms_up: joins == JoinTime::First
-                        && plan.ask.topics.is_some_and(|topics| (number as u64) < topics),
+                        && plan.pattern.topics.is_some_and(|topics| (number as u64) < topics),
                     tally: self.tallies[*tenant].clone(),
                 };
                 let task = tokio::spawn(client.run(started.clone(), self.stopped.clone()));

@@ -132,7 +132,7 @@ pub struct ScenarioTenant {
     /// Time at which the tenant's clients start.
     pub joins: JoinTime,
     /// Pattern of the requests that the tenant's clients send.
-    pub ask: RequestPattern,
+    pub pattern: RequestPattern,
     /// Class that the tenant's requests must get, for the bar about classes; `None` if that bar
     /// does not apply.
     pub class: Option<&'static str>,
@@ -362,7 +362,7 @@ pub enum ExperimentLength {
 struct ExperimentScale {
     clients: usize,
     backend: ScenarioBackend,
-    ask: RequestPattern,
+    pattern: RequestPattern,
     /// Factor by which a huge prompt is longer than an ordinary prompt.
     huge: u64,
     length: PhaseDurations,
@@ -406,14 +406,14 @@ impl ExperimentLength {
             Self::Quick => ExperimentScale {
                 clients,
                 backend: fast,
-                ask: short,
+                pattern: short,
                 huge: 12,
                 length: length(200, 500, 140),
             },
             Self::Normal => ExperimentScale {
                 clients,
                 backend: fast,
-                ask: short,
+                pattern: short,
                 huge: 12,
                 length: length(1000, 4000, 200),
             },
@@ -427,7 +427,7 @@ impl ExperimentLength {
                     fault: None,
                     prefix_cache_blocks: 0,
                 },
-                ask: RequestPattern {
+                pattern: RequestPattern {
                     prompt_tokens: 24,
                     prompt_times: &[1],
                     topics: None,
@@ -524,7 +524,7 @@ impl ExperimentScale {
             keys: 1,
             clients: self.clients,
             joins,
-            ask: self.ask,
+            pattern: self.pattern,
             class: None,
         }
     }
@@ -582,7 +582,7 @@ fn fifty_keys(scale: &ExperimentScale) -> Scenario {
 
 fn inflated_max_tokens(scale: &ExperimentScale) -> Scenario {
     let (mut cheat, honest) = scale.equals("inflated", "honest");
-    cheat.ask.max_tokens *= 100;
+    cheat.pattern.max_tokens *= 100;
     Scenario {
         level: ScenarioLevel::Tenants,
         budgets: true,
@@ -597,7 +597,8 @@ fn inflated_max_tokens(scale: &ExperimentScale) -> Scenario {
 
 fn huge_prompts(scale: &ExperimentScale) -> Scenario {
     let (mut huge, small) = scale.equals("huge-prompts", "small-prompts");
-    huge.ask.prompt_tokens = scale.huge * (small.ask.prompt_tokens + small.ask.output_tokens.1);
+    huge.pattern.prompt_tokens =
+        scale.huge * (small.pattern.prompt_tokens + small.pattern.output_tokens.1);
     Scenario {
         level: ScenarioLevel::Tenants,
         budgets: true,
@@ -614,9 +615,9 @@ fn clients_leave(scale: &ExperimentScale) -> Scenario {
     // The answers are long enough that only the client can have ended them. A request that leaves
     // early was expected to use more, so estimates in flight are large compared with usage, and it
     // takes more requests until they do not matter.
-    leaving.ask.output_tokens = (96, 96);
-    leaving.ask.max_tokens = 96;
-    leaving.ask.manner = ClientBehaviour::LeavesAfter(24);
+    leaving.pattern.output_tokens = (96, 96);
+    leaving.pattern.max_tokens = 96;
+    leaving.pattern.manner = ClientBehaviour::LeavesAfter(24);
     let grants_min = 3 * scale.length.grants_min;
     Scenario {
         level: ScenarioLevel::Tenants,
@@ -682,7 +683,7 @@ mod tests {
                 for tenant in &scenario.tenants {
                     assert!(tenant.clients >= 3 * 8, "{name}: {} stays backlogged", tenant.name);
                     assert!(tenant.keys <= tenant.clients);
-                    assert!(tenant.ask.output_tokens.1 <= tenant.ask.max_tokens);
+                    assert!(tenant.pattern.output_tokens.1 <= tenant.pattern.max_tokens);
                     let alone =
                         tenant.group == tenant.name || scenario.level == ScenarioLevel::Groups;
                     assert_eq!(alone, scenario.level == ScenarioLevel::Groups);

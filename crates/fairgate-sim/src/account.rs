@@ -270,16 +270,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn both_limits_hold_and_refill() {
         let account = account(3, 1000, LimitScope::Account);
-        let ask = |tokens| account.admit(None, tokens, Instant::now()).0;
-        assert!(ask(1001).is_err_and(|shortage| shortage == ExceededLimit::TooLarge));
-        let charges = [ask(400).unwrap(), ask(500).unwrap()];
+        let try_admit = |tokens| account.admit(None, tokens, Instant::now()).0;
+        assert!(try_admit(1001).is_err_and(|shortage| shortage == ExceededLimit::TooLarge));
+        let charges = [try_admit(400).unwrap(), try_admit(500).unwrap()];
         let wait = Duration::from_secs(6);
-        assert!(ask(200).is_err_and(|shortage| shortage == ExceededLimit::Tokens { wait }));
-        let last = ask(100).unwrap();
+        assert!(try_admit(200).is_err_and(|shortage| shortage == ExceededLimit::Tokens { wait }));
+        let last = try_admit(100).unwrap();
         let wait = Duration::from_secs(20);
-        assert!(ask(1).is_err_and(|shortage| shortage == ExceededLimit::Requests { wait }));
+        assert!(try_admit(1).is_err_and(|shortage| shortage == ExceededLimit::Requests { wait }));
         tokio::time::advance(wait).await;
-        let again = ask(333).unwrap();
+        let again = try_admit(333).unwrap();
         let counts = account.counts();
         assert_eq!((counts.accepted, counts.refused_by_requests), (4, 1));
         assert_eq!((counts.refused_by_tokens, counts.too_large, counts.tokens), (1, 1, 1333));
@@ -305,9 +305,9 @@ mod tests {
     async fn keys_share_or_do_not() {
         for (scope, second) in [(LimitScope::Account, false), (LimitScope::Key, true)] {
             let account = account(1, 1000, scope);
-            let ask = |key: &[u8]| account.admit(Some(key), 1, Instant::now()).0.is_ok();
-            assert!(ask(b"one") && !ask(b"one"));
-            assert_eq!(ask(b"two"), second);
+            let try_admit = |key: &[u8]| account.admit(Some(key), 1, Instant::now()).0.is_ok();
+            assert!(try_admit(b"one") && !try_admit(b"one"));
+            assert_eq!(try_admit(b"two"), second);
         }
     }
 

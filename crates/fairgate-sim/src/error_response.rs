@@ -135,16 +135,16 @@ mod tests {
     #[test]
     fn each_api_has_its_own_shape_of_error() {
         let refusal = SimErrorResponse::field("model", "no such model").code("model_not_found");
-        let told = refusal.to_json(ApiDialect::OpenAi);
-        assert_eq!(told["error"]["type"], "invalid_request_error");
+        let json = refusal.to_json(ApiDialect::OpenAi);
+        assert_eq!(json["error"]["type"], "invalid_request_error");
         assert_eq!(
-            (&told["error"]["param"], &told["error"]["code"]),
+            (&json["error"]["param"], &json["error"]["code"]),
             (&json!("model"), &json!("model_not_found"))
         );
-        let told = SimErrorResponse::new(StatusCode::SERVICE_UNAVAILABLE, "full")
+        let json = SimErrorResponse::new(StatusCode::SERVICE_UNAVAILABLE, "full")
             .to_json(ApiDialect::Anthropic);
         assert_eq!(
-            told,
+            json,
             json!({"type": "error", "error": {"type": "overloaded_error", "message": "full"}})
         );
     }

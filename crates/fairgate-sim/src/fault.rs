@@ -250,8 +250,11 @@ mod tests {
             "slow-bytes=",
             "oversized-event=1e9",
         ] {
-            let told = bad.parse::<SimFault>().unwrap_err().to_string();
-            assert!(told.starts_with(&format!("`{bad}`")) && told.contains("reset-mid"), "{told}");
+            let message = bad.parse::<SimFault>().unwrap_err().to_string();
+            assert!(
+                message.starts_with(&format!("`{bad}`")) && message.contains("reset-mid"),
+                "{message}"
+            );
         }
     }
 

@@ -383,8 +383,11 @@ mod tests {
             ("model", json!(7)),
         ];
         for (name, value) in bad {
-            let told = chat(name, value.clone());
-            assert!(told.contains(&format!("param: Some(\"{name}\")")), "{name} {value}: {told}");
+            let refusal_text = chat(name, value.clone());
+            assert!(
+                refusal_text.contains(&format!("param: Some(\"{name}\")")),
+                "{name} {value}: {refusal_text}"
+            );
         }
         assert!(SimRequest::read(SimRoute::Chat, b"{", &SimOptions::default()).is_err());
         assert!(SimRequest::read(SimRoute::Chat, b"[]", &SimOptions::default()).is_err());

@@ -82,23 +82,23 @@ impl DirectoryChange {
         at: UnixMicros,
         found: ChangeLookup,
     ) -> Result<DirectoryEdit> {
-        let scribe = AuditWriter { actor, at };
+        let writer = AuditWriter { actor, at };
         match self.clone() {
             Self::AddGroup { name, weight, budgets } => {
                 let group = Group { name, weight, budgets, created_at: at };
-                add_group(scribe, found, group)
+                add_group(writer, found, group)
             }
-            Self::PatchGroup { name, patch } => patch_group(scribe, found, &name, patch),
-            Self::SetHosted { budgets } => Ok(set_hosted(scribe, found, budgets)),
-            Self::KeepPrices { prices } => keep_prices(scribe, found, &prices),
-            Self::RemoveGroup { name } => remove_group(scribe, found, &name),
+            Self::PatchGroup { name, patch } => patch_group(writer, found, &name, patch),
+            Self::SetHosted { budgets } => Ok(set_hosted(writer, found, budgets)),
+            Self::KeepPrices { prices } => keep_prices(writer, found, &prices),
+            Self::RemoveGroup { name } => remove_group(writer, found, &name),
             Self::AddTenant { name, group, weight, limits } => {
                 let disabled = false;
                 let tenant = Tenant { name, group, weight, disabled, limits, created_at: at };
-                add_tenant(scribe, found, tenant)
+                add_tenant(writer, found, tenant)
             }
-            Self::PatchTenant { name, patch } => patch_tenant(scribe, found, &name, patch),
-            Self::RemoveTenant { name } => remove_tenant(scribe, found, &name),
+            Self::PatchTenant { name, patch } => patch_tenant(writer, found, &name, patch),
+            Self::RemoveTenant { name } => remove_tenant(writer, found, &name),
             Self::CreateKey { tenant, name, weight, limits, rights, expires_at } => {
                 check_exists(found.tenant, "tenant", &tenant)?;
                 let secret = secret()?;
@@ -115,18 +115,18 @@ impl DirectoryChange {
                     expires_at,
                     revoked_at: None,
                 };
-                Ok(scribe.key("key.create", None, key, Some(secret)))
+                Ok(writer.key("key.create", None, key, Some(secret)))
             }
-            Self::PatchKey { id, patch } => patch_key(scribe, found, &id, patch),
-            Self::RotateKey { id } => rotate_key(scribe, found, &id),
+            Self::PatchKey { id, patch } => patch_key(writer, found, &id, patch),
+            Self::RotateKey { id } => rotate_key(writer, found, &id),
             Self::RevokeKey { id } => {
                 let before = check_exists(found.key, "key", &id)?;
                 let revoked_at = before.revoked_at.or(Some(at));
                 let after = Key { revoked_at, ..before.clone() };
-                Ok(scribe.key("key.revoke", Some(before), after, None))
+                Ok(writer.key("key.revoke", Some(before), after, None))
             }
             Self::Note { action, subject, after } => {
-                let statements = vec![scribe.audit(action, &subject, None, Some(after))];
+                let statements = vec![writer.audit(action, &subject, None, Some(after))];
                 Ok(DirectoryEdit { statements, changed: unchanged() })
             }
         }
@@ -144,13 +144,13 @@ fn check_new<T>(found: Option<&T>, what: &'static str, name: &str) -> Result<()>
     }
 }
 
-fn add_group(scribe: AuditWriter<'_>, found: ChangeLookup, group: Group) -> Result<DirectoryEdit> {
+fn add_group(writer: AuditWriter<'_>, found: ChangeLookup, group: Group) -> Result<DirectoryEdit> {
     check_new(found.group.as_ref(), "group", &group.name)?;
-    Ok(scribe.group("group.add", None, group))
+    Ok(writer.group("group.add", None, group))
 }
 
 fn patch_group(
-    scribe: AuditWriter<'_>,
+    writer: AuditWriter<'_>,
     found: ChangeLookup,
     name: &str,
     patch: GroupPatch,
@@ -159,7 +159,7 @@ fn patch_group(
     let mut after = before.clone();
     after.weight = patch.weight.unwrap_or(after.weight);
     after.budgets = patch.budgets.unwrap_or(after.budgets);
-    Ok(scribe.group("group.patch", Some(before), after))
+    Ok(writer.group("group.patch", Some(before), after))
 }
 
 /// The hosted tier as the audit trail shows it.
@@ -169,14 +169,14 @@ struct HostedTier {
 }
 
 fn set_hosted(
-    scribe: AuditWriter<'_>,
+    writer: AuditWriter<'_>,
     found: ChangeLookup,
     mut budgets: Vec<Budget>,
 ) -> DirectoryEdit {
     sort_budgets(&mut budgets);
     let (before, after) = (HostedTier { budgets: found.hosted }, HostedTier { budgets });
     let put = |tier: &HostedTier| sql::put_hosted(&tier.budgets);
-    let statements = scribe.put("hosted.set", "hosted", Some(&before), &after, put);
+    let statements = writer.put("hosted.set", "hosted", Some(&before), &after, put);
     DirectoryEdit {
         statements,
         changed: DirectoryChangeResult { hosted: Some(after.budgets), ..unchanged() },
@@ -203,7 +203,7 @@ fn price_json(price: &Price) -> Json {
 
 /// Builds one statement and one audit entry for each price that is not stored yet.
 fn keep_prices(
-    scribe: AuditWriter<'_>,
+    writer: AuditWriter<'_>,
     found: ChangeLookup,
     prices: &[Price],
 ) -> Result<DirectoryEdit> {
@@ -228,35 +228,35 @@ fn keep_prices(
             (&known.price.model, &known.price.upstream) == (&price.model, &price.upstream)
         };
         let before = known.iter().rfind(is_same).map(|known| price_json(&known.price));
-        statements.push(sql::put_price(price, scribe.at));
-        statements.push(scribe.audit("price.add", &price.model, before, Some(price_json(price))));
+        statements.push(sql::put_price(price, writer.at));
+        statements.push(writer.audit("price.add", &price.model, before, Some(price_json(price))));
     }
     Ok(DirectoryEdit { statements, changed: unchanged() })
 }
 
-fn remove_group(scribe: AuditWriter<'_>, found: ChangeLookup, name: &str) -> Result<DirectoryEdit> {
+fn remove_group(writer: AuditWriter<'_>, found: ChangeLookup, name: &str) -> Result<DirectoryEdit> {
     let before = check_exists(found.group, "group", name)?;
     if found.tenants_of_group > 0 {
         let by = format!("it has {} tenants; move or remove them first", found.tenants_of_group);
         return Err(StoreError::InUse { what: "group", name: name.to_owned(), by });
     }
     let mut statements = sql::drop_group(name);
-    statements.push(scribe.audit("group.remove", name, Some(json(&before)), None));
+    statements.push(writer.audit("group.remove", name, Some(json(&before)), None));
     Ok(DirectoryEdit { statements, changed: unchanged() })
 }
 
 fn add_tenant(
-    scribe: AuditWriter<'_>,
+    writer: AuditWriter<'_>,
     found: ChangeLookup,
     tenant: Tenant,
 ) -> Result<DirectoryEdit> {
     check_new(found.tenant.as_ref(), "tenant", &tenant.name)?;
     check_exists(found.group, "group", &tenant.group)?;
-    Ok(scribe.tenant("tenant.add", None, tenant))
+    Ok(writer.tenant("tenant.add", None, tenant))
 }
 
 fn patch_tenant(
-    scribe: AuditWriter<'_>,
+    writer: AuditWriter<'_>,
     found: ChangeLookup,
     name: &str,
     patch: TenantPatch,
@@ -270,11 +270,11 @@ fn patch_tenant(
     after.weight = patch.weight.unwrap_or(after.weight);
     after.disabled = patch.disabled.unwrap_or(after.disabled);
     after.limits = patch.limits.unwrap_or(after.limits);
-    Ok(scribe.tenant("tenant.patch", Some(before), after))
+    Ok(writer.tenant("tenant.patch", Some(before), after))
 }
 
 fn remove_tenant(
-    scribe: AuditWriter<'_>,
+    writer: AuditWriter<'_>,
     found: ChangeLookup,
     name: &str,
 ) -> Result<DirectoryEdit> {
@@ -289,12 +289,12 @@ fn remove_tenant(
     // The tenant's keys are removed too; the audit entry lists them.
     before["keys"] = Json::from(found.keys_of_tenant.as_slice());
     let mut statements = sql::drop_tenant(name, &found.keys_of_tenant);
-    statements.push(scribe.audit("tenant.remove", name, Some(before), None));
+    statements.push(writer.audit("tenant.remove", name, Some(before), None));
     Ok(DirectoryEdit { statements, changed: unchanged() })
 }
 
 fn patch_key(
-    scribe: AuditWriter<'_>,
+    writer: AuditWriter<'_>,
     found: ChangeLookup,
     id: &str,
     patch: KeyPatch,
@@ -306,10 +306,10 @@ fn patch_key(
     after.limits = patch.limits.unwrap_or(after.limits);
     after.rights = after.rights.patched(patch.rights);
     after.expires_at = patch.expires_at.unwrap_or(after.expires_at);
-    Ok(scribe.key("key.patch", Some(before), after, None))
+    Ok(writer.key("key.patch", Some(before), after, None))
 }
 
-fn rotate_key(scribe: AuditWriter<'_>, found: ChangeLookup, id: &str) -> Result<DirectoryEdit> {
+fn rotate_key(writer: AuditWriter<'_>, found: ChangeLookup, id: &str) -> Result<DirectoryEdit> {
     let before = check_exists(found.key, "key", id)?;
     if before.revoked_at.is_some() {
         let problem = format!("key {id:?} is revoked, and stays so; create a new key");
@@ -317,7 +317,7 @@ fn rotate_key(scribe: AuditWriter<'_>, found: ChangeLookup, id: &str) -> Result<
     }
     let secret = secret()?;
     let after = Key { hint: secret.hint(), hash: secret.hash(), ..before.clone() };
-    Ok(scribe.key("key.rotate", Some(before), after, Some(secret)))
+    Ok(writer.key("key.rotate", Some(before), after, Some(secret)))
 }
 
 /// Actor and time of a change. Turns the states of an object before and after the change into statements and an audit
@@ -428,9 +428,9 @@ fn key_id() -> Result<String> {
         let mut random = [0_u8; 32];
         getrandom::fill(&mut random).map_err(no_randomness)?;
         // Bytes from 252 on are dropped, because they would make the first letters of the alphabet likelier.
-        let letters = random.iter().filter(|byte| **byte < 252);
-        let letters = letters.map(|byte| char::from(ALPHABET[usize::from(byte % 36)]));
-        id.extend(letters.take(LENGTH - id.len()));
+        let characters = random.iter().filter(|byte| **byte < 252);
+        let characters = characters.map(|byte| char::from(ALPHABET[usize::from(byte % 36)]));
+        id.extend(characters.take(LENGTH - id.len()));
     }
     Ok(id)
 }
@@ -444,9 +444,9 @@ mod tests {
         let ids: std::collections::BTreeSet<_> = (0..1_000).map(|_| key_id().unwrap()).collect();
         assert_eq!(ids.len(), 1_000);
         for id in &ids {
-            let letters = id.strip_prefix("key-").unwrap();
-            assert_eq!(letters.len(), 16);
-            assert!(letters.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()));
+            let characters = id.strip_prefix("key-").unwrap();
+            assert_eq!(characters.len(), 16);
+            assert!(characters.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()));
         }
         let used: std::collections::BTreeSet<_> =
             ids.iter().flat_map(|id| id[4..].chars()).collect();

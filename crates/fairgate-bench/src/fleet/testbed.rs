@@ -52,9 +52,9 @@ impl FleetTestbed {
                 fresh_database(server).await?
             }
         };
-        let stage = Self { folder, url, opened: std::sync::Mutex::default() };
-        let fleet = stage.fleet().await?;
-        let store = stage.last_store()?;
+        let testbed = Self { folder, url, opened: std::sync::Mutex::default() };
+        let fleet = testbed.fleet().await?;
+        let store = testbed.last_store()?;
         let tenant = DirectoryChange::AddTenant {
             name: "bench".into(),
             group: "default".into(),
@@ -90,7 +90,7 @@ impl FleetTestbed {
             let tasks = some.map(|number| task(number, projects)).collect();
             fleet.add_tasks("bench", NewTasks { tasks, dry_run: false }).await?;
         }
-        Ok(stage)
+        Ok(testbed)
     }
 
     /// Opens a fleet on this database. Several fleets may be opened, as several servers would.

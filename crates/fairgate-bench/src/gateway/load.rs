@@ -23,17 +23,17 @@ pub(crate) const CONNECTIONS: &str = "32";
 /// Measures the target's greatest throughput with wrk, which sends requests as fast as it is
 /// answered.
 pub(crate) fn max_throughput(
-    ask: &BenchRequest,
+    request: &BenchRequest,
     folder: &Path,
     time: Duration,
 ) -> Result<WrkThroughput> {
     let script = folder.join("wrk.lua");
-    fs::write(&script, lua(ask))?;
+    fs::write(&script, lua(request))?;
     let seconds = format!("{}s", time.as_secs());
     let output = Command::new("wrk")
         .args(["-t", "1", "-c", CONNECTIONS, "-d", &seconds, "--timeout", "10s", "-s"])
         .arg(&script)
-        .arg(format!("http://{}/v1/chat/completions", ask.addr))
+        .arg(format!("http://{}/v1/chat/completions", request.addr))
         .output()
         .context("cannot run wrk")?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -48,10 +48,10 @@ pub(crate) fn max_throughput(
     Ok(WrkThroughput { requests, per_second: requests / (micros / 1e6), errors })
 }
 
-fn lua(ask: &BenchRequest) -> String {
+fn lua(request: &BenchRequest) -> String {
     let header = |(name, value): &(String, String)| format!("wrk.headers[{name:?}] = {value:?}\n");
-    let headers: String = ask.headers.iter().map(header).collect();
-    let body = &ask.body;
+    let headers: String = request.headers.iter().map(header).collect();
+    let body = &request.body;
     format!(
         "wrk.method = \"POST\"\n{headers}wrk.body = [==[{body}]==]\n\
          function done(summary)\n\
@@ -72,7 +72,7 @@ pub(crate) struct OhaLatency {
 /// Measures the target's latency with oha, which sends `rate` requests per second.
 pub(crate) fn latency_at_rate(
     oha: &PathBuf,
-    ask: &BenchRequest,
+    request: &BenchRequest,
     rate: f64,
     time: Duration,
 ) -> Result<OhaLatency> {
@@ -86,15 +86,15 @@ pub(crate) fn latency_at_rate(
         "-c",
         CONNECTIONS,
     ]);
-    command.args(["-z", &seconds, "-q", &format!("{rate:.0}"), "-m", "POST", "-d", &ask.body]);
-    for (name, value) in &ask.headers {
+    command.args(["-z", &seconds, "-q", &format!("{rate:.0}"), "-m", "POST", "-d", &request.body]);
+    for (name, value) in &request.headers {
         command.args(["-H", &format!("{name}: {value}")]);
     }
-    command.arg(format!("http://{}/v1/chat/completions", ask.addr));
+    command.arg(format!("http://{}/v1/chat/completions", request.addr));
     let output = command.output().context("cannot run oha")?;
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout)
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout)
         .with_context(|| format!("oha said: {}", String::from_utf8_lossy(&output.stderr)))?;
-    let number = |path: &str| told.pointer(path).and_then(serde_json::Value::as_f64);
+    let number = |path: &str| report.pointer(path).and_then(serde_json::Value::as_f64);
     let needed = |path: &str| number(path).with_context(|| format!("oha says no {path}"));
     let good = needed("/summary/successRate")?;
     if good < 0.9999 {

@@ -65,10 +65,10 @@ pub(crate) async fn measure(
     Ok(QueuedMemory { resident_max, errors })
 }
 
-fn spawn(set: &mut JoinSet<bool>, ask: BenchRequest) {
+fn spawn(set: &mut JoinSet<bool>, request: BenchRequest) {
     set.spawn(async move {
         let answer =
-            http::send(&ask, Duration::from_secs(300), |_, _| ControlFlow::Continue(())).await;
+            http::send(&request, Duration::from_secs(300), |_, _| ControlFlow::Continue(())).await;
         answer.is_ok_and(|answer| answer.status() == Some(200) && answer.is_whole())
     });
 }

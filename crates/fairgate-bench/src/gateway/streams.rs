@@ -13,14 +13,14 @@ const SIDE_BY_SIDE: usize = 4;
 
 /// Measures the delay of each stream's first chunk, from its sending by the upstream to its arrival
 /// here. Returns the delays in microseconds, sorted.
-pub(crate) async fn first_chunks(ask: &BenchRequest, streams: usize) -> Result<Vec<u64>> {
+pub(crate) async fn first_chunks(request: &BenchRequest, streams: usize) -> Result<Vec<u64>> {
     let mut set = JoinSet::new();
     for _ in 0..SIDE_BY_SIDE {
-        let ask = ask.clone();
+        let request = request.clone();
         set.spawn(async move {
             let mut delays = Vec::new();
             for _ in 0..streams / SIDE_BY_SIDE {
-                delays.push(one(&ask).await?);
+                delays.push(one(&request).await?);
             }
             Ok::<_, anyhow::Error>(delays)
         });
@@ -33,9 +33,9 @@ pub(crate) async fn first_chunks(ask: &BenchRequest, streams: usize) -> Result<V
     Ok(all)
 }
 
-async fn one(ask: &BenchRequest) -> Result<u64> {
+async fn one(request: &BenchRequest) -> Result<u64> {
     let mut delay = None;
-    let answer = http::send(ask, Duration::from_secs(10), |answer, _| {
+    let answer = http::send(request, Duration::from_secs(10), |answer, _| {
         if delay.is_none() {
             let now = now_micros();
             delay = stamp(answer.body()).map(|sent| now.saturating_sub(sent));

@@ -52,7 +52,7 @@ impl BenchTargetKind {
 pub(crate) struct BenchTarget {
     pub(crate) kind: BenchTargetKind,
     pub(crate) program: Rc<RunningProgram>,
-    pub(crate) ask: BenchRequest,
+    pub(crate) plain_request: BenchRequest,
     pub(crate) stream: BenchRequest,
 }
 
@@ -107,7 +107,7 @@ impl GatewayTestbed {
         let (gateway, addr, key) =
             fairgate(options, &self.folder, "hold", upstream, slots, Some("10m"))?;
         let key = format!("Bearer {key}");
-        let ask = |max_tokens: u64, stream: bool, bytes: usize| {
+        let held_request = |max_tokens: u64, stream: bool, bytes: usize| {
             let content = "word ".repeat(bytes / 5);
             let body = json!({
                 "model": "bench", "max_tokens": max_tokens, "stream": stream,
@@ -116,7 +116,7 @@ impl GatewayTestbed {
             request(addr, &[("authorization", &key)], body)
         };
         let (stream, waiting) =
-            (ask(150, true, 100), ask(1, false, queued_memory::BODY_BYTES - 120));
+            (held_request(150, true, 100), held_request(1, false, queued_memory::BODY_BYTES - 120));
         let folder = self.folder.join("hold-data");
         let queued = async || {
             let live = admin(&options.fairgate, addr, &folder, &["live"])?;
@@ -150,8 +150,8 @@ fn target(
             ],
         })
     };
-    let ask = request(addr, headers, body(false));
-    BenchTarget { kind, program, ask, stream: request(addr, headers, body(true)) }
+    let plain_request = request(addr, headers, body(false));
+    BenchTarget { kind, program, plain_request, stream: request(addr, headers, body(true)) }
 }
 
 fn request(addr: SocketAddr, headers: &[(&str, &str)], body: Value) -> BenchRequest {

@@ -28,38 +28,42 @@ pub(crate) fn policy() -> String {
 
 /// Runs clients of both classes for `time` and returns the tokens charged to each class. The first
 /// quarter of the time does not count, because caches and queues fill in it.
-pub(crate) async fn run(stage: &RouterTestbed, workers: usize, time: Duration) -> Result<[u64; 2]> {
+pub(crate) async fn run(
+    testbed: &RouterTestbed,
+    workers: usize,
+    time: Duration,
+) -> Result<[u64; 2]> {
     let mut clients = JoinSet::new();
     for number in 0..workers * SLOTS * CLIENTS_PER_SLOT {
         for (place, (class, _)) in CLASSES.into_iter().enumerate() {
             let seed = (number * CLASSES.len() + place) as u64;
-            let mut headers = stage.headers.clone();
+            let mut headers = testbed.headers.clone();
             headers.push(("x-fairgate-class".to_owned(), class.to_owned()));
-            clients.spawn(client(stage.addr, headers, seed));
+            clients.spawn(client(testbed.addr, headers, seed));
         }
     }
     sleep(time / 4).await;
-    let before = charged(stage)?;
+    let before = charged(testbed)?;
     sleep(time * 3 / 4).await;
-    let after = charged(stage)?;
+    let after = charged(testbed)?;
     clients.shutdown().await;
     Ok([after[0] - before[0], after[1] - before[1]])
 }
 
 /// Runs one session after another without a pause between requests.
 async fn client(addr: SocketAddr, headers: Vec<(String, String)>, seed: u64) {
-    let told = Arc::new(ClientMeasurements::default());
+    let measurements = Arc::new(ClientMeasurements::default());
     for number in 0.. {
         let mut session = AgentSession::new(1 << 62 | seed << 24 | number);
         while let Some(body) = session.turn() {
-            send_and_measure(addr, headers.clone(), body, Arc::clone(&told)).await;
+            send_and_measure(addr, headers.clone(), body, Arc::clone(&measurements)).await;
         }
     }
 }
 
 /// Returns the tokens that the ledger has charged to each class so far.
-fn charged(stage: &RouterTestbed) -> Result<[u64; 2]> {
-    let usage = stage.admin(&["usage", "--by", "class"])?;
+fn charged(testbed: &RouterTestbed) -> Result<[u64; 2]> {
+    let usage = testbed.admin(&["usage", "--by", "class"])?;
     let rows = usage["rows"].as_array().with_context(|| format!("usage says {usage}"))?;
     let of = |name: &str| rows.iter().find(|row| row["name"] == name);
     let number = |name| of(name).and_then(|row| row["charged_tokens"].as_u64()).unwrap_or(0);

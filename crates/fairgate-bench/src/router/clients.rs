@@ -60,11 +60,11 @@ pub(crate) struct ClientMeasurements {
 
 /// Sends a workload through the testbed's router, and waits for all answers.
 pub(crate) async fn run(
-    stage: &RouterTestbed,
+    testbed: &RouterTestbed,
     workload: &RouterWorkload,
     workers: usize,
 ) -> RouterMeasurements {
-    let told = Arc::new(ClientMeasurements::default());
+    let measurements = Arc::new(ClientMeasurements::default());
     let begin = Instant::now();
     let mut clients = JoinSet::new();
     match &workload.kind {
@@ -72,28 +72,30 @@ pub(crate) async fn run(
             for request in requests {
                 sleep_until(begin + request.at).await;
                 clients.spawn(send_and_measure(
-                    stage.addr,
-                    stage.headers.clone(),
+                    testbed.addr,
+                    testbed.headers.clone(),
                     request.body(),
-                    Arc::clone(&told),
+                    Arc::clone(&measurements),
                 ));
             }
         }
         WorkloadKind::Agents => {
             let end = begin + workload.time;
             for number in 0..workers * SESSIONS_PER_WORKER {
-                let (addr, headers, told) = (stage.addr, stage.headers.clone(), Arc::clone(&told));
-                clients.spawn(agent(addr, headers, number as u64, end, told));
+                let (addr, headers, measurements) =
+                    (testbed.addr, testbed.headers.clone(), Arc::clone(&measurements));
+                clients.spawn(agent(addr, headers, number as u64, end, measurements));
             }
         }
     }
     while clients.join_next().await.is_some() {}
-    let mut first_tokens =
-        std::mem::take(&mut *told.first_tokens.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut first_tokens = std::mem::take(
+        &mut *measurements.first_tokens.lock().unwrap_or_else(PoisonError::into_inner),
+    );
     first_tokens.sort_unstable();
-    let workers = stage.workers.iter().map(|worker| worker.stats());
+    let workers = testbed.workers.iter().map(|worker| worker.stats());
     let workers = workers.map(|stats| (stats.input_tokens, stats.cached_tokens)).collect();
-    RouterMeasurements { first_tokens, errors: told.errors.load(Relaxed), workers }
+    RouterMeasurements { first_tokens, errors: measurements.errors.load(Relaxed), workers }
 }
 
 /// Runs one agent, which starts a new session when the last one is over, until the time of the run
@@ -103,12 +105,12 @@ async fn agent(
     headers: Vec<(String, String)>,
     number: u64,
     end: Instant,
-    told: Arc<ClientMeasurements>,
+    measurements: Arc<ClientMeasurements>,
 ) {
     for session in 0.. {
         let mut session = AgentSession::new(number << 32 | session);
         while let Some(body) = session.turn() {
-            send_and_measure(addr, headers.clone(), body, Arc::clone(&told)).await;
+            send_and_measure(addr, headers.clone(), body, Arc::clone(&measurements)).await;
             if Instant::now() >= end {
                 return;
             }
@@ -121,7 +123,7 @@ pub(crate) async fn send_and_measure(
     addr: SocketAddr,
     headers: Vec<(String, String)>,
     body: String,
-    told: Arc<ClientMeasurements>,
+    measurements: Arc<ClientMeasurements>,
 ) {
     let asked = Instant::now();
     let mut first = None;
@@ -137,9 +139,9 @@ pub(crate) async fn send_and_measure(
     });
     match (answer.await, first) {
         (Ok(answer), Some(first)) if answer.status() == Some(200) => {
-            told.first_tokens.lock().unwrap_or_else(PoisonError::into_inner).push(first);
+            measurements.first_tokens.lock().unwrap_or_else(PoisonError::into_inner).push(first);
         }
-        _ => _ = told.errors.fetch_add(1, Relaxed),
+        _ => _ = measurements.errors.fetch_add(1, Relaxed),
     }
 }
 

@@ -137,19 +137,19 @@ pub(crate) fn bars(cells: &[RouterBenchCell]) -> Vec<RouterBar> {
         else {
             continue;
         };
-        let mut bar = |what: String, told: String, holds: bool| {
+        let mut bar = |what: String, measured: String, holds: bool| {
             let what = format!("rules: {}, {} workers: {what}", cell.workload, cell.workers);
-            bars.push(RouterBar { what, told, holds });
+            bars.push(RouterBar { what, measured, holds });
         };
         let (saved, least) = (ours.saved * 100.0, before.saved * 100.0);
-        let told = format!("{saved:.1} % against {least:.1} %");
-        bar("saves at least as much as the second edition".into(), told, saved >= least);
+        let measured = format!("{saved:.1} % against {least:.1} %");
+        bar("saves at least as much as the second edition".into(), measured, saved >= least);
         if let Some(least) = saved_least(cell.workload, cell.workers) {
             bar(format!("saves at least {least} %"), format!("{saved:.1} %"), saved >= least);
         }
         let imbalance = ours.imbalance;
-        let told = format!("{imbalance:.2}");
-        bar(format!("imbalance at most {IMBALANCE_MAX}"), told, imbalance <= IMBALANCE_MAX);
+        let measured = format!("{imbalance:.2}");
+        bar(format!("imbalance at most {IMBALANCE_MAX}"), measured, imbalance <= IMBALANCE_MAX);
         let ratio = ours.first_token_ms(99) / before.first_token_ms(99);
         let what = format!("first token p99 at most {P99_MAX}× that of the second edition");
         bar(what, format!("{ratio:.3}×"), ratio <= P99_MAX);
@@ -174,6 +174,6 @@ pub(crate) fn bar_over_http(cells: &[RouterBenchCell], run: &RouterRun) -> Optio
             run.workload, run.workers
         );
         let holds = points >= -SAVED_POINTS_MAX && off <= IMBALANCE_OFF_MAX;
-        RouterBar { what, told: format!("{points:+.1} points, imbalance {off:+.2}"), holds }
+        RouterBar { what, measured: format!("{points:+.1} points, imbalance {off:+.2}"), holds }
     })
 }

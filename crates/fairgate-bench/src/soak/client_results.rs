@@ -68,8 +68,8 @@ pub(super) struct SoakResults {
 
 impl SoakResults {
     /// Records the result of one request.
-    pub(super) fn note(&mut self, sight: SoakRequestResult) {
-        match sight {
+    pub(super) fn note(&mut self, result: SoakRequestResult) {
+        match result {
             SoakRequestResult::End(id, ended) => {
                 if self.ended.insert(id.clone(), ended).is_some() {
                     self.doubled.push(id);
@@ -109,7 +109,7 @@ impl SoakResults {
 
     /// Summarises the numbers of results in words.
     pub(super) fn describe(&self) -> String {
-        let by_status = told(self.ended.values());
+        let by_status = statuses_of(self.ended.values());
         format!(
             "{} answers ended ({by_status}), {} were cut off in the middle, {} before they began",
             self.ended.len(),
@@ -120,12 +120,12 @@ impl SoakResults {
 }
 
 /// Formats the number of answers for each status and error code.
-pub(super) fn told<'a>(ended: impl Iterator<Item = &'a EndedAnswer>) -> String {
+pub(super) fn statuses_of<'a>(ended: impl Iterator<Item = &'a EndedAnswer>) -> String {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for one in ended {
         *counts.entry(one.describe()).or_default() += 1;
     }
-    let words = counts.iter().map(|(told, count)| format!("{count} with {told}"));
+    let words = counts.iter().map(|(statuses_of, count)| format!("{count} with {statuses_of}"));
     words.collect::<Vec<_>>().join(", ")
 }
 

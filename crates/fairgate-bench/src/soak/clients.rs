@@ -115,8 +115,8 @@ enum PlannedEnd {
 impl SoakClient {
     async fn run(mut self, stop: Arc<AtomicBool>, ended: Arc<AtomicU64>) -> SoakResults {
         while !stop.load(Relaxed) {
-            let sight = self.one().await;
-            let pause = match &sight {
+            let result = self.one().await;
+            let pause = match &result {
                 // A refused client retries a moment later, as the response asks.
                 SoakRequestResult::End(_, ended) if ended.status == 429 || ended.status == 503 => {
                     100
@@ -125,10 +125,10 @@ impl SoakClient {
                 // The gateway may be away, so wait a little.
                 _ => self.rng.range(0..=50),
             };
-            if matches!(sight, SoakRequestResult::End(..)) {
+            if matches!(result, SoakRequestResult::End(..)) {
                 ended.fetch_add(1, Relaxed);
             }
-            self.seen.note(sight);
+            self.seen.note(result);
             sleep(Duration::from_millis(pause)).await;
         }
         self.seen
@@ -138,16 +138,18 @@ impl SoakClient {
         let habit = self.habit();
         let body = body(habit, &mut self.rng);
         let headers = self.headers.clone();
-        let ask = BenchRequest { addr: self.addr, path: habit.path().into(), headers, body };
+        let request = BenchRequest { addr: self.addr, path: habit.path().into(), headers, body };
         match habit {
             _ if habit.takes_leases() => {
-                lease_clients::one(ask, habit, self.tenant, &mut self.rng).await
+                lease_clients::one(request, habit, self.tenant, &mut self.rng).await
             }
-            ClientHabit::ReadSlowly => slow_readers::http1(&ask, self.tenant, &mut self.rng).await,
+            ClientHabit::ReadSlowly => {
+                slow_readers::http1(&request, self.tenant, &mut self.rng).await
+            }
             ClientHabit::ReadByteByByte => {
-                slow_readers::http2(&ask, self.tenant, &mut self.rng).await
+                slow_readers::http2(&request, self.tenant, &mut self.rng).await
             }
-            _ => self.read(&ask).await,
+            _ => self.read(&request).await,
         }
     }
 
@@ -177,10 +179,10 @@ impl SoakClient {
 
     /// Sends the request and reads the answer at full speed, until its end or until the client
     /// leaves as planned.
-    async fn read(&mut self, ask: &BenchRequest) -> SoakRequestResult {
+    async fn read(&mut self, request: &BenchRequest) -> SoakRequestResult {
         let plan = self.plan();
         let mut id = None;
-        let asked = http::send(ask, ANSWER_TIMEOUT, |answer: &BenchResponse, _| {
+        let asked = http::send(request, ANSWER_TIMEOUT, |answer: &BenchResponse, _| {
             id = answer.header("x-fairgate-request-id").map(str::to_owned);
             let leaves = match plan {
                 PlannedEnd::LeaveAfterBytes(bytes) => answer.body().len() > bytes,

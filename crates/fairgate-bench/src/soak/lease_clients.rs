@@ -21,7 +21,7 @@ const WAIT_MS: u64 = 5000;
 /// Takes one lease, holds it and reports its end. The result counts as a good answer if the lease
 /// was granted and its report accepted.
 pub(super) async fn one(
-    ask: BenchRequest,
+    request: BenchRequest,
     habit: ClientHabit,
     tenant: usize,
     rng: &mut SeededRng,
@@ -31,7 +31,7 @@ pub(super) async fn one(
     // An honest client uses 10 tokens in a millisecond.
     let cost = if is_honest { hold_ms * 10 } else { 1 };
     let open = json!({"pool": LEASE_POOL, "cost": cost, "wait_ms": WAIT_MS}).to_string();
-    let Some(opened) = call(&BenchRequest { body: open, ..ask.clone() }).await else {
+    let Some(opened) = call(&BenchRequest { body: open, ..request.clone() }).await else {
         return SoakRequestResult::CutBeforeId;
     };
     let Some(id) = opened.body["id"].as_str().map(str::to_owned) else {
@@ -43,7 +43,7 @@ pub(super) async fn one(
     sleep(Duration::from_millis(hold_ms)).await;
     let (end, report) = if is_honest { ("settle", json!({"tokens": cost})) } else { lie(rng) };
     let path = format!("/v1/leases/{id}/{end}").into();
-    match call(&BenchRequest { path, body: report.to_string(), ..ask }).await {
+    match call(&BenchRequest { path, body: report.to_string(), ..request }).await {
         Some(LeaseCallAnswer { status: 200, .. }) if is_honest => {
             SoakRequestResult::LeaseSettled(id, tenant, Instant::now())
         }
@@ -82,8 +82,9 @@ impl LeaseCallAnswer {
 }
 
 /// Sends one call; returns `None` if the connection broke.
-async fn call(ask: &BenchRequest) -> Option<LeaseCallAnswer> {
-    let answer = http::send(ask, ANSWER_TIMEOUT, |_, _| ControlFlow::Continue(())).await.ok()?;
+async fn call(request: &BenchRequest) -> Option<LeaseCallAnswer> {
+    let answer =
+        http::send(request, ANSWER_TIMEOUT, |_, _| ControlFlow::Continue(())).await.ok()?;
     Some(LeaseCallAnswer {
         status: answer.status()?,
         request_id: answer.header("x-fairgate-request-id").map(str::to_owned),

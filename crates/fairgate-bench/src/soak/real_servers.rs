@@ -217,9 +217,9 @@ impl RealServerClient {
             "messages": [{"role": "user", "content": "say something"}],
         });
         let lives = self.lives.so_far();
-        let (answer, sight) = self.ask(tenant, &body.to_string()).await;
+        let (answer, result) = self.ask(tenant, &body.to_string()).await;
         let was_away = self.lives.was_away(lives);
-        let counted = match &sight {
+        let counted = match &result {
             SoakRequestResult::ConnectionRefused => false,
             SoakRequestResult::End(_, ended) if ended.is_store_unavailable() => {
                 report.refused += 1;
@@ -240,7 +240,7 @@ impl RealServerClient {
                 true
             }
         };
-        report.seen.note(sight);
+        report.seen.note(result);
         counted
     }
 
@@ -254,8 +254,8 @@ impl RealServerClient {
             "messages": [{"role": "user", "content": with_image("")}],
         });
         for _ in 0..POISON {
-            let (_, sight) = self.ask(tenant.unwrap_or_default(), &body.to_string()).await;
-            report.seen.note(sight);
+            let (_, result) = self.ask(tenant.unwrap_or_default(), &body.to_string()).await;
+            report.seen.note(result);
         }
         report
     }

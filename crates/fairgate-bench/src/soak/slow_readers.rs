@@ -26,25 +26,25 @@ const STALL: Duration = Duration::from_secs(7);
 /// Sends a request and reads single bytes of the answer with pauses, sometimes after not reading at
 /// all for [`STALL`]. Then either leaves or reads the rest.
 pub(super) async fn http1(
-    ask: &BenchRequest,
+    call: &BenchRequest,
     tenant: usize,
     rng: &mut SeededRng,
 ) -> SoakRequestResult {
     let mut answer = BenchResponse::default();
-    let read = read_http1(ask, &mut answer, rng).await;
+    let read = read_http1(call, &mut answer, rng).await;
     let id = answer.header("x-fairgate-request-id").map(str::to_owned);
     classify_result(Some(read.map(|()| answer)), id, tenant)
 }
 
 async fn read_http1(
-    ask: &BenchRequest,
+    call: &BenchRequest,
     answer: &mut BenchResponse,
     rng: &mut SeededRng,
 ) -> std::io::Result<()> {
     let socket = TcpSocket::new_v4()?;
     socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
-    let mut stream = socket.connect(ask.addr).await?;
-    stream.write_all(&plain::request(ask)).await?;
+    let mut stream = socket.connect(call.addr).await?;
+    stream.write_all(&plain::request(call)).await?;
     let late = |_| std::io::Error::from(std::io::ErrorKind::TimedOut);
     let mut piece = [0; 65536];
     // After the first byte there is something to read.
@@ -73,11 +73,11 @@ async fn read_http1(
 /// Sends a request and reads the answer byte by byte with a window of one byte. Either leaves in
 /// the middle or reads to the end.
 pub(super) async fn http2(
-    ask: &BenchRequest,
+    call: &BenchRequest,
     tenant: usize,
     rng: &mut SeededRng,
 ) -> SoakRequestResult {
-    let Ok(stream) = TcpStream::connect(ask.addr).await else {
+    let Ok(stream) = TcpStream::connect(call.addr).await else {
         return SoakRequestResult::ConnectionRefused;
     };
     let builder = http2::Builder::new(TokioExecutor::new()).initial_stream_window_size(1).clone();
@@ -89,23 +89,23 @@ pub(super) async fn http2(
     let connection = tokio::spawn(connection);
     let bytes_max = if rng.percent(30) { rng.count(0..=300) } else { usize::MAX };
     let pause = Duration::from_millis(rng.range(0..=3));
-    let sight = read_http2(ask, &mut sender, tenant, bytes_max, pause).await;
+    let result = read_http2(call, &mut sender, tenant, bytes_max, pause).await;
     connection.abort();
-    sight
+    result
 }
 
 async fn read_http2(
-    ask: &BenchRequest,
+    call: &BenchRequest,
     sender: &mut http2::SendRequest<Full<Bytes>>,
     tenant: usize,
     bytes_max: usize,
     pause: Duration,
 ) -> SoakRequestResult {
-    let mut request = Request::post(format!("http://{}/v1/chat/completions", ask.addr));
-    for (name, value) in &ask.headers {
+    let mut request = Request::post(format!("http://{}/v1/chat/completions", call.addr));
+    for (name, value) in &call.headers {
         request = request.header(name, value);
     }
-    let Ok(request) = request.body(Full::from(ask.body.clone())) else {
+    let Ok(request) = request.body(Full::from(call.body.clone())) else {
         return SoakRequestResult::CutBeforeId;
     };
     let Ok(Ok(response)) = timeout(ANSWER_TIMEOUT, sender.send_request(request)).await else {

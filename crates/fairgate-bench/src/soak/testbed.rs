@@ -121,7 +121,7 @@ impl<'a> SoakTestbed<'a> {
         fs::write(folder.join("fairgate.yaml"), config)?;
         let gateway = gateway(options, &folder, &disk, 0)?;
         let outages = SoakOutages::new(Instant::now());
-        let mut stage = Self {
+        let mut testbed = Self {
             options,
             folder,
             addr,
@@ -140,12 +140,12 @@ impl<'a> SoakTestbed<'a> {
             problems: Vec::new(),
             temporary,
         };
-        stage.gateway.wait_for(addr, GRACE).with_context(|| stage.log())?;
-        while !stage.is_up() {
-            stage.supervise()?;
+        testbed.gateway.wait_for(addr, GRACE).with_context(|| testbed.log())?;
+        while !testbed.is_up() {
+            testbed.supervise()?;
             thread::sleep(Duration::from_millis(50));
         }
-        Ok(stage)
+        Ok(testbed)
     }
 
     /// Describes the programs, and the features of the machine that the run uses.

@@ -26,7 +26,7 @@ impl ProveClient {
         (held, report): (Duration, ScenarioLeaseReport),
         id: &mut Option<String>,
     ) -> AnswerEnd {
-        let (input, output) = (self.ask.prompt_tokens, self.ask.output_tokens.0);
+        let (input, output) = (self.pattern.prompt_tokens, self.pattern.output_tokens.0);
         let cost = match report {
             ScenarioLeaseReport::Used => input + output,
             ScenarioLeaseReport::NothingAndLowLimits => 1,

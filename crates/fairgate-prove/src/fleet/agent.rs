@@ -29,7 +29,7 @@ pub(super) struct ProveAgent {
     pub(super) id: String,
     pub(super) token: String,
     pub(super) manner: AgentBehaviour,
-    pub(super) ask: RequestPattern,
+    pub(super) pattern: RequestPattern,
     /// Names of the projects, in the order of the report.
     pub(super) projects: Vec<&'static str>,
     pub(super) tally: Arc<FleetProgress>,
@@ -119,12 +119,12 @@ impl ProveAgent {
         work: &mut AgentWork,
     ) -> Result<(), ProveError> {
         let key = claim["key"].as_str().unwrap_or_default();
-        let (least, most) = self.ask.output_tokens;
+        let (least, most) = self.pattern.output_tokens;
         let output = least + (work.calls * 7 + number * 3) % (most - least + 1);
         let task = claim["task"].as_str().unwrap_or_default();
         let prompt =
             format!("[sim:tokens={output}] call {number} for {task}, please do what is to be done");
-        let (status, answer) = self.api.chat(key, &prompt, self.ask.max_tokens).await?;
+        let (status, answer) = self.api.chat(key, &prompt, self.pattern.max_tokens).await?;
         work.calls += 1;
         if status != 200 {
             work.trouble.push(format!("call: {status} {answer}"));

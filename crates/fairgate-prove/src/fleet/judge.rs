@@ -149,9 +149,9 @@ fn fleets_view(scenario: &Scenario, evidence: &FleetEvidence, used: &[u64]) -> P
 /// Checks that the tasks that the fleet shows as completed are exactly those whose completion an
 /// agent saw acknowledged, and that each was completed once.
 fn completions(plan: &FleetPlan, evidence: &FleetEvidence) -> ProveBar {
-    let told: Vec<&str> =
+    let reported: Vec<&str> =
         evidence.work.iter().flat_map(|work| work.completed.iter().map(String::as_str)).collect();
-    let distinct: HashSet<&str> = told.iter().copied().collect();
+    let distinct: HashSet<&str> = reported.iter().copied().collect();
     let steps = |task: &Value| {
         let history = task["history"].as_array();
         history.into_iter().flatten().filter(|step| step["to"] == "COMPLETED").count()
@@ -159,17 +159,21 @@ fn completions(plan: &FleetPlan, evidence: &FleetEvidence) -> ProveBar {
     let completed = evidence.tasks.iter().filter(|task| task["state"] == "COMPLETED");
     let completed: Vec<&Value> = completed.collect();
     let once = completed.iter().all(|task| steps(task) == 1);
-    let same = completed.len() == told.len()
+    let same = completed.len() == reported.len()
         && completed.iter().all(|task| distinct.contains(task["id"].as_str().unwrap_or_default()));
-    let enough = told.len() as u64 >= plan.completed_min;
+    let enough = reported.len() as u64 >= plan.completed_min;
     let says = format!(
         "{} completions acknowledged for {} tasks; {} tasks are completed, {}",
-        told.len(),
+        reported.len(),
         distinct.len(),
         completed.len(),
         if once { "each once" } else { "some more than once" },
     );
-    ProveBar::new("completed once", once && same && enough && distinct.len() == told.len(), says)
+    ProveBar::new(
+        "completed once",
+        once && same && enough && distinct.len() == reported.len(),
+        says,
+    )
 }
 
 /// Checks that the fleet took the dead agent's task away from it, and that the task's key is

@@ -37,9 +37,9 @@ pub(super) fn kept(case: &JudgedCase<'_>) -> ProveBar {
     let rows = case.evidence.ledger.rows.iter().filter(|row| row.last);
     let rows: HashMap<&str, _> = rows.map(|row| (row.request.as_str(), row)).collect();
     for request in case.replay.requests.iter().filter(|request| request.expired) {
-        let told = rows.get(&*request.id).map(|row| (row.status, row.code.as_deref()));
-        if told != Some((504, Some(DEADLINE_PASSED))) {
-            problems.push(format!("{} expired, and its row says {told:?}", request.id));
+        let recorded = rows.get(&*request.id).map(|row| (row.status, row.code.as_deref()));
+        if recorded != Some((504, Some(DEADLINE_PASSED))) {
+            problems.push(format!("{} expired, and its row says {recorded:?}", request.id));
         }
     }
     for request in case.replay.requests.iter().filter(|request| request.grant.is_some()) {
@@ -51,9 +51,9 @@ pub(super) fn kept(case: &JudgedCase<'_>) -> ProveBar {
     }
     let passed = |seen: &AnswerEnd| matches!(seen, AnswerEnd::Failed { status: Some(504), how } if how == DEADLINE_PASSED);
     let seen = case.evidence.results.iter().filter(|sighting| passed(&sighting.end)).count();
-    let told = rows.values().filter(|row| row.code.as_deref() == Some(DEADLINE_PASSED)).count();
-    if seen != told {
-        problems.push(format!("{seen} by the clients' count, {told} rows"));
+    let recorded = rows.values().filter(|row| row.code.as_deref() == Some(DEADLINE_PASSED)).count();
+    if seen != recorded {
+        problems.push(format!("{seen} by the clients' count, {recorded} rows"));
     }
     if let Some(first) = problems.first() {
         return ProveBar::new(name, false, format!("{} times not: {first}", problems.len()));

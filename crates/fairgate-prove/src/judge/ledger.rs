@@ -59,7 +59,7 @@ fn leaves_late(case: &JudgedCase<'_>, tenant: usize) -> bool {
             ClientBehaviour::LeavesAtFinish { .. } | ClientBehaviour::ReadsNothing { .. }
         )
     };
-    case.scenario.tenants.get(tenant).is_some_and(|tenant| late(tenant.ask.manner))
+    case.scenario.tenants.get(tenant).is_some_and(|tenant| late(tenant.pattern.manner))
 }
 
 /// Checks that the final rows agree with the clients' results, both in number by tenant and end,
@@ -139,15 +139,15 @@ fn requests_differ(case: &JudgedCase<'_>) -> Vec<String> {
             continue;
         };
         let late = leaves_late(case, sighting.tenant);
-        let (seen, told) = (
+        let (seen, recorded) = (
             ComparedEnd::from_client(&sighting.end),
             ComparedEnd::from_outcome(row.outcome).of(late),
         );
-        if seen != told {
+        if seen != recorded {
             problems.push(format!(
                 "{id} {} for its client, {} in its row",
                 seen.name(),
-                told.name()
+                recorded.name()
             ));
         }
         if case.scenario.tenant(&row.tenant) != Some(sighting.tenant) {
@@ -171,13 +171,13 @@ pub(super) fn tokens_match(case: &JudgedCase<'_>) -> ProveBar {
             });
         let completed =
             || case.final_rows(i).filter(|row| row.outcome == AttemptOutcome::Completed);
-        let told = completed().fold((0, 0), |(input, output), row| {
+        let recorded = completed().fold((0, 0), |(input, output), row| {
             (input + row.input_tokens, output + row.output_tokens)
         });
-        if seen != told && !leaves_late(case, i) {
+        if seen != recorded && !leaves_late(case, i) {
             problems.push(format!(
                 "{tenant}: {} + {} tokens of completed answers by its clients, {} + {} in the ledger",
-                seen.0, seen.1, told.0, told.1
+                seen.0, seen.1, recorded.0, recorded.1
             ));
         }
         // A lease that reports little is charged for its time instead.

@@ -71,7 +71,7 @@ pub(super) fn no_errors(case: &JudgedCase<'_>) -> ProveBar {
     let may_break = case.scenario.outage.is_some();
     let asked_for = |sighting: &ClientResult| {
         let tenant = case.scenario.tenants.get(sighting.tenant);
-        tenant.is_some_and(|tenant| tenant.ask.expects(&sighting.end))
+        tenant.is_some_and(|tenant| tenant.pattern.expects(&sighting.end))
     };
     let bad = |sighting: &&ClientResult| match sighting.end {
         AnswerEnd::Completed { .. } | AnswerEnd::Left => false,
@@ -96,7 +96,7 @@ pub(super) fn no_errors(case: &JudgedCase<'_>) -> ProveBar {
     }
     let may_expire = |request: &&ReplayedRequest| {
         let tenant = request.tenant.and_then(|tenant| case.scenario.tenants.get(tenant));
-        tenant.is_some_and(|tenant| tenant.ask.deadline_ms(0).is_some())
+        tenant.is_some_and(|tenant| tenant.pattern.deadline_ms(0).is_some())
     };
     let expired = case.replay.requests.iter().filter(|request| request.expired);
     let expired = expired.filter(|request| !may_expire(request));

@@ -133,7 +133,7 @@ fn scale(pace: ExperimentLength) -> ExperimentScale {
             fault: None,
             prefix_cache_blocks: 0,
         },
-        ask: RequestPattern {
+        pattern: RequestPattern {
             prompt_tokens: 24,
             prompt_times: &[1],
             topics: None,
@@ -163,13 +163,13 @@ fn attack(
     if trick == AttackKind::LieAboutLeases {
         let manner =
             ClientBehaviour::LeasesSlots { held: SERVICE, report: ScenarioLeaseReport::Used };
-        (victim.ask.manner, attacker.ask.manner) = (manner, manner);
+        (victim.pattern.manner, attacker.pattern.manner) = (manner, manner);
     }
     if trick == AttackKind::Embed {
         // Its time in the slot is what it pays for. The answers are long enough that only the client
         // can have ended them.
-        (victim.ask.output_tokens, victim.ask.max_tokens) = ((96, 96), 96);
-        victim.ask.manner = ClientBehaviour::LeavesAfter(LEFT_AFTER_TOKENS);
+        (victim.pattern.output_tokens, victim.pattern.max_tokens) = ((96, 96), 96);
+        victim.pattern.manner = ClientBehaviour::LeavesAfter(LEFT_AFTER_TOKENS);
     }
     let is_leased = trick == AttackKind::LieAboutLeases;
     let mut honest = Scenario {
@@ -189,31 +189,33 @@ fn attack(
     let tenant = &mut attacked.tenants[1];
     match trick {
         AttackKind::Poison => {
-            tenant.ask.manner = ClientBehaviour::Fails { status: 500, after: Duration::ZERO };
+            tenant.pattern.manner = ClientBehaviour::Fails { status: 500, after: Duration::ZERO };
         }
-        AttackKind::Reset => tenant.ask.manner = ClientBehaviour::Resets,
+        AttackKind::Reset => tenant.pattern.manner = ClientBehaviour::Resets,
         AttackKind::Fail => {
-            tenant.ask.manner = ClientBehaviour::Fails { status: 400, after: 5 * SERVICE };
+            tenant.pattern.manner = ClientBehaviour::Fails { status: 400, after: 5 * SERVICE };
         }
         AttackKind::LeaveAtFinish => {
             // About as many tokens as other answers: 4 visible and 21 hidden ones, one of which
             // covers the time until the usage is sent.
-            tenant.ask.output_tokens = (4, 4);
-            tenant.ask.manner = ClientBehaviour::LeavesAtFinish { hidden: 21 };
+            tenant.pattern.output_tokens = (4, 4);
+            tenant.pattern.manner = ClientBehaviour::LeavesAtFinish { hidden: 21 };
         }
         AttackKind::ReadNothing => {
             tenant.clients = CLIENTS_WHO_DO_NOT_READ;
-            tenant.ask.manner = ClientBehaviour::ReadsNothing { until: 10 * SERVICE };
+            tenant.pattern.manner = ClientBehaviour::ReadsNothing { until: 10 * SERVICE };
         }
         AttackKind::HoldForOneToken => {
-            tenant.ask.output_tokens = (1, 1);
-            tenant.ask.max_tokens = 1;
-            tenant.ask.manner = ClientBehaviour::Fails { status: 400, after: 5 * SERVICE };
+            tenant.pattern.output_tokens = (1, 1);
+            tenant.pattern.max_tokens = 1;
+            tenant.pattern.manner = ClientBehaviour::Fails { status: 400, after: 5 * SERVICE };
         }
-        AttackKind::Embed => tenant.ask.manner = ClientBehaviour::Embeds { every: 4, times: 20 },
+        AttackKind::Embed => {
+            tenant.pattern.manner = ClientBehaviour::Embeds { every: 4, times: 20 }
+        }
         AttackKind::LieAboutLeases => {
             let report = ScenarioLeaseReport::NothingAndLowLimits;
-            tenant.ask.manner = ClientBehaviour::LeasesSlots { held: 5 * SERVICE, report };
+            tenant.pattern.manner = ClientBehaviour::LeasesSlots { held: 5 * SERVICE, report };
         }
         AttackKind::CloseConnections => attacked.backend.fault = Some(SimFault::CloseAfter),
     }

@@ -44,8 +44,8 @@ pub(super) fn classes(pace: ExperimentLength) -> Vec<Scenario> {
 fn sizes(pace: ExperimentLength) -> Scenario {
     let mut scale = scale(pace, 300);
     scale.backend.prefill_per_token = Duration::from_micros(1);
-    scale.ask.prompt_tokens = 205;
-    scale.ask.prompt_times = &[1, 10, 100];
+    scale.pattern.prompt_tokens = 205;
+    scale.pattern.prompt_times = &[1, 10, 100];
     let tenant = |name, family, weight, joins, class| ScenarioTenant {
         class: Some(class),
         ..scale.tenant(name, family, weight, joins)
@@ -67,7 +67,7 @@ fn sizes(pace: ExperimentLength) -> Scenario {
 fn cached(pace: ExperimentLength) -> Scenario {
     let mut scale = scale(pace, 80);
     scale.backend.prefix_cache_blocks = 1 << 20;
-    scale.ask.prompt_tokens = 200;
+    scale.pattern.prompt_tokens = 200;
     let tenant = |name, family, weight, class| ScenarioTenant {
         class: Some(class),
         ..scale.tenant(name, family, weight, JoinTime::AtSaturation)
@@ -75,8 +75,8 @@ fn cached(pace: ExperimentLength) -> Scenario {
     let mut standard_chat = tenant("standard-chat", "standard", 2048, "standard_cached");
     let mut latency_chat = tenant("latency-chat", "latency", 4096, "latency_cached");
     // Both send the same topics, so the first warms the cache for the other.
-    standard_chat.ask.topics = Some(4);
-    latency_chat.ask.topics = Some(4);
+    standard_chat.pattern.topics = Some(4);
+    latency_chat.pattern.topics = Some(4);
     standard_chat.joins = JoinTime::First;
     Scenario {
         policy: ScenarioPolicy::Classes { file: CACHE_BUCKETS, index: true },
@@ -103,11 +103,11 @@ fn scale(pace: ExperimentLength, grants_min: u64) -> ExperimentScale {
     };
     ExperimentScale {
         clients: CLIENTS,
-        ask: RequestPattern {
+        pattern: RequestPattern {
             output_tokens: (4, 12),
             max_tokens: 16,
             manner: ClientBehaviour::Honest,
-            ..scale.ask
+            ..scale.pattern
         },
         length: PhaseDurations { grants_min: times * grants_min, ..pace.scale().length },
         ..scale

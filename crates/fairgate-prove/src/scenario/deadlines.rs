@@ -15,7 +15,7 @@ pub(super) fn deadlines(pace: ExperimentLength) -> Vec<Scenario> {
     };
     let mut hurried: ScenarioTenant =
         scale.tenant("hurried", "hurried", 100, JoinTime::AtSaturation);
-    hurried.ask.manner = ClientBehaviour::HasDeadlines { deadlines_ms };
+    hurried.pattern.manner = ClientBehaviour::HasDeadlines { deadlines_ms };
     let patient = scale.tenant("patient", "patient", 100, JoinTime::First);
     vec![Scenario {
         policy: ScenarioPolicy::Edf,

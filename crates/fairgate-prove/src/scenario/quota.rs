@@ -97,7 +97,7 @@ fn scale(pace: ExperimentLength) -> ExperimentScale {
             fault: None,
             prefix_cache_blocks: 0,
         },
-        ask: RequestPattern {
+        pattern: RequestPattern {
             prompt_tokens: 900,
             prompt_times: &[1],
             topics: None,

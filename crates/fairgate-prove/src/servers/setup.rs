@@ -283,7 +283,7 @@ pub(super) async fn tenants(
         };
         let classes: Vec<String> = class.into_iter().map(str::to_owned).collect();
         let deadline_min_ms =
-            (0..tenant.clients).filter_map(|client| tenant.ask.deadline_ms(client)).min();
+            (0..tenant.clients).filter_map(|client| tenant.pattern.deadline_ms(client)).min();
         let rights = KeyRights {
             classes: Some(classes),
             deadline_min_ms,

@@ -401,7 +401,7 @@ fn whoever_states_no_deadline_may_not_wait_too_long() {
         scenarios(ExperimentLength::Quick).into_iter().find(|one| one.name == "deadlines").unwrap();
     let evidence = play(&scenario, &Flaws::default());
     for tenant in &mut scenario.tenants {
-        tenant.ask.manner = ClientBehaviour::Honest;
+        tenant.pattern.manner = ClientBehaviour::Honest;
     }
     let report = judge(&scenario, &evidence);
     fails(&report, &["no errors"], "deadline_passed");

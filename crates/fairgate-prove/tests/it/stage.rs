@@ -194,7 +194,7 @@ impl<'a> Stage<'a> {
                 }
             }
             match next {
-                Next::Ask(client) => self.ask(at, client),
+                Next::Ask(client) => self.pattern(at, client),
                 Next::End(id) => self.end(at, &id),
                 Next::Fail(id) => self.fail(at, &id),
                 Next::Hold(name) => self.tell(at, hold(name, true)),
@@ -203,18 +203,18 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn ask(&mut self, at: u64, client: Client) {
+    fn pattern(&mut self, at: u64, client: Client) {
         let enough = |ended: &u64| *ended >= self.scenario.length.grants_min + 20;
         if self.joined.is_some() && self.ended.iter().all(enough) {
             return;
         }
         let plan = &self.scenario.tenants[client.tenant];
         let id = format!("r{}", self.requests.len());
-        let (least, most) = plan.ask.output_tokens;
+        let (least, most) = plan.pattern.output_tokens;
         let output = least + (self.requests.len() as u64 * 7) % (most - least + 1);
-        let output = plan.ask.leaves_after().unwrap_or(output);
-        let cost = plan.ask.prompt_tokens + (least + most) / 2;
-        let used = plan.ask.prompt_tokens + output;
+        let output = plan.pattern.leaves_after().unwrap_or(output);
+        let cost = plan.pattern.prompt_tokens + (least + most) / 2;
+        let used = plan.pattern.prompt_tokens + output;
         self.requests
             .insert(id.clone(), Sent { client, cost, used, waited: 0, worker: None, attempt: 1 });
         let submit = self.submit(&id);
@@ -230,7 +230,7 @@ impl<'a> Stage<'a> {
             .with(Attribute::Group, plan.group)
             .with(Attribute::Tenant, plan.name)
             .with(Attribute::Key, &format!("key-{}-{}", plan.name, client.number % plan.keys));
-        let deadline_ms = plan.ask.deadline_ms(client.number);
+        let deadline_ms = plan.pattern.deadline_ms(client.number);
         submit.timeout = deadline_ms.map(|millis| Micros(millis * 1000));
         if let Some(class) = plan.class {
             submit.attributes = submit.attributes.with(Attribute::Class, class);
@@ -302,7 +302,7 @@ impl<'a> Stage<'a> {
     fn row(&self, id: &str) -> AttemptRow {
         let Sent { client, cost, used, waited, ref worker, attempt } = self.requests[id];
         let plan = &self.scenario.tenants[client.tenant];
-        let (outcome, status, usage) = match plan.ask.leaves_after() {
+        let (outcome, status, usage) = match plan.pattern.leaves_after() {
             Some(_) => (AttemptOutcome::ClientLeft, 499, UsageSource::Counted),
             None => (AttemptOutcome::Completed, 200, UsageSource::Reported),
         };
@@ -322,9 +322,9 @@ impl<'a> Stage<'a> {
             pool: Some("sim".into()),
             worker: worker.clone(),
             estimate: cost,
-            input_tokens: plan.ask.prompt_tokens,
+            input_tokens: plan.pattern.prompt_tokens,
             cached_tokens: 0,
-            output_tokens: used - plan.ask.prompt_tokens,
+            output_tokens: used - plan.pattern.prompt_tokens,
             charged: used,
             usage,
             waited_us: waited,

@@ -23,11 +23,11 @@ impl From<StoreError> for PostgresError {
 
 impl From<tokio_postgres::Error> for PostgresError {
     fn from(error: tokio_postgres::Error) -> Self {
-        let Some(told) = error.as_db_error() else {
+        let Some(error_report) = error.as_db_error() else {
             return Self::Connection(message(&error));
         };
-        let text = format!("{} ({})", told.message(), told.code().code());
-        match told.code() {
+        let text = format!("{} ({})", error_report.message(), error_report.code().code());
+        match error_report.code() {
             code if [
                 SqlState::T_R_DEADLOCK_DETECTED,
                 SqlState::T_R_SERIALIZATION_FAILURE,

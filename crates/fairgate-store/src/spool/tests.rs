@@ -211,8 +211,11 @@ fn the_files_are_bounded() {
         }
     };
     assert!(count > 20 && place.bytes() <= 20_000);
-    let told = refused.problem.unwrap().to_string();
-    assert!(told.starts_with(&format!("{count} rows that are not in the database")), "{told}");
+    let message = refused.problem.unwrap().to_string();
+    assert!(
+        message.starts_with(&format!("{count} rows that are not in the database")),
+        "{message}"
+    );
     assert!(!spool.is_writable());
     // A kill at this moment loses nothing, and what was brought in makes room.
     drop(spool);

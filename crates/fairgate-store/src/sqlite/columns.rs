@@ -13,8 +13,8 @@ type Result<T> = std::result::Result<T, StoreError>;
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         // The disk is full, or the file may not grow.
-        let is_full = error.sqlite_error().is_some_and(|told| {
-            told.code == ErrorCode::DiskFull || told.extended_code == ffi::SQLITE_IOERR_WRITE
+        let is_full = error.sqlite_error().is_some_and(|failure| {
+            failure.code == ErrorCode::DiskFull || failure.extended_code == ffi::SQLITE_IOERR_WRITE
         });
         match is_full {
             true => Self::Full(error.to_string()),
