@@ -232,11 +232,17 @@ impl Pools {
                     let key = AccountModelKey { account, model };
                     members.entry(key).or_default().push(member);
                 }
+                let is_only_upstream = pool
+                    .setup()
+                    .workers
+                    .iter()
+                    .all(|other| other.upstream.name == worker.upstream.name);
                 let employer = PoolOfWorker {
                     pool: pool.name.clone(),
                     worker: worker.name.clone(),
                     waiting: worker.waiting.clone(),
                     first_slots: worker.first_slots,
+                    is_only_upstream,
                     reporter: pool.reporter.clone(),
                     hook: pool.caches.clone(),
                     in_flight: worker.in_flight.clone(),

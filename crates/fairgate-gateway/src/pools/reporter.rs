@@ -159,6 +159,20 @@ impl WorkerReporter {
         self.queue.report_capacity(&self.gate).await;
     }
 
+    /// Returns the number of requests that the pool may have in flight at once.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.queue.lock().capacity()
+    }
+
+    /// Returns true if the worker's provider accepts nothing at the moment, because of a pause or a spent account.
+    pub(crate) fn is_paused(&self, worker: &str, now: Instant) -> bool {
+        let reports = self.queue.lock();
+        reports
+            .workers
+            .get(worker)
+            .is_some_and(|report| report.is_out || report.paused_until.is_some_and(|it| it > now))
+    }
+
     /// Records the availability of a worker.
     pub(crate) fn set_availability(&self, worker: &str, stands: WorkerAvailability) {
         self.queue.record(worker, |report| report.availability = Some(stands));

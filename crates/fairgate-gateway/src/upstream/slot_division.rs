@@ -14,7 +14,8 @@ use crate::rounding::{floor_to_u64, to_f64};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SlotUse {
     pub(super) in_flight: u64,
-    /// True if requests for the worker's models are queued.
+    /// True if requests for the worker's models are queued and the worker is not paused. Requests that wait for the end of
+    /// a pause need no slots.
     pub(super) has_queue: bool,
     /// Slots that the worker has now.
     pub(super) now: u64,

@@ -38,6 +38,8 @@ pub(crate) struct PoolOfWorker {
     pub(crate) waiting: Vec<LiveCount>,
     /// Slots of the worker when it was added, for each rank.
     pub(crate) first_slots: u64,
+    /// True if the pool has no other upstream.
+    pub(crate) is_only_upstream: bool,
     pub(crate) reporter: Arc<WorkerReporter>,
     /// Observer of the worker's engine, which updates the assumptions about the engine's cache.
     pub(crate) hook: Arc<dyn EngineHook>,
@@ -205,7 +207,7 @@ impl PoolsOfWorker {
         let (mut behind, mut next) = (Vec::new(), None::<Instant>);
         let overloaded = upstream.engine.overloaded().is_some();
         let mut pools = self.lock();
-        let slots = slots_of_workers(&pools, upstream, standing, turn);
+        let slots = slots_of_workers(&pools, upstream, standing, now, turn);
         let is_divided = |slots: &WorkerSlots| slots.is_divided;
         if slots.iter().any(is_divided) {
             next = Some(now + DIVIDE_EVERY);
@@ -241,10 +243,15 @@ struct WorkerSlots {
 
 /// Returns the slots per rank of each worker. The workers of a pool have the upstream's slots together. An upstream on
 /// trial may have one request more in flight in each pool than it had when the trial began.
+///
+/// If the pool has no other upstream and its capacity is at most these slots, then the capacity limits the workers
+/// together, and each may use all slots: the policy decides which model's request is next. Otherwise the slots are
+/// divided among the models, whatever the weights of the tenants that use them.
 fn slots_of_workers(
     pools: &[(PoolOfWorker, Option<ReportedState>)],
     upstream: &Upstream,
     standing: UpstreamStanding,
+    now: Instant,
     turn: u64,
 ) -> Vec<WorkerSlots> {
     let stated = upstream.engine.slots().unwrap_or(u64::MAX);
@@ -260,10 +267,16 @@ fn slots_of_workers(
             (UpstreamStanding::Trial, None) => stated.min(in_flight + 1),
             _ => stated,
         };
-        let is_divided = workers.len() > 1 && slots_together != u64::MAX;
+        let is_limited_by_capacity = standing != UpstreamStanding::Trial
+            && workers.iter().all(|(worker, _)| {
+                let capacity = worker.reporter.capacity().div_ceil(ranks);
+                worker.is_only_upstream && capacity <= slots_together
+            });
+        let is_divided = workers.len() > 1 && slots_together != u64::MAX && !is_limited_by_capacity;
         let uses = workers.iter().map(|(worker, last)| SlotUse {
             in_flight: worker.in_flight.now().div_ceil(ranks),
-            has_queue: worker.waiting.iter().any(|count| count.now() > 0),
+            has_queue: worker.waiting.iter().any(|count| count.now() > 0)
+                && !worker.reporter.is_paused(&worker.worker, now),
             now: last.map_or(worker.first_slots, |last| last.slots),
         });
         let parts = match is_divided {

@@ -1,7 +1,7 @@
 //! A provider's limits are per model: what one model of an account meets does not concern the others.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::hosted::{CHAT, hosted};
 use crate::support::client::{Answer, get, post};
 use crate::support::scripted::{Call, Scripted};
-use crate::support::{House, SOON, house_with};
+use crate::support::{House, SOON, beside, house_with};
 
 const GOOD: &str = r#"{"choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":2,"completion_tokens":1}}"#;
 
@@ -243,6 +243,123 @@ async fn the_models_of_an_upstream_have_its_slots_together() {
         () = answering => {}
     }
     assert!(most.load(Ordering::Relaxed) <= 3, "{most:?} at once");
+    house.close().await;
+}
+
+/// Asks for a model with many clients until the signal, and counts the answers.
+fn keep_asking(
+    house: &House,
+    key: &str,
+    model: &str,
+    stop: &Arc<AtomicBool>,
+) -> (Arc<AtomicU64>, JoinSet<()>) {
+    let answers = Arc::new(AtomicU64::new(0));
+    let mut clients = JoinSet::new();
+    for _ in 0..32 {
+        let body = json!({"model": model, "messages": [{"role": "user", "content": "rivers"}]});
+        let (question, addr) = (post(CHAT, &body).key(key), house.gateway.addr());
+        let (answers, stop) = (answers.clone(), stop.clone());
+        clients.spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                assert_eq!(question.ask(addr).await.status, StatusCode::OK);
+                answers.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    (answers, clients)
+}
+
+/// The policy divides the slots, not the models: a tenant that has a model to itself gets what its weight gives it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_of_ones_own_is_no_larger_share() {
+    let provider = Provider::start(|_, call| {
+        tokio::spawn(async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            good(call, 600_000);
+        });
+    })
+    .await;
+    let house = two_models(&provider.url, |config| {
+        config.upstreams[0].quota = QuotaConfig { requests_per_minute: Some(600_000), ..hosted() };
+        config.upstreams[0].slots = Some(10);
+        config.pools[0].capacity = 10;
+    })
+    .await;
+    let heavy = house.tenant("heavy", DirectoryLimits::default()).await;
+    for (name, weight) in [("group-acme", 1), ("group-heavy", 9)] {
+        let patch = GroupPatch { weight: Some(weight), ..GroupPatch::default() };
+        house.change(DirectoryChange::PatchGroup { name: name.into(), patch }).await;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let (large, large_clients) = keep_asking(&house, &heavy, "fast", &stop);
+    let (small, small_clients) = keep_asking(&house, &house.key, "slow", &stop);
+    let enough = async {
+        while large.load(Ordering::Relaxed) < 600 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), enough).await.expect("answers");
+    let (large, small) = (large.load(Ordering::Relaxed), small.load(Ordering::Relaxed));
+    stop.store(true, Ordering::Relaxed);
+    (large_clients.join_all().await, small_clients.join_all().await);
+    let percent = small * 100 / (small + large);
+    assert!((7..=14).contains(&percent), "{small} of {}: {percent} %, due are 10 %", small + large);
+    house.close().await;
+}
+
+/// Requests that wait for the end of a model's pause hold no slots back from the other model. Two upstreams, because a
+/// pool with one does not divide its slots.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_model_keeps_no_slots() {
+    let held: Arc<Mutex<Vec<Call>>> = Arc::default();
+    let keep = held.clone();
+    let provider = Provider::start(move |model, call| match model {
+        "slow" => {
+            let head = Response::builder()
+                .status(429)
+                .header("content-type", "application/json")
+                .header("retry-after", 40);
+            let told = json!({"error": {"message": "Slow down.", "code": "rate_limit_exceeded"}});
+            call.answer_with(head, told.to_string());
+        }
+        _ => keep.lock().unwrap().push(call),
+    })
+    .await;
+    let house = two_models(&provider.url, |config| {
+        config.upstreams[0].quota = QuotaConfig { requests_per_minute: Some(600_000), ..hosted() };
+        config.upstreams[0].slots = Some(4);
+        let mut second = beside(config, "second", &provider.url);
+        second.quota.account = Some("another".into());
+        config.upstreams.push(second);
+        config.pools[0].workers = vec!["sim".into(), "second".into()];
+    })
+    .await;
+    let other = house.tenant("other", DirectoryLimits::default()).await;
+    let waiting: Vec<_> = (0..8).map(|_| asking(&house, &house.key, "slow")).collect();
+    let pool = house.gateway.app().pools.all()[0].clone();
+    let paused = async {
+        loop {
+            let workers = pool.workers();
+            let all = workers.iter().all(|worker| {
+                worker.models.iter().any(|(model, quota)| model == "slow" && quota.paused.is_some())
+            });
+            if all && pool.gate.status().await.unwrap().waiting > 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(SOON, paused).await.expect("both accounts pause the model");
+    let flood: Vec<_> = (0..16).map(|_| asking(&house, &other, "fast")).collect();
+    let at_once = async {
+        while held.lock().unwrap().len() < 6 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let enough = tokio::time::timeout(SOON, at_once).await;
+    assert!(enough.is_ok(), "{} of 8 slots are used", held.lock().unwrap().len());
+    waiting.into_iter().chain(flood).for_each(|request| request.abort());
+    drop(held.lock().unwrap().drain(..));
     house.close().await;
 }
 
