@@ -23,7 +23,9 @@ pub struct RightsBody {
     pub classes: Option<Vec<String>>,
     /// Highest priority that requests may ask for. Lower priorities are always allowed.
     pub priority_max: i64,
-    /// True if requests may choose their worker.
+    /// Workers that requests may go to; null means all.
+    pub workers: Option<Vec<String>>,
+    /// True if requests may choose their worker, or a list of workers.
     pub may_pin: bool,
     /// True if the key may open leases.
     pub may_lease: bool,
@@ -45,6 +47,7 @@ impl From<&KeyRights> for RightsBody {
             models,
             classes,
             priority_max,
+            workers,
             may_pin,
             may_lease,
             may_use_foreign_ids,
@@ -56,6 +59,7 @@ impl From<&KeyRights> for RightsBody {
             models,
             classes,
             priority_max,
+            workers,
             may_pin,
             may_lease,
             may_use_foreign_ids,
@@ -66,7 +70,7 @@ impl From<&KeyRights> for RightsBody {
     }
 }
 
-/// Name of a policy class, a family or a taint.
+/// Name of a policy class, a family, a worker or a taint.
 #[derive(ToSchema)]
 #[schema(as = RightName, value_type = String, pattern = "^[!-~]{1,128}$")]
 #[allow(dead_code, reason = "only its schema is used")]
@@ -97,7 +101,11 @@ pub struct RightsPatchBody {
     #[serde(deserialize_with = "whole_number::present", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>, minimum = 0, maximum = 2_147_483_647, nullable = false)]
     pub priority_max: Option<i64>,
-    /// True if requests may choose their worker; false in a new project.
+    /// Workers that requests may go to; null means all, as in a new project.
+    #[serde(deserialize_with = "names::<128, _>", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<RightNameSchema>>, max_items = 256)]
+    pub workers: Option<Option<Vec<String>>>,
+    /// True if requests may choose their worker, or a list of workers; false in a new project.
     #[serde(deserialize_with = "flag", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<bool>, nullable = false)]
     pub may_pin: Option<bool>,
@@ -138,6 +146,7 @@ impl From<RightsPatchBody> for RightsPatch {
             models,
             classes,
             priority_max,
+            workers,
             may_pin,
             may_lease,
             may_use_foreign_ids,
@@ -149,6 +158,7 @@ impl From<RightsPatchBody> for RightsPatch {
             models,
             classes,
             priority_max,
+            workers,
             may_pin,
             may_lease,
             may_use_foreign_ids,

@@ -32,6 +32,7 @@ mod settlement;
 mod stage;
 mod streamed_answer;
 mod unsent_pieces;
+mod worker_choice;
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -34,9 +34,10 @@ pub(crate) use self::leases::{
     too_many_leases, unknown_lease, unread_lease,
 };
 pub(crate) use self::rights::{
-    bad_deadline, bad_priority, bad_taints, classes_of_other_pools, default_class_only,
-    forbidden_class, forbidden_deadline, forbidden_lease, forbidden_pin, forbidden_priority,
-    forbidden_taint, foreign_id, strict_class, unknown_worker,
+    bad_deadline, bad_priority, bad_taints, bad_workers, classes_of_other_pools,
+    default_class_only, forbidden_class, forbidden_deadline, forbidden_lease, forbidden_pin,
+    forbidden_priority, forbidden_taint, forbidden_worker, foreign_id, listed, no_worker_as_chosen,
+    strict_class, unknown_rank, unknown_worker, workers_of_other_pools,
 };
 
 /// Header with the request's id, on every response.
@@ -94,6 +95,14 @@ impl Refusal {
     pub(crate) fn with_expected_wait(mut self, wait: Option<Duration>) -> Self {
         self.problem.expected_wait_ms =
             wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// Adds the workers that the request may go to, if they are not all of the pool's.
+    pub(crate) fn with_worker_choice(mut self, choice: Option<String>) -> Self {
+        if let Some(choice) = choice {
+            let _ = write!(self.problem.message, " (The request may go only to {choice}.)");
+        }
         self
     }
 
@@ -459,8 +468,8 @@ pub(crate) fn model_of_another_pool(model: &str, pool: &str) -> Refusal {
 pub(crate) fn hosted_not_allowed(model: &str) -> Refusal {
     let shown: String = model.chars().take(128).collect();
     let message = format!(
-        "The model {shown:?} runs on hosted workers only, and this key may not use those. Ask for another model, or have \
-         the gateway's operator allow it."
+        "The model {shown:?} runs on hosted workers only, or this request may go to no others, and this key may not use those. \
+         Ask for another model, or have the gateway's operator allow it."
     );
     Refusal::new(RefusalCode::HostedNotAllowed, message).with_param("model")
 }

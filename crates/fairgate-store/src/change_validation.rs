@@ -119,6 +119,7 @@ impl RightsPatch {
         let lists = [
             ("models", &self.models, MODEL_MAX),
             ("classes", &self.classes, NAME_MAX),
+            ("workers", &self.workers, NAME_MAX),
             ("taints", &self.taints, NAME_MAX),
         ];
         for (field, list, bytes_max) in lists {

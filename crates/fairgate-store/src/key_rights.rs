@@ -29,6 +29,8 @@ pub struct KeyRights {
     /// Highest priority that the key may request, 0 to [`PRIORITY_MAX`]. Lower priorities are always allowed, down to
     /// [`PRIORITY_MIN`].
     pub priority_max: i64,
+    /// Workers that requests of the key may go to; all workers if absent.
+    pub workers: Option<Vec<String>>,
     /// True if the key may choose the worker of a request.
     pub may_pin: bool,
     /// True if the key may open leases.
@@ -53,6 +55,7 @@ impl Default for KeyRights {
             models: None,
             classes: Some(Vec::new()),
             priority_max: 0,
+            workers: None,
             may_pin: false,
             may_lease: false,
             may_use_foreign_ids: false,
@@ -71,6 +74,7 @@ impl KeyRights {
             models: patch.models.unwrap_or(self.models),
             classes: patch.classes.unwrap_or(self.classes),
             priority_max: patch.priority_max.unwrap_or(self.priority_max),
+            workers: patch.workers.unwrap_or(self.workers),
             may_pin: patch.may_pin.unwrap_or(self.may_pin),
             may_lease: patch.may_lease.unwrap_or(self.may_lease),
             may_use_foreign_ids: patch.may_use_foreign_ids.unwrap_or(self.may_use_foreign_ids),
@@ -102,6 +106,8 @@ pub struct RightsPatch {
     pub classes: Option<Option<Vec<String>>>,
     /// Highest priority that the key may request, 0 to [`PRIORITY_MAX`].
     pub priority_max: Option<i64>,
+    /// Workers that requests of the key may go to; `Some(None)` allows all workers.
+    pub workers: Option<Option<Vec<String>>>,
     /// True if the key may choose the worker of a request.
     pub may_pin: Option<bool>,
     /// True if the key may open leases.
@@ -125,6 +131,7 @@ impl From<KeyRights> for RightsPatch {
             models: Some(rights.models),
             classes: Some(rights.classes),
             priority_max: Some(rights.priority_max),
+            workers: Some(rights.workers),
             may_pin: Some(rights.may_pin),
             may_lease: Some(rights.may_lease),
             may_use_foreign_ids: Some(rights.may_use_foreign_ids),

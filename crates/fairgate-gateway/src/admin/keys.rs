@@ -28,7 +28,7 @@ use super::query::{NameFilter, QueryParams};
 use super::weight::check_weight;
 use crate::app::App;
 
-/// Maximum number of models, classes or taints in one list of a key.
+/// Maximum number of models, classes, workers or taints in one list of a key.
 const LONGEST_LIST: usize = 256;
 
 /// A key of a tenant. The secret is not shown, because only a hash of the secret is stored.
@@ -114,7 +114,11 @@ pub(super) struct NewKey {
     #[serde(default = "no_priority")]
     #[schema(value_type = i64, minimum = 0, maximum = 2_147_483_647, default = 0)]
     priority_max: JsonWholeNumber,
-    /// True if the key may choose the worker for a request.
+    /// Workers that requests of the key may go to; null means all.
+    #[serde(default)]
+    #[schema(value_type = Option<Vec<WorkerNameSchema>>, max_items = 256)]
+    workers: Option<Vec<AsciiName<128>>>,
+    /// True if the key may choose the worker for a request, or a list of workers.
     #[serde(default)]
     may_pin: bool,
     /// True if the key may open leases.
@@ -174,7 +178,11 @@ pub(super) struct PatchKey {
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<i64>, minimum = 0, maximum = 2_147_483_647, nullable = false)]
     priority_max: Option<JsonWholeNumber>,
-    /// True if the key may choose the worker for a request.
+    /// Workers that requests of the key may go to; null means all.
+    #[serde(default, deserialize_with = "name::given")]
+    #[schema(value_type = Option<Vec<WorkerNameSchema>>, max_items = 256)]
+    workers: Option<Option<Vec<AsciiName<128>>>>,
+    /// True if the key may choose the worker for a request, or a list of workers.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<bool>, nullable = false)]
     may_pin: Option<bool>,
@@ -224,6 +232,12 @@ fn no_names() -> Option<Vec<AsciiName<128>>> {
 #[schema(as = TaintName, value_type = String, pattern = "^[!-~]{1,128}$")]
 #[allow(dead_code, reason = "only its schema is used")]
 pub(super) struct TaintNameSchema(String);
+
+/// Name of a worker, as in the configuration.
+#[derive(ToSchema)]
+#[schema(as = WorkerName, value_type = String, pattern = "^[!-~]{1,128}$")]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct WorkerNameSchema(String);
 
 /// Name of a policy class or family.
 #[derive(ToSchema)]
@@ -323,6 +337,7 @@ pub(super) async fn create(
             models: words_or_all("models", new.models)?,
             classes: words_or_all("classes", new.classes)?,
             priority_max: priority_as_i64(new.priority_max),
+            workers: words_or_all("workers", new.workers)?,
             may_pin: new.may_pin,
             may_lease: new.may_lease,
             may_use_foreign_ids: new.may_use_foreign_ids,
@@ -362,6 +377,7 @@ pub(super) async fn patch(
             models: patch.models.map(|list| words_or_all("models", list)).transpose()?,
             classes: patch.classes.map(|list| words_or_all("classes", list)).transpose()?,
             priority_max: patch.priority_max.map(priority_as_i64),
+            workers: patch.workers.map(|list| words_or_all("workers", list)).transpose()?,
             may_pin: patch.may_pin,
             may_lease: patch.may_lease,
             may_use_foreign_ids: patch.may_use_foreign_ids,

@@ -8,6 +8,8 @@
 //!
 //! Tokens are reserved before the request is queued, so that no slot is held while the store works.
 
+use std::sync::Arc;
+
 use fairgate_config::{HostedOverBudget, UpstreamConfig};
 use fairgate_dialect::TokenUsage;
 use fairgate_money::TokenCounts;
@@ -20,8 +22,9 @@ use tokio::time::Instant;
 use super::request_guard::{RequestArrival, RequestIn, unix_now};
 use super::send::PoolRequest;
 use super::stage::{AcceptedRequest, CountedRequest};
+use super::worker_choice::WorkerChoice;
 use crate::identity::Caller;
-use crate::pools::PoolSetup;
+use crate::pools::{PoolSetup, PoolWorker};
 use crate::refusal::{self, Refusal};
 
 /// Refuses the request if a token budget is used up. Returns the output cap for a budgeted request that states no cap
@@ -89,8 +92,13 @@ pub(super) async fn reserve(
     let arrival = counted.arrival();
     let caller = &arrival.caller;
     let setup = counted.pool.setup();
-    let may_use_hosted = setup.has_hosted_tier && caller.may_use_hosted && wish.model.config.hosted;
-    let has_own = setup.has_own(arrival.route.dialect());
+    let candidates = candidates(&setup, &wish.chosen.worker);
+    let has_hosted = candidates.iter().any(|worker| worker.is_hosted_tier());
+    let may_use_hosted = has_hosted && caller.may_use_hosted && wish.model.config.hosted;
+    let dialect = arrival.route.dialect();
+    let is_own = |worker: &&Arc<PoolWorker>| !worker.is_hosted_tier();
+    let has_own =
+        candidates.iter().copied().filter(is_own).any(|worker| worker.upstream.speaks(dialect));
     if !may_use_hosted && !has_own {
         return Err(refusal::hosted_not_allowed(&counted.ask.model));
     }
@@ -103,13 +111,14 @@ pub(super) async fn reserve(
     let counts_hosted_money = caller.hosted_money_budgeted
         || model_budgets.iter().any(|budget| budget.unit == BudgetUnit::Money);
     if caller.money_budgeted || (may_use_hosted && counts_hosted_money) {
-        check_price(counted, &setup, may_use_hosted)?;
+        check_price(counted, &candidates, may_use_hosted)?;
     }
     let over_budget = setup.config.hosted_over_budget;
     let reservation = Reservation {
         model_budgets,
-        ..reservation(counted, wish, &setup, may_use_hosted, has_own)
+        ..reservation(counted, wish, &candidates, may_use_hosted, has_own)
     };
+    drop(candidates);
     drop(setup);
     let now = reservation.at;
     let refused = |exhausted: &BudgetExhausted| {
@@ -132,12 +141,19 @@ pub(super) async fn reserve(
     }
 }
 
-/// Refuses a request that would cost nothing although a budget counts its money: its model has no price on any worker of
-/// the pool, or none on a hosted worker that it may go to. Own workers without a price cost nothing if the model has a
+/// Returns the workers that the request may go to. Returns all if it may go to none: the pool then refuses it.
+fn candidates<'a>(setup: &'a PoolSetup, choice: &WorkerChoice) -> Vec<&'a Arc<PoolWorker>> {
+    let allowed: Vec<_> =
+        setup.workers.iter().filter(|worker| choice.allows(&worker.upstream.config)).collect();
+    if allowed.is_empty() { setup.workers.iter().collect() } else { allowed }
+}
+
+/// Refuses a request that would cost nothing although a budget counts its money: its model has no price on any worker
+/// that it may go to, or none on such a hosted worker. Own workers without a price cost nothing if the model has a
 /// price elsewhere.
 fn check_price(
     counted: &RequestIn<'_, CountedRequest>,
-    setup: &PoolSetup,
+    candidates: &[&Arc<PoolWorker>],
     may_use_hosted: bool,
 ) -> Result<(), Refusal> {
     let model = &counted.ask.model;
@@ -146,7 +162,7 @@ fn check_price(
     let has_price = |upstream: &UpstreamConfig| {
         config.prices.price(model, upstream.name_in_file(), at).is_some()
     };
-    let workers = || setup.workers.iter().map(|worker| &worker.upstream.config);
+    let workers = || candidates.iter().map(|worker| &worker.upstream.config);
     let is_priced = workers().any(&has_price)
         && (!may_use_hosted || workers().filter(|upstream| upstream.tier > 0).all(&has_price));
     if is_priced { Ok(()) } else { Err(refusal::model_has_no_price(model)) }
@@ -155,7 +171,7 @@ fn check_price(
 fn reservation(
     counted: &RequestIn<'_, CountedRequest>,
     wish: &PoolRequest,
-    setup: &PoolSetup,
+    candidates: &[&Arc<PoolWorker>],
     may_use_hosted: bool,
     has_own: bool,
 ) -> Reservation {
@@ -166,7 +182,7 @@ fn reservation(
     let provider_tokens = most.input.saturating_add(most.output);
     let config = arrival.app.config.load();
     let money = |hosted: bool| {
-        let workers = setup.workers.iter().map(|worker| &worker.upstream.config);
+        let workers = candidates.iter().map(|worker| &worker.upstream.config);
         let upstreams: Vec<&str> = workers
             .filter(|upstream| (upstream.tier > 0) == hosted)
             .map(UpstreamConfig::name_in_file)
@@ -183,7 +199,7 @@ fn reservation(
         tenant: (&*caller.tenant).into(),
         key: (&*caller.key).into(),
         model: counted.ask.model.clone(),
-        tokens: setup.weights.charge(most),
+        tokens: counted.pool.setup().weights.charge(most),
         provider_tokens,
         money: own.unwrap_or_default(),
         hosted,

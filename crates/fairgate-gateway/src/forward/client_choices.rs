@@ -1,5 +1,5 @@
 //! The choices of a request, from headers or from hints in its body, checked against the rights of its key: the policy
-//! class, the priority, the worker, required taints, and the deadline. A header wins over the body.
+//! class, the priority, the workers (`worker_choice.rs`), and the deadline. A header wins over the body.
 //!
 //! A client can choose only what its key has a right to. The choices are fields of the submit, so they are in the
 //! journal.
@@ -8,30 +8,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fairgate_config::parse_deadline;
-use fairgate_core::event::Pin;
 use fairgate_dialect::RequestFields;
 use fairgate_store::{KeyRights, PRIORITY_MAX, PRIORITY_MIN};
 use http::{HeaderMap, HeaderName};
 
 use super::request_checks::read_name;
+use super::worker_choice::WorkerChoice;
 use crate::pools::PoolSetup;
 use crate::refusal::{self, Refusal};
 
 const CLASS: HeaderName = HeaderName::from_static("x-fairgate-class");
 const PRIORITY: HeaderName = HeaderName::from_static("x-fairgate-priority");
-const WORKER: HeaderName = HeaderName::from_static("x-fairgate-worker");
 const DEADLINE: HeaderName = HeaderName::from_static("x-fairgate-deadline");
-const REQUIRES: HeaderName = HeaderName::from_static("x-fairgate-requires");
 /// Header in which clients of Dynamo name a policy class. The two headers below are Dynamo's priorities; the strict one
 /// is read first, because it orders a queue as Fairgate's own priority does.
 const DYNAMO_CLASS: HeaderName = HeaderName::from_static("x-dynamo-meta-policy-class");
 const DYNAMO_STRICT_PRIORITY: HeaderName =
     HeaderName::from_static("x-dynamo-request-strict-priority");
 const DYNAMO_PRIORITY: HeaderName = HeaderName::from_static("x-dynamo-request-priority");
-/// The most taints that a request may require.
-const TAINTS_MAX: usize = 16;
-/// The longest name of a taint, in bytes.
-const TAINT_BYTES_MAX: usize = 128;
 
 /// The choices of a request, all of which its key has the right to make.
 #[derive(Debug, Default)]
@@ -40,9 +34,7 @@ pub(super) struct ClientChoices {
     pub(super) class: Option<Box<str>>,
     /// Priority within the queue, from [`PRIORITY_MIN`] to [`PRIORITY_MAX`]; a higher number goes first.
     pub(super) priority: i64,
-    pub(super) pin: Option<Pin>,
-    /// Taints that the worker must have, without duplicates.
-    pub(super) requires: Vec<Box<str>>,
+    pub(super) worker: WorkerChoice,
     /// Longest wait for a slot that the request states, from its arrival. The key's right to this deadline is checked
     /// once the queue is known.
     pub(super) deadline: Option<Duration>,
@@ -60,15 +52,10 @@ pub(super) fn read(
     let named_class = first_named(headers, [&CLASS, &DYNAMO_CLASS])?;
     let class = class(rights, OfferedClasses::by(setup), named_class)?;
     let priority = stated_priority(headers)?.or(hints.priority);
-    let taints = match headers.contains_key(&REQUIRES) {
-        true => required_taints(headers)?,
-        false => hints.required_taints,
-    };
     Ok(ClientChoices {
         class,
         priority: checked_priority(rights, priority.unwrap_or(0), PRIORITY.as_str())?,
-        pin: read_name(headers, &WORKER)?.map(|name| pin(rights, setup, &name)).transpose()?,
-        requires: checked_taints(rights, taints)?,
+        worker: WorkerChoice::read(rights, setup, headers, hints.required_taints)?,
         deadline: stated_deadline(headers)?,
     })
 }
@@ -83,7 +70,8 @@ pub(super) fn read_for_lease(
 ) -> Result<ClientChoices, Refusal> {
     let class = class(rights, OfferedClasses::by(setup), class_named)?;
     let priority = checked_priority(rights, priority, "priority")?;
-    Ok(ClientChoices { class, priority, deadline, ..ClientChoices::default() })
+    let worker = WorkerChoice::of_key(rights, setup)?;
+    Ok(ClientChoices { class, priority, worker, deadline })
 }
 
 /// The classes and families of a pool's policy.
@@ -202,57 +190,6 @@ fn checked_priority(rights: &KeyRights, priority: i64, stated_in: &str) -> Resul
         }
         _ => Ok(priority),
     }
-}
-
-/// Parses `WORKER` or `WORKER/RANK`. Refuses a key that may not choose its worker, and a worker that the pool does not
-/// have.
-fn pin(rights: &KeyRights, setup: &PoolSetup, stated: &str) -> Result<Pin, Refusal> {
-    if !rights.may_pin {
-        return Err(refusal::forbidden_pin(stated));
-    }
-    // A name may contain a slash itself, so the whole text is tried first.
-    let ranked = || {
-        let (name, rank) = stated.rsplit_once('/')?;
-        Some((setup.worker(name)?, Some(rank.parse::<u32>().ok()?)))
-    };
-    let whole = setup.worker(stated).map(|worker| (worker, None));
-    match whole.or_else(ranked) {
-        Some((worker, rank)) => Ok(Pin { worker: (&*worker.upstream.name).into(), rank }),
-        None => {
-            let mut workers: Vec<&str> =
-                setup.workers.iter().map(|worker| &*worker.upstream.name).collect();
-            workers.dedup();
-            Err(refusal::unknown_worker(stated, &workers))
-        }
-    }
-}
-
-/// Reads the required taints: a comma-separated list, which may continue in further headers of the same name.
-fn required_taints(headers: &HeaderMap) -> Result<Vec<String>, Refusal> {
-    let mut taints = Vec::new();
-    for value in headers.get_all(&REQUIRES) {
-        let list = value.to_str().map_err(|_| refusal::bad_taints(TAINTS_MAX, TAINT_BYTES_MAX))?;
-        taints.extend(list.split(',').map(|taint| taint.trim().to_owned()));
-    }
-    Ok(taints)
-}
-
-fn checked_taints(rights: &KeyRights, mut taints: Vec<String>) -> Result<Vec<Box<str>>, Refusal> {
-    taints.sort_unstable();
-    taints.dedup();
-    let fits = |taint: &String| {
-        (1..=TAINT_BYTES_MAX).contains(&taint.len()) && taint.bytes().all(|b| b.is_ascii_graphic())
-    };
-    if taints.len() > TAINTS_MAX || !taints.iter().all(fits) {
-        return Err(refusal::bad_taints(TAINTS_MAX, TAINT_BYTES_MAX));
-    }
-    if let Some(allowed) = &rights.taints
-        && let Some(taint) = taints.iter().find(|taint| !allowed.contains(taint))
-    {
-        let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
-        return Err(refusal::forbidden_taint(taint, &allowed));
-    }
-    Ok(taints.into_iter().map(String::into_boxed_str).collect())
 }
 
 #[cfg(test)]
@@ -409,26 +346,5 @@ mod tests {
         headers.insert(&DEADLINE, "1".parse().unwrap());
         headers.append(&DEADLINE, "1".parse().unwrap());
         assert_eq!(code(stated_deadline(&headers)), Err("invalid_deadline"));
-    }
-
-    #[test]
-    fn taints_are_few_short_and_allowed() {
-        let taints = |allowed: Option<&[&str]>, asked: &[&str]| {
-            let list = allowed.map(|list| list.iter().map(|&name| name.into()).collect());
-            let rights = KeyRights { taints: list, ..KeyRights::default() };
-            code(checked_taints(&rights, asked.iter().map(|&name| name.into()).collect()))
-                .map(|taints| taints.len())
-        };
-        assert_eq!(taints(Some(&[]), &[]), Ok(0));
-        assert_eq!(taints(Some(&[]), &["eu"]), Err("taint_not_allowed"));
-        assert_eq!(taints(Some(&["eu"]), &["eu", "eu"]), Ok(1));
-        assert_eq!(taints(None, &["anything"]), Ok(1));
-        let long = "x".repeat(129);
-        for bad in [vec![""], vec!["a b"], vec!["ü"], vec![long.as_str()]] {
-            assert_eq!(taints(None, &bad), Err("invalid_taints"));
-        }
-        let many: Vec<String> = (0..17).map(|n| n.to_string()).collect();
-        let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        assert_eq!(taints(None, &many), Err("invalid_taints"));
     }
 }

@@ -93,11 +93,9 @@ pub(super) fn most_cached(
 ) -> u64 {
     let may_take = |name: &str| {
         setup.worker(name).is_some_and(|worker| {
-            let taints = &worker.upstream.config.taints;
             !worker.is_drained
                 && worker.upstream.speaks(dialect)
-                && chosen.pin.as_ref().is_none_or(|pin| *pin.worker == *name)
-                && chosen.requires.iter().all(|taint| taints.iter().any(|it| **it == **taint))
+                && chosen.worker.allows(&worker.upstream.config)
         })
     };
     prefix.map_or(0, |prefix| prefix.most_cached(may_take))

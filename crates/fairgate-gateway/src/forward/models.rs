@@ -6,7 +6,9 @@ use bytes::Bytes;
 use fairgate_dialect::{Dialect, model_body, models_body};
 use http::{HeaderMap, StatusCode};
 
+use super::worker_choice::WorkerChoice;
 use crate::app::App;
+use crate::identity::Caller;
 use crate::refusal::{self, Refusal};
 use crate::reply::{self, Reply};
 
@@ -29,6 +31,13 @@ pub(crate) async fn models(
     reply
 }
 
+/// Returns true if the caller may use a worker of this model.
+fn has_worker(app: &App, caller: &Caller, model: &str) -> bool {
+    app.pools
+        .model(model)
+        .is_some_and(|model| WorkerChoice::of_key(&caller.rights, &model.pool.setup()).is_ok())
+}
+
 async fn listing(
     app: &App,
     dialect: Dialect,
@@ -40,7 +49,7 @@ async fn listing(
         caller.rights.models.as_ref().is_none_or(|allowed| allowed.iter().any(|name| name == model))
     };
     let mut names = app.pools.models();
-    names.retain(|name| may(name));
+    names.retain(|name| may(name) && has_worker(app, &caller, name));
     match named {
         None => Ok(models_body(dialect, names.iter().map(String::as_str))),
         Some(named) if names.iter().any(|name| name == named) => Ok(model_body(dialect, named)),

@@ -9,13 +9,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairgate_core::event::Pin;
 use fairgate_dialect::Dialect;
 use http::Response;
 use tokio::time::Instant;
 
 use super::request_guard::RequestIn;
 use super::stage::InFlightRequest;
+use super::worker_choice::WorkerChoice;
 use crate::pools::{PoolHandle, PoolSetup, PoolWorker};
 use crate::refusal::{EndCode, Refusal};
 use crate::upstream::{FaultParty, StatusClass, UpstreamBody, UpstreamFailure, UpstreamStanding};
@@ -107,7 +107,11 @@ fn failed(
 
 /// Returns true if another worker is healthy and could try the request. Without one, a retry would only turn the error
 /// into "no worker".
-pub(super) fn may_retry(in_flight: &RequestIn<'_, InFlightRequest>, tried: &TriedWorkers) -> bool {
+pub(super) fn may_retry(
+    in_flight: &RequestIn<'_, InFlightRequest>,
+    tried: &TriedWorkers,
+    choice: &WorkerChoice,
+) -> bool {
     if tried.failures + 1 >= FAILURES_MAX {
         return false;
     }
@@ -117,6 +121,7 @@ pub(super) fn may_retry(in_flight: &RequestIn<'_, InFlightRequest>, tried: &Trie
         let upstream = &worker.upstream;
         upstream.speaks(dialect)
             && !tried.workers.contains(&upstream.name)
+            && choice.allows(&upstream.config)
             && upstream.condition.standing() == UpstreamStanding::Up
     });
     // A rate-limit refusal is an attempt but no failure: its worker is not in the list of tried workers.
@@ -130,21 +135,32 @@ pub(super) struct WorkersLeft<'a> {
     pub(super) dialect: Dialect,
     /// Names of the upstreams that were tried.
     pub(super) tried: &'a [Arc<str>],
-    pub(super) pin: Option<&'a Pin>,
+    pub(super) choice: &'a WorkerChoice,
 }
 
 impl<'a> WorkersLeft<'a> {
     /// Returns the workers that the request could still go to.
     fn of(self, setup: &'a PoolSetup) -> impl Iterator<Item = &'a Arc<PoolWorker>> {
-        let Self { model, dialect, tried, pin } = self;
+        let Self { model, dialect, tried, choice } = self;
         setup.workers.iter().filter(move |worker| {
             let upstream = &worker.upstream;
             worker.serves(model)
                 && upstream.speaks(dialect)
                 && !tried.contains(&upstream.name)
-                && pin.is_none_or(|pin| *pin.worker == *upstream.name)
+                && choice.allows(&upstream.config)
         })
     }
+}
+
+/// Returns true if the pool has a worker that could take the request and was not tried yet.
+pub(super) fn has_untried_worker(
+    in_flight: &RequestIn<'_, InFlightRequest>,
+    tried: &[Arc<str>],
+    choice: &WorkerChoice,
+) -> bool {
+    let dialect = in_flight.arrival().route.dialect();
+    let left = WorkersLeft { model: &in_flight.ask.model, dialect, tried, choice };
+    left.of(&in_flight.pool.setup()).next().is_some()
 }
 
 /// Returns the time until the first unhealthy worker is tried again; 0 if none is unhealthy. Until then the flow's

@@ -18,10 +18,11 @@ use super::deadline::{RequestDeadline, SubmitTimeout};
 use super::provider::{self, ProviderAnswer, RefusedByProvider};
 use super::request_guard::RequestIn;
 use super::retry_policy::{
-    ClassifiedAnswer, RetryRecord, TriedWorkers, WorkersLeft, classify, may_retry, out_of_service,
-    time_to_next_probe,
+    ClassifiedAnswer, RetryRecord, TriedWorkers, WorkersLeft, classify, has_untried_worker,
+    may_retry, out_of_service, time_to_next_probe,
 };
 use super::stage::{AcceptedRequest, CountedRequest, InFlightRequest, QueuedRequest};
+use super::worker_choice::WorkerChoice;
 use super::{budget, cache_salt, cost, request_checks, rules};
 use crate::pools::{PoolSetup, ServedModel};
 use crate::refusal::{self, Refusal, RefusalCode};
@@ -90,8 +91,7 @@ pub(super) async fn send(
         let upstream = in_flight.flight.worker.upstream.clone();
         tried.workers.push(upstream.name.clone());
         // Decided once: a body that is not kept now cannot be sent again.
-        let is_pinned = payload.wish.chosen.pin.is_some();
-        let may_retry = !is_pinned && may_retry(&in_flight, &tried);
+        let may_retry = may_retry(&in_flight, &tried, &payload.wish.chosen.worker);
         let keep = may_retry || in_flight.flight.worker.account.is_some();
         let (outgoing, hide_usage) = outgoing(&in_flight, payload, output.cap, keep);
         let brownout = output.cap.filter(|_| output.brownout);
@@ -116,7 +116,7 @@ pub(super) async fn send(
                 in_flight.flight.mark_account_refused();
                 let status = answer.status().as_u16();
                 let answer = Ok(for_client(answer));
-                if is_pinned || !has_untried_worker(&in_flight, &tried.workers) {
+                if !has_untried_worker(&in_flight, &tried.workers, &payload.wish.chosen.worker) {
                     return answer;
                 }
                 kept = Some(Box::new(KeptAnswer { answer, is_of_account: true }));
@@ -141,7 +141,9 @@ pub(super) async fn send(
                 if not_taken.is_for_this_worker_only() {
                     in_flight.flight.mark_not_taken();
                 }
-                if !again.may_wait_again(&in_flight, &not_taken, &tried.workers, is_pinned) {
+                if !again.may_wait_again(&in_flight, &not_taken, || {
+                    has_untried_worker(&in_flight, &tried.workers, &payload.wish.chosen.worker)
+                }) {
                     return Err(not_taken.refusal());
                 }
                 if not_taken.is_temporary() {
@@ -177,13 +179,6 @@ impl KeptAnswer {
     }
 }
 
-/// Returns true if the pool has a worker that could take the request and was not tried yet.
-fn has_untried_worker(in_flight: &RequestIn<'_, InFlightRequest>, tried: &[Arc<str>]) -> bool {
-    let dialect = in_flight.arrival().route.dialect();
-    let left = in_flight.pool.setup().allowed(&in_flight.ask.model, dialect, tried, true);
-    left.is_none_or(|left| !left.is_empty())
-}
-
 /// State of a request that a provider has refused to take.
 #[derive(Default)]
 pub(super) struct ProviderRetry {
@@ -200,13 +195,13 @@ impl ProviderRetry {
         self.until.is_none_or(|until| time < until)
     }
 
-    /// Returns true if the request may wait once more, for the same worker or for another one.
+    /// Returns true if the request may wait once more, for the same worker or for another one. `has_another` tells if
+    /// there is another one.
     pub(super) fn may_wait_again(
         &mut self,
         in_flight: &RequestIn<'_, InFlightRequest>,
         not_taken: &RefusedByProvider,
-        tried: &[Arc<str>],
-        is_pinned: bool,
+        has_another: impl FnOnce() -> bool,
     ) -> bool {
         let setup = in_flight.pool.setup();
         let until = *self.until.get_or_insert_with(|| {
@@ -216,8 +211,7 @@ impl ProviderRetry {
         if until <= Instant::now() {
             return false;
         }
-        let another = || has_untried_worker(in_flight, tried);
-        not_taken.is_temporary() || (not_taken.is_for_this_worker_only() && !is_pinned && another())
+        not_taken.is_temporary() || (not_taken.is_for_this_worker_only() && has_another())
     }
 }
 
@@ -271,13 +265,16 @@ pub(super) async fn reserve_and_queue<'p>(
                 (code, Some(not_taken)) if code.is_no_worker() => not_taken.refusal(),
                 (RefusalCode::Overloaded, None) => {
                     let dialect = queued.arrival().route.dialect();
-                    let pin = wish.chosen.pin.as_ref();
-                    let left = WorkersLeft { model: &queued.ask.model, dialect, tried, pin };
+                    let choice = &wish.chosen.worker;
+                    let left = WorkersLeft { model: &queued.ask.model, dialect, tried, choice };
                     match out_of_service(pool, left) {
                         Some((worker, reason)) => refusal::provider_out(&worker, &reason),
-                        None => refusal.with_retry_after(Some(time_to_next_probe(pool, left))),
+                        None => refusal
+                            .with_worker_choice(choice.description())
+                            .with_retry_after(Some(time_to_next_probe(pool, left))),
                     }
                 }
+                (RefusalCode::NoWorker, None) => no_worker(refusal, &wish.chosen.worker),
                 _ => refusal,
             }
         })?;
@@ -300,6 +297,15 @@ pub(super) async fn reserve_and_queue<'p>(
     }
 }
 
+/// Returns the refusal of a request that no worker may take. Names the request's own choice of workers, with which a
+/// retry would be refused too, or else the list of its key.
+fn no_worker(refusal: Refusal, choice: &WorkerChoice) -> Refusal {
+    match choice.description() {
+        Some(description) if choice.is_of_request() => refusal::no_worker_as_chosen(&description),
+        description => refusal.with_worker_choice(description),
+    }
+}
+
 /// Builds the submit of the request for its pool.
 fn submit(
     queued: &RequestIn<'_, QueuedRequest>,
@@ -311,7 +317,7 @@ fn submit(
 ) -> Submit {
     let arrival = queued.arrival();
     let (setup, terms) = (queued.pool.setup(), &queued.terms);
-    let model = &queued.ask.model;
+    let (model, choice) = (&queued.ask.model, &wish.chosen.worker);
     let priority = match (&again.after, tried) {
         (Some(_), _) => NOT_TAKEN_PRIORITY,
         (None, []) => wish.chosen.priority,
@@ -323,12 +329,18 @@ fn submit(
         input: Some(Tokens(terms.expected.input.max(1))),
         cached: names_in_core(&setup, model, terms.cached()),
         priority,
-        pin: wish.chosen.pin.as_ref().map(|pin| Pin {
+        pin: choice.pin.as_ref().map(|pin| Pin {
             worker: setup.name_in_core(&pin.worker, model).into(),
             rank: pin.rank,
         }),
-        requires: wish.chosen.requires.clone(),
-        allow: setup.allowed(model, arrival.route.dialect(), tried, hosted),
+        requires: choice.requires.clone(),
+        allow: setup.allowed(
+            model,
+            arrival.route.dialect(),
+            tried,
+            hosted,
+            choice.listed.as_deref(),
+        ),
         timeout: Some(may_wait.timeout),
         quota: setup.is_hosted.then(|| Tokens(cost::quota(queued, wish.cap))),
         ..Submit::new(&arrival.id)

@@ -296,29 +296,26 @@ impl PoolSetup {
         self.workers.is_empty() || self.workers.iter().any(|worker| worker.upstream.speaks(dialect))
     }
 
-    /// Returns true if the pool has a worker of tier 0 that speaks this dialect.
-    pub(crate) fn has_own(&self, dialect: Dialect) -> bool {
-        let own = |worker: &&Arc<PoolWorker>| !worker.is_hosted_tier();
-        self.workers.iter().filter(own).any(|worker| worker.upstream.speaks(dialect))
-    }
-
     /// Returns the names in the core of the workers that serve this model, speak this dialect and whose upstreams were
-    /// not tried yet. Workers above tier 0 are left out if `hosted` is false. Returns `None` if a request may go to all
-    /// workers of the pool.
+    /// not tried yet. Workers above tier 0 are left out if `hosted` is false, and workers of other upstreams than those
+    /// of `listed`, if that is given. Returns `None` if a request may go to all workers of the pool, also to those that
+    /// are added while it waits.
     pub(crate) fn allowed(
         &self,
         model: &str,
         dialect: Dialect,
         tried: &[Arc<str>],
         hosted: bool,
+        listed: Option<&[Arc<str>]>,
     ) -> Option<Vec<Box<str>>> {
         let fit = |worker: &&Arc<PoolWorker>| {
             worker.serves(model)
                 && worker.upstream.speaks(dialect)
                 && !tried.contains(&worker.upstream.name)
                 && (hosted || !worker.is_hosted_tier())
+                && listed.is_none_or(|names| names.contains(&worker.upstream.name))
         };
-        if self.workers.iter().all(|worker| fit(&worker)) {
+        if listed.is_none() && self.workers.iter().all(|worker| fit(&worker)) {
             return None;
         }
         Some(self.workers.iter().filter(fit).map(|worker| (&*worker.name).into()).collect())

@@ -101,8 +101,12 @@ refusal_codes! {
     InvalidDeadline = 400 "invalid_deadline" Pointless;
     /// The required taints cannot be read, or are too many.
     InvalidTaints = 400 "invalid_taints" Pointless;
-    /// The pinned worker is not a worker of this model.
+    /// The list of workers cannot be read, or is too long.
+    InvalidWorkers = 400 "invalid_workers" Pointless;
+    /// The pinned worker, or one of those that the request lists, is not a worker of this model.
     UnknownWorker = 400 "unknown_worker" Pointless;
+    /// The pinned worker does not have this rank.
+    UnknownRank = 400 "unknown_rank" Pointless;
     /// A field may not be sent to this model.
     FieldNotAllowed = 400 "field_not_allowed" Pointless;
     /// A header may not be sent to this model.
@@ -147,6 +151,8 @@ refusal_codes! {
     DeadlineNotAllowed = 403 "deadline_not_allowed" Pointless;
     /// The key may not choose the worker.
     PinNotAllowed = 403 "pin_not_allowed" Pointless;
+    /// The key may not use this worker, or none of the workers of this model.
+    WorkerNotAllowed = 403 "worker_not_allowed" Pointless;
     /// The key may not open leases.
     LeaseNotAllowed = 403 "lease_not_allowed" Pointless;
     /// The key may not name files, vector stores, containers or stored prompts of the upstream's account.
@@ -237,6 +243,8 @@ refusal_codes! {
     QueueTimeout = 503 "queue_timeout" Computed, "expected wait";
     /// No worker that could take the request is there, or all are drained.
     NoWorker = 503 "no_worker" Unstated;
+    /// No worker that the request's own pin, list or taints allow is there, or all of these are drained.
+    NoWorkerAsChosen = 503 "no_worker" Pointless;
     /// A provider's limit has delayed the request for as long as it may wait. The status is 429 for a new lease of a tenant that alone reports the limit.
     ProviderLimited = 503 "provider_limited" Computed,
         "until the time that the provider stated, or until its pause ends";
@@ -288,7 +296,7 @@ impl RefusalCode {
 
     /// Returns true if the pool has no worker for the request, or no healthy one.
     pub(crate) fn is_no_worker(self) -> bool {
-        matches!(self, Self::NoWorker | Self::Overloaded)
+        matches!(self, Self::NoWorker | Self::NoWorkerAsChosen | Self::Overloaded)
     }
 }
 

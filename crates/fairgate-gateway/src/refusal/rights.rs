@@ -12,7 +12,7 @@ use super::{Refusal, RefusalCode};
 const NAMES_SHOWN: usize = 16;
 
 /// Formats names as `"a", "b" and 3 more`, or `none`.
-pub(super) fn listed(names: &[&str]) -> String {
+pub(crate) fn listed(names: &[&str]) -> String {
     if names.is_empty() {
         return "none".to_owned();
     }
@@ -116,12 +116,50 @@ pub(crate) fn bad_deadline(header: &str) -> Refusal {
     Refusal::new(RefusalCode::InvalidDeadline, message)
 }
 
-pub(crate) fn forbidden_pin(worker: &str) -> Refusal {
+pub(crate) fn forbidden_pin(header: &str, asked: &str) -> Refusal {
     let message = format!(
-        "This key may not choose the worker of a request, and this one asks for {worker:?}. It may use every worker that the \
-         scheduler chooses. Leave x-fairgate-worker out, or have the gateway's operator allow it (may_pin)."
+        "This key may not choose the worker of a request, and this one asks for {asked:?}. It may use every worker that the \
+         scheduler chooses. Leave {header} out, or have the gateway's operator allow it (may_pin)."
     );
     Refusal::new(RefusalCode::PinNotAllowed, message)
+}
+
+/// Refuses with 403 because the request chooses a worker that its key may not use.
+pub(crate) fn forbidden_worker(worker: &str, allowed: &[&str]) -> Refusal {
+    let message = format!(
+        "This key may not use the worker {worker:?}. Of the workers of this model it may use: {}.",
+        listed(allowed)
+    );
+    Refusal::new(RefusalCode::WorkerNotAllowed, message)
+}
+
+/// Refuses with 403 because none of the key's workers belongs to this pool.
+pub(crate) fn workers_of_other_pools(list: &[String]) -> Refusal {
+    let list: Vec<&str> = list.iter().map(String::as_str).collect();
+    let message = format!(
+        "This key may use these workers: {}; none of them serves this model. Ask for another model, or have the gateway's \
+         operator add a worker to the list of the key (`fairgate key set --workers`) or of the project of a task key \
+         (`fairgate project set --workers`).",
+        listed(&list)
+    );
+    Refusal::new(RefusalCode::WorkerNotAllowed, message)
+}
+
+pub(crate) fn bad_workers(header: &str, count_max: usize, bytes_max: usize) -> Refusal {
+    let message = format!(
+        "The workers of a request ({header}) must be 1 to {count_max} names of 1 to {bytes_max} visible ASCII characters \
+         each, with commas between them."
+    );
+    Refusal::new(RefusalCode::InvalidWorkers, message)
+}
+
+/// Refuses with 503 because no worker is left that the request itself allows. `choice` describes those that it does.
+pub(crate) fn no_worker_as_chosen(choice: &str) -> Refusal {
+    let message = format!(
+        "No worker can take this request: it may go only to {choice}. None of them is there, or all are drained. Leave the \
+         choice out, or choose another."
+    );
+    Refusal::new(RefusalCode::NoWorkerAsChosen, message)
 }
 
 pub(crate) fn forbidden_taint(taint: &str, allowed: &[&str]) -> Refusal {
@@ -138,6 +176,14 @@ pub(crate) fn unknown_worker(stated: &str, workers: &[&str]) -> Refusal {
         listed(workers)
     );
     Refusal::new(RefusalCode::UnknownWorker, message)
+}
+
+pub(crate) fn unknown_rank(worker: &str, rank: u32, ranks: u32) -> Refusal {
+    let message = format!(
+        "The worker {worker:?} has no rank {rank}. Its ranks are 0 to {}.",
+        ranks.saturating_sub(1)
+    );
+    Refusal::new(RefusalCode::UnknownRank, message)
 }
 
 pub(crate) fn bad_priority(header: &str) -> Refusal {

@@ -179,6 +179,25 @@ async fn a_lease_needs_a_right_of_its_key() {
 }
 
 #[tokio::test]
+async fn a_lease_takes_a_slot_of_the_keys_workers_only() {
+    let house = leasing(1, LONG).await;
+    let open = |worker: &str| KeyRights {
+        may_lease: true,
+        workers: Some(vec![worker.into()]),
+        ..KeyRights::default()
+    };
+    let other = house.key_with("acme", DirectoryLimits::default(), open("other")).await;
+    let refused = Client { house: &house, key: other }.submit(json!({"cost": 10})).await;
+    assert_eq!((refused.status, &*refused.code()), (StatusCode::FORBIDDEN, "worker_not_allowed"));
+    assert!(refused.text().contains("other"), "{}", refused.text());
+    let this = house.key_with("acme", DirectoryLimits::default(), open("gpt")).await;
+    let client = Client { house: &house, key: this };
+    let lease = client.lease(json!({"cost": 10}), "granted").await;
+    client.cancel(&lease).await;
+    house.close().await;
+}
+
+#[tokio::test]
 async fn who_dies_loses_its_lease_and_pays_for_its_time_whatever_it_says_later() {
     let house = leasing(1, SHORT).await;
     let client = house.client();

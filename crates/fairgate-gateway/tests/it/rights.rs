@@ -1,6 +1,7 @@
 //! What a request may choose: class, priority, worker, taints. And what it is told where it may not.
 
 mod gaming;
+mod workers;
 
 use std::time::Duration;
 
@@ -164,13 +165,15 @@ async fn what_a_key_may_not_choose_is_refused_and_says_what_it_may() {
     let rows = house.rows().await;
     assert!(rows.iter().all(|row| (row.outcome, row.charged) == (AttemptOutcome::Refused, 0)));
     assert_eq!(sim.stats().requests, 0);
-    // Nobody has the taint that this key may require.
+    // Nobody has the taint that this key may require. The refusal names it, and is not worth a retry.
     let nobody = post(CHAT, &chat("x")).key(&rich).header("x-fairgate-requires", "eu");
     let nobody = nobody.ask(house.gateway.addr()).await;
     assert_eq!(
         (nobody.status, nobody.code().as_str()),
         (StatusCode::SERVICE_UNAVAILABLE, "no_worker")
     );
+    assert!(nobody.text().contains("taints \\\"eu\\\""), "{}", nobody.text());
+    assert_eq!(nobody.header("x-should-retry"), Some("false"));
     house.close().await;
     sim.stop().await;
 }

@@ -27,7 +27,13 @@ pub(super) struct RightsArgs {
     /// Highest priority that requests may ask for. Default: 0. Lower priorities are always allowed.
     #[arg(long, value_name = "PRIORITY")]
     priority_max: Option<u32>,
-    /// True to allow requests to choose their worker. Default: false.
+    /// Workers that requests may go to. Default: all.
+    #[arg(long, value_delimiter = ',', value_name = "WORKER,…")]
+    workers: Option<Vec<String>>,
+    /// Remove the list of workers. Requests may then go to all workers.
+    #[arg(long, conflicts_with = "workers")]
+    all_workers: bool,
+    /// True to allow requests to choose their worker, or a list of workers. Default: false.
     #[arg(long, value_name = "true|false")]
     may_pin: Option<bool>,
     /// True to allow leases. Default: false.
@@ -67,6 +73,7 @@ impl RightsArgs {
             models: list_or_all(self.models.as_deref(), self.all_models),
             classes: list_or_all(self.classes.as_deref(), self.all_classes),
             priority_max: self.priority_max.map(i64::from),
+            workers: list_or_all(self.workers.as_deref(), self.all_workers),
             may_pin: self.may_pin,
             may_lease: self.may_lease,
             may_use_foreign_ids: self.may_use_foreign_ids,
@@ -102,10 +109,11 @@ fn list_or_all(list: Option<&[String]>, all: bool) -> Option<Option<Vec<String>>
 }
 
 /// Headings of the columns that [`wide_cells`] fills.
-pub(super) const WIDE_HEADINGS: [&str; 9] = [
+pub(super) const WIDE_HEADINGS: [&str; 10] = [
     "models",
     "classes",
     "priority",
+    "workers",
     "pins",
     "leases",
     "foreign ids",
@@ -115,7 +123,7 @@ pub(super) const WIDE_HEADINGS: [&str; 9] = [
 ];
 
 /// Returns all rights of a key or project, in one cell each.
-pub(super) fn wide_cells(rights: &Value) -> [TableCell; 9] {
+pub(super) fn wide_cells(rights: &Value) -> [TableCell; 10] {
     let flag = |field: &str| if rights[field] == true { "yes" } else { "no" }.to_owned();
     let millis = |field: &str| match rights[field].is_u64() {
         true => format!("{} ms", text(rights, field)),
@@ -125,6 +133,7 @@ pub(super) fn wide_cells(rights: &Value) -> [TableCell; 9] {
         names_or_all(rights, "models"),
         classes(rights),
         text(rights, "priority_max"),
+        names_or_all(rights, "workers"),
         flag("may_pin"),
         flag("may_lease"),
         flag("may_use_foreign_ids"),
@@ -165,6 +174,9 @@ pub(super) fn summary(rights: &Value) -> String {
         if rights[field] == true {
             told.push(words.to_owned());
         }
+    }
+    if rights["workers"].is_array() {
+        told.push(format!("workers {}", names_or_all(rights, "workers")));
     }
     match &rights["taints"] {
         Value::Null => told.push("all taints".to_owned()),

@@ -219,7 +219,7 @@ async fn return_to_queue<'p>(
     if not_taken.is_for_this_worker_only() {
         in_flight.flight.mark_not_taken();
     }
-    if !again.may_wait_again(&in_flight, &not_taken, &[], true)
+    if !again.may_wait_again(&in_flight, &not_taken, || false)
         || waits_alone_until.is_some_and(|until| !again.may_wait_until(until))
     {
         return Err(not_taken.refusal());

@@ -78,6 +78,7 @@ fn clients_retry_after_server_errors_and_limits_only() {
             RefusalCode::BudgetExhausted
                 | RefusalCode::ProjectBudgetExhausted
                 | RefusalCode::ProviderOut
+                | RefusalCode::NoWorkerAsChosen
                 | RefusalCode::DeadlinePassed
         );
         let lasting = (400..500).contains(&status) && !matches!(status, 408 | 429);

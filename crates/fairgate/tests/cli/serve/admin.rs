@@ -80,8 +80,18 @@ fn groups_tenants_and_keys_are_made_listed_and_taken_away() {
     );
 
     // One way to open for keys and projects, and one way to see what is open.
-    let rights =
-        ["--may-lease", "true", "--classes", "batch", "--models", "sim", "--priority-max", "4"];
+    let rights = [
+        "--may-lease",
+        "true",
+        "--classes",
+        "batch",
+        "--models",
+        "sim",
+        "--priority-max",
+        "4",
+        "--workers",
+        "sim,b",
+    ];
     gateway.fairgate(&[&["key", "set", id], &rights[..]].concat()).ok();
     gateway.fairgate(&["project", "add", "closed", "--tenant", "chat"]).ok();
     gateway.fairgate(&[&["project", "add", "web", "--tenant", "chat"], &rights[..]].concat()).ok();
@@ -90,16 +100,19 @@ fn groups_tenants_and_keys_are_made_listed_and_taken_away() {
     let line = |told: &str, name: &str| {
         words(told.lines().find(|line| line.starts_with(name)).expect("its line"))
     };
-    let open = ["sim", "batch", "4", "no", "yes"];
-    let closed = ["all", "default", "0", "no", "no"];
-    let has = |line: &[String], rights: [&str; 5]| line.windows(5).any(|cells| cells == rights);
+    let open = ["sim", "batch", "4", "sim,b", "no", "yes"];
+    let closed = ["all", "default", "0", "all", "no", "no"];
+    let has = |line: &[String], rights: [&str; 6]| line.windows(6).any(|cells| cells == rights);
     assert!(has(&line(&wide, id), open), "{wide}");
     let projects = gateway.fairgate(&["project", "list", "--wide"]).ok();
     assert!(has(&line(&projects, "web"), open), "{projects}");
     assert!(has(&line(&projects, "closed"), closed), "{projects}");
     gateway.fairgate(&["project", "set", "web", "--may-lease", "false"]).ok();
     let shown = gateway.fairgate(&["project", "show", "web"]).ok();
-    assert!(shown.contains("rights  models: sim; classes: batch; more: priority 4\n"), "{shown}");
+    assert!(shown.contains("rights  models: sim; classes: batch; more: priority 4, workers sim,b\n"), "{shown}");
+    gateway.fairgate(&["project", "set", "web", "--all-workers"]).ok();
+    let shown = gateway.fairgate(&["project", "show", "web"]).ok();
+    assert!(shown.contains("more: priority 4\n"), "{shown}");
 
     gateway.fairgate(&["key", "revoke", id]).ok();
     assert_eq!(gateway.chat(secret, "Hello").status, 401);
