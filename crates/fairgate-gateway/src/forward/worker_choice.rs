@@ -211,7 +211,8 @@ fn names_of(headers: &HeaderMap, header: &HeaderName) -> Option<Vec<String>> {
     Some(names)
 }
 
-fn is_name(name: &String) -> bool {
+fn is_name(name: impl AsRef<str>) -> bool {
+    let name = name.as_ref();
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic())
 }
 

@@ -109,7 +109,10 @@ fn groups_tenants_and_keys_are_made_listed_and_taken_away() {
     assert!(has(&line(&projects, "closed"), closed), "{projects}");
     gateway.fairgate(&["project", "set", "web", "--may-lease", "false"]).ok();
     let shown = gateway.fairgate(&["project", "show", "web"]).ok();
-    assert!(shown.contains("rights  models: sim; classes: batch; more: priority 4, workers sim,b\n"), "{shown}");
+    assert!(
+        shown.contains("rights  models: sim; classes: batch; more: priority 4, workers sim,b\n"),
+        "{shown}"
+    );
     gateway.fairgate(&["project", "set", "web", "--all-workers"]).ok();
     let shown = gateway.fairgate(&["project", "show", "web"]).ok();
     assert!(shown.contains("more: priority 4\n"), "{shown}");
