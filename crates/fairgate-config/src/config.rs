@@ -139,7 +139,8 @@ pub struct FleetConfig {
     pub window: Duration,
     /// Tokens that all projects together may use within the window; unlimited if absent.
     pub budget: Option<u64>,
-    /// True if projects without a completed task in the window get agents before all other projects (default false).
+    /// True if projects of which no task was completed or failed in the window get agents before all other projects
+    /// (default true).
     pub min_task_guarantee: bool,
     /// Expected tokens of a task if neither the task nor the project's history gives an estimate (default 20 000).
     pub default_estimate: u64,

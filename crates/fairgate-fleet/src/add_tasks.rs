@@ -546,7 +546,7 @@ fn write(
         call.audit(tx, "task.add", project, None, Some(&json!({ "tasks": tasks })))?;
     }
     let projects: Vec<_> = projects.into_keys().collect();
-    project_baseline::update_busy(tx, call.terms(), &projects, call.now)?;
+    project_baseline::update_busy(tx, call.window(), &projects, call.now)?;
     bump_version(tx)?;
     Ok(())
 }

@@ -8,7 +8,6 @@ use serde_json::Value as Json;
 
 use crate::error::FleetError;
 use crate::fleet::FleetOptions;
-use crate::project_baseline::BaselineOptions;
 use crate::window_usage::UsageWindow;
 
 /// Time and actor of one call of a method of [`crate::Fleet`], and the fleet's options.
@@ -23,10 +22,6 @@ pub(crate) struct CallContext {
 impl CallContext {
     pub(crate) fn window(&self) -> UsageWindow {
         UsageWindow::new(self.options.window)
-    }
-
-    pub(crate) fn terms(&self) -> BaselineOptions {
-        BaselineOptions { window: self.window(), default_estimate: self.options.default_estimate }
     }
 
     /// Returns whether an agent makes this call.

@@ -182,7 +182,7 @@ pub(crate) fn complete(
             ..TaskTransition::to(TaskState::Completed, &standing)
         };
         transition::apply(tx, call, &standing, &next, "")?;
-        window_usage::count_completed(tx, &standing.project)?;
+        window_usage::count_try(tx, &standing.project)?;
         learn(tx, &standing)?;
         set_last_seen(tx, call, named.agent)?;
     }
@@ -222,6 +222,9 @@ pub(crate) fn fail(
         report(tx, &mut standing, named, failure.tokens)?;
         let next = after(tx, call, &standing, failure)?;
         transition::apply(tx, call, &standing, &next, "")?;
+        if next.is_failure(&standing) {
+            window_usage::count_try(tx, &standing.project)?;
+        }
         set_last_seen(tx, call, named.agent)?;
     }
     tasks::one_line(tx, call, named.task)

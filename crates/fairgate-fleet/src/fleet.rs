@@ -61,7 +61,7 @@ pub struct FleetOptions {
     pub window: Duration,
     /// Budget of all projects together in one window, in tokens; no limit if `None`.
     pub budget: Option<u64>,
-    /// If true, projects without a completed task in the window get agents before all other projects.
+    /// If true, projects of which no task was completed or failed in the window get agents before all other projects.
     pub min_task_guarantee: bool,
     /// Expected usage of a task, in tokens, if the task has no estimate and its project has not learned one.
     pub default_estimate: u64,
@@ -81,7 +81,7 @@ impl Default for FleetOptions {
         Self {
             window: Duration::from_secs(24 * 3600),
             budget: None,
-            min_task_guarantee: false,
+            min_task_guarantee: true,
             default_estimate: 20_000,
             lease: Duration::from_secs(60),
             backoff: (Duration::from_secs(60), Duration::from_secs(300)),

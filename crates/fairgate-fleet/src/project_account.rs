@@ -26,9 +26,9 @@ pub(crate) struct ProjectAccount {
 }
 
 impl ProjectAccount {
-    /// Returns the project's tokens used in the window plus its reserved tokens (`held`), without the baseline.
-    pub(crate) fn spent(&self, window: UsageWindow, held: u64, now: UnixMicros) -> u64 {
-        window.used(&self.sums, now).saturating_add(held)
+    /// Returns the tokens that the project used in the window.
+    pub(crate) fn used(&self, window: UsageWindow, now: UnixMicros) -> u64 {
+        window.used(&self.sums, now)
     }
 
     /// Returns the part of the baseline that has not faded yet, in tokens.

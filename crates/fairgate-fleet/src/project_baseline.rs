@@ -10,22 +10,30 @@
 //!         w × min over the other busy, active projects of (spent + baseline) ÷ weight − s)
 //! ```
 //!
-//! rounded down. The baseline fades to 0 within one window. The rest of the previous baseline counts, because otherwise
+//! rounded down. *Spent* is what tasks have really used in the window; a running task counts with what it has used so
+//! far. The baseline fades to 0 within one window. The rest of the previous baseline counts, because otherwise
 //! a project could lower its baseline, and so gain tokens that it is not due, by being idle for a moment. Projects that
 //! become busy in one transaction are compared with the projects that were busy before that transaction.
 //!
-//! A baseline lasts for a window, so it must not depend on tokens that are only reserved. A request may name any number
-//! of tokens as its limit, and a task may have any estimate, and both may end up using none of these tokens. For the
-//! baseline, the reserved tokens of a project therefore count only up to the expected usage of its running tasks, as
-//! learned from the tasks that the project completed.
+//! # Why not the estimate of running tasks
+//!
+//! The comparison of projects in a round counts running tasks with their estimates, and a baseline could do the same.
+//! It must not, because a baseline is written once and lasts for a window, while an estimate is replaced by the real
+//! usage as soon as the task ends. A project that joins while another one runs its first task would be level with the
+//! default estimate, such as 20 000 tokens. If that task then uses 85 tokens, nothing corrects the baseline, and the
+//! newcomer gets no agent for 235 tasks of that size. Estimates that a project has learned are better guesses, but they
+//! are guesses too, and requests and tasks may state any number.
+//!
+//! Without estimates, a project that joins may stand lower than the others by what their running tasks use after that
+//! moment. That is at most one task per agent of theirs, and only once: the project's own usage and the rest of its
+//! previous baseline count when it leaves and comes back.
 
 use std::collections::BTreeMap;
 
 use fairgate_money::UnixMicros;
 use fairgate_store::{SqlValue, StoreError, Transaction};
-use fairgate_usage::HELD_STATES;
 
-use crate::project_account::{self, ProjectAccount};
+use crate::project_account::ProjectAccount;
 use crate::sql_placeholders;
 use crate::window_usage::{self, UsageWindow, WindowSums};
 
@@ -38,33 +46,25 @@ const EDGES: &str = concat!(
      AND EXISTS (SELECT 1 FROM fleet_tasks t WHERE t.state = 'READY' AND t.project = p.id)))"
 );
 
-/// Options of the fleet that the baseline depends on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BaselineOptions {
-    pub(crate) window: UsageWindow,
-    /// Expected usage of a task, in tokens, for projects that have not completed any task yet.
-    pub(crate) default_estimate: u64,
-}
-
 /// Updates `busy` of these projects, and sets the baseline of those that became busy. Must be called at the end of
 /// every transaction that changes tasks or the status of projects.
 pub(crate) fn update_busy(
     tx: &mut dyn Transaction,
-    terms: BaselineOptions,
+    window: UsageWindow,
     projects: &[&str],
     now: UnixMicros,
 ) -> Result<(), StoreError> {
     for some in projects.chunks(sql_placeholders::ROWS_MAX) {
         let sql = format!("{EDGES} AND p.id IN ({})", sql_placeholders::list(1, some.len()));
         let values: Vec<SqlValue> = some.iter().map(|project| (*project).into()).collect();
-        turn(tx, terms, &sql, &values, now)?;
+        turn(tx, window, &sql, &values, now)?;
     }
     Ok(())
 }
 
 fn turn(
     tx: &mut dyn Transaction,
-    terms: BaselineOptions,
+    window: UsageWindow,
     edges: &str,
     values: &[SqlValue],
     now: UnixMicros,
@@ -72,7 +72,7 @@ fn turn(
     let edges = tx.list(edges, values, |row| Ok((row.text(0)?, row.flag(1)?)))?;
     let (ended, began): (Vec<_>, Vec<_>) = edges.into_iter().partition(|(_, was_busy)| *was_busy);
     if !began.is_empty() {
-        let baselines = baselines(tx, terms, began.iter().map(|(id, _)| id.as_str()), now)?;
+        let baselines = baselines(tx, window, began.iter().map(|(id, _)| id.as_str()), now)?;
         begin(tx, &baselines, now)?;
     }
     for some in ended.chunks(sql_placeholders::ROWS_MAX) {
@@ -110,7 +110,7 @@ fn begin(
 pub(crate) struct ProjectLevel {
     /// Weight of the project, in thousandths.
     pub(crate) weight: u64,
-    /// Tokens that the project used in the window plus its reserved tokens, without the baseline.
+    /// Tokens that the project used in the window, without the baseline.
     pub(crate) spent: u64,
     /// Part of the project's baseline that has not faded yet, in tokens.
     pub(crate) baseline: u64,
@@ -132,34 +132,28 @@ pub(crate) fn baseline(weight: u64, spent: u64, others: impl Iterator<Item = Pro
 
 fn baselines<'a>(
     tx: &mut dyn Transaction,
-    terms: BaselineOptions,
+    window: UsageWindow,
     began: impl Iterator<Item = &'a str>,
     now: UnixMicros,
 ) -> Result<Vec<(&'a str, u64)>, StoreError> {
-    let window = terms.window;
     window_usage::roll(tx, window, now)?;
-    let held = project_account::reserved_tokens(tx)?;
-    let running = running(tx)?;
     let sql = format!(
-        "SELECT id, busy, status, weight, learned, baseline, baseline_at, {} FROM fleet_projects",
+        "SELECT id, busy, status, weight, baseline, baseline_at, {} FROM fleet_projects",
         WindowSums::COLUMNS
     );
     let all = tx.list(&sql, &[], |row| {
         let account = ProjectAccount {
-            baseline: row.count(5)?,
-            baseline_at: row.moment(6)?,
-            sums: WindowSums::read(row, 7)?,
+            baseline: row.count(4)?,
+            baseline_at: row.moment(5)?,
+            sums: WindowSums::read(row, 6)?,
         };
         let competes = row.flag(1)? && row.text(2)? == "ACTIVE";
-        Ok((row.text(0)?, competes, row.count(3)?, row.count_or_null(4)?, account))
+        Ok((row.text(0)?, competes, row.count(3)?, account))
     })?;
     let mut standings = BTreeMap::new();
     let mut others = Vec::new();
-    for (id, competes, weight, learned, account) in all {
-        let running = running.get(&id).copied().unwrap_or(0);
-        let expected = running.saturating_mul(learned.unwrap_or(terms.default_estimate));
-        let held = held.get(&id).copied().unwrap_or(0).min(expected);
-        let spent = account.spent(window, held, now);
+    for (id, competes, weight, account) in all {
+        let spent = account.used(window, now);
         let standing = ProjectLevel { weight, spent, baseline: account.baseline(window, now) };
         if competes {
             others.push(standing);
@@ -173,14 +167,6 @@ fn baselines<'a>(
     Ok(began.filter_map(of).collect())
 }
 
-/// Counts the tasks of each project that agents hold. Projects without such tasks are left out.
-fn running(tx: &mut dyn Transaction) -> Result<BTreeMap<String, u64>, StoreError> {
-    let sql = format!(
-        "SELECT project, COUNT(*) FROM fleet_tasks WHERE state IN {HELD_STATES} GROUP BY project"
-    );
-    Ok(tx.list(&sql, &[], |row| Ok((row.text(0)?, row.count(1)?)))?.into_iter().collect())
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -188,16 +174,13 @@ mod tests {
     use fairgate_random::SeededRng;
 
     use super::*;
+    use crate::project_account;
     use crate::test_database::{self, add_task, in_memory};
 
     const ALL: &[&str] = &["p", "q", "r"];
 
     fn window() -> UsageWindow {
         UsageWindow::new(Duration::from_secs(24 * 3600))
-    }
-
-    fn terms() -> BaselineOptions {
-        BaselineOptions { window: window(), default_estimate: 1_000 }
     }
 
     /// The largest whole baseline at which the project is not above any other: found by trying, without a division.
@@ -246,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_running_tasks_hold_counts() {
+    fn running_tasks_count_with_what_they_have_used() {
         in_memory(|tx| {
             let now = UnixMicros(1_000_000_000_000);
             for (id, weight) in [("p", 1_000), ("q", 3_000), ("r", 1_000)] {
@@ -262,11 +245,11 @@ mod tests {
                 project_account::reserved_tokens(tx).unwrap(),
                 BTreeMap::from([("p".to_owned(), 87)])
             );
-            update_busy(tx, terms(), ALL, now).unwrap();
+            update_busy(tx, window(), ALL, now).unwrap();
             assert_eq!(project(tx, "p"), (true, 0));
             add_task(tx, "b", "q", "READY", 0);
-            update_busy(tx, terms(), &["q", "r"], now).unwrap();
-            assert_eq!((project(tx, "q"), project(tx, "r")), ((true, 3 * 187), (false, 0)));
+            update_busy(tx, window(), &["q", "r"], now).unwrap();
+            assert_eq!((project(tx, "q"), project(tx, "r")), ((true, 3 * 100), (false, 0)));
         });
     }
 
@@ -291,20 +274,20 @@ mod tests {
             window_usage::charge(tx, "p", 100).unwrap();
             tx.run("UPDATE fleet_projects SET learned = 40 WHERE id = 'p'", &[]).unwrap();
             add_task(tx, "a", "p", "IN_PROGRESS", 50);
-            update_busy(tx, terms(), ALL, now).unwrap();
+            update_busy(tx, window(), ALL, now).unwrap();
             // One token of an answer, and a limit of a million million.
             add_call(tx, "1", "a", 1, 1_000_000_000_000);
             add_task(tx, "b", "q", "READY", 0);
-            update_busy(tx, terms(), ALL, now).unwrap();
-            assert_eq!(project(tx, "q"), (true, 140));
-            // A task whose estimate is a lie, of a project that never completed any: it counts as one is expected to.
+            update_busy(tx, window(), ALL, now).unwrap();
+            assert_eq!(project(tx, "q"), (true, 100));
+            // Nor do the estimate of a task and the default estimate of a project that never completed any task count.
             tx.run("UPDATE fleet_projects SET learned = NULL WHERE id = 'p'", &[]).unwrap();
             tx.run("UPDATE fleet_tasks SET reserved = 1000000000000 WHERE id = 'a'", &[]).unwrap();
             tx.run("UPDATE fleet_tasks SET state = 'COMPLETED' WHERE id = 'b'", &[]).unwrap();
-            update_busy(tx, terms(), ALL, now).unwrap();
+            update_busy(tx, window(), ALL, now).unwrap();
             add_task(tx, "c", "r", "READY", 0);
-            update_busy(tx, terms(), ALL, now).unwrap();
-            assert_eq!(project(tx, "r"), (true, 1_100));
+            update_busy(tx, window(), ALL, now).unwrap();
+            assert_eq!(project(tx, "r"), (true, 100));
         });
     }
 
@@ -318,10 +301,10 @@ mod tests {
             }
             window_usage::charge(tx, "q", 500).unwrap();
             add_task(tx, "b", "q", "READY", 0);
-            update_busy(tx, terms(), ALL, now).unwrap();
+            update_busy(tx, window(), ALL, now).unwrap();
             add_task(tx, "a", "p", "READY", 0);
             add_call(tx, "1", "a", 0, 1_000_000_000_000);
-            update_busy(tx, terms(), ALL, now).unwrap();
+            update_busy(tx, window(), ALL, now).unwrap();
             assert_eq!(project(tx, "p"), (true, 500));
         });
     }
@@ -338,17 +321,17 @@ mod tests {
                 window_usage::charge(tx, id, 1_000).unwrap();
                 add_task(tx, &format!("{id}-1"), id, "READY", 0);
             }
-            update_busy(tx, terms(), ALL, now).unwrap();
+            update_busy(tx, window(), ALL, now).unwrap();
             add_task(tx, "a", "p", "READY", 0);
-            update_busy(tx, terms(), ALL, now).unwrap();
+            update_busy(tx, window(), ALL, now).unwrap();
             assert_eq!(project(tx, "p"), (true, 1_000));
             // It was served 600 tokens since it joined, and the others nothing: it goes last.
             window_usage::charge(tx, "p", 600).unwrap();
             let state = "UPDATE fleet_tasks SET state = $1 WHERE id = 'a'";
             tx.run(state, &["PAUSED".into()]).unwrap();
-            update_busy(tx, terms(), ALL, now).unwrap();
+            update_busy(tx, window(), ALL, now).unwrap();
             tx.run(state, &["READY".into()]).unwrap();
-            update_busy(tx, terms(), ALL, now).unwrap();
+            update_busy(tx, window(), ALL, now).unwrap();
             assert_eq!(project(tx, "p"), (true, 1_000));
         });
     }
@@ -364,23 +347,23 @@ mod tests {
             add_task(tx, "a", "p", "READY", 0);
             add_task(tx, "b", "q", "READY", 0);
             // Both at once: nobody was busy before.
-            update_busy(tx, terms(), ALL, now).unwrap();
+            update_busy(tx, window(), ALL, now).unwrap();
             assert_eq!((project(tx, "p"), project(tx, "q")), ((true, 0), (true, 0)));
             // One that is put aside is not busy, and joins the other when it is back.
             let status = "UPDATE fleet_projects SET status = $1 WHERE id = 'q'";
             tx.run(status, &["PAUSED".into()]).unwrap();
-            update_busy(tx, terms(), ALL, now).unwrap();
+            update_busy(tx, window(), ALL, now).unwrap();
             assert_eq!(project(tx, "q"), (false, 0));
             tx.run(status, &["ACTIVE".into()]).unwrap();
-            update_busy(tx, terms(), ALL, now).unwrap();
+            update_busy(tx, window(), ALL, now).unwrap();
             assert_eq!(project(tx, "q"), (true, 100));
             // Half a window later half of it is left, and that is what others join.
             let later = UnixMicros(now.0 + 12 * 3_600_000_000);
             tx.run("UPDATE fleet_tasks SET state = 'COMPLETED' WHERE id = 'a'", &[]).unwrap();
-            update_busy(tx, terms(), ALL, later).unwrap();
+            update_busy(tx, window(), ALL, later).unwrap();
             test_database::add_project(tx, "r", 1_000, window().bucket(later));
             add_task(tx, "c", "r", "READY", 0);
-            update_busy(tx, terms(), ALL, later).unwrap();
+            update_busy(tx, window(), ALL, later).unwrap();
             assert_eq!((project(tx, "p").0, project(tx, "r")), (false, (true, 50)));
         });
     }

@@ -21,7 +21,6 @@ use fairgate_store::{KeyHash, StoreError, Transaction};
 use crate::fleet::FleetOptions;
 use crate::lease_outage::{self, LeaseOutage};
 use crate::model::Claim;
-use crate::project_baseline::BaselineOptions;
 use crate::state::AgentState;
 use crate::window_usage::{self, UsageWindow};
 use crate::{json_rows, retry_policy};
@@ -56,10 +55,6 @@ impl RoundOptions {
             lease: options.lease,
             backoff: options.backoff,
         }
-    }
-
-    fn terms(&self) -> BaselineOptions {
-        BaselineOptions { window: self.window, default_estimate: self.default_estimate }
     }
 
     fn lease_end(&self, now: UnixMicros) -> UnixMicros {

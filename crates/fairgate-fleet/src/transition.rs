@@ -86,6 +86,11 @@ impl TaskTransition {
         Self { state, reason: None, resume_after: None, retries: from.retries, by_agent: false }
     }
 
+    /// Returns whether this transition counts as a failure of the task: it uses up a retry, or none is left.
+    pub(crate) fn is_failure(&self, from: &TaskRow) -> bool {
+        from.state.is_held() && (self.state == TaskState::Blocked || self.retries > from.retries)
+    }
+
     /// Returns the step of the history for this transition of a task.
     pub(crate) fn step<'a>(&'a self, from: &'a TaskRow) -> NewTaskStep<'a> {
         NewTaskStep {
@@ -118,7 +123,7 @@ pub(crate) fn apply(
     projects.sort_unstable();
     projects.dedup();
     let projects: Vec<_> = projects.iter().map(String::as_str).collect();
-    project_baseline::update_busy(tx, call.terms(), &projects, call.now)?;
+    project_baseline::update_busy(tx, call.window(), &projects, call.now)?;
     bump_version(tx)?;
     Ok(())
 }

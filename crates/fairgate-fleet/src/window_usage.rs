@@ -1,9 +1,14 @@
 //! Usage of projects in the rolling window. The statements are in [`fairgate_usage::sql`], because the ledger adds to the
 //! usage of projects, too.
 
+use std::collections::BTreeMap;
+
 use fairgate_money::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
 use fairgate_usage::sql;
+use serde_json::json;
+
+use crate::json_rows;
 
 pub(crate) use fairgate_usage::{UsageWindow, WindowSums};
 
@@ -19,9 +24,36 @@ pub(crate) fn charge(
     }
 }
 
-/// Counts one more completed task of a project.
-pub(crate) fn count_completed(tx: &mut dyn Transaction, project: &str) -> Result<(), StoreError> {
-    sql::add_to_project(tx, project, 0, 1)
+/// Counts one more try of a project's task that its agent brought to an end: the task was completed or it failed. A
+/// project without such a try in the window goes first under `min_task_guarantee`. Failures count, because a project
+/// whose tasks all fail would otherwise go first as long as it has tasks.
+pub(crate) fn count_try(tx: &mut dyn Transaction, project: &str) -> Result<(), StoreError> {
+    count_tries(tx, &[project])
+}
+
+/// Counts one more such try for each entry of `projects`, in which a project may appear several times. Runs two SQL
+/// statements.
+pub(crate) fn count_tries(tx: &mut dyn Transaction, projects: &[&str]) -> Result<(), StoreError> {
+    if projects.is_empty() {
+        return Ok(());
+    }
+    let mut tries: BTreeMap<&str, i64> = BTreeMap::new();
+    for project in projects {
+        *tries.entry(project).or_default() += 1;
+    }
+    let rows = json_rows::value(tries.iter().map(|(project, count)| json!([project, count])));
+    let table = json_rows::table(tx.database(), 1, &["TEXT", "BIGINT"]);
+    let add_to_buckets = format!(
+        "INSERT INTO fleet_usage (project, bucket, tokens, completed) \
+         SELECT p.id, p.window_bucket, 0, v.column2 FROM {table} AS v JOIN fleet_projects p ON p.id = v.column1 WHERE true \
+         ON CONFLICT (project, bucket) DO UPDATE SET completed = fleet_usage.completed + excluded.completed"
+    );
+    tx.run(&add_to_buckets, std::slice::from_ref(&rows))?;
+    let add_to_projects = format!(
+        "UPDATE fleet_projects SET window_completed = window_completed + v.column2 FROM {table} AS v WHERE id = v.column1"
+    );
+    tx.run(&add_to_projects, &[rows])?;
+    Ok(())
 }
 
 /// Moves the window sums of all projects to the bucket that contains `now`.
@@ -35,7 +67,6 @@ pub(crate) fn roll(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use fairgate_random::SeededRng;
@@ -99,7 +130,7 @@ mod tests {
                     let at = UnixMicros(now);
                     let most = window().used(&sums(tx, &project), at) + tokens;
                     charge_at(tx, window(), &project, tokens, at);
-                    count_completed(tx, &project).unwrap();
+                    count_try(tx, &project).unwrap();
                     uses.push((now, tokens));
                     let sums = sums(tx, &project);
                     let found = (window().used(&sums, at), sums.completed);

@@ -39,7 +39,8 @@ pub struct WindowSums {
     pub tokens: u64,
     /// Tokens used in the oldest bucket, which fades.
     pub oldest: u64,
-    /// Number of tasks that were completed in the buckets that count in full and in the oldest bucket.
+    /// Number of tries of tasks that were completed or failed in the buckets that count in full and in the oldest
+    /// bucket.
     pub completed: u64,
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn default_fleet(data_dir: &Path) -> FleetConfig {
     FleetConfig {
         window: defaults::FLEET_WINDOW,
         budget: None,
-        min_task_guarantee: false,
+        min_task_guarantee: true,
         default_estimate: defaults::FLEET_ESTIMATE,
         lease: defaults::FLEET_LEASE,
         backoff: defaults::FLEET_BACKOFF.0,

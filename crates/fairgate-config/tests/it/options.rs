@@ -44,7 +44,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("fleet", r#"{"lease": "30s"}"#),
     ("fleet.window", "1h"),
     ("fleet.budget", "1000000"),
-    ("fleet.min_task_guarantee", "true"),
+    ("fleet.min_task_guarantee", "false"),
     ("fleet.default_estimate", "7"),
     ("fleet.lease", "30s"),
     ("fleet.backoff", "1s"),

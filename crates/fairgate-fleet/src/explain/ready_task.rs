@@ -270,7 +270,8 @@ fn in_turn(
                 true => format!("project {winner}"),
                 false => "another project".to_owned(),
             };
-            let sentence = format!("{}, so {who} goes first, and {agents}.", standing(own));
+            let sentence =
+                format!("{}, so {who} goes first, and {agents}.", standing(own, winners));
             let draft = shares(ExplanationDraft::new("behind_others", sentence), own);
             match is_named {
                 true => draft.fact("goes first", &**winner).fact(
@@ -319,7 +320,10 @@ fn many_are(count: u64, what: &str) -> String {
     format!("{} {}", many(count, what), if count == 1 { "is" } else { "are" })
 }
 
-fn standing(own: &ProjectShare) -> String {
+fn standing(own: &ProjectShare, winners: &ProjectShare) -> String {
+    if winners.is_first_task_due && !own.is_first_task_due {
+        return "Another project has had no task completed or failed within the window".to_owned();
+    }
     let (has, should) =
         (Percentage::from_ppm(own.actual_ppm), Percentage::from_ppm(own.target_ppm));
     format!("Its project has {has} of the tokens where its weight promises {should}")

@@ -241,13 +241,16 @@ async fn the_fleet_shows_shares_and_who_waits() {
     let waiting: Vec<_> =
         view.waiting.iter().map(|it| (it.task.as_str(), it.code.as_str())).collect();
     let expected = [
-        ("p-1", "no_agent"),
+        ("p-1", "behind_others"),
         ("p-2", "behind_task"),
         ("p-3", "behind_task"),
-        ("q-0", "behind_others"),
+        ("q-0", "no_agent"),
         ("q-1", "behind_task"),
     ];
     assert_eq!(waiting, expected);
+    // An agent works for p, and q has had no task yet.
+    let first = "Another project has had no task completed or failed within the window, so project q goes first, and";
+    assert!(view.waiting[0].sentence.starts_with(first), "{:?}", view.waiting[0]);
     assert_eq!(view.agents.len(), 2);
     let all = w.fleet().projects(Some("acme")).await.unwrap();
     assert_eq!(all.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), ["p", "q", "gone"]);
@@ -266,8 +269,8 @@ async fn what_belongs_to_others_is_not_named_to_a_tenant() {
         &[],
     )
     .await;
-    w.project("mine", |p| p.used = 900).await;
-    w.project("secret", |_| {}).await;
+    w.project("mine", |p| (p.used, p.completed) = (900, 1)).await;
+    w.project("secret", |p| p.completed = 1).await;
     w.run("UPDATE fleet_projects SET tenant = 'rival' WHERE id = 'secret'", &[]).await;
     w.tasks("mine", 1).await;
     w.tasks("secret", 2).await;

@@ -9,6 +9,7 @@ use crate::project_baseline;
 use crate::retry_policy::{self, AfterFailure};
 use crate::state::TaskState;
 use crate::transition::{TaskRow, TaskTransition, write};
+use crate::window_usage;
 
 /// Largest number of leases that one round ends, and also of pauses. If more are over, the next round follows at once.
 const ENDS_MAX: i64 = 1_000;
@@ -38,10 +39,13 @@ pub(super) fn expire(
     let ends: Vec<_> = due.iter().map(|it| end(it, rules, now)).collect();
     let changes = due.iter().zip(&ends).map(|(due, end)| (end.step(due), end));
     write::release(tx, "fleet", now, &changes.collect::<Vec<_>>())?;
+    let failed = due.iter().zip(&ends).filter(|(due, end)| end.is_failure(due));
+    let failed: Vec<&str> = failed.map(|(due, _)| due.project.as_str()).collect();
+    window_usage::count_tries(tx, &failed)?;
     let mut projects: Vec<&str> = due.iter().map(|it| it.project.as_str()).collect();
     projects.sort_unstable();
     projects.dedup();
-    project_baseline::update_busy(tx, rules.terms(), &projects, now)?;
+    project_baseline::update_busy(tx, rules.window, &projects, now)?;
     Ok(ExpiryResult { any: true, has_more })
 }
 

@@ -115,7 +115,7 @@ fn projects(
             agents_max: if row.flag(4)? { row.count(3)?.min(1) } else { row.count(3)? },
             kind_max: kind_max(&row.text(5)?)?,
             budget: row.count_or_null(6)?,
-            used: account.spent(rules.window, 0, now),
+            used: account.used(rules.window, now),
             reserved: 0,
             baseline: account.baseline(rules.window, now),
             learned: row.count_or_null(9)?,

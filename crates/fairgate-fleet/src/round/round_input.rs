@@ -12,7 +12,7 @@ pub(crate) struct RoundInput {
     pub(crate) at: UnixMicros,
     /// Budget of all projects together in the window, in tokens; no limit if `None`.
     pub(crate) budget: Option<u64>,
-    /// If true, projects without a completed task in the window get agents before all other projects.
+    /// If true, projects of which no task was completed or failed in the window get agents before all other projects.
     pub(crate) min_task_guarantee: bool,
     /// All projects that are not archived, and archived ones that still have usage in the window, in the order of their
     /// creation.
@@ -45,7 +45,7 @@ pub(crate) struct ProjectRow {
     /// Expected usage of one of the project's tasks, in tokens, learned from its completed tasks; `None` before the
     /// first.
     pub(crate) learned: Option<u64>,
-    /// Number of tasks that the project completed in the window.
+    /// Number of tries of the project's tasks that were completed or failed in the window.
     pub(crate) completed: u64,
     /// Number of agents that work for the project, in total and, in the next field, by type.
     pub(crate) running: u64,

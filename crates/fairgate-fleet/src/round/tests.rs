@@ -5,7 +5,13 @@
 use fairgate_core::proportional::schedule;
 
 use super::*;
+use crate::fleet::AgentId;
+use crate::model::{TaskFailureBody, TaskReleaseBody};
 use crate::testing::{FleetTestWorld, START, claim_of};
+
+fn agent_id(id: &str) -> AgentId {
+    AgentId { id: id.into(), seed: [0; 32], token: None }
+}
 
 /// How often each word is there.
 fn count(given: &[String], prefix: &str) -> usize {
@@ -47,6 +53,27 @@ async fn the_guarantee_is_a_setting() {
         w.agents(1).await;
         assert_eq!(w.given(&["a0"]).await, [expected]);
     }
+}
+
+/// A project whose tasks all fail has had its try. It would otherwise go first as long as it has tasks.
+#[tokio::test]
+async fn a_failed_try_uses_up_the_guarantee() {
+    let mut w = FleetTestWorld::new().await;
+    w.project("broken", |p| p.used = 50_000).await;
+    w.project("busy", |p| (p.used, p.completed) = (40_000, 9)).await;
+    w.tasks("broken", 3).await;
+    w.tasks("busy", 3).await;
+    w.agents(1).await;
+    assert_eq!(w.given(&["a0"]).await, ["broken-0"], "nothing of it has ended yet");
+    w.run("UPDATE fleet_tasks SET state = 'IN_PROGRESS' WHERE id = 'broken-0'", &[]).await;
+    w.pass(61);
+    assert_eq!(w.given(&["a0"]).await, ["busy-0"], "its agent died");
+    w.fleet().release(&agent_id("a0"), "busy-0", 1, TaskReleaseBody::default()).await.unwrap();
+    w.run("UPDATE fleet_projects SET window_completed = 0 WHERE id = 'broken'", &[]).await;
+    assert_eq!(w.given(&["a0"]).await, ["broken-1"]);
+    let failure = TaskFailureBody::default();
+    w.fleet().fail(&agent_id("a0"), "broken-1", 1, failure).await.unwrap();
+    assert_eq!(w.given(&["a0"]).await, ["busy-0"], "its agent says that it failed");
 }
 
 #[tokio::test]

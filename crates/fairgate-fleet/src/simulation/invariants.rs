@@ -147,7 +147,13 @@ impl FleetSimulation {
         }
         let counted = "SELECT 'all', CAST(COALESCE(SUM(completed), 0) AS BIGINT) FROM fleet_usage";
         let counted = self.numbers(counted).await[0].1.cast_unsigned();
-        assert_eq!(counted, self.counts.completed, "seed {}: completions", self.seed);
+        let failed = concat!(
+            "SELECT 'all', COUNT(*) FROM fleet_history WHERE from_state IN ",
+            fairgate_usage::held_states!(),
+            " AND (reason LIKE 'failed%' OR reason LIKE 'agent % gave no sign of life%')"
+        );
+        let failed = self.numbers(failed).await[0].1.cast_unsigned();
+        assert_eq!(counted, self.counts.completed + failed, "seed {}: tries", self.seed);
     }
 
     /// Compares the ledger, the calls in flight, and the tenant's own sums.

@@ -30,6 +30,8 @@ pub(super) async fn case(seed: u64) {
     let mut dice = FleetSimRng::new(seed);
     let mut w = FleetTestWorld::new().await;
     w.options.default_estimate = dice.within(100, 1_000);
+    // A guaranteed first task is not a matter of shares.
+    w.options.min_task_guarantee = false;
     let (projects, agents) = (dice.within(2, 5), dice.within(1, 8));
     let mut weights = BTreeMap::new();
     for number in 0..projects {

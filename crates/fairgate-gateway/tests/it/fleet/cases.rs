@@ -65,6 +65,36 @@ async fn a_project_without_a_completion_goes_first_where_that_is_guaranteed() {
     }
 }
 
+/// A project that gets its first tasks while another one runs its first. What that task is expected to use, 20 000
+/// tokens, is not what it uses, and a baseline of that size would never be corrected.
+#[tokio::test]
+async fn a_newcomer_does_not_starve_behind_the_first_estimate_of_another() {
+    let it = Fleet::new().await;
+    for project in ["a", "b"] {
+        it.project(project, json!({})).await;
+    }
+    let tasks = async |project: &str| {
+        for i in 0..45 {
+            it.task(project, &format!("{project}-{i}"), json!({})).await;
+        }
+    };
+    tasks("b").await;
+    let agent = it.reporter("only").await;
+    let first = agent.claims().await;
+    assert_eq!(first.project(), "b");
+    tasks("a").await;
+    first.completes(85).await;
+    let mut projects = Vec::new();
+    for _ in 0..40 {
+        let claim = agent.claims().await;
+        projects.push(claim.project().to_owned());
+        claim.completes(85).await;
+    }
+    let a = count(&projects, "a");
+    assert!((19..=21).contains(&a), "{a} of 40 tasks went to the newcomer: {projects:?}");
+    it.close().await;
+}
+
 #[tokio::test]
 async fn caps_pauses_and_priorities() {
     let it = Fleet::new().await;
