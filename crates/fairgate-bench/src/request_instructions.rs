@@ -7,6 +7,7 @@
 //! program itself are counted, not those of the kernel. Other load of the machine changes which
 //! requests share a batch, but hardly the instructions.
 
+mod chunk_server;
 mod load;
 mod parts;
 mod profile;
@@ -57,6 +58,12 @@ pub(crate) struct RequestInstructionsOptions {
 
 /// Bytes of the text in each chat request. The whole body has about 1 KB.
 const PROMPT_BYTES: usize = 920;
+/// Sizes of the chunks in which the same stream is sent, in bytes.
+const CHUNK_BYTES: [usize; 2] = [1024, 1];
+/// Greatest ratio of the instructions of a stream in one-byte chunks to those in the larger ones.
+const CHUNKS_RATIO_MAX: f64 = 10.0;
+/// A round of streams has that part of a round's requests.
+const STREAM_PART: usize = 20;
 /// Requests before the first round: connections are opened, and tables have grown.
 const WARM_UP: usize = 500;
 /// Greatest number of a thread whose file is read. Two cores need ten threads.
@@ -85,8 +92,16 @@ pub(crate) fn run(options: &RequestInstructionsOptions) -> Result<ExitCode> {
     say("the gateway");
     let gateway = count_gateway(options, &runtime, folder.path(), upstream)?;
     say("done");
-    print_tables(options, &proxy, &gateway);
-    Ok(ExitCode::SUCCESS)
+    print_tables(options, &proxy, &gateway.chats);
+    let holds = print_chunks(&gateway);
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The rounds of the gateway.
+struct GatewayProfiles {
+    chats: Vec<RoundProfile>,
+    /// The same streamed answer in chunks of [`CHUNK_BYTES`], the larger ones first.
+    streams: [Vec<RoundProfile>; 2],
 }
 
 fn count_proxy(
@@ -100,7 +115,7 @@ fn count_proxy(
         let (addr, upstream) = (addr.to_string(), upstream.to_string());
         command.args(["--listen", &addr, "--upstream", &upstream]);
     })?;
-    target.rounds(options, runtime, &chat(addr, "none"))
+    target.rounds(options.requests, options.rounds, runtime, &chat(addr, "none"))
 }
 
 fn count_gateway(
@@ -108,13 +123,19 @@ fn count_gateway(
     runtime: &tokio::runtime::Runtime,
     folder: &Path,
     upstream: SocketAddr,
-) -> Result<Vec<RoundProfile>> {
+) -> Result<GatewayProfiles> {
+    let [large, small] = CHUNK_BYTES.map(|bytes| runtime.block_on(chunk_server::start(bytes)));
+    let (large, small) = (large?, small?);
     let (addr, data, conf) = (free_addr()?, folder.join("data"), folder.join("fairgate.yaml"));
     fs::write(
         &conf,
         format!(
-            "listen: {addr}\ndata_dir: {}\nupstreams:\n  - {{ name: upstream, url: \"http://{upstream}\", slots: 256 }}\n\
-             pools:\n  - {{ name: bench, models: [bench], workers: [upstream] }}\n",
+            "listen: {addr}\ndata_dir: {}\nupstreams:\n  - {{ name: upstream, url: \"http://{upstream}\", slots: 256 }}\n  \
+             - {{ name: large, url: \"http://{large}\", slots: 256 }}\n  \
+             - {{ name: small, url: \"http://{small}\", slots: 256 }}\n\
+             pools:\n  - {{ name: bench, models: [bench], workers: [upstream] }}\n  \
+             - {{ name: large, models: [large], workers: [large] }}\n  \
+             - {{ name: small, models: [small], workers: [small] }}\n",
             data.display()
         ),
     )?;
@@ -127,12 +148,22 @@ fn count_gateway(
     let key = admin(&options.fairgate, addr, &data, &["key", "create", "bench"])?;
     let secret = key.get("secret").and_then(Value::as_str);
     let secret = secret.with_context(|| format!("no secret in {key}"))?;
-    target.rounds(options, runtime, &chat(addr, secret))
+    let chats = target.rounds(options.requests, options.rounds, runtime, &chat(addr, secret))?;
+    let requests = options.requests.div_ceil(STREAM_PART);
+    let mut streamed = |model| {
+        let request = with_body(addr, secret, model, true);
+        target.rounds(requests, options.rounds, runtime, &request)
+    };
+    Ok(GatewayProfiles { chats, streams: [streamed("large")?, streamed("small")?] })
 }
 
 fn chat(addr: SocketAddr, secret: &str) -> BenchRequest {
+    with_body(addr, secret, "bench", false)
+}
+
+fn with_body(addr: SocketAddr, secret: &str, model: &str, stream: bool) -> BenchRequest {
     let body = json!({
-        "model": "bench", "max_tokens": 64,
+        "model": model, "max_tokens": 64, "stream": stream,
         "messages": [{"role": "user", "content": "word ".repeat(PROMPT_BYTES / 5)}],
     });
     let headers = [
@@ -170,15 +201,16 @@ impl CountedProgram {
 
     fn rounds(
         &mut self,
-        options: &RequestInstructionsOptions,
+        requests: usize,
+        count: usize,
         runtime: &tokio::runtime::Runtime,
         request: &BenchRequest,
     ) -> Result<Vec<RoundProfile>> {
-        runtime.block_on(load::send(request, WARM_UP))?;
+        runtime.block_on(load::send(request, WARM_UP.min(requests)))?;
         let mut rounds = Vec::new();
-        for _ in 0..options.rounds.max(1) {
+        for _ in 0..count.max(1) {
             self.control("--zero")?;
-            let requests = runtime.block_on(load::send(request, options.requests))?;
+            let requests = runtime.block_on(load::send(request, requests))?;
             // The writer stores the last rows a moment after their answers.
             std::thread::sleep(Duration::from_secs(1));
             self.control("--dump")?;
@@ -316,6 +348,21 @@ fn print_tables(
     if options.details {
         print_details(gateway);
     }
+}
+
+/// Prints the instructions of a stream in large and in one-byte chunks, and returns whether the bar holds.
+fn print_chunks(gateway: &GatewayProfiles) -> bool {
+    let [large, small] = gateway.streams.each_ref().map(|rounds| median(rounds).per_request());
+    let ratio = small / large;
+    println!(
+        "A stream of 150 tokens: {} instructions in chunks of {} bytes, {} in chunks of {} byte: {ratio:.2}×, at most \
+         {CHUNKS_RATIO_MAX:.0}× allowed.",
+        hundreds(large),
+        CHUNK_BYTES[0],
+        hundreds(small),
+        CHUNK_BYTES[1],
+    );
+    ratio <= CHUNKS_RATIO_MAX
 }
 
 fn part_rows(proxy: &RoundProfile, gateway: &RoundProfile) -> Vec<[String; 4]> {

@@ -32,6 +32,10 @@ use crate::scenario::{ClientBehaviour, RequestPattern};
 /// Models that clients request. The first pool serves the first model, and the second pool the
 /// second.
 pub(crate) const MODELS: [&str; 2] = ["sim", "second"];
+/// Model of a hosted scenario that refuses every request, because its limit is used up.
+pub(crate) const LIMITED_MODEL: &str = "limited";
+/// Answer of that model.
+const MODEL_LIMIT: SimFault = SimFault::Status { code: 429, retry_after_seconds: Some(30) };
 
 /// Time limit of one request, from the first byte sent to the last byte read.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
@@ -235,6 +239,7 @@ impl ProveClient {
             | ClientBehaviour::HasDeadlines { .. }
             | ClientBehaviour::Embeds { .. }
             | ClientBehaviour::LeasesSlots { .. }
+            | ClientBehaviour::MeetsModelLimit { .. }
             | ClientBehaviour::Resets
             | ClientBehaviour::Fails { .. } => self.number % 2 == 1 && self.embeds().is_none(),
             ClientBehaviour::LeavesAfter(_)
@@ -254,9 +259,16 @@ impl ProveClient {
         }
     }
 
+    /// Returns whether this client asks for the model whose limit is used up.
+    fn meets_model_limit(&self) -> bool {
+        matches!(self.pattern.manner, ClientBehaviour::MeetsModelLimit { every }
+            if self.number.is_multiple_of(every))
+    }
+
     fn build(&self, number: u64, stream: bool) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
+        let model = if self.meets_model_limit() { LIMITED_MODEL } else { self.model };
         let mut body = json!({
-            "model": self.model,
+            "model": model,
             "messages": [{"role": "user", "content": self.prompt(number)}],
             "max_tokens": self.pattern.max_tokens,
         });
@@ -304,7 +316,8 @@ impl ProveClient {
                 format!("[sim:tokens={}] topic {topic} ", output(topic))
             }
         };
-        if let Some(fault) = self.pattern.manner.fault() {
+        let limit = self.meets_model_limit().then_some(MODEL_LIMIT);
+        if let Some(fault) = limit.or(self.pattern.manner.fault()) {
             prompt.insert_str(0, &format!("[sim:fault={fault}] "));
         }
         let times = self.pattern.prompt_times;
@@ -329,6 +342,7 @@ impl ClientBehaviour {
             | Self::HasDeadlines { .. }
             | Self::Embeds { .. }
             | Self::LeasesSlots { .. }
+            | Self::MeetsModelLimit { .. }
             | Self::ReadsNothing { .. } => None,
             Self::Resets => Some(SimFault::ResetBefore),
             Self::LeavesAtFinish { hidden } => Some(SimFault::HiddenTokens { tokens: hidden }),
@@ -355,6 +369,10 @@ impl RequestPattern {
                 ClientBehaviour::HasDeadlines { .. },
                 AnswerEnd::Failed { status: Some(504), how },
             ) => how == DEADLINE_PASSED,
+            (
+                ClientBehaviour::MeetsModelLimit { .. },
+                AnswerEnd::Failed { status: Some(429 | 503), how },
+            ) => matches!(how.as_str(), "provider_limited" | "queue_timeout"),
             _ => false,
         }
     }

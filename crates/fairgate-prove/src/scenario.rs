@@ -9,7 +9,7 @@ mod quota;
 
 use std::time::Duration;
 
-use fairgate_sim::SimFault;
+use fairgate_sim::{QuotaRefill, SimFault};
 
 pub use fleet::FleetPlan;
 
@@ -49,6 +49,9 @@ pub struct Scenario {
     pub harm: Option<AttackComparison>,
     /// True if the pool leases its slots and no request reaches a worker.
     pub leases: bool,
+    /// True if the workers belong to an account with a provider that limits each model by itself. The pool then also
+    /// serves the model of [`ClientBehaviour::MeetsModelLimit`].
+    pub hosted: bool,
     /// Agents that work on tasks and replace the clients; `None` if the scenario has no fleet. With
     /// a fleet, the tenants are projects.
     pub fleet: Option<FleetPlan>,
@@ -220,6 +223,12 @@ pub enum ClientBehaviour {
         /// Factor by which their texts are longer than ordinary prompts.
         times: u64,
     },
+    /// Reads the whole of each answer. Some clients ask for another model of the provider, whose limit for the day is
+    /// used up; they are refused, or wait in vain. The scenario must be hosted.
+    MeetsModelLimit {
+        /// Every client whose number is a multiple of this asks for the limited model.
+        every: usize,
+    },
     /// Leases slots and calls no model. The scenario's pool must be one of leases.
     LeasesSlots {
         /// Time for which the client holds each slot.
@@ -272,8 +281,12 @@ pub struct ScenarioQuota {
     pub requests_per_minute: u64,
     /// Tokens that the provider allows per minute, input and output together.
     pub tokens_per_minute: u64,
-    /// Time for which the provider lets unused quota accumulate.
+    /// Time for which the provider lets unused quota accumulate, or the length of its sliding window.
     pub burst: Duration,
+    /// Way in which the provider gives used quota back.
+    pub refill: QuotaRefill,
+    /// True if refusals count only after the join: before it, the gateway learns how the provider counts.
+    pub judged_after_join: bool,
     /// Rate limit headers that the provider sends in its answers.
     pub states: StatedLimits,
     /// Value of `burst_seconds` in the gateway's configuration: seconds for which the gateway lets
@@ -505,6 +518,7 @@ impl ExperimentScale {
             gain: None,
             harm: None,
             leases: false,
+            hosted: false,
             fleet: None,
             length: self.length,
         }
@@ -681,7 +695,9 @@ mod tests {
                 let floods = if scenario.fleet.is_some() { scenario.tenants.len() } else { 1 };
                 assert_eq!(first.count(), floods, "{name}: one tenant floods first");
                 for tenant in &scenario.tenants {
-                    assert!(tenant.clients >= 3 * 8, "{name}: {} stays backlogged", tenant.name);
+                    // A quota keeps requests waiting, however few clients there are.
+                    let is_backlogged = tenant.clients >= 3 * 8 || scenario.quota.is_some();
+                    assert!(is_backlogged, "{name}: {} stays backlogged", tenant.name);
                     assert!(tenant.keys <= tenant.clients);
                     assert!(tenant.pattern.output_tokens.1 <= tenant.pattern.max_tokens);
                     let alone =

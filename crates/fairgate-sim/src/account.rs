@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::bucket::{BucketLevel, RateBucket};
 use crate::limit_headers::{LimitHeaderFault, LimitHeaders};
+use crate::sliding_window::SlidingWindow;
 
 /// Greatest number of keys with buckets of their own. All further keys share one pair of buckets.
 const KEYS_MAX: usize = 1024;
@@ -27,8 +28,11 @@ pub struct AccountOptions {
     pub requests_per_minute: Option<u64>,
     /// Input and output tokens per minute, at least 1; `None` for no limit.
     pub tokens_per_minute: Option<u64>,
-    /// Time whose quota a full bucket holds. A request with more tokens than a full bucket is always refused.
+    /// Time whose quota a full bucket holds, or length of the sliding window. A request with more tokens than that is
+    /// always refused.
     pub burst: Duration,
+    /// Way in which used quota comes back.
+    pub refill: QuotaRefill,
     /// Set of requests that share the limits: all requests of the account, or the requests of one key.
     pub scope: LimitScope,
     /// Format of the headers that state the limits.
@@ -46,12 +50,23 @@ impl Default for AccountOptions {
             requests_per_minute: None,
             tokens_per_minute: None,
             burst: Duration::from_secs(60),
+            refill: QuotaRefill::Evenly,
             scope: LimitScope::Account,
             statement: LimitHeaders::Route,
             lie: None,
             output_tokens_assumed: 256,
         }
     }
+}
+
+/// Way in which used quota comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaRefill {
+    /// A bucket that fills evenly.
+    Evenly,
+    /// A sliding window: units are free again when they are older than
+    /// [`burst`](AccountOptions::burst).
+    SlidingWindow,
 }
 
 /// Set of requests that share the buckets of an account.
@@ -99,8 +114,61 @@ struct AccountState {
 
 #[derive(Debug)]
 struct KeyBuckets {
-    requests: Option<RateBucket>,
-    tokens: Option<RateBucket>,
+    requests: Option<AccountLimit>,
+    tokens: Option<AccountLimit>,
+}
+
+/// One limit of an account.
+#[derive(Debug)]
+enum AccountLimit {
+    Bucket(RateBucket),
+    Window(SlidingWindow),
+}
+
+impl AccountLimit {
+    fn new(per_minute: u64, options: &AccountOptions, now: Instant) -> Self {
+        match options.refill {
+            QuotaRefill::Evenly => Self::Bucket(RateBucket::new(per_minute, options.burst, now)),
+            QuotaRefill::SlidingWindow => {
+                Self::Window(SlidingWindow::new(per_minute, options.burst, now))
+            }
+        }
+    }
+
+    fn advance(&mut self, now: Instant) {
+        match self {
+            Self::Bucket(bucket) => bucket.fill(now),
+            Self::Window(window) => window.advance(now),
+        }
+    }
+
+    fn wait_for(&self, units: u64) -> Option<Duration> {
+        match self {
+            Self::Bucket(bucket) => bucket.wait_for(units),
+            Self::Window(window) => window.wait_for(units),
+        }
+    }
+
+    fn take(&mut self, units: u64) {
+        match self {
+            Self::Bucket(bucket) => bucket.take(units),
+            Self::Window(window) => window.take(units),
+        }
+    }
+
+    fn give_back(&mut self, units: u64) {
+        match self {
+            Self::Bucket(bucket) => bucket.give_back(units),
+            Self::Window(window) => window.give_back(units),
+        }
+    }
+
+    fn level(&self) -> BucketLevel {
+        match self {
+            Self::Bucket(bucket) => bucket.level(),
+            Self::Window(window) => window.level(),
+        }
+    }
 }
 
 /// Levels of an account's buckets right after a decision about one request.
@@ -181,7 +249,7 @@ impl SimAccount {
 
     fn full(&self, now: Instant) -> KeyBuckets {
         let bucket =
-            |rate: Option<u64>| rate.map(|rate| RateBucket::new(rate, self.options.burst, now));
+            |rate: Option<u64>| rate.map(|rate| AccountLimit::new(rate, &self.options, now));
         KeyBuckets {
             requests: bucket(self.options.requests_per_minute),
             tokens: bucket(self.options.tokens_per_minute),
@@ -199,9 +267,9 @@ impl KeyBuckets {
     /// the limit that is exceeded.
     fn charge(&mut self, tokens: u64, now: Instant) -> Option<ExceededLimit> {
         for bucket in [&mut self.requests, &mut self.tokens].into_iter().flatten() {
-            bucket.fill(now);
+            bucket.advance(now);
         }
-        let wait = |bucket: &Option<RateBucket>, units| {
+        let wait = |bucket: &Option<AccountLimit>, units| {
             bucket.as_ref().map_or(Some(Duration::ZERO), |bucket| bucket.wait_for(units))
         };
         let Some(tokens_wait) = wait(&self.tokens, tokens) else {
@@ -223,7 +291,7 @@ impl KeyBuckets {
     }
 
     fn standing(&self, statement: u64) -> AccountLevels {
-        let level = |bucket: &Option<RateBucket>| bucket.as_ref().map(RateBucket::level);
+        let level = |bucket: &Option<AccountLimit>| bucket.as_ref().map(AccountLimit::level);
         AccountLevels { requests: level(&self.requests), tokens: level(&self.tokens), statement }
     }
 }
@@ -237,7 +305,7 @@ impl TokenCharge {
         let Some(bucket) = buckets.get_mut(&self.key).and_then(|both| both.tokens.as_mut()) else {
             return;
         };
-        bucket.fill(Instant::now());
+        bucket.advance(Instant::now());
         bucket.give_back(self.tokens.saturating_sub(used));
         bucket.take(used.saturating_sub(self.tokens));
     }

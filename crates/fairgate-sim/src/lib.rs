@@ -85,13 +85,14 @@ mod request;
 mod respond;
 mod server;
 mod service;
+mod sliding_window;
 mod stats;
 mod text;
 mod tool;
 mod trivial;
 mod wire;
 
-pub use account::{AccountCounts, AccountOptions, LimitScope, SimAccount};
+pub use account::{AccountCounts, AccountOptions, LimitScope, QuotaRefill, SimAccount};
 pub use fault::{OVERSIZED_EVENT_BYTES_MAX, SimFault, UnknownFaultError, UsageFault};
 pub use limit_headers::{LimitHeaderFault, LimitHeaders};
 pub use options::{ApiKey, BytesPerToken, OutputLength, SimMode, SimOptions, TrivialOptions};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{Args, Parser};
 use fairgate_sim::{
     AccountOptions, ApiKey, BytesPerToken, LimitHeaderFault, LimitHeaders, LimitScope,
-    OutputLength, Sim, SimAccount, SimFault, SimMode, SimOptions, TrivialOptions,
+    OutputLength, QuotaRefill, Sim, SimAccount, SimFault, SimMode, SimOptions, TrivialOptions,
 };
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
@@ -98,6 +98,9 @@ struct LimitArguments {
     /// Seconds whose quota may be used at once, after a time without requests
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     burst_seconds: u64,
+    /// Free used quota when it is older than the burst's seconds (a sliding window), in place of evenly
+    #[arg(long)]
+    sliding_window: bool,
     /// Format of the headers that state the limits: route (that of the request's API), openai, anthropic or none
     #[arg(long, default_value_t = LimitHeaders::Route, value_name = "STYLE")]
     limit_headers: LimitHeaders,
@@ -121,6 +124,10 @@ impl LimitArguments {
             requests_per_minute: self.requests_per_minute.map(NonZeroU64::get),
             tokens_per_minute: self.tokens_per_minute.map(NonZeroU64::get),
             burst: Duration::from_secs(self.burst_seconds),
+            refill: match self.sliding_window {
+                true => QuotaRefill::SlidingWindow,
+                false => QuotaRefill::Evenly,
+            },
             scope: if self.limit_per_key { LimitScope::Key } else { LimitScope::Account },
             statement: self.limit_headers,
             lie: self.limit_lie,

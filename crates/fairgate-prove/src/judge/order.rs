@@ -6,6 +6,7 @@ use super::JudgedCase;
 use crate::evidence::{AnswerEnd, ClientResult};
 use crate::replay::{ReplayedGrant, ReplayedRequest};
 use crate::report::ProveBar;
+use crate::scenario::ClientBehaviour;
 
 /// Checks that the replayed journal gives the gateway's own decisions. The replayed state must
 /// equal the gateway's snapshots at the end of each journal file, and each replayed grant must
@@ -49,7 +50,9 @@ fn rows_differ(case: &JudgedCase<'_>) -> Vec<String> {
             continue;
         };
         let (there, here) = (row.worker.as_deref(), grant.worker.as_deref());
-        if there != here {
+        // A row names the upstream; the scheduler may have a worker `UPSTREAM/MODEL` for each model.
+        let upstream = here.filter(|_| case.scenario.hosted).and_then(|it| it.split_once('/'));
+        if there != upstream.map_or(here, |(upstream, _)| Some(upstream)) {
             let [there, here] = [there, here].map(|worker| worker.unwrap_or("-"));
             differences.push(format!("{} ran on {there}, granted on {here}", row.request));
         }
@@ -96,7 +99,10 @@ pub(super) fn no_errors(case: &JudgedCase<'_>) -> ProveBar {
     }
     let may_expire = |request: &&ReplayedRequest| {
         let tenant = request.tenant.and_then(|tenant| case.scenario.tenants.get(tenant));
-        tenant.is_some_and(|tenant| tenant.pattern.deadline_ms(0).is_some())
+        tenant.is_some_and(|tenant| {
+            tenant.pattern.deadline_ms(0).is_some()
+                || matches!(tenant.pattern.manner, ClientBehaviour::MeetsModelLimit { .. })
+        })
     };
     let expired = case.replay.requests.iter().filter(|request| request.expired);
     let expired = expired.filter(|request| !may_expire(request));

@@ -27,14 +27,13 @@ fn refused(counts: AccountCounts) -> (u64, u64) {
     (refused, refused + counts.accepted)
 }
 
-/// Checks that the provider refused few attempts. If the provider states its limits, all attempts
-/// count; if they must be learned, only the attempts after the join.
+/// Checks that the provider refused few attempts: all attempts, or those after the join if the scenario says so.
 pub(super) fn few_refused(quota: ScenarioQuota, provider: ProviderCounts) -> ProveBar {
     let most = of(quota, REFUSED_PERCENT);
     let (refused_before, attempts_before) = refused(provider.at_join);
     let (mut refused, mut attempts) = refused(provider.in_all);
     let mut since = String::new();
-    if quota.states == StatedLimits::Nothing {
+    if quota.judged_after_join {
         refused -= refused_before;
         attempts -= attempts_before;
         since = format!(
@@ -52,22 +51,33 @@ pub(super) fn few_refused(quota: ScenarioQuota, provider: ProviderCounts) -> Pro
 pub(super) fn is_used(cases: &[&JudgedCase<'_>], quota: ScenarioQuota) -> ProveBar {
     let name = "the quota is used";
     let least = of(quota, USED_PERCENT);
-    let rates: Option<Vec<f64>> = cases.iter().map(|case| per_second(case, quota)).collect();
+    let rates: Option<Vec<UsedQuota>> = cases.iter().map(|case| per_second(case, quota)).collect();
     let Some(rates) = rates else {
         return ProveBar::new(name, false, "there was no moment at which all tenants waited");
     };
-    let per_second: f64 = rates.iter().sum();
-    let allowed = quota.tokens_per_minute as f64 / 60.0;
-    let part = percent(per_second, allowed);
+    let used = |unit: fn(&UsedQuota) -> f64, per_minute: u64| {
+        let (used, allowed) = (rates.iter().map(unit).sum::<f64>(), per_minute as f64 / 60.0);
+        (percent(used, allowed), used, allowed)
+    };
+    let tokens = used(|rate| rate.tokens_per_second, quota.tokens_per_minute);
+    let requests = used(|rate| rate.requests_per_second, quota.requests_per_minute);
+    // The limit that is closer is the one that holds requests back.
+    let ((part, used, allowed), unit) =
+        if tokens.0 >= requests.0 { (tokens, "tokens") } else { (requests, "requests") };
     let says = format!(
-        "{per_second:.0} of {allowed:.0} tokens/s: {part:.1} %, {least:.0} % needed while both wait"
+        "{used:.1} of {allowed:.1} {unit}/s: {part:.1} %, {least:.0} % needed while both wait"
     );
     ProveBar::new(name, part >= least, says)
 }
 
-/// Returns the tokens per second that a pool used of the provider's quota within the measured
-/// window; `None` if there was no such window.
-fn per_second(case: &JudgedCase<'_>, quota: ScenarioQuota) -> Option<f64> {
+/// Quota that a pool used within the measured window.
+struct UsedQuota {
+    requests_per_second: f64,
+    tokens_per_second: f64,
+}
+
+/// Returns the quota of the provider that a pool used within the measured window; `None` if there was no such window.
+fn per_second(case: &JudgedCase<'_>, quota: ScenarioQuota) -> Option<UsedQuota> {
     let (from, until) = case.service.window?;
     let seconds = (until.0 - from.0) as f64 / 1e6;
     let there = |request: &&ReplayedRequest| {
@@ -78,8 +88,13 @@ fn per_second(case: &JudgedCase<'_>, quota: ScenarioQuota) -> Option<f64> {
         request.ended.is_some_and(|(at, _)| (from..=until).contains(&at))
     };
     let ended = case.replay.requests.iter().filter(there).filter(in_time);
-    let tokens: u64 = ended.map(ReplayedRequest::used).sum();
-    Some(tokens as f64 / seconds)
+    let (requests, tokens) = ended
+        .map(ReplayedRequest::used)
+        .fold((0_u64, 0_u64), |(requests, tokens), used| (requests + 1, tokens + used));
+    Some(UsedQuota {
+        requests_per_second: requests as f64 / seconds,
+        tokens_per_second: tokens as f64 / seconds,
+    })
 }
 
 /// Checks that the hosted worker was granted requests only while all other workers were full.

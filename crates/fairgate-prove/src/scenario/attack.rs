@@ -25,6 +25,7 @@ enum AttackKind {
     HoldForOneToken,
     Embed,
     LieAboutLeases,
+    MeetModelLimit,
 }
 
 const POLICIES: [ScenarioPolicy; 4] = [
@@ -37,7 +38,7 @@ const POLICIES: [ScenarioPolicy; 4] = [
 
 /// Attacks, each with its title and with the scenario's name under each of [`POLICIES`], or under
 /// the first of them alone.
-const TRICKS: [(AttackKind, &[&str], &str); 9] = [
+const TRICKS: [(AttackKind, &[&str], &str); 10] = [
     (
         AttackKind::Poison,
         &["poison", "poison-classes", "poison-load", "poison-drr"],
@@ -87,6 +88,11 @@ const TRICKS: [(AttackKind, &[&str], &str); 9] = [
         AttackKind::LieAboutLeases,
         &["lease-lies"],
         "leases: one tenant holds slots five times as long, and reports no tokens and a low limit",
+    ),
+    (
+        AttackKind::MeetModelLimit,
+        &["model-limits"],
+        "one tenant also asks for another model of the provider, whose limit for the day is used up",
     ),
 ];
 
@@ -171,6 +177,10 @@ fn attack(
         (victim.pattern.output_tokens, victim.pattern.max_tokens) = ((96, 96), 96);
         victim.pattern.manner = ClientBehaviour::LeavesAfter(LEFT_AFTER_TOKENS);
     }
+    if trick == AttackKind::MeetModelLimit {
+        // The requests that wait in vain have a queue of their own.
+        attacker.keys = 2;
+    }
     let is_leased = trick == AttackKind::LieAboutLeases;
     let mut honest = Scenario {
         level: ScenarioLevel::Tenants,
@@ -178,8 +188,12 @@ fn attack(
         // Budgets pay less for the time of a lease than the scheduler counts.
         budgets: !is_leased,
         leases: is_leased,
+        hosted: trick == AttackKind::MeetModelLimit,
         ..scale.scenario(name, title, vec![victim, attacker])
     };
+    if trick == AttackKind::MeetModelLimit {
+        honest.backend.workers = vec![("hosted", super::CAPACITY)];
+    }
     if trick == AttackKind::Embed {
         // The estimates of answers that are left are large, so it takes more of them until those in
         // flight do not matter.
@@ -216,6 +230,9 @@ fn attack(
         AttackKind::LieAboutLeases => {
             let report = ScenarioLeaseReport::NothingAndLowLimits;
             tenant.pattern.manner = ClientBehaviour::LeasesSlots { held: 5 * SERVICE, report };
+        }
+        AttackKind::MeetModelLimit => {
+            tenant.pattern.manner = ClientBehaviour::MeetsModelLimit { every: 2 };
         }
         AttackKind::CloseConnections => attacked.backend.fault = Some(SimFault::CloseAfter),
     }

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use fairgate_sim::QuotaRefill;
+
 use super::{
     ClientBehaviour, ExperimentLength, ExperimentScale, JoinTime, PhaseDurations, RequestPattern,
     Scenario, ScenarioBackend, ScenarioQuota, StatedLimits,
@@ -21,6 +23,8 @@ pub(super) fn quotas(pace: ExperimentLength) -> Vec<Scenario> {
         requests_per_minute: 1200 * faster,
         tokens_per_minute: 400_000 * faster,
         burst: Duration::from_secs(60 / faster),
+        refill: QuotaRefill::Evenly,
+        judged_after_join: false,
         states: StatedLimits::OpenAi,
         burst_seconds: 10 / faster,
         only: None,
@@ -61,12 +65,141 @@ pub(super) fn quotas(pace: ExperimentLength) -> Vec<Scenario> {
         all.push(Scenario {
             name: "quota-unstated",
             title: "weights 300 and 100: a provider says nothing about its limits",
-            quota: Some(ScenarioQuota { states: StatedLimits::Nothing, ..quota }),
+            quota: Some(ScenarioQuota {
+                states: StatedLimits::Nothing,
+                judged_after_join: true,
+                ..quota
+            }),
             length: unstated_length(pace),
-            ..scenario
+            ..scenario.clone()
         });
     }
+    if pace == ExperimentLength::Long {
+        all.extend(STRICT.map(|strict| strict_quota(&scenario, quota, strict)));
+    }
     all
+}
+
+/// A provider that lets little quota accumulate, or gives it back in bursts.
+struct StrictQuota {
+    name: &'static str,
+    title: &'static str,
+    refill: QuotaRefill,
+    limit: StrictLimit,
+    /// Number of clients of both tenants.
+    clients: usize,
+}
+
+/// The limit that is reached. The other one is too high to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StrictLimit {
+    Requests,
+    Tokens,
+}
+
+const STRICT: [StrictQuota; 8] = {
+    const fn of(
+        name: &'static str,
+        title: &'static str,
+        refill: QuotaRefill,
+        limit: StrictLimit,
+        clients: usize,
+    ) -> StrictQuota {
+        StrictQuota { name, title, refill, limit, clients }
+    }
+    use QuotaRefill::{Evenly, SlidingWindow};
+    use StrictLimit::{Requests, Tokens};
+    [
+        of(
+            "quota-bucket-requests-12",
+            "a provider with a bucket of 10 s of requests; 12 clients",
+            Evenly,
+            Requests,
+            12,
+        ),
+        of(
+            "quota-bucket-requests-48",
+            "a provider with a bucket of 10 s of requests; 48 clients",
+            Evenly,
+            Requests,
+            48,
+        ),
+        of(
+            "quota-bucket-tokens-12",
+            "a provider with a bucket of 10 s of tokens; 12 clients",
+            Evenly,
+            Tokens,
+            12,
+        ),
+        of(
+            "quota-bucket-tokens-48",
+            "a provider with a bucket of 10 s of tokens; 48 clients",
+            Evenly,
+            Tokens,
+            48,
+        ),
+        of(
+            "quota-window-requests-12",
+            "a provider that counts the requests of the last minute; 12 clients",
+            SlidingWindow,
+            Requests,
+            12,
+        ),
+        of(
+            "quota-window-requests-48",
+            "a provider that counts the requests of the last minute; 48 clients",
+            SlidingWindow,
+            Requests,
+            48,
+        ),
+        of(
+            "quota-window-tokens-12",
+            "a provider that counts the tokens of the last minute; 12 clients",
+            SlidingWindow,
+            Tokens,
+            12,
+        ),
+        of(
+            "quota-window-tokens-48",
+            "a provider that counts the tokens of the last minute; 48 clients",
+            SlidingWindow,
+            Tokens,
+            48,
+        ),
+    ]
+};
+
+/// Returns a scenario with a provider that does not smooth. Refusals count after two minutes.
+fn strict_quota(scenario: &Scenario, quota: ScenarioQuota, strict: StrictQuota) -> Scenario {
+    let far = 1_000_000_000;
+    let (requests_per_minute, tokens_per_minute) = match strict.limit {
+        StrictLimit::Requests => (quota.requests_per_minute, far),
+        StrictLimit::Tokens => (far, quota.tokens_per_minute),
+    };
+    let burst = match strict.refill {
+        QuotaRefill::Evenly => Duration::from_secs(10),
+        QuotaRefill::SlidingWindow => Duration::from_secs(60),
+    };
+    let mut scenario = Scenario {
+        name: strict.name,
+        title: strict.title,
+        quota: Some(ScenarioQuota {
+            requests_per_minute,
+            tokens_per_minute,
+            burst,
+            refill: strict.refill,
+            judged_after_join: true,
+            ..quota
+        }),
+        length: PhaseDurations {
+            alone: Duration::from_secs(120),
+            overlap: Duration::from_secs(120),
+            ..scenario.length
+        },
+        ..scenario.clone()
+    };
+    scenario.tenants.iter_mut().for_each(|tenant| tenant.clients = strict.clients / 2);
+    scenario
 }
 
 /// Returns the durations of the scenario in which the provider does not state its limits: a minute

@@ -16,7 +16,7 @@ use fairgate_store::{
 };
 
 use super::failed;
-use crate::client::MODELS;
+use crate::client::{LIMITED_MODEL, MODELS};
 use crate::error::ProveError;
 use crate::scenario::{
     Scenario, ScenarioLevel, ScenarioPolicy, ScenarioQuota, ScenarioTenant, StatedLimits,
@@ -29,6 +29,10 @@ pub(super) const POOLS: [&str; 2] = MODELS;
 /// until all clients of the smallest tenant have been granted a slot.
 const QUOTA_QUEUE_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Queue timeout in scenarios with a model whose limit is used up. It ends the requests that wait for that model, and
+/// is several times the wait of all others.
+const HOSTED_QUEUE_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// Size at which the gateway starts a new journal file. It is small, so that the replay is compared
 /// with many of the gateway's snapshots.
 const JOURNAL_FILE_BYTES: u64 = 64 << 10;
@@ -37,6 +41,9 @@ const JOURNAL_FILES_MAX: usize = 100_000;
 /// Token budget of each tenant. It is too large to be used up; the experiment only checks that
 /// tokens are reserved, settled and given back.
 const BUDGET_TOKENS: u64 = 1_000_000_000_000;
+
+/// Requests per minute that the provider of a hosted scenario allows for each model, more than the slots ever need.
+const HOSTED_PER_MINUTE: u64 = 600_000;
 
 /// Time for which a lease lives without a renewal.
 const LEASE_TTL: Duration = Duration::from_secs(15);
@@ -94,6 +101,16 @@ pub(super) fn config(
                 shared_limits: true,
             };
         }
+        if scenario.hosted {
+            upstream.quota = QuotaConfig {
+                account: Some("provider".to_owned()),
+                requests_per_minute: Some(HOSTED_PER_MINUTE),
+                tokens_per_minute: None,
+                burst_seconds: 1,
+                probe: true,
+                shared_limits: false,
+            };
+        }
         if scenario.outage.is_some() {
             upstream.breaker = BreakerConfig { failures: 1, open_for: Duration::from_millis(250) };
             upstream.health = Some(HealthConfig {
@@ -144,6 +161,12 @@ pub(super) fn config(
         if scenario.quota.is_some() {
             pool.queue_timeout = QUOTA_QUEUE_TIMEOUT;
         }
+        if scenario.hosted {
+            pool.queue_timeout = HOSTED_QUEUE_TIMEOUT;
+            let mut limited = pool.models.clone();
+            limited.iter_mut().for_each(|model| model.name = LIMITED_MODEL.to_owned());
+            pool.models.extend(limited);
+        }
         config.pools.push(pool);
     }
     Ok(config)
@@ -174,6 +197,7 @@ pub(super) fn account(quota: ScenarioQuota) -> Arc<SimAccount> {
         requests_per_minute: Some(quota.requests_per_minute),
         tokens_per_minute: Some(quota.tokens_per_minute),
         burst: quota.burst,
+        refill: quota.refill,
         statement: match quota.states {
             StatedLimits::OpenAi => LimitHeaders::OpenAi,
             StatedLimits::Nothing => LimitHeaders::Nothing,
@@ -229,8 +253,10 @@ fn policy(scenario: &Scenario) -> String {
 pub(super) fn model(scenario: &Scenario, worker: &str) -> SimOptions {
     let backend = &scenario.backend;
     let slots = backend.workers.iter().find(|(name, _)| *name == worker);
+    let mut models = vec![MODELS[usize::from(scenario.second_pool == Some(worker))].to_owned()];
+    models.extend(scenario.hosted.then(|| LIMITED_MODEL.to_owned()));
     SimOptions {
-        models: vec![MODELS[usize::from(scenario.second_pool == Some(worker))].to_owned()],
+        models,
         slots: slots.map_or(1, |(_, slots)| usize::try_from(*slots).unwrap_or(usize::MAX)),
         prefill_base: backend.prefill_base,
         prefill_per_token: backend.prefill_per_token,

@@ -168,7 +168,6 @@ fn hosted_worker() -> (fairgate_config::PoolConfig, Arc<PoolWorker>) {
         models: None,
         waiting: Vec::new(),
         first_slots: CAPACITY,
-        is_only_upstream: true,
         upstream,
         in_flight: LiveCount::default(),
         is_drained: false,
