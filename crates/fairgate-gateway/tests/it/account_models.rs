@@ -389,3 +389,127 @@ async fn an_operator_turns_all_models_of_an_upstream_by_its_name() {
     assert_eq!(models, [json!("fast"), json!("slow")]);
     house.close().await;
 }
+
+/// Names of the pool's workers in the scheduler, sorted.
+async fn core_workers(house: &House) -> Vec<String> {
+    let snapshot = house.gateway.app().pools.all()[0].gate.snapshot().await.unwrap();
+    let workers = snapshot.workers.expect("the pool has workers").list;
+    let mut names: Vec<_> = workers.iter().map(|it| it.settings.name.to_string()).collect();
+    names.sort();
+    names
+}
+
+/// With a second model the upstream becomes one worker for each; what runs on the one before finishes, and a reload
+/// back gives one worker again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_from_one_model_to_two_and_back_finishes_what_runs() {
+    let held: Arc<Mutex<Vec<Call>>> = Arc::default();
+    let keep = held.clone();
+    let provider = Provider::start(move |_, call| keep.lock().unwrap().push(call)).await;
+    let house = house_with(&provider.url, |config| {
+        config.upstreams[0].quota = QuotaConfig { requests_per_minute: Some(60_000), ..hosted() };
+        config.upstreams[0].slots = Some(4);
+        config.pools[0].models[0].name = "fast".into();
+    })
+    .await;
+    let take = async |count: usize| {
+        let taken = async {
+            loop {
+                let mut held = held.lock().unwrap();
+                if held.len() >= count {
+                    return held.drain(..).collect::<Vec<Call>>();
+                }
+                drop(held);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(SOON, taken).await.expect("the requests reach the provider")
+    };
+    let one = (*house.gateway.app().config.load_full()).clone();
+    let mut two = one.clone();
+    let mut slow = two.pools[0].models[0].clone();
+    slow.name = "slow".into();
+    two.pools[0].models.push(slow);
+    for (next, models, workers) in [
+        (two.clone(), vec!["fast", "slow"], vec!["sim/fast", "sim/slow"]),
+        (one, vec!["fast"], vec!["sim"]),
+        (two, vec!["fast", "slow"], vec!["sim/fast", "sim/slow"]),
+    ] {
+        let running = asking(&house, &house.key, "fast");
+        let running_calls = take(1).await;
+        house.gateway.reload(next).await.unwrap();
+        let asked: Vec<_> = models.iter().map(|model| asking(&house, &house.key, model)).collect();
+        for call in take(models.len()).await.into_iter().chain(running_calls) {
+            good(call, 60_000);
+        }
+        for answer in asked.into_iter().chain([running]) {
+            let answer = answer.await.unwrap();
+            assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+        }
+        let settled = async {
+            while core_workers(&house).await != workers {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(SOON, settled).await.expect("the old workers leave");
+    }
+    house.close().await;
+}
+
+/// An upstream that is removed takes all of its models' workers with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_upstream_leaves_with_all_of_its_models() {
+    let provider = Provider::start(|_, call| good(call, 60_000)).await;
+    let house = two_models(&provider.url, |config| {
+        let mut second = beside(config, "second", &provider.url);
+        second.quota.account = Some("another".into());
+        config.upstreams.push(second);
+        config.pools[0].workers = vec!["sim".into(), "second".into()];
+    })
+    .await;
+    let names = core_workers(&house).await;
+    assert_eq!(names, ["second/fast", "second/slow", "sim/fast", "sim/slow"]);
+    let mut next = (*house.gateway.app().config.load_full()).clone();
+    next.upstreams.remove(0);
+    next.pools[0].workers = vec!["second".into()];
+    house.gateway.reload(next).await.unwrap();
+    for model in ["fast", "slow"] {
+        assert_eq!(asking(&house, &house.key, model).await.unwrap().status, StatusCode::OK);
+    }
+    let names = core_workers(&house).await;
+    assert_eq!(names, ["second/fast", "second/slow"]);
+    house.close().await;
+}
+
+/// The gateway's own request is for the model that was refused, not for any model of the account.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_probe_asks_for_the_model_that_was_refused() {
+    let probed: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = probed.clone();
+    let provider = Provider::start(move |model, call| {
+        let body: Value = serde_json::from_slice(call.request.body()).unwrap();
+        if body["max_tokens"] == 1 {
+            seen.lock().unwrap().push(model.to_owned());
+        }
+        match model {
+            "slow" => {
+                let told = json!({"error": {"message": "spent", "code": "insufficient_quota"}});
+                call.answer(429, "application/json", told.to_string());
+            }
+            _ => good(call, 60_000),
+        }
+    })
+    .await;
+    let house = two_models(&provider.url, |_| {}).await;
+    assert_eq!(asking(&house, &house.key, "fast").await.unwrap().status, StatusCode::OK);
+    let refused = asking(&house, &house.key, "slow").await.unwrap();
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    let probing = async {
+        while probed.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(SOON, probing).await.expect("the gateway probes");
+    assert_eq!(*probed.lock().unwrap(), ["slow"]);
+    house.close().await;
+}
