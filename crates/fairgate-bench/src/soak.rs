@@ -340,7 +340,7 @@ async fn judge(
     }
     testbed.end_gateway()?;
     let comparison = ledger::compare(&database, seen).await?;
-    log.say(&comparison.description);
+    log.say(&comparison.summary);
     problems.extend(comparison.problems);
     if options.attackers {
         problems.extend(ledger::file_budget_problem(&database).await?);

@@ -369,10 +369,11 @@ impl RequestPattern {
                 ClientBehaviour::HasDeadlines { .. },
                 AnswerEnd::Failed { status: Some(504), how },
             ) => how == DEADLINE_PASSED,
+            // The request is refused with the provider, or waits in vain.
             (
                 ClientBehaviour::MeetsModelLimit { .. },
-                AnswerEnd::Failed { status: Some(429 | 503), how },
-            ) => matches!(how.as_str(), "provider_limited" | "queue_timeout"),
+                AnswerEnd::Failed { status: Some(429 | 503), .. },
+            ) => true,
             _ => false,
         }
     }

@@ -17,7 +17,7 @@ pub(super) struct SoakLedgerRow {
     /// Number of final rows that the request has; 1 is correct.
     finals: u32,
     /// Description of all final rows of the request, for messages.
-    description: String,
+    summary: String,
 }
 
 /// Result of the comparison.
@@ -25,7 +25,7 @@ pub(super) struct LedgerComparison {
     /// Differences between the ledger and the clients' results, one sentence each.
     pub(super) problems: Vec<String>,
     /// Summary of the ledger in numbers, as text.
-    pub(super) description: String,
+    pub(super) summary: String,
 }
 
 /// Waits until no budget has a reservation. Reservations of a killed gateway are charged when the
@@ -71,12 +71,12 @@ pub(super) async fn compare(database: &Client, seen: &SoakResults) -> Result<Led
     rows.values().for_each(|row| *outcomes.entry(&row.outcome).or_default() += 1);
     let outcomes: Vec<String> =
         outcomes.iter().map(|(outcome, count)| format!("{count} {outcome}")).collect();
-    let description = format!(
+    let summary = format!(
         "the ledger has {all} rows of {} requests ({}); {charged} provider tokens",
         rows.len(),
         outcomes.join(", ")
     );
-    Ok(LedgerComparison { problems, description })
+    Ok(LedgerComparison { problems, summary })
 }
 
 /// Returns a problem if the tenant that sends files used more than its budget.
@@ -102,17 +102,13 @@ async fn rows(database: &Client) -> Result<HashMap<String, SoakLedgerRow>> {
     for row in database.query(sql, &[]).await? {
         let (status, outcome): (i64, String) = (row.try_get(1)?, row.try_get(2)?);
         let (attempt, tenant): (i64, String) = (row.try_get(3)?, row.try_get(4)?);
-        let description = format!("attempt {attempt} of {tenant}: {status} {outcome}");
+        let summary = format!("attempt {attempt} of {tenant}: {status} {outcome}");
         let known = rows.entry(row.try_get(0)?);
-        let known = known.or_insert(SoakLedgerRow {
-            status,
-            outcome,
-            finals: 0,
-            description: String::new(),
-        });
+        let known =
+            known.or_insert(SoakLedgerRow { status, outcome, finals: 0, summary: String::new() });
         let comma = if known.finals > 0 { ", " } else { "" };
         known.finals += 1;
-        known.description += &format!("{comma}{description}");
+        known.summary += &format!("{comma}{summary}");
     }
     Ok(rows)
 }
@@ -125,9 +121,9 @@ fn check_rows(rows: &HashMap<String, SoakLedgerRow>, seen: &SoakResults) -> Vec<
     let mut problems = Vec::new();
     let doubled: Vec<_> = rows.iter().filter(|(_, row)| row.finals != 1).collect();
     if let Some((id, row)) = doubled.first() {
-        let (count, description) = (doubled.len(), &row.description);
+        let (count, summary) = (doubled.len(), &row.summary);
         problems.push(format!(
-            "{count} requests have more than one final row, such as {id} ({description})."
+            "{count} requests have more than one final row, such as {id} ({summary})."
         ));
     }
     if seen.nameless != 0 {
@@ -182,7 +178,7 @@ mod tests {
     use super::*;
 
     fn row(status: i64, outcome: &str) -> SoakLedgerRow {
-        SoakLedgerRow { status, outcome: outcome.into(), finals: 1, description: String::new() }
+        SoakLedgerRow { status, outcome: outcome.into(), finals: 1, summary: String::new() }
     }
 
     fn ended(status: u16, code: Option<&str>) -> EndedAnswer {
