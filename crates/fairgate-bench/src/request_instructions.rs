@@ -94,6 +94,10 @@ pub(crate) fn run(options: &RequestInstructionsOptions) -> Result<ExitCode> {
     say("done");
     print_tables(options, &proxy, &gateway.chats);
     let holds = print_chunks(&gateway);
+    if options.details {
+        println!("The stream in one-byte chunks:");
+        print_details(median(&gateway.streams[1]));
+    }
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -390,6 +394,9 @@ fn watched_rows(proxy: &RoundProfile, gateway: &RoundProfile) -> Vec<[String; 5]
     for WatchedFunctions { name, is_inside } in WATCHED {
         let cell = |round: &RoundProfile| {
             let cost = round.calls_into(is_inside);
+            if cost.count == 0 {
+                return ("inlined, or not called".to_owned(), "0.0".to_owned());
+            }
             (
                 hundreds(round.divided(cost.instructions)),
                 format!("{:.1}", round.divided(cost.count)),

@@ -6,6 +6,7 @@
 //! of that choice.
 
 mod account;
+mod chunk_joiner;
 mod condition;
 mod connect;
 mod connection;

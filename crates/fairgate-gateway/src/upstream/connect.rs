@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::UpstreamError;
+use super::chunk_joiner::ChunkJoiningStream;
 use super::connection::UpstreamConnection;
 use super::failure::FailureKind;
 use crate::maybe_tls_stream::MaybeTlsStream;
@@ -54,9 +55,10 @@ impl UpstreamConnector {
                 MaybeTlsStream::Secure(Box::new(secured.map_err(|_| FailureKind::Tls)?))
             }
         };
-        let (sender, link) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| FailureKind::of(&error))?;
+        let (sender, link) =
+            hyper::client::conn::http1::handshake(TokioIo::new(ChunkJoiningStream::new(stream)))
+                .await
+                .map_err(|error| FailureKind::of(&error))?;
         Ok(UpstreamConnection::new(sender, link))
     }
 
@@ -81,6 +83,6 @@ async fn connected(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Transport of a connection to an upstream: plain TCP or TLS.
+/// Transport of a connection to an upstream: plain TCP or TLS, with small chunks of answers joined.
 pub(super) type UpstreamTransport =
-    TokioIo<MaybeTlsStream<tokio_rustls::client::TlsStream<TcpStream>>>;
+    TokioIo<ChunkJoiningStream<MaybeTlsStream<tokio_rustls::client::TlsStream<TcpStream>>>>;
