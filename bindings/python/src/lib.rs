@@ -21,6 +21,7 @@ mod usage;
 mod waiter;
 
 use fairgate_core::proportional;
+use fairgate_dialect::ModelWeights;
 use fairgate_journal::schedule::{JsonLayout, read_snapshot, write_assignments, write_explanation};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -35,11 +36,17 @@ mod _core {
     #[pymodule_export]
     use super::waiter::resolve;
     #[pymodule_export]
-    use super::{format_policy, schedule, tokens};
+    use super::{format_policy, model_name_words, model_weight, schedule, tokens};
+    use fairgate_dialect::{MODEL_WEIGHTS, OTHER_MODEL_WEIGHT};
     use pyo3::prelude::*;
+    use pyo3::types::PyTuple;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let entries = MODEL_WEIGHTS.iter().map(|&(name, weight)| (name, super::decimal(weight)));
+        let table = PyTuple::new(module.py(), entries.collect::<Vec<_>>())?;
+        module.add("MODEL_WEIGHTS", table)?;
+        module.add("OTHER_WEIGHT", super::decimal(OTHER_MODEL_WEIGHT))?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }
@@ -63,6 +70,31 @@ fn schedule(py: Python<'_>, snapshot: &str, explain: bool) -> PyResult<String> {
         String::from_utf8(out).map_err(|error| error.to_string())
     })
     .map_err(PyValueError::new_err)
+}
+
+/// Returns a weight in thousandths as a decimal.
+fn decimal(thousandths: u32) -> f64 {
+    f64::from(thousandths) / 1000.0
+}
+
+/// Returns the weight of a short call to a model: that of the longest entry of `table` that fits its name, or `other` if
+/// none fits. Without a table, the built-in one is used.
+#[pyfunction]
+#[pyo3(signature = (model, table=None, other=2.0))]
+fn model_weight(model: &str, table: Option<Vec<(String, f64)>>, other: f64) -> f64 {
+    match table {
+        None => decimal(fairgate_dialect::model_weight(model)),
+        Some(table) => {
+            let entries = table.iter().map(|(name, weight)| (name.as_str(), *weight));
+            ModelWeights::new(entries, other).weight(model)
+        }
+    }
+}
+
+/// Splits a model's name into words, in lower case.
+#[pyfunction]
+fn model_name_words(name: &str) -> Vec<String> {
+    fairgate_dialect::model_name_words(name)
 }
 
 /// Checks a number of tokens; raises TypeError or ValueError that names `what` if it is invalid.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fairgate_core::policy::Policy;
+use fairgate_core::policy::{Policy, PolicyNode};
 use fairgate_core::units::OverlapCredit;
 use fairgate_money::{MicroUnits, ModelPrices};
 
@@ -473,6 +473,11 @@ pub struct LeasesConfig {
 }
 
 impl PoolConfig {
+    /// Returns true if the policy has a `load` node, so that weights of requests have an effect.
+    pub fn has_load_node(&self) -> bool {
+        has_load_node(&self.policy)
+    }
+
     /// Returns the single worker of a pool of leases, which has the pool's name; `None` if the pool has upstreams. The
     /// worker represents the provider that clients call themselves, and nothing is ever sent to the worker's URL.
     pub fn leased_worker(&self) -> Option<UpstreamConfig> {
@@ -482,6 +487,14 @@ impl PoolConfig {
         let base = UpstreamConfig::new(self.name.clone(), url);
         Some(UpstreamConfig { dialects, quota, is_leased: true, ..base })
     }
+}
+
+/// Returns true if a policy has a `load` node.
+pub(crate) fn has_load_node(policy: &Policy) -> bool {
+    fn has(node: &PolicyNode) -> bool {
+        matches!(node, PolicyNode::Load(_)) || node.nodes_inside().any(has)
+    }
+    has(policy.root())
 }
 
 /// Settings of the index of prefixes that workers hold, as far as the gateway can know.
@@ -569,6 +582,9 @@ pub struct CostConfig {
     pub max_tokens_default: u64,
     /// Method by which input tokens are counted.
     pub tokenizer: Tokenizer,
+    /// True if a request that states no weight has the weight of its model in the queue depth of a `load` node (default
+    /// true if the policy has such a node). Otherwise its weight is 1.
+    pub weights_by_model: bool,
     /// Tokens that budgets reserve for files.
     pub files: FileCostConfig,
 }

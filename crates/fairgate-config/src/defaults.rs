@@ -108,6 +108,7 @@ pub(crate) const COST: CostConfig = CostConfig {
     output_default: 512,
     max_tokens_default: 4096,
     tokenizer: Tokenizer::Learned,
+    weights_by_model: false,
     files: FILE_COST,
 };
 

@@ -61,7 +61,7 @@ pub use error::{ConfigError, ConfigErrors, FilePosition};
 pub use field_rules::{FieldRule, FieldRules, REFUSED_FIELDS, STRIPPED_FIELDS, STRIPPED_HEADERS};
 pub use read::{check_name, parse_base_url};
 pub use reload::{ChangedNames, ConfigReload, ReloadPlan, SettingChange};
-pub use values::{DEADLINE_FORMS, parse_deadline};
+pub use values::{DEADLINE_FORMS, format_thousandths, parse_deadline, parse_thousandths};
 pub use warnings::PolicyWarning;
 
 #[cfg(doctest)]

@@ -50,7 +50,7 @@ pub(crate) fn parse_size(text: &str) -> Option<u64> {
 }
 
 /// Parses a decimal such as `1`, `0.1` or `2.125`, and returns it in thousandths.
-pub(crate) fn parse_thousandths(text: &str) -> Option<u64> {
+pub fn parse_thousandths(text: &str) -> Option<u64> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
     if decimals.is_empty() || decimals.len() > 3 {
         return None;
@@ -90,7 +90,7 @@ pub(crate) fn format_size(bytes: u64) -> String {
 }
 
 /// Formats thousandths as a decimal without trailing zeros.
-pub(crate) fn format_thousandths(thousandths: u64) -> String {
+pub fn format_thousandths(thousandths: u64) -> String {
     let text = format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

@@ -12,6 +12,7 @@ mod json_nodes;
 mod json_scanner;
 pub mod limits;
 mod meter;
+mod model_weights;
 mod models;
 mod probe;
 mod prompt;
@@ -25,6 +26,9 @@ pub use body_changes::BodyChanges;
 pub use dialect_error::{DialectError, ReachedLimit};
 pub use hints::SchedulingHints;
 pub use meter::{CacheWrites, MeasuredUsage, MeteredChunk, TokenUsage, UsageMeter};
+pub use model_weights::{
+    MODEL_WEIGHTS, ModelWeights, OTHER_MODEL_WEIGHT, model_name_words, model_weight,
+};
 pub use models::{model_body, models_body};
 pub use probe::AccountProbe;
 pub use prompt::PromptPiece;

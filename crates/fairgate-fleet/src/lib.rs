@@ -45,6 +45,7 @@ mod test_database;
 mod testing;
 mod transition;
 mod validate;
+mod weight_number;
 mod whole_number;
 mod window_usage;
 mod workspaces;
@@ -55,6 +56,7 @@ pub use model::*;
 pub use projects::project_weights;
 pub use rights_body::{RightsBody, RightsPatchBody};
 pub use state::{AgentState, ProjectStatus, TaskState};
+pub use weight_number::WeightNumber;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -8,6 +8,7 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
+use crate::weight_number::WeightNumber;
 use crate::whole_number;
 
 /// Rights of a key or a project: the choices that it may make for its requests. The task keys of a project have the
@@ -23,6 +24,10 @@ pub struct RightsBody {
     pub classes: Option<Vec<String>>,
     /// Highest priority that requests may ask for. Lower priorities are always allowed.
     pub priority_max: i64,
+    /// Highest weight that requests may state for a `load` node. Up to the weight of its model, a request may state any
+    /// weight; null means that no request may state more.
+    #[schema(value_type = Option<f64>)]
+    pub weight_max: Option<WeightNumber>,
     /// Workers that requests may go to; null means all.
     pub workers: Option<Vec<String>>,
     /// True if requests may choose their worker, or a list of workers.
@@ -47,6 +52,7 @@ impl From<&KeyRights> for RightsBody {
             models,
             classes,
             priority_max,
+            weight_max_milli,
             workers,
             may_pin,
             may_lease,
@@ -59,6 +65,7 @@ impl From<&KeyRights> for RightsBody {
             models,
             classes,
             priority_max,
+            weight_max: weight_max_milli.and_then(WeightNumber::from_thousandths),
             workers,
             may_pin,
             may_lease,
@@ -101,6 +108,11 @@ pub struct RightsPatchBody {
     #[serde(deserialize_with = "whole_number::present", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<i64>, minimum = 0, maximum = 2_147_483_647, nullable = false)]
     pub priority_max: Option<i64>,
+    /// Highest weight that requests may state for a `load` node; null, as in a new project, means the weight of their
+    /// model.
+    #[serde(deserialize_with = "weight", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1_000_000)]
+    pub weight_max: Option<Option<WeightNumber>>,
     /// Workers that requests may go to; null means all, as in a new project.
     #[serde(deserialize_with = "names::<128, _>", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<RightNameSchema>>, max_items = 256)]
@@ -146,6 +158,7 @@ impl From<RightsPatchBody> for RightsPatch {
             models,
             classes,
             priority_max,
+            weight_max,
             workers,
             may_pin,
             may_lease,
@@ -158,6 +171,8 @@ impl From<RightsPatchBody> for RightsPatch {
             models,
             classes,
             priority_max,
+            weight_max_milli: weight_max
+                .map(|most| most.map(|weight| u64::from(weight.thousandths()))),
             workers,
             may_pin,
             may_lease,
@@ -190,6 +205,13 @@ pub(crate) fn object<'de, D: Deserializer<'de>>(
     deserializer.deserialize_map(RightsVisitor)
 }
 
+/// Deserializes a weight or null in a field that is present. Null gives `Some(None)`.
+fn weight<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<WeightNumber>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
 fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
     bool::deserialize(deserializer).map(Some)
 }
@@ -217,14 +239,21 @@ mod tests {
     #[test]
     fn null_opens_a_list_and_absence_leaves_it() {
         let read = |text: &str| serde_json::from_str::<RightsPatchBody>(text);
-        let open = read(r#"{"classes":null,"may_lease":true,"priority_max":5.0}"#).unwrap();
+        let open = read(r#"{"classes":null,"may_lease":true,"priority_max":5.0,"weight_max":2.5}"#)
+            .unwrap();
         let rights = KeyRights::default().patched(open.clone().into());
         assert_eq!(
             rights,
-            KeyRights { classes: None, may_lease: true, priority_max: 5, ..KeyRights::default() }
+            KeyRights {
+                classes: None,
+                may_lease: true,
+                priority_max: 5,
+                weight_max_milli: Some(2500),
+                ..KeyRights::default()
+            }
         );
         let text = serde_json::to_string(&open).unwrap();
-        assert_eq!(text, r#"{"classes":null,"priority_max":5,"may_lease":true}"#);
+        assert_eq!(text, r#"{"classes":null,"priority_max":5,"weight_max":2.5,"may_lease":true}"#);
         assert!(read("{}").unwrap().is_empty());
         for wrong in [
             r#"{"may_pin":null}"#,
@@ -232,6 +261,7 @@ mod tests {
             r#"{"classes":[""]}"#,
             r#"{"class":["a"]}"#,
             r#"{"priority_max":null}"#,
+            r#"{"weight_max":0}"#,
         ] {
             assert!(read(wrong).is_err(), "{wrong}");
         }

@@ -34,10 +34,11 @@ pub(crate) use self::leases::{
     too_many_leases, unknown_lease, unread_lease,
 };
 pub(crate) use self::rights::{
-    bad_deadline, bad_priority, bad_taints, bad_workers, classes_of_other_pools,
+    bad_deadline, bad_priority, bad_taints, bad_weight, bad_workers, classes_of_other_pools,
     default_class_only, forbidden_class, forbidden_deadline, forbidden_lease, forbidden_pin,
-    forbidden_priority, forbidden_taint, forbidden_worker, foreign_id, listed, no_worker_as_chosen,
-    strict_class, unknown_rank, unknown_worker, workers_of_other_pools,
+    forbidden_priority, forbidden_taint, forbidden_weight, forbidden_worker, foreign_id, listed,
+    no_worker_as_chosen, strict_class, unknown_rank, unknown_worker, weight_without_effect,
+    workers_of_other_pools,
 };
 
 /// Header with the request's id, on every response.

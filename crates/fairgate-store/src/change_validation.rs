@@ -5,7 +5,7 @@ use fairgate_money::UnixMicros;
 use crate::budget::{Budget, BudgetTier};
 use crate::directory::{DirectoryChange, DirectoryLimits, GATEWAY_TENANT, KeyPatch};
 use crate::error::StoreError;
-use crate::key_rights::{DEADLINE_MS_MAX, PRIORITY_MAX, RightsPatch};
+use crate::key_rights::{DEADLINE_MS_MAX, PRIORITY_MAX, RightsPatch, WEIGHT_MILLI_MAX};
 
 type Result = std::result::Result<(), StoreError>;
 
@@ -131,6 +131,11 @@ impl RightsPatch {
         {
             let problem = format!("must be 0 to {PRIORITY_MAX} and is {priority}");
             return Err(invalid("priority_max", problem));
+        }
+        let weight = self.weight_max_milli.flatten();
+        if let Some(weight) = weight.filter(|most| !(1..=WEIGHT_MILLI_MAX).contains(most)) {
+            let problem = format!("must be 1 to {WEIGHT_MILLI_MAX} thousandths and is {weight}");
+            return Err(invalid("weight_max", problem));
         }
         deadline("deadline_ms", self.deadline_ms.flatten())?;
         deadline("deadline_min_ms", self.deadline_min_ms.flatten())

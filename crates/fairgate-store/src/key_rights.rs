@@ -16,6 +16,9 @@ pub const PRIORITY_MIN: i64 = i32::MIN as i64;
 /// The longest deadline, in milliseconds: one day.
 pub const DEADLINE_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 
+/// The greatest weight of a request, in thousandths.
+pub const WEIGHT_MILLI_MAX: u64 = 1_000_000_000;
+
 /// Choices that a key may make for its requests. A request that chooses anything else is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -29,6 +32,9 @@ pub struct KeyRights {
     /// Highest priority that the key may request, 0 to [`PRIORITY_MAX`]. Lower priorities are always allowed, down to
     /// [`PRIORITY_MIN`].
     pub priority_max: i64,
+    /// Highest weight that a request of the key may state, in thousandths, 1 to [`WEIGHT_MILLI_MAX`]. Up to the weight of
+    /// its model, a request may state any weight, also if this is absent.
+    pub weight_max_milli: Option<u64>,
     /// Workers that requests of the key may go to; all workers if absent.
     pub workers: Option<Vec<String>>,
     /// True if the key may choose the worker of a request.
@@ -55,6 +61,7 @@ impl Default for KeyRights {
             models: None,
             classes: Some(Vec::new()),
             priority_max: 0,
+            weight_max_milli: None,
             workers: None,
             may_pin: false,
             may_lease: false,
@@ -74,6 +81,7 @@ impl KeyRights {
             models: patch.models.unwrap_or(self.models),
             classes: patch.classes.unwrap_or(self.classes),
             priority_max: patch.priority_max.unwrap_or(self.priority_max),
+            weight_max_milli: patch.weight_max_milli.unwrap_or(self.weight_max_milli),
             workers: patch.workers.unwrap_or(self.workers),
             may_pin: patch.may_pin.unwrap_or(self.may_pin),
             may_lease: patch.may_lease.unwrap_or(self.may_lease),
@@ -106,6 +114,9 @@ pub struct RightsPatch {
     pub classes: Option<Option<Vec<String>>>,
     /// Highest priority that the key may request, 0 to [`PRIORITY_MAX`].
     pub priority_max: Option<i64>,
+    /// Highest weight that a request of the key may state, in thousandths. With `Some(None)` this is the weight of its
+    /// model.
+    pub weight_max_milli: Option<Option<u64>>,
     /// Workers that requests of the key may go to; `Some(None)` allows all workers.
     pub workers: Option<Option<Vec<String>>>,
     /// True if the key may choose the worker of a request.
@@ -131,6 +142,7 @@ impl From<KeyRights> for RightsPatch {
             models: Some(rights.models),
             classes: Some(rights.classes),
             priority_max: Some(rights.priority_max),
+            weight_max_milli: Some(rights.weight_max_milli),
             workers: Some(rights.workers),
             may_pin: Some(rights.may_pin),
             may_lease: Some(rights.may_lease),

@@ -497,9 +497,12 @@ class LeaseGate:
 def _submission(
     agent: str, weight: float, cost: int | None, priority: int, attributes: dict[str, str] | None
 ) -> dict[str, Any]:
-    body: dict[str, Any] = {"agent": agent, "priority": priority}
+    thousandths = round(weight * 1000) if math.isfinite(weight) else 0
+    if not 1 <= thousandths <= 1_000_000_000 or abs(thousandths / 1000 - weight) > 1e-9 * weight:
+        raise ValueError(f"weight must be 0.001 to 1000000 with at most three decimals, not {weight}")
+    body: dict[str, Any] = {"agent": agent, "priority": priority, "weight": thousandths / 1000}
     # As in the scheduler of one process: a weight of 1 stands for a thousand tokens.
-    body["cost"] = round(weight * 1000) if cost is None else cost
+    body["cost"] = thousandths if cost is None else cost
     for name, value in (attributes or {}).items():
         if name not in ("class", "session", "model"):
             raise FairgateError(

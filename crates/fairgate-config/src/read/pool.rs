@@ -9,7 +9,7 @@ use fairgate_core::units::OverlapCredit;
 use crate::classes::ClassArbiter;
 use crate::config::{
     BrownoutConfig, CostConfig, FileCostConfig, HostedBudget, HostedOverBudget, ModelConfig,
-    PoolConfig, PrefixIndexConfig, PrefixScope, Tokenizer,
+    PoolConfig, PrefixIndexConfig, PrefixScope, Tokenizer, has_load_node,
 };
 use crate::defaults;
 use crate::field::{ConfigField, ConfigSection};
@@ -152,6 +152,8 @@ fn config(
         }
         _ => defaults::COST,
     };
+    let has_load_node = shared.as_ref().is_some_and(|shared| has_load_node(&shared.policy));
+    let default_cost = CostConfig { weights_by_model: has_load_node, ..default_cost };
     let cost = section.or("cost", default_cost.clone(), |field| cost(field, default_cost));
     let observe =
         section.or("observe", true, |field| observe(field, workers.as_deref(), upstreams));
@@ -387,6 +389,7 @@ const COST: &[&str] = &[
     "output_default",
     "max_tokens_default",
     "tokenizer",
+    "weights_by_model",
     "files",
 ];
 
@@ -417,6 +420,13 @@ fn cost(field: ConfigField<'_>, default: CostConfig) -> Option<CostConfig> {
     let output_default = tokens("output_default", default.output_default);
     let max_tokens_default = tokens("max_tokens_default", default.max_tokens_default);
     let tokenizer = section.or("tokenizer", default.tokenizer, |field| field.one_of(&TOKENIZERS));
+    let weights_by_model = section.or("weights_by_model", default.weights_by_model, |field| {
+        match field.clone().boolean()? {
+            true if !default.weights_by_model => field
+                .wrong("has no effect, because the pool's policy has no load node; leave it out"),
+            stated => Some(stated),
+        }
+    });
     let files = section.or("files", default.files, |field| file_cost(field, default.files));
     if (input, output) == (Some(0), Some(0)) {
         return section.field.wrong(
@@ -430,6 +440,7 @@ fn cost(field: ConfigField<'_>, default: CostConfig) -> Option<CostConfig> {
         output_default: output_default?,
         max_tokens_default: max_tokens_default?,
         tokenizer: tokenizer?,
+        weights_by_model: weights_by_model?,
         files: files?,
     })
 }

@@ -441,6 +441,7 @@ fn cost_settings(list: &mut SettingList<'_>, cost: &CostConfig) {
         output_default,
         max_tokens_default,
         tokenizer,
+        weights_by_model,
         files,
     } = cost;
     let tokenizer = match tokenizer {
@@ -454,6 +455,7 @@ fn cost_settings(list: &mut SettingList<'_>, cost: &CostConfig) {
     list.live("cost.output_default", output_default);
     list.live("cost.max_tokens_default", max_tokens_default);
     list.live("cost.tokenizer", tokenizer);
+    list.live("cost.weights_by_model", weights_by_model);
     let FileCostConfig {
         pdf_page_tokens,
         pdf_bytes_per_token,

@@ -139,6 +139,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("pools[].cost.output_default", "7"),
     ("pools[].cost.max_tokens_default", "7"),
     ("pools[].cost.tokenizer", "o200k"),
+    ("pools[].cost.weights_by_model", "false"),
     ("pools[].cost.files", r#"{"pdf_page_tokens": 7}"#),
     ("pools[].cost.files.pdf_page_tokens", "7"),
     ("pools[].cost.files.pdf_bytes_per_token", "7"),
@@ -194,6 +195,9 @@ fn base(option: &str) -> Value {
     }
     if option == "upstreams[].slots_max" {
         base["upstreams"][0]["slots"] = json!("auto");
+    }
+    if option == "pools[].cost.weights_by_model" {
+        base["pools"][0]["policy"] = json!({"load": {"by": "tenant"}});
     }
     if option == "pools[].policy_file" {
         // The file's classes need these two.

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use fairgate_core::attribute::Attribute;
-use fairgate_fleet::RightsBody;
+use fairgate_fleet::{RightsBody, WeightNumber};
 use fairgate_store::{
     DirectoryChange, DirectoryChangeResult, Key, KeyPatch, KeyRights, RightsPatch, UnixMicros,
 };
@@ -114,6 +114,10 @@ pub(super) struct NewKey {
     #[serde(default = "no_priority")]
     #[schema(value_type = i64, minimum = 0, maximum = 2_147_483_647, default = 0)]
     priority_max: JsonWholeNumber,
+    /// Highest weight that requests of the key may state for a `load` node; null means the weight of their model.
+    #[serde(default)]
+    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1_000_000)]
+    weight_max: Option<WeightNumber>,
     /// Workers that requests of the key may go to; null means all.
     #[serde(default)]
     #[schema(value_type = Option<Vec<WorkerNameSchema>>, max_items = 256)]
@@ -178,6 +182,10 @@ pub(super) struct PatchKey {
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<i64>, minimum = 0, maximum = 2_147_483_647, nullable = false)]
     priority_max: Option<JsonWholeNumber>,
+    /// Highest weight that requests of the key may state for a `load` node; null means the weight of their model.
+    #[serde(default, deserialize_with = "name::given")]
+    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1_000_000)]
+    weight_max: Option<Option<WeightNumber>>,
     /// Workers that requests of the key may go to; null means all.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<Vec<WorkerNameSchema>>, max_items = 256)]
@@ -337,6 +345,7 @@ pub(super) async fn create(
             models: words_or_all("models", new.models)?,
             classes: words_or_all("classes", new.classes)?,
             priority_max: priority_as_i64(new.priority_max),
+            weight_max_milli: new.weight_max.map(|weight| weight.thousandths().into()),
             workers: words_or_all("workers", new.workers)?,
             may_pin: new.may_pin,
             may_lease: new.may_lease,
@@ -377,6 +386,9 @@ pub(super) async fn patch(
             models: patch.models.map(|list| words_or_all("models", list)).transpose()?,
             classes: patch.classes.map(|list| words_or_all("classes", list)).transpose()?,
             priority_max: patch.priority_max.map(priority_as_i64),
+            weight_max_milli: patch
+                .weight_max
+                .map(|most| most.map(|weight| weight.thousandths().into())),
             workers: patch.workers.map(|list| words_or_all("workers", list)).transpose()?,
             may_pin: patch.may_pin,
             may_lease: patch.may_lease,

@@ -9,6 +9,7 @@ use fairgate_core::attribute::Attribute;
 use fairgate_core::event::WorkerState;
 use fairgate_core::explain::{RequestLocation, RequestsAhead, WaitingRequest};
 use fairgate_core::snapshot::{RequestSnapshot, Snapshot, WorkerSnapshot};
+use fairgate_fleet::WeightNumber;
 use fairgate_journal::explain_text;
 use fairgate_store::{LedgerQuery, UnixMicros};
 use http::StatusCode;
@@ -74,6 +75,9 @@ pub(super) struct RequestBody {
     /// Priority of the request within its queue; a higher priority goes first. A retry may have a higher priority than
     /// the request asked for.
     priority: i64,
+    /// Weight of the request in the queue depth of a `load` node; null if the pool's policy has no such node.
+    #[schema(value_type = Option<f64>)]
+    weight: Option<WeightNumber>,
     /// Worker that the request asked for, as `name` or `name/rank`; null if it asked for none.
     pin: Option<String>,
     /// Taints that the worker of the request must have.
@@ -317,6 +321,8 @@ fn body(
         agent: of(Attribute::Agent),
         session: of(Attribute::Session),
         priority: request.priority,
+        weight: WeightNumber::from_thousandths(request.weight.thousandths().into())
+            .filter(|_| pool.setup().has_load_node),
         pin: request.pin.as_ref().map(|pin| match pin.rank {
             Some(rank) => format!("{}/{rank}", pin.worker),
             None => pin.worker.to_string(),

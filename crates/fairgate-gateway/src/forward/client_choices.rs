@@ -1,5 +1,5 @@
 //! The choices of a request, from headers or from hints in its body, checked against the rights of its key: the policy
-//! class, the priority, the workers (`worker_choice.rs`), and the deadline. A header wins over the body.
+//! class, the priority, the weight, the workers (`worker_choice.rs`), and the deadline. A header wins over the body.
 //!
 //! A client can choose only what its key has a right to. The choices are fields of the submit, so they are in the
 //! journal.
@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use fairgate_config::parse_deadline;
+use fairgate_config::{parse_deadline, parse_thousandths};
+use fairgate_core::units::TaskWeight;
 use fairgate_dialect::RequestFields;
 use fairgate_store::{KeyRights, PRIORITY_MAX, PRIORITY_MIN};
 use http::{HeaderMap, HeaderName};
@@ -19,6 +20,7 @@ use crate::refusal::{self, Refusal};
 
 const CLASS: HeaderName = HeaderName::from_static("x-fairgate-class");
 const PRIORITY: HeaderName = HeaderName::from_static("x-fairgate-priority");
+const WEIGHT: HeaderName = HeaderName::from_static("x-fairgate-weight");
 const DEADLINE: HeaderName = HeaderName::from_static("x-fairgate-deadline");
 /// Header in which clients of Dynamo name a policy class. The two headers below are Dynamo's priorities; the strict one
 /// is read first, because it orders a queue as Fairgate's own priority does.
@@ -34,9 +36,20 @@ pub(super) struct ClientChoices {
     pub(super) class: Option<Box<str>>,
     /// Priority within the queue, from [`PRIORITY_MIN`] to [`PRIORITY_MAX`]; a higher number goes first.
     pub(super) priority: i64,
+    /// Weight of the request in the queue depth of a `load` node: the stated one, else that of its model. `None` if the
+    /// policy has no such node, so that weights have no effect.
+    pub(super) weight: Option<TaskWeight>,
     pub(super) worker: WorkerChoice,
     /// Longest wait for a slot that the request states, from its arrival. The key's right to this deadline is checked
     /// once the queue is known.
+    pub(super) deadline: Option<Duration>,
+}
+
+/// The choices that a lease states.
+pub(super) struct LeaseChoices {
+    pub(super) class: Option<Box<str>>,
+    pub(super) priority: i64,
+    pub(super) weight: Option<TaskWeight>,
     pub(super) deadline: Option<Duration>,
 }
 
@@ -55,23 +68,29 @@ pub(super) fn read(
     Ok(ClientChoices {
         class,
         priority: checked_priority(rights, priority.unwrap_or(0), PRIORITY.as_str())?,
+        weight: match stated_weight(headers)? {
+            Some(_) if !setup.has_load_node => return Err(refusal::weight_without_effect()),
+            stated => weight(rights, setup, &ask.model, stated)?,
+        },
         worker: WorkerChoice::read(rights, setup, headers, hints.required_taints)?,
         deadline: stated_deadline(headers)?,
     })
 }
 
-/// Checks the class, priority and deadline that a lease states against the rights of its key.
+/// Checks the class, priority, weight and deadline that a lease states against the rights of its key. In a pool without
+/// a `load` node, weights have no effect and need no right; the lease says so.
 pub(super) fn read_for_lease(
     rights: &KeyRights,
     setup: &PoolSetup,
-    class_named: Option<Box<str>>,
-    priority: i64,
-    deadline: Option<Duration>,
+    model: &str,
+    stated: LeaseChoices,
 ) -> Result<ClientChoices, Refusal> {
+    let LeaseChoices { class: class_named, priority, weight: stated_weight, deadline } = stated;
     let class = class(rights, OfferedClasses::by(setup), class_named)?;
     let priority = checked_priority(rights, priority, "priority")?;
+    let weight = weight(rights, setup, model, stated_weight)?;
     let worker = WorkerChoice::of_key(rights, setup)?;
-    Ok(ClientChoices { class, priority, worker, deadline })
+    Ok(ClientChoices { class, priority, weight, worker, deadline })
 }
 
 /// The classes and families of a pool's policy.
@@ -176,6 +195,42 @@ fn stated_deadline(headers: &HeaderMap) -> Result<Option<Duration>, Refusal> {
         Some(deadline) => Ok(Some(deadline)),
         None => Err(refusal::bad_deadline(DEADLINE.as_str())),
     }
+}
+
+/// Returns the weight from its header, if there is one. Refuses a repeated header as ambiguous.
+fn stated_weight(headers: &HeaderMap) -> Result<Option<TaskWeight>, Refusal> {
+    let mut values = headers.get_all(&WEIGHT).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let thousandths = value.to_str().ok().and_then(parse_thousandths);
+    let weight = thousandths.and_then(|weight| TaskWeight::from_thousandths(weight).ok());
+    match weight.filter(|_| values.next().is_none()) {
+        Some(weight) => Ok(Some(weight)),
+        None => Err(refusal::bad_weight(WEIGHT.as_str())),
+    }
+}
+
+/// Returns the weight of a request: the stated one, else that of its model. Refuses a stated weight above both the weight
+/// of its model and the key's `weight_max`. Returns `None` if weights have no effect.
+fn weight(
+    rights: &KeyRights,
+    setup: &PoolSetup,
+    model: &str,
+    stated: Option<TaskWeight>,
+) -> Result<Option<TaskWeight>, Refusal> {
+    if !setup.has_load_node {
+        return Ok(None);
+    }
+    let of_model = setup.model_weight(model);
+    match stated {
+        None => Ok(Some(of_model)),
+        Some(stated) if is_weight_allowed(rights, of_model, stated) => Ok(Some(stated)),
+        Some(stated) => Err(refusal::forbidden_weight(stated, of_model, rights.weight_max_milli)),
+    }
+}
+
+fn is_weight_allowed(rights: &KeyRights, of_model: TaskWeight, stated: TaskWeight) -> bool {
+    stated <= of_model
+        || rights.weight_max_milli.is_some_and(|most| u64::from(stated.thousandths()) <= most)
 }
 
 /// Checks a priority against the allowed range and the key's `priority_max`. `stated_in` names the header or field in
@@ -313,6 +368,39 @@ mod tests {
                 Err("invalid_priority")
             );
         }
+    }
+
+    #[test]
+    fn a_weight_is_a_decimal_and_at_most_the_models_or_the_keys() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(code(stated_weight(&headers)), Ok(None));
+        let of = |thousandths| TaskWeight::from_thousandths(thousandths).unwrap();
+        for (text, thousandths) in
+            [("1", 1000), ("2.5", 2500), ("0.001", 1), ("1000000", 1_000_000_000)]
+        {
+            headers.insert(&WEIGHT, text.parse().unwrap());
+            assert_eq!(code(stated_weight(&headers)), Ok(Some(of(thousandths))), "{text}");
+        }
+        for text in ["", "0", "0.000", "-1", "1.2345", "1000000.001", "1e3", "heavy", "nan", "1."] {
+            headers.insert(&WEIGHT, text.parse().unwrap());
+            assert_eq!(code(stated_weight(&headers)), Err("invalid_weight"), "{text}");
+        }
+        headers.insert(&WEIGHT, "1".parse().unwrap());
+        headers.append(&WEIGHT, "1".parse().unwrap());
+        assert_eq!(code(stated_weight(&headers)), Err("invalid_weight"));
+        let closed = KeyRights::default();
+        let open = KeyRights { weight_max_milli: Some(4000), ..KeyRights::default() };
+        for (rights, stated, is_allowed) in [
+            (&closed, 1, true),
+            (&closed, 2000, true),
+            (&closed, 2001, false),
+            (&open, 4000, true),
+            (&open, 4001, false),
+        ] {
+            assert_eq!(is_weight_allowed(rights, of(2000), of(stated)), is_allowed, "{stated}");
+        }
+        // A weight_max below the model's weight takes nothing away.
+        assert!(is_weight_allowed(&open, of(5000), of(5000)));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use fairgate_core::event::{Pin, Submit};
-use fairgate_core::units::Tokens;
+use fairgate_core::units::{TaskWeight, Tokens};
 use fairgate_dialect::BodyChanges;
 use fairgate_runtime::AdmitError;
 use http::uri::PathAndQuery;
@@ -329,6 +329,7 @@ fn submit(
         input: Some(Tokens(terms.expected.input.max(1))),
         cached: names_in_core(&setup, model, terms.cached()),
         priority,
+        weight: wish.chosen.weight.unwrap_or(TaskWeight::ONE),
         pin: choice.pin.as_ref().map(|pin| Pin {
             worker: setup.name_in_core(&pin.worker, model).into(),
             rank: pin.rank,

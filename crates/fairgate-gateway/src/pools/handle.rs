@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
-use fairgate_config::{PoolConfig, PrefixScope, Tokenizer};
+use fairgate_config::{ModelConfig, PoolConfig, PrefixScope, Tokenizer};
 use fairgate_core::attribute::Attribute;
-use fairgate_dialect::Dialect;
+use fairgate_core::units::TaskWeight;
 use fairgate_dialect::estimate::{TokenEstimator, TokenWeights, TokenizerTable};
+use fairgate_dialect::{Dialect, model_weight};
 use fairgate_runtime::Gate;
 
 use super::cache_hits::{CacheHits, CacheView};
@@ -88,6 +89,10 @@ pub(crate) struct PoolSetup {
     pub(crate) strict_defaults: Option<Vec<Box<str>>>,
     /// Names of the class or family that a request gets if it names none. Every key may name these.
     pub(crate) default_classes: Vec<Box<str>>,
+    /// True if the policy has a `load` node, so that weights of requests have an effect.
+    pub(crate) has_load_node: bool,
+    /// Weights of the pool's models; empty if weights do not depend on the model.
+    model_weights: BTreeMap<String, TaskWeight>,
     /// True if any queue of the pool serves the earliest deadline first.
     pub(crate) has_edf_queues: bool,
     /// True if any worker of the pool uses a provider's account.
@@ -256,6 +261,8 @@ impl PoolSetup {
             lists_classes: policy_queries::lists_classes(&config.policy),
             strict_defaults: strict_defaults(&config),
             default_classes: default_classes(&config),
+            has_load_node: config.has_load_node(),
+            model_weights: model_weights(&config),
             has_edf_queues: policy_queries::has_edf_queues(&config.policy),
             config,
         }
@@ -270,6 +277,21 @@ impl PoolSetup {
             None if self.by_class => policy_queries::class_of(&self.config.policy, named),
             None => None,
         }
+    }
+
+    /// Returns the weight of a request for this model that states none.
+    pub(crate) fn model_weight(&self, model: &str) -> TaskWeight {
+        match self.model_weights.get(model) {
+            Some(weight) => *weight,
+            // A pool of leases has no models of its own: its clients name the model of each call.
+            None if self.weighs_models() && !model.is_empty() => weight_of(model),
+            None => TaskWeight::ONE,
+        }
+    }
+
+    /// Returns true if requests have the weights of their models.
+    fn weighs_models(&self) -> bool {
+        self.has_load_node && self.config.cost.weights_by_model
     }
 
     /// Returns the worker of this upstream; the first one if its models are workers of their own.
@@ -320,6 +342,20 @@ impl PoolSetup {
         }
         Some(self.workers.iter().filter(fit).map(|worker| (&*worker.name).into()).collect())
     }
+}
+
+/// Returns the weights of a pool's models, as their upstreams name them; empty if weights do not depend on the model.
+fn model_weights(config: &PoolConfig) -> BTreeMap<String, TaskWeight> {
+    if !config.cost.weights_by_model || !config.has_load_node() {
+        return BTreeMap::new();
+    }
+    let weight =
+        |model: &ModelConfig| weight_of(model.upstream_name.as_ref().unwrap_or(&model.name));
+    config.models.iter().map(|model| (model.name.clone(), weight(model))).collect()
+}
+
+fn weight_of(model: &str) -> TaskWeight {
+    TaskWeight::from_thousandths(model_weight(model).into()).unwrap_or(TaskWeight::ONE)
 }
 
 /// Returns the names that a request may use for its class. These are the families and explicit classes of a policy

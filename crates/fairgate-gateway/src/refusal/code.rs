@@ -97,6 +97,10 @@ refusal_codes! {
     InvalidHeader = 400 "invalid_header" Pointless;
     /// The priority is no integer, or is out of range.
     InvalidPriority = 400 "invalid_priority" Pointless;
+    /// The weight cannot be read, or is out of range.
+    InvalidWeight = 400 "invalid_weight" Pointless;
+    /// The request states a weight, and the policy of the model's pool has no `load` node.
+    WeightWithoutEffect = 400 "weight_without_effect" Pointless;
     /// The deadline cannot be read.
     InvalidDeadline = 400 "invalid_deadline" Pointless;
     /// The required taints cannot be read, or are too many.
@@ -149,6 +153,8 @@ refusal_codes! {
     PriorityNotAllowed = 403 "priority_not_allowed" Pointless;
     /// The key may not state so short a deadline.
     DeadlineNotAllowed = 403 "deadline_not_allowed" Pointless;
+    /// The key may not state so high a weight.
+    WeightNotAllowed = 403 "weight_not_allowed" Pointless;
     /// The key may not choose the worker.
     PinNotAllowed = 403 "pin_not_allowed" Pointless;
     /// The key may not use this worker, or none of the workers of this model.

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use fairgate_config::DEADLINE_FORMS;
+use fairgate_config::{DEADLINE_FORMS, format_thousandths};
+use fairgate_core::units::TaskWeight;
 use fairgate_store::{PRIORITY_MAX, PRIORITY_MIN};
 
 use super::{Refusal, RefusalCode};
@@ -190,6 +191,42 @@ pub(crate) fn bad_priority(header: &str) -> Refusal {
     let message =
         format!("A priority ({header}) must be an integer from {PRIORITY_MIN} to {PRIORITY_MAX}.");
     Refusal::new(RefusalCode::InvalidPriority, message)
+}
+
+pub(crate) fn bad_weight(header: &str) -> Refusal {
+    let message = format!(
+        "A weight ({header}) must be a number from 0.001 to 1000000 with at most three decimals."
+    );
+    Refusal::new(RefusalCode::InvalidWeight, message)
+}
+
+/// Refuses with 400 because the request states a weight that would not change its turn.
+pub(crate) fn weight_without_effect() -> Refusal {
+    let message = "A weight has no effect on this model, because the policy of its pool has no load node. Leave \
+                   x-fairgate-weight out.";
+    Refusal::new(RefusalCode::WeightWithoutEffect, message)
+}
+
+/// Refuses with 403 because the weight is above that of the model and above the key's `weight_max`, if it has one.
+pub(crate) fn forbidden_weight(
+    stated: TaskWeight,
+    of_model: TaskWeight,
+    most_milli: Option<u64>,
+) -> Refusal {
+    let of_model = u64::from(of_model.thousandths());
+    let of_key = match most_milli {
+        Some(most) => format!("its weight_max is {}", format_thousandths(most)),
+        None => "it has no weight_max".to_owned(),
+    };
+    let message = format!(
+        "The request states a weight of {}, and this key may state weights up to {}: the weight of the model is {}, and {of_key}. \
+         Leave the weight out, lower it, or have the gateway's operator raise it for the key (`fairgate key set \
+         --weight-max`) or for the project of a task key (`fairgate project set --weight-max`).",
+        format_thousandths(stated.thousandths().into()),
+        format_thousandths(of_model.max(most_milli.unwrap_or(0))),
+        format_thousandths(of_model),
+    );
+    Refusal::new(RefusalCode::WeightNotAllowed, message)
 }
 
 pub(crate) fn bad_taints(count_max: usize, bytes_max: usize) -> Refusal {

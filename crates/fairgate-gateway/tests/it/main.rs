@@ -39,6 +39,7 @@ mod slot_price;
 mod staff;
 mod streaming;
 mod task_keys;
+mod task_weights;
 mod tiers;
 mod unrecorded;
 mod unwell;

@@ -3,7 +3,7 @@
 use fairgate_store::{
     AuditQuery, Budget, BudgetPeriod, DEADLINE_MS_MAX, DirectoryChange, DirectoryLimits,
     GroupPatch, KeyHash, KeyPatch, KeyRights, PRIORITY_MAX, RightsPatch, Store, StoreError,
-    TenantPatch, UnixMicros,
+    TenantPatch, UnixMicros, WEIGHT_MILLI_MAX,
 };
 
 use crate::database::{Database, on_every_database};
@@ -71,6 +71,7 @@ async fn everything_is_read_back(database: Database) {
         models: Some(vec!["gpt \"quoted\"".to_owned(), "llama".to_owned()]),
         classes: Some(vec!["batch".to_owned()]),
         priority_max: PRIORITY_MAX,
+        weight_max_milli: Some(WEIGHT_MILLI_MAX),
         workers: Some(vec!["gpu-1".to_owned()]),
         may_pin: true,
         may_lease: true,
@@ -170,6 +171,7 @@ async fn patches_change_what_they_name(database: Database) {
             models: Some(None),
             classes: Some(None),
             priority_max: Some(7),
+            weight_max_milli: Some(Some(2500)),
             workers: Some(Some(vec!["gpu-2".to_owned()])),
             may_pin: Some(true),
             may_lease: Some(true),
@@ -190,6 +192,7 @@ async fn patches_change_what_they_name(database: Database) {
         models: None,
         classes: None,
         priority_max: 7,
+        weight_max_milli: Some(2500),
         workers: Some(vec!["gpu-2".to_owned()]),
         may_pin: true,
         may_lease: true,

@@ -140,6 +140,9 @@ fn chosen(request: &Value) -> String {
     if request["priority"].as_i64().is_some_and(|priority| priority != 0) {
         parts.push(format!("priority {}", text(request, "priority")));
     }
+    if request["weight"].is_number() {
+        parts.push(format!("weight {}", text(request, "weight")));
+    }
     if request["pin"].is_string() {
         parts.push(format!("only on worker {}", text(request, "pin")));
     }
@@ -270,11 +273,12 @@ mod tests {
         let mut choosy = found(json!(9));
         choosy["request"]["class"] = json!("batch");
         choosy["request"]["priority"] = json!(-3);
+        choosy["request"]["weight"] = json!(2.5);
         choosy["request"]["pin"] = json!("w/1");
         choosy["request"]["requires"] = json!(["eu", "h100"]);
         assert_eq!(
             lines(&choosy, &pool)[1],
-            "tenant chat, in group prod; it is expected to use 9 tokens; class batch, priority -3, only on worker w/1, \
+            "tenant chat, in group prod; it is expected to use 9 tokens; class batch, priority -3, weight 2.5, only on worker w/1, \
              only on workers with eu,h100"
         );
         let shown = lines(&found(json!(0)), &json!({"in_flight": 1, "capacity": 4}));

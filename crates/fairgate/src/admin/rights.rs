@@ -1,7 +1,7 @@
 //! Flags for the rights of keys and projects, which are the same for both, and the rights in tables.
 
 use clap::Args;
-use fairgate_fleet::RightsPatchBody;
+use fairgate_fleet::{RightsPatchBody, WeightNumber};
 use serde_json::Value;
 
 use super::text;
@@ -27,6 +27,12 @@ pub(super) struct RightsArgs {
     /// Highest priority that requests may ask for. Default: 0. Lower priorities are always allowed.
     #[arg(long, value_name = "PRIORITY")]
     priority_max: Option<u32>,
+    /// Highest weight that requests may state for a load node, such as 5 or 2.5. Default: the weight of their model.
+    #[arg(long, value_name = "WEIGHT", value_parser = weight)]
+    weight_max: Option<WeightNumber>,
+    /// Remove the highest weight. Requests may then state weights up to that of their model.
+    #[arg(long, conflicts_with = "weight_max")]
+    no_weight_max: bool,
     /// Workers that requests may go to. Default: all.
     #[arg(long, value_delimiter = ',', value_name = "WORKER,…")]
     workers: Option<Vec<String>>,
@@ -73,6 +79,7 @@ impl RightsArgs {
             models: list_or_all(self.models.as_deref(), self.all_models),
             classes: list_or_all(self.classes.as_deref(), self.all_classes),
             priority_max: self.priority_max.map(i64::from),
+            weight_max: if self.no_weight_max { Some(None) } else { self.weight_max.map(Some) },
             workers: list_or_all(self.workers.as_deref(), self.all_workers),
             may_pin: self.may_pin,
             may_lease: self.may_lease,
@@ -82,6 +89,14 @@ impl RightsArgs {
             deadline_min_ms: time_or_none(self.deadline_min, self.no_deadline_min),
         }
     }
+}
+
+/// Parses a weight such as `5` or `2.5`.
+fn weight(text: &str) -> Result<WeightNumber, String> {
+    let thousandths = fairgate_config::parse_thousandths(text);
+    thousandths.and_then(WeightNumber::from_thousandths).ok_or_else(|| {
+        "must be a number from 0.001 to 1000000 with at most three decimals".to_owned()
+    })
 }
 
 /// A time span in milliseconds.
@@ -109,10 +124,11 @@ fn list_or_all(list: Option<&[String]>, all: bool) -> Option<Option<Vec<String>>
 }
 
 /// Headings of the columns that [`wide_cells`] fills.
-pub(super) const WIDE_HEADINGS: [&str; 10] = [
+pub(super) const WIDE_HEADINGS: [&str; 11] = [
     "models",
     "classes",
     "priority",
+    "weight",
     "workers",
     "pins",
     "leases",
@@ -123,7 +139,7 @@ pub(super) const WIDE_HEADINGS: [&str; 10] = [
 ];
 
 /// Returns all rights of a key or project, in one cell each.
-pub(super) fn wide_cells(rights: &Value) -> [TableCell; 10] {
+pub(super) fn wide_cells(rights: &Value) -> [TableCell; 11] {
     let flag = |field: &str| if rights[field] == true { "yes" } else { "no" }.to_owned();
     let millis = |field: &str| match rights[field].is_u64() {
         true => format!("{} ms", text(rights, field)),
@@ -133,6 +149,7 @@ pub(super) fn wide_cells(rights: &Value) -> [TableCell; 10] {
         names_or_all(rights, "models"),
         classes(rights),
         text(rights, "priority_max"),
+        text(rights, "weight_max"),
         names_or_all(rights, "workers"),
         flag("may_pin"),
         flag("may_lease"),
@@ -174,6 +191,9 @@ pub(super) fn summary(rights: &Value) -> String {
         if rights[field] == true {
             told.push(words.to_owned());
         }
+    }
+    if rights["weight_max"].is_number() {
+        told.push(format!("weight {}", text(rights, "weight_max")));
     }
     if rights["workers"].is_array() {
         told.push(format!("workers {}", names_or_all(rights, "workers")));

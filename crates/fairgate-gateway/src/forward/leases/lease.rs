@@ -4,9 +4,10 @@
 //! only read the state, renew the lease, and send messages to that task.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use fairgate_core::units::TaskWeight;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -30,6 +31,8 @@ pub(super) struct LeaseHandle {
     renewed_at: Mutex<Instant>,
     /// Time of the last grant; `None` before the first.
     granted_at: Mutex<Option<Instant>>,
+    /// Weight of the lease for a `load` node, or `None` if weights have no effect; empty while the lease is checked.
+    weight: OnceLock<Option<TaskWeight>>,
     messages: mpsc::Sender<LeaseMessage>,
 }
 
@@ -127,9 +130,21 @@ impl LeaseHandle {
             changed: AtomicU64::new(0),
             renewed_at: Mutex::new(Instant::now()),
             granted_at: Mutex::new(None),
+            weight: OnceLock::new(),
             messages: words,
         };
         (Arc::new(lease), heard)
+    }
+
+    /// Sets the weight of the lease, once; `None` if weights have no effect.
+    pub(super) fn set_weight(&self, weight: Option<TaskWeight>) {
+        // A second call would state the same weight.
+        let _ = self.weight.set(weight);
+    }
+
+    /// Returns the weight of the lease, or `Some(None)` if weights have no effect; `None` while it is checked.
+    pub(super) fn weight(&self) -> Option<Option<TaskWeight>> {
+        self.weight.get().copied()
     }
 
     pub(super) fn state(&self) -> LeaseStatus {

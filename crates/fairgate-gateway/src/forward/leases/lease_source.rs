@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairgate_config::{HostedBudget, ModelConfig};
+use fairgate_core::units::TaskWeight;
 use fairgate_dialect::RequestFields;
 use fairgate_dialect::estimate::TokenEstimate;
 
 use super::super::accept::{ExpectedUsage, ReadSource, RequestSource};
-use super::super::client_choices::{self, ClientChoices};
+use super::super::client_choices::{self, ClientChoices, LeaseChoices};
 use super::super::cost;
 use super::super::request_checks::ClientNames;
 use super::super::request_guard::{RequestArrival, RequestIn};
@@ -88,11 +89,18 @@ impl ReadSource for ReadLeaseSource {
         &mut self,
         arrival: &RequestArrival,
         setup: &PoolSetup,
-        _: &RequestFields,
+        fields: &RequestFields,
     ) -> Result<ClientChoices, Refusal> {
         let deadline = self.submission.deadline_ms.map(Duration::from_millis);
-        let (class, priority) = (self.submission.class.take(), self.submission.priority);
-        client_choices::read_for_lease(&arrival.caller.rights, setup, class, priority, deadline)
+        let LeaseSubmissionBody { class, priority, weight, .. } = &mut self.submission;
+        let thousandths = weight.map(|weight| weight.thousandths().into());
+        let stated = LeaseChoices {
+            class: class.take(),
+            priority: *priority,
+            weight: thousandths.and_then(|weight| TaskWeight::from_thousandths(weight).ok()),
+            deadline,
+        };
+        client_choices::read_for_lease(&arrival.caller.rights, setup, &fields.model, stated)
     }
 
     fn names(&mut self) -> Result<ClientNames, Refusal> {

@@ -86,6 +86,7 @@ async fn run_request(
         Ok((accepted, wish, _)) => (accepted, wish),
         Err(refusal) => return LeaseTaskEnd::Refused(refusal),
     };
+    lease.set_weight(wish.chosen.weight);
     let (mut counted, listed) = match accepted.count_in(0) {
         Ok(counted) => counted,
         Err(limited) => return LeaseTaskEnd::Refused(limited),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fairgate_dialect::TokenUsage;
+use fairgate_fleet::WeightNumber;
 use fairgate_store::{DEADLINE_MS_MAX, UsageSource};
 use http::StatusCode;
 use serde::de::DeserializeOwned;
@@ -49,6 +50,10 @@ pub(super) struct LeaseSubmissionBody {
     pub(super) class: Option<Box<str>>,
     /// Priority of the call; a higher number goes first within its flow. 0 if absent.
     pub(super) priority: i64,
+    /// Weight of the call in the queue depth of a `load` node: 0.001 to 1 000 000, with at most three decimals. At most
+    /// the weight of its model or the key's `weight_max`. If absent, the weight of its model, or 1 if it names none.
+    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1_000_000)]
+    pub(super) weight: Option<WeightNumber>,
     /// Model of the call, for the ledger and the prices. It must be in the key's list of models, if the key has one.
     pub(super) model: Option<String>,
     /// Expected charge, in weighted tokens.
@@ -152,6 +157,11 @@ pub(super) struct LeaseBody {
     /// Time that the lease lives without a renewal, in milliseconds.
     ttl_ms: u64,
     state: LeaseState,
+    /// Weight of the lease in the queue depth of a `load` node. Null if the pool's policy has no such node, so that
+    /// weights have no effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>)]
+    weight: Option<Option<WeightNumber>>,
     /// Expected wait in milliseconds: requests waiting in the lease's flow ÷ the flow's grants per second in the last
     /// minute. Present for a queued lease; null if unknown, because it was not asked for or nothing was granted in the
     /// last minute.
@@ -341,6 +351,9 @@ pub(super) fn lease_body(
         own_id: lease.own_id.as_deref().map(str::to_owned),
         pool: lease.pool.to_string(),
         ttl_ms: millis(lease.ttl),
+        weight: lease.weight().map(|weight| {
+            weight.and_then(|weight| WeightNumber::from_thousandths(weight.thousandths().into()))
+        }),
         ..LeaseBody::default()
     };
     match state {

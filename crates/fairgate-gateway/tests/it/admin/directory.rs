@@ -80,16 +80,17 @@ async fn a_key_opens_the_gateway_until_it_may_not() {
     assert_eq!(changed["classes"], json!(["batch"]), "what is absent stays");
 
     let none = json!({
-        "priority_max": 0, "workers": null, "may_pin": false, "taints": [], "deadline_ms": null, "deadline_min_ms": null
+        "priority_max": 0, "weight_max": null, "workers": null, "may_pin": false, "taints": [], "deadline_ms": null, "deadline_min_ms": null
     });
     let all = json!({
-        "classes": null, "priority_max": 9, "workers": ["gpu-1"], "may_pin": true, "taints": null, "deadline_ms": 5000,
+        "classes": null, "priority_max": 9, "weight_max": 2.5, "workers": ["gpu-1"], "may_pin": true, "taints": null, "deadline_ms": 5000,
         "deadline_min_ms": 250
     });
     let rights = |key: &Value| {
         let fields = [
             "classes",
             "priority_max",
+            "weight_max",
             "workers",
             "may_pin",
             "taints",

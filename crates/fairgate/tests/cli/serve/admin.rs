@@ -89,6 +89,8 @@ fn groups_tenants_and_keys_are_made_listed_and_taken_away() {
         "sim",
         "--priority-max",
         "4",
+        "--weight-max",
+        "2.5",
         "--workers",
         "sim,b",
     ];
@@ -100,9 +102,9 @@ fn groups_tenants_and_keys_are_made_listed_and_taken_away() {
     let line = |told: &str, name: &str| {
         words(told.lines().find(|line| line.starts_with(name)).expect("its line"))
     };
-    let open = ["sim", "batch", "4", "sim,b", "no", "yes"];
-    let closed = ["all", "default", "0", "all", "no", "no"];
-    let has = |line: &[String], rights: [&str; 6]| line.windows(6).any(|cells| cells == rights);
+    let open = ["sim", "batch", "4", "2.5", "sim,b", "no", "yes"];
+    let closed = ["all", "default", "0", "-", "all", "no", "no"];
+    let has = |line: &[String], rights: [&str; 7]| line.windows(7).any(|cells| cells == rights);
     assert!(has(&line(&wide, id), open), "{wide}");
     let projects = gateway.fairgate(&["project", "list", "--wide"]).ok();
     assert!(has(&line(&projects, "web"), open), "{projects}");
@@ -110,10 +112,12 @@ fn groups_tenants_and_keys_are_made_listed_and_taken_away() {
     gateway.fairgate(&["project", "set", "web", "--may-lease", "false"]).ok();
     let shown = gateway.fairgate(&["project", "show", "web"]).ok();
     assert!(
-        shown.contains("rights  models: sim; classes: batch; more: priority 4, workers sim,b\n"),
+        shown.contains(
+            "rights  models: sim; classes: batch; more: priority 4, weight 2.5, workers sim,b\n"
+        ),
         "{shown}"
     );
-    gateway.fairgate(&["project", "set", "web", "--all-workers"]).ok();
+    gateway.fairgate(&["project", "set", "web", "--all-workers", "--no-weight-max"]).ok();
     let shown = gateway.fairgate(&["project", "show", "web"]).ok();
     assert!(shown.contains("more: priority 4\n"), "{shown}");
 
