@@ -15,7 +15,7 @@ import textwrap
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,11 @@ pools:
     capacity: {capacity}
     queue_timeout: 2m
     leases: {{ttl: {ttl}{rates}}}
-    policy: {{share: {{by: tenant, inside: {{share: {{by: agent}}}}}}}}
+    policy: {policy}
 """
+
+BY_AGENT = "{share: {by: tenant, inside: {share: {by: agent}}}}"
+BY_LOAD = "{share: {by: tenant, inside: {load: {by: agent}}}}"
 
 
 class House:
@@ -79,13 +82,22 @@ class House:
 
 @contextlib.contextmanager
 def serving(
-    binary: str, data: Path, capacity: int, rates: str = "", *, ttl: str = "2s", again: House | None = None
+    binary: str,
+    data: Path,
+    capacity: int,
+    rates: str = "",
+    *,
+    ttl: str = "2s",
+    again: House | None = None,
+    policy: str = BY_AGENT,
 ) -> Iterator[House]:
     """A gateway; with ``again`` in the place of one that has ended, at its address and with its data."""
     data.mkdir(exist_ok=True)
     config = data / "fairgate.yaml"
     port = 0 if again is None else again.url.rpartition(":")[2]
-    config.write_text(CONFIG.format(data=data, capacity=capacity, ttl=ttl, rates=rates, port=port))
+    config.write_text(
+        CONFIG.format(data=data, capacity=capacity, ttl=ttl, rates=rates, port=port, policy=policy)
+    )
     with (data / "serve.log").open("w") as log:
         command = [binary, "serve", "--config", str(config)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -488,3 +500,58 @@ def _check_capacity_and_rate(
         for first in range(number):
             seconds = (at - grants[first]) / 1e6
             assert number - first + 1 <= burst + per_second * seconds + 1, (first, number, seconds)
+
+
+async def _order(scheduler: fairgate.Scheduler, queued: Callable[[int], Awaitable[None]]) -> list[str]:
+    """One program: while a call holds the only slot, others of several weights ask. Gives the order of their grants."""
+    order: list[str] = []
+
+    async def call(agent: str, weight: float) -> None:
+        async with scheduler.slot(agent, weight=weight) as slot:
+            order.append(agent)
+            slot.settle(tokens=1)
+
+    blocker = await scheduler.acquire("blocker")
+    calls = []
+    for agent, weight in [("light", 1.0), ("deep", 2.0), ("heavy", 5.0), ("deep", 2.0), ("middle", 2.5)]:
+        calls.append(asyncio.create_task(call(agent, weight)))
+        await queued(len(calls))
+    blocker.release()
+    await asyncio.gather(*calls)
+    scheduler.close()
+    return order
+
+
+async def test_one_program_has_the_same_order_in_process_and_over_leases(
+    fairgate_binary: str, tmp_path: Path
+) -> None:
+    async def in_process(_: int) -> None:
+        await asyncio.sleep(0)
+
+    expected = ["heavy", "deep", "middle", "deep", "light"]
+    assert await _order(fairgate.Scheduler(capacity=1), in_process) == expected
+    with serving(fairgate_binary, tmp_path / "data", capacity=1, policy=BY_LOAD) as house:
+        rights = {"tenant": "acme", "name": "weighty", "may_lease": True, "weight_max": 5}
+        key = str(house.post("keys", rights)["secret"])
+
+        async def over_leases(count: int) -> None:
+            while len(house.get("requests?state=waiting")["items"]) < count:
+                await asyncio.sleep(0.01)
+
+        assert await _order(fairgate.connect(house.url, key), over_leases) == expected
+
+
+async def test_a_weight_beyond_the_keys_right_fails_and_says_what_is_allowed(
+    fairgate_binary: str, tmp_path: Path
+) -> None:
+    with serving(fairgate_binary, tmp_path / "data", capacity=1, policy=BY_LOAD) as house:
+        scheduler = fairgate.connect(house.url, house.key)
+        with pytest.raises(GatewayError, match=r"weight of 5, and this key may state weights up to 1:") as refused:
+            await scheduler.acquire("a", weight=5.0)
+        assert refused.value.code == "weight_not_allowed"
+        # The weight of its model needs no right.
+        async with scheduler.slot("a", weight=5.0, model="claude-opus"):
+            pass
+        with pytest.raises(ValueError, match="at most three decimals"):
+            await scheduler.acquire("a", weight=0.0)
+        scheduler.close()

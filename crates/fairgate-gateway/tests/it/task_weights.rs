@@ -171,7 +171,7 @@ async fn a_weight_that_would_do_nothing_is_refused() {
     house.close().await;
 }
 
-/// A pool of one leased slot with this policy.
+/// A pool of one leased slot with this policy, which comes before the other one by its name.
 async fn leasing(policy: &str) -> House {
     house_with("http://127.0.0.1:9", |config| {
         let quota = QuotaConfig {
@@ -183,7 +183,7 @@ async fn leasing(policy: &str) -> House {
             shared_limits: false,
         };
         let mut pool = PoolConfig {
-            name: "leased".into(),
+            name: "gpt".into(),
             capacity: 1,
             models: Vec::new(),
             workers: Vec::new(),
