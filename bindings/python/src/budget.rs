@@ -1,4 +1,5 @@
-//! The token budget of one agent. A request reserves its estimate when it comes, and is charged its usage when it ends.
+//! The token budget of one agent. A request reserves its estimate when it is made, and is charged its usage when it
+//! ends.
 //!
 //! A request is let through only if spent + reserved + the request's estimate ≤ limit. Any number of concurrent
 //! requests together therefore stay within the limit as far as their estimates are right. A request that used more than

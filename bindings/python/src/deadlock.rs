@@ -18,7 +18,7 @@ use crate::waiter::PythonWaiter;
 /// All schedulers of the process.
 static DESKS: Mutex<Vec<Weak<Mutex<LocalScheduler<PythonWaiter>>>>> = Mutex::new(Vec::new());
 
-/// Adds a scheduler to the wait graph. A scheduler that no longer exists is removed by itself.
+/// Adds a scheduler to the wait graph. Also removes schedulers that no longer exist.
 pub(crate) fn register(desk: &SharedScheduler) {
     let mut desks = lock(&DESKS);
     desks.retain(|desk| desk.strong_count() > 0);

@@ -192,7 +192,8 @@ impl Gate {
     }
 
     /// Records the provider's answer to a request in flight. If the provider refused the request because of a limit or
-    /// of overload, so that it may be sent again, returns the number of seconds for which nothing is sent.
+    /// of overload, returns the number of seconds for which nothing is sent; after that, the request may be sent again.
+    /// Otherwise returns None.
     fn answered(
         &self,
         py: Python<'_>,
@@ -216,7 +217,7 @@ impl Gate {
         Ok(pause.map(|pause| pause.as_secs_f64()))
     }
 
-    /// Gives back the slot of a request in flight, charged nothing, and submits the request again before all other
+    /// Gives back the slot of a request in flight without a charge, and submits the request again, ahead of all other
     /// requests of its agent. The request waits for at most `timeout` seconds. Returns the same values as `ask`.
     #[pyo3(signature = (id, timeout=None))]
     fn again(&self, py: Python<'_>, id: u64, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
@@ -534,7 +535,8 @@ fn attribute(name: &str) -> PyResult<Attribute> {
     })
 }
 
-/// Returns the values of the given attributes, each at the index of its attribute's number.
+/// Returns the values of the given attributes. The value of an attribute is at the index that is the attribute's
+/// number; other entries are `None`.
 fn texts_of(given: &Bound<'_, PyDict>) -> PyResult<[Option<PyBackedStr>; 7]> {
     let mut texts = [const { None }; 7];
     for (key, value) in given {

@@ -1,9 +1,9 @@
-//! Keeps the exception that is on its way while Python code runs in a destructor.
+//! Sets a pending exception aside while Python code runs in a destructor, and restores it afterwards.
 //!
 //! An object may be dropped while an exception is being raised, for example as an element of a list that is never
 //! finished. Python expects that a destructor leaves that exception as it was, and it crashes if Python code runs while
-//! one is set. Every `Drop` that calls Python code does so inside [`run_without_pending_error`]. A `Drop` that only
-//! drops references to Python objects does not need it, because Python's own destructors keep the exception.
+//! an exception is set. Every `Drop` that calls Python code does so inside [`run_without_pending_error`]. A `Drop` that
+//! only drops references to Python objects does not need it, because Python's own destructors keep the exception.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -30,8 +30,9 @@ impl Drop for PendingError<'_> {
     }
 }
 
-/// Takes the exception that is set; `None` if none is. PyO3 turns a taken [`PanicException`] into the panic that it came
-/// from, which must not leave a destructor, so that panic becomes an exception again.
+/// Takes the exception that is set; `None` if none is set. If the exception is a [`PanicException`], PyO3 panics
+/// instead of returning it. A panic must not leave a destructor, so this function turns the panic into an exception
+/// again.
 fn take(py: Python<'_>) -> Option<PyErr> {
     catch_unwind(AssertUnwindSafe(|| PyErr::take(py))).unwrap_or_else(|panic| {
         let message = panic.downcast_ref::<String>().cloned();

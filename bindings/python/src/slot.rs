@@ -1,8 +1,8 @@
 //! A slot, which is the right to use the shared resource once, from the grant until the slot is given back.
 //!
-//! If a slot is free, nothing is created but the slot, and no Python code runs but one short coroutine. Waiting, and
-//! handling a provider's limit, take long anyway, so both are done in Python, in the module `fairgate.slot`. That
-//! module calls the methods here whose names begin with `_`.
+//! If the pool has a free slot, only the slot object is created, and only one short coroutine of Python code runs.
+//! Waiting and handling a provider's limit take long anyway, so both are done in Python, in the module `fairgate.slot`.
+//! That module calls the methods here whose names begin with `_`.
 //!
 //! A slot is borrowed only while its own fields are read or written, and never while Python code runs, because that
 //! code may use the same slot again, in this thread or another.
@@ -69,7 +69,8 @@ pub(crate) struct Slot {
     task: Option<Py<PyAny>>,
     used: SlotUsage,
     waited_us: u64,
-    /// Time by `time.monotonic` at which the call began; `None` until the provider refuses the call for the first time.
+    /// Time at which the call began, in seconds of `time.monotonic`. It is stored when the provider first refuses the
+    /// call; until then `None`.
     #[pyo3(get, set, name = "_asked_at")]
     asked_at: Option<f64>,
     /// True if leaving the block gives the slot back; false if the object that the block returned will do so.
@@ -201,7 +202,8 @@ impl Slot {
     /// before it used any tokens.
     ///
     /// Raises TypeError or ValueError, and changes nothing, if a value is not a whole number of tokens. A call that has
-    /// given its slot back was charged by then: settling it warns with RuntimeWarning, and changes nothing.
+    /// given its slot back has already been charged. Settling such a call warns with RuntimeWarning, and changes
+    /// nothing.
     #[pyo3(signature = (tokens=None, *, input_tokens=None, output_tokens=None, model=None))]
     fn settle(
         slf: &Bound<'_, Self>,
@@ -268,10 +270,10 @@ impl Slot {
     ///             except RateLimitError as error:
     ///                 await slot.retry(error)
     ///
-    /// Meanwhile the slot is given to other requests, and the refused call is charged nothing. No slot is granted
-    /// before the provider's limit allows it. Then this call gets a slot before all other calls of its agent. Raises
-    /// ``error`` again if it is not about a limit, or if the call's ``timeout`` or the scheduler's ``retry_seconds`` is
-    /// over.
+    /// While the call waits, its slot is given to other requests, and the refused call is charged nothing. No slot is
+    /// granted before the provider's limit allows it. Then this call gets a slot before all other calls of its agent.
+    /// Raises ``error`` again if it is not about a limit, or if the call's ``timeout`` or the scheduler's
+    /// ``retry_seconds`` is over.
     fn retry<'py>(
         slf: &Bound<'py, Self>,
         error: &Bound<'py, PyAny>,
@@ -504,8 +506,8 @@ impl Slot {
     }
 }
 
-/// Warns that a settlement came after the end of the slot, when the call had been charged. An exception could take the
-/// call's result from a program that works otherwise.
+/// Warns that a settlement came after the end of the slot, when the call had already been charged. This is a warning
+/// and not an exception, because an exception could make the program lose the call's result.
 fn warn_of_late_settlement(slf: &Bound<'_, Slot>) -> PyResult<()> {
     let py = slf.py();
     let message = format!(

@@ -57,8 +57,8 @@ pub(crate) const fn side(label: &'static str, open: fn() -> Box<dyn TimedSubject
     CaseSide { label, open }
 }
 
-/// Number of operations for cases with a bar on instructions. New flows and growing lists make the
-/// first few hundred operations more expensive, but those are a small part of this number.
+/// Number of counted operations in cases with a bar on instructions. New flows and growing lists make the first few
+/// hundred operations more expensive, but those are a small part of this number.
 const STEADY: Option<u64> = Some(20_000);
 
 /// Builds a case that compares the cycles (see `steady`) of two pools.

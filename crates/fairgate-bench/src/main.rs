@@ -33,7 +33,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand, ValueEnum};
 
-/// The benchmarks of Fairgate, as ratios.
+/// The benchmarks of Fairgate. Most results are ratios of two measurements.
 #[derive(Parser)]
 struct BenchArguments {
     #[command(subcommand)]
@@ -48,8 +48,8 @@ enum BenchCommand {
     Prefix(report::CoreBenchOptions),
     /// Measures Fairgate, nginx, LiteLLM and Portkey in the same run. Fails if a bar fails.
     Gateway(gateway::GatewayBenchOptions),
-    /// Counts the instructions that one request costs the gateway and a proxy of hyper alone, by
-    /// part. Needs valgrind.
+    /// Counts the instructions that one request costs the gateway and a proxy built from hyper alone, divided into
+    /// parts of the work. Needs valgrind.
     Instructions(request_instructions::RequestInstructionsOptions),
     /// Routes conversations and agents through Fairgate and other routers to simulated workers with
     /// prefix caches. Fails if a bar fails.

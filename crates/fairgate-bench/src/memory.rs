@@ -70,9 +70,9 @@ pub(crate) const CASES: &[MemoryCase] = &[
 pub(crate) struct BytesPerRequest {
     /// Bytes of the request's id and attributes.
     pub(crate) texts: f64,
-    /// Allocated bytes beyond those of the texts.
+    /// Allocated bytes, without the bytes of the request's id and attributes.
     pub(crate) asked: f64,
-    /// Resident bytes beyond those of the texts.
+    /// Bytes of resident memory, without the bytes of the request's id and attributes.
     pub(crate) resident: f64,
 }
 
@@ -91,8 +91,7 @@ pub(crate) fn measure(case: &str) -> Result<BytesPerRequest> {
     Ok(BytesPerRequest { texts: next()?, asked: next()?, resident: next()? })
 }
 
-/// Name of the case that fills the prefix index. Blocks of a prompt have no texts, so that number
-/// is 0.
+/// Name of the case that fills the prefix index. Blocks of a prompt have no texts, so the bytes of the texts are 0.
 pub(crate) const PREFIX_INDEX: &str = "prefix-index";
 
 /// Fills the pool of a case in this process. Returns three numbers of bytes per request: texts,

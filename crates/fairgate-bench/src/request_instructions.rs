@@ -1,11 +1,11 @@
-//! `cargo xtask bench instructions`: the instructions that one request costs the gateway and a
-//! proxy of hyper alone, counted by callgrind.
+//! `cargo xtask bench instructions`: the instructions that one request costs the gateway and a proxy built from hyper
+//! alone, counted by callgrind.
 //!
-//! Both run under callgrind in front of the same upstream, which sends prebuilt answers of 1 KB, and
-//! get chats of 1 KB over 8 connections. After a first part that is not counted, each round sets the
-//! counters to zero, sends its requests and has callgrind write them down. Only instructions of the
-//! program itself are counted, not those of the kernel. Other load of the machine changes which
-//! requests share a batch, but hardly the instructions.
+//! Both programs run under callgrind in front of the same upstream, which sends prebuilt answers of 1 KB. Both get
+//! chats of 1 KB over 8 connections. After a first part that is not counted, each round sets callgrind's counters to
+//! zero, sends its requests, and has callgrind write the counters to files. Only instructions of the program itself are
+//! counted, not those of the kernel. Other load of the machine changes which requests share a batch, but it hardly
+//! changes the number of instructions.
 
 mod chunk_server;
 mod load;
@@ -36,7 +36,7 @@ pub(crate) struct RequestInstructionsOptions {
     /// Path of the gateway's binary, built as it is packaged, with symbols and line tables.
     #[arg(long)]
     fairgate: PathBuf,
-    /// Path of the binary of the proxy of hyper alone, built in the same way.
+    /// Path of the binary of the proxy built from hyper alone, built in the same way as the gateway.
     #[arg(long)]
     proxy: PathBuf,
     /// Path of the simulated backend's binary.
@@ -60,13 +60,13 @@ pub(crate) struct RequestInstructionsOptions {
 const PROMPT_BYTES: usize = 920;
 /// Sizes of the chunks in which the same stream is sent, in bytes.
 const CHUNK_BYTES: [usize; 2] = [1024, 1];
-/// Greatest ratio of the instructions of a stream in one-byte chunks to those in the larger ones.
+/// Greatest ratio of the instructions of a stream in one-byte chunks to those of the same stream in larger chunks.
 const CHUNKS_RATIO_MAX: f64 = 10.0;
-/// A round of streams has that part of a round's requests.
+/// Divisor of the number of requests in a round of streams: it has the requests of an ordinary round ÷ this number.
 const STREAM_PART: usize = 20;
-/// Requests before the first round: connections are opened, and tables have grown.
+/// Number of requests before the first round. They open the connections and make tables grow to their usual size.
 const WARM_UP: usize = 500;
-/// Greatest number of a thread whose file is read. Two cores need ten threads.
+/// Greatest thread number for which a file of callgrind is looked for. On two cores there are about ten threads.
 const THREADS_MAX: usize = 999;
 /// Number of lines that `--details` prints of each list.
 const DETAILS: usize = 40;
@@ -101,7 +101,7 @@ pub(crate) fn run(options: &RequestInstructionsOptions) -> Result<ExitCode> {
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The rounds of the gateway.
+/// Profiles of the gateway's rounds.
 struct GatewayProfiles {
     chats: Vec<RoundProfile>,
     /// The same streamed answer in chunks of [`CHUNK_BYTES`], the larger ones first.
@@ -225,7 +225,7 @@ impl CountedProgram {
         Ok(rounds)
     }
 
-    /// Has callgrind set its counters to zero or write them down.
+    /// Makes callgrind set its counters to zero or write them to files.
     fn control(&self, what: &str) -> Result<()> {
         let output = Command::new("callgrind_control")
             .args([what, &self.program.id().to_string()])
@@ -291,14 +291,15 @@ impl RoundProfile {
     }
 }
 
-/// Functions that get a line of their own, with everything that they call.
+/// Functions that the table shows in a line of their own, together with everything that they call.
 struct WatchedFunctions {
     name: &'static str,
-    /// Returns whether a function is one of them.
+    /// Returns whether the function with this name is one of the watched functions.
     is_inside: fn(&str) -> bool,
 }
 
-/// The watched functions overlap with each other and with the parts.
+/// Sets of watched functions. Their instructions overlap with each other and with those of the parts, so that they do
+/// not add up.
 const WATCHED: [WatchedFunctions; 6] = [
     WatchedFunctions {
         name: "`Pool::apply`, with all that it calls",

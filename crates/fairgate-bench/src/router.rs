@@ -1,10 +1,10 @@
 //! `cargo xtask bench router`: Fairgate and other routers in front of simulated workers with prefix
 //! caches, over real HTTP.
 //!
-//! Every router gets the same requests and new workers with empty caches. The workers count input
-//! and cached tokens; the clients measure the time to the first token. Each placement rule also
-//! places the same requests in virtual time (`rules`). Differences between a run over HTTP and the
-//! same rule in virtual time are the effect of HTTP, clocks and other programs of the machine.
+//! Every router gets the same requests and new workers with empty caches. The workers count input and cached tokens;
+//! the clients measure the time to the first token. Each placement rule also places the same requests in virtual time
+//! (`rules`), which here means in a simulation with its own clock and without HTTP. Differences between a run over HTTP
+//! and the same rule in virtual time are the effect of HTTP, clocks and other programs of the machine.
 
 mod classes;
 mod clients;

@@ -22,7 +22,7 @@ const QUANTUM: u64 = 500;
 const COST_MOST: u64 = 2000;
 /// Number of queued requests of a flow, in scenarios in which this one flow keeps the pool busy.
 const DEEP: usize = 512;
-/// Number of queued requests in scenarios that submit nothing while they are measured.
+/// Number of queued requests of a flow, in scenarios without submits during the measurement.
 const LASTING: usize = 20_000;
 
 /// A drr node of many classes, of which only the middle one has requests.
@@ -31,7 +31,7 @@ pub(crate) fn drr_one_busy(classes: usize) -> PoolScenario {
     backlogged(config, Attribute::Class, &[classes / 2], DEEP)
 }
 
-/// Like [`drr_one_busy`], but nothing is submitted while it is measured.
+/// Like [`drr_one_busy`], but with a longer queue and without submits during the measurement.
 pub(crate) fn drr_one_draining(classes: usize) -> PoolScenario {
     let config = PoolConfig::new(0, drr(classes));
     let scenario = backlogged(config, Attribute::Class, &[classes / 2], LASTING);
@@ -50,7 +50,7 @@ pub(crate) fn drr_held(held: usize) -> PoolScenario {
     drr_two_running(held, DEEP)
 }
 
-/// Like [`drr_held`], but nothing is submitted while it is measured.
+/// Like [`drr_held`], but with longer queues and without submits during the measurement.
 pub(crate) fn drr_held_draining(held: usize) -> PoolScenario {
     PoolScenario { resubmits: false, ..drr_two_running(held, LASTING) }
 }
@@ -225,7 +225,7 @@ pub(crate) fn blocked_heads(blocked: usize, busy_workers: usize) -> PoolScenario
     scenario
 }
 
-/// Tenants that share one worker, all of whose slots are taken between two events.
+/// Tenants that share one worker. All slots of the worker are taken between two events.
 pub(crate) fn full_worker(tenants: usize) -> PoolScenario {
     let mut config = PoolConfig::new(0, tenants_of_equal_weight());
     config.workers = vec![worker(0, Some(4))];

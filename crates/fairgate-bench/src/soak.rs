@@ -1,16 +1,15 @@
 //! `cargo xtask soak`: ten minutes at load, with many failures at once.
 //!
-//! Honest tenants and attackers send requests to a real `fairgate serve` over real sockets. Behind
-//! the gateway are simulated workers that are killed and restarted. One of them announces
-//! keep-alive but closes its connections. In the long run there are also real servers written by
-//! others. The ledger is in a PostgreSQL that hangs for a while and is shut down for a while. The
-//! gateway's disk gets full, and the gateway is killed twice ([`disasters`]).
+//! Honest tenants and attackers send requests to a real `fairgate serve` over real sockets. Behind the gateway are
+//! simulated workers that are killed and restarted. One of them announces keep-alive but closes its connections. With
+//! `--backends` and `--python`, there are also real servers written by others. The ledger is in a PostgreSQL that hangs
+//! for a while and is shut down for a while. The gateway's disk gets full, and the gateway is killed twice
+//! ([`disasters`]).
 //!
-//! At the end, each answer that a client read to its end must have exactly one final row with the
-//! same status, unless the answer said that no row could be kept. No request may have two final
-//! rows. Nothing may be in flight, queued or reserved, and the ledger's sums must equal its rows.
-//! The gateway's memory must not have grown by more than a bound since its warm-up. No honest
-//! tenant may have gone long without an answer while it could be served.
+//! At the end, each answer that a client read to its end must have exactly one final row with the same status, unless
+//! the answer said that no row could be kept. No request may have two final rows. Nothing may be in flight, queued or
+//! reserved, and the ledger's sums must equal its rows. The gateway's memory must not have grown by more than a bound
+//! since the gateway's warm-up. No honest tenant may have gone long without an answer while it could be served.
 //!
 //! With `--attackers` there are no disasters. All tenants are honest in the first half, and the
 //! attackers attack in the second, also through a hosted account and through leases. Each honest
@@ -52,12 +51,13 @@ use testbed::SoakTestbed;
 /// Longest time for which the reservations of a killed gateway may remain: the duration of its
 /// lease, plus the time until expired leases are collected.
 const LEASE: Duration = Duration::from_secs(60);
-/// Greatest growth of the gateway's memory since its warm-up, in bytes.
+/// Greatest number of bytes by which the resident memory of the last gateway process may exceed, at the end of the run,
+/// the memory that the process had after its warm-up.
 const MEMORY_MORE_BYTES: u64 = 64 << 20;
 /// Longest time that an honest tenant may go without an answer while it could be served.
 const GAP_MAX: Duration = Duration::from_secs(15);
-/// Time after the end of a disaster in which its effects are still excused. Broken
-/// connections are made again after at most 2 s.
+/// Time after the end of a disaster in which errors are still excused as its effects. Broken connections are made again
+/// after at most 2 s.
 const RECOVERY: Duration = Duration::from_secs(4);
 /// Interval at which the testbed checks its programs.
 const LOOK: Duration = Duration::from_millis(50);
@@ -68,7 +68,7 @@ pub(crate) struct SoakOptions {
     /// Path of the gateway's binary.
     #[arg(long)]
     fairgate: PathBuf,
-    /// The simulated backend's binary.
+    /// Path of the simulated backend's binary.
     #[arg(long)]
     sim: PathBuf,
     /// Duration of the load, in seconds.

@@ -49,8 +49,8 @@ pub enum ClassArbiter {
     Drr,
     /// A share node. A quantum is a weight, and measured usage follows the weights.
     Share,
-    /// Strict priority. The requests of a class go before those of all classes that are listed later. Classes have no
-    /// quantum; a cap leaves slots for the later classes.
+    /// Strict priority. The requests of a class go before those of all classes that come after it in the file. Classes
+    /// have no quantum; a cap on a class leaves slots for the classes after it.
     Bands,
 }
 
@@ -91,12 +91,13 @@ pub struct ClassBucket {
     pub min_tokens: u64,
 }
 
-/// Classes that share the name of a family. The uncached tokens of a request decide which of these classes it gets.
+/// Classes that requests choose by one family name. The family has one class for each bucket, and the uncached tokens
+/// of a request decide which of them it gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassFamily {
     /// Name of the family, as requests send it.
     pub name: String,
-    /// Indexes in [`PolicyClasses::all`] of the classes for each bucket, in the order of the buckets.
+    /// Index in [`PolicyClasses::all`] of the class for each bucket, in the order of the buckets.
     cells: Vec<usize>,
 }
 
@@ -111,7 +112,8 @@ pub struct PolicyClass {
     pub quantum: Option<Weight>,
     /// The most requests of the class that may be in flight (share and bands); `None` sets no cap.
     pub cap: Option<u64>,
-    /// Rule by which the class's queues are ordered, and the wait after which a request goes before later requests.
+    /// Order of the class's queues, and the wait after which a request goes before all requests that were submitted
+    /// after it.
     pub queue: QueuePolicy,
     /// Structure between the class and its queues.
     pub inside: ClassInside,

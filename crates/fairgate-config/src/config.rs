@@ -114,8 +114,8 @@ pub struct LimitsConfig {
     pub header_bytes_max: u32,
     /// The most client connections at once (default 20 000).
     pub connections_max: usize,
-    /// Addresses of proxies, which may have any number of connections that have not sent a whole request head (default
-    /// none). Any other address may have a quarter of `connections_max`.
+    /// Addresses of proxies (default none). A proxy may have any number of connections that have not sent a whole
+    /// request head. Any other address may have at most a quarter of `connections_max` in this state.
     pub trusted_proxies: Vec<AddressRange>,
     /// The most bytes of request bodies in memory at once (default 1 GiB). Requests beyond that are refused with 503.
     pub held_bytes_max: u64,
@@ -139,8 +139,8 @@ pub struct FleetConfig {
     pub window: Duration,
     /// Tokens that all projects together may use within the window; unlimited if absent.
     pub budget: Option<u64>,
-    /// True if projects of which no task was completed or failed in the window get agents before all other projects
-    /// (default true).
+    /// True if projects without a completed or failed task in the window get agents before all other projects (default
+    /// true).
     pub min_task_guarantee: bool,
     /// Expected tokens of a task if neither the task nor the project's history gives an estimate (default 20 000).
     pub default_estimate: u64,
@@ -170,8 +170,8 @@ pub struct UpstreamConfig {
     pub credential: Option<UpstreamCredential>,
     /// The upstream's names of models, keyed by the names that clients use. See [`UpstreamConfig::model_name`].
     pub aliases: BTreeMap<String, String>,
-    /// Number of slots of each rank; unlimited if absent. An upstream with stated slots serves one pool only. With
-    /// `auto_slots` this is the initial number.
+    /// Number of slots of each rank; unlimited if absent. With `auto_slots` this is the initial number. An upstream
+    /// that states its slots can be in one pool only.
     pub slots: Option<u64>,
     /// Limits for the automatic adjustment of the slots to the engine's load. If absent, the number of slots is fixed.
     pub auto_slots: Option<AutoSlots>,
@@ -182,8 +182,8 @@ pub struct UpstreamConfig {
     /// Tokens of one batch of the engine (vLLM's `--max-num-batched-tokens`); unknown if absent. Busy thresholds that
     /// are fractions refer to this number.
     pub batch_tokens: Option<u64>,
-    /// Tier of the upstream's workers. Tier 0 is for own workers (default). Tiers from 1 on are for hosted workers,
-    /// which are used only if no slot of a lower tier is free and must state their slots.
+    /// Tier of the upstream's workers. Tier 0 is for own workers (default). Tiers from 1 on are for hosted workers.
+    /// Hosted workers are used only if no slot of a lower tier is free, and must state their slots.
     pub tier: u32,
     /// Time limits for connections and responses.
     pub timeouts: UpstreamTimeouts,
@@ -197,8 +197,8 @@ pub struct UpstreamConfig {
     /// Address to connect to instead of the host of `url`. Not a configuration option: discovery sets it for each
     /// address.
     pub connect_to: Option<SocketAddr>,
-    /// Name of the upstream in the file from which discovery or the admin API made this upstream. Not a configuration
-    /// option.
+    /// Name of the configured upstream from which discovery or the admin API made this one; `None` if this upstream is
+    /// in the file itself. Not a configuration option.
     pub made_from: Option<String>,
     /// Failures after which the upstream is paused.
     pub breaker: BreakerConfig,
@@ -221,14 +221,14 @@ pub struct UpstreamConfig {
 /// provider's responses, and learns the request rate if neither the file nor the responses state it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaConfig {
-    /// The provider account whose quotas all upstreams that name it share; if absent, the upstream has an account of
-    /// its own.
+    /// Name of the provider account. Upstreams that name the same account share its quotas. If absent, the upstream has
+    /// an account of its own.
     pub account: Option<String>,
     /// Requests per minute. If absent, taken from the provider's responses, else learned.
     pub requests_per_minute: Option<u64>,
     /// Tokens per minute, as the provider counts them. If absent, taken from the provider's responses, else unlimited.
     pub tokens_per_minute: Option<u64>,
-    /// Longest time, in seconds, whose unused rate may accumulate for later bursts (default 10).
+    /// Seconds for which unused rate accumulates, so that a later burst can use it (default 10).
     pub burst_seconds: u64,
     /// True if the gateway asks the provider with requests of its own whether the account is spent or blocked (default
     /// true).
@@ -284,12 +284,14 @@ impl UpstreamConfig {
         own.or(model.upstream_name.as_ref()).unwrap_or(&model.name)
     }
 
-    /// Returns the name of the upstream in the file. This is `made_from`, or else the upstream's own name.
+    /// Returns the name that the file has for this upstream. For an upstream that discovery or the admin API made, this
+    /// is `made_from`, the name of the upstream that it was made from.
     pub fn name_in_file(&self) -> &str {
         self.made_from.as_ref().unwrap_or(&self.name)
     }
 
-    /// Returns the path of `url` without a trailing slash; it precedes the path of each request, and is often empty.
+    /// Returns the path of `url` without a trailing slash. This path, which is often empty, precedes the path of each
+    /// request.
     pub fn path_prefix(&self) -> &str {
         self.url.path().trim_end_matches('/')
     }
@@ -350,7 +352,7 @@ pub struct UpstreamTimeouts {
 /// Settings of an upstream's health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthConfig {
-    /// Path after that of the upstream's url (default `/health`); a 2xx status means healthy.
+    /// Path of the check, appended to the path of the upstream's `url` (default `/health`). A 2xx status means healthy.
     pub path: String,
     /// Interval between checks (default 5 s).
     pub every: Duration,
@@ -373,7 +375,7 @@ pub struct AutoSlots {
 /// Settings for reading an engine's metrics. The metric names tell vLLM, SGLang and llama.cpp apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsConfig {
-    /// Path after that of the upstream's url (default `/metrics`).
+    /// Path of the metrics, appended to the path of the upstream's `url` (default `/metrics`).
     pub path: String,
     /// Interval between readings (default 1 s). One reading may take as long as the interval, and at most 5 s.
     pub every: Duration,
@@ -381,8 +383,8 @@ pub struct MetricsConfig {
     pub overload: OverloadConfig,
 }
 
-/// Thresholds above which an engine counts as overloaded. An overloaded engine gets no new requests until it is below
-/// them again.
+/// Thresholds above which an engine counts as overloaded. An overloaded engine gets no new requests until it is no
+/// longer above any of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OverloadConfig {
     /// Overloaded if more than this many requests wait in the engine's own queue; not checked if absent.
@@ -411,7 +413,7 @@ pub struct BreakerConfig {
     pub open_for: Duration,
 }
 
-/// Models that share one capacity, with the policy by which their requests share the capacity.
+/// Models that share one capacity, and the policy that divides this capacity between their requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolConfig {
     /// Name of the pool; unique in the configuration.
@@ -419,10 +421,11 @@ pub struct PoolConfig {
     /// Largest number of requests in flight at once (default: the sum of the workers' slots, if all workers state
     /// theirs).
     pub capacity: u64,
-    /// True if `capacity` is the sum of the workers' slots. It is then updated when workers or their slots change.
+    /// True if `capacity` is the sum of the workers' slots. The capacity then changes with the workers and their slots.
     pub follows_slots: bool,
-    /// Tree that orders the requests. Default: share by group, then tenant, then key. Agents and sessions, which
-    /// clients name themselves, share only below a tenant or a key.
+    /// Tree that orders the requests. Default: share by group, then tenant, then key. A node may share by agent or
+    /// session only below a node that shares by tenant or key, because clients choose the names of agents and sessions
+    /// themselves.
     pub policy: Policy,
     /// Classes of the pool's policy file, from which `policy` is built; `None` if the pool names no policy file.
     pub classes: Option<PolicyClasses>,
@@ -497,10 +500,11 @@ pub(crate) fn has_load_node(policy: &Policy) -> bool {
     has(policy.root())
 }
 
-/// Settings of the index of prefixes that workers hold, as far as the gateway can know.
+/// Settings of the prefix index, with which the gateway estimates the prefixes that each worker holds in its cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefixIndexConfig {
-    /// Requests that share prefixes (default: all requests of the pool, because engines share prefixes in this way).
+    /// Set of requests within which prefixes are shared (default: all requests of the pool, as in the cache of an
+    /// engine).
     pub scope: PrefixScope,
     /// Tokens that the cache of one worker holds, for each rank (default 1 000 000).
     pub cache_tokens: u64,
@@ -508,12 +512,13 @@ pub struct PrefixIndexConfig {
     pub memory_bytes_max: u64,
 }
 
-/// The set of requests that share prefixes.
+/// Set of requests within which prefixes are shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixScope {
     /// All requests of the pool.
     Pool,
-    /// Requests of one tenant. The upstream request carries a cache salt, so that the engine separates tenants too.
+    /// Requests of one tenant. Each request to the upstream carries a cache salt, so that the engine's cache separates
+    /// tenants as well.
     Tenant,
 }
 
@@ -546,8 +551,8 @@ pub struct ModelConfig {
     pub hosted: bool,
     /// Budget of all requests for this model on hosted workers (default unlimited).
     pub hosted_budget: HostedBudget,
-    /// Most tokens that the model can read. Budgets reserve as many for a file that cannot be read (default:
-    /// `cost.files.unreadable_tokens`).
+    /// Largest number of tokens that the model can read. Budgets reserve this number for a file that the gateway cannot
+    /// read (default: `cost.files.unreadable_tokens`).
     pub context_tokens: Option<u64>,
 }
 
@@ -577,8 +582,8 @@ pub struct CostConfig {
     pub output_milli: u64,
     /// Expected output tokens of a request before any response was seen (default 512).
     pub output_default: u64,
-    /// Maximum of output tokens that the gateway sets on a request that has a budget and states no maximum (default
-    /// 4096).
+    /// Output limit in tokens that the gateway sets on a request that has a budget and states no limit of its own
+    /// (default 4096).
     pub max_tokens_default: u64,
     /// Method by which input tokens are counted.
     pub tokenizer: Tokenizer,
@@ -601,13 +606,13 @@ pub struct FileCostConfig {
     pub image_pixels_per_token: u64,
     /// Fewest tokens of an image (default 1200).
     pub image_tokens_min: u64,
-    /// Most tokens of an image (default 15 000), and the tokens of one whose size cannot be read. At least
-    /// `image_tokens_min`.
+    /// Most tokens of an image (default 15 000). An image whose size cannot be read, or that is given by id or URL,
+    /// counts as this many. At least `image_tokens_min`.
     pub image_tokens_max: u64,
     /// Bytes of a sound that count as one token (default 100).
     pub audio_bytes_per_token: u64,
-    /// Tokens of a file that cannot be read, or that is given by id or URL, for models that state no
-    /// `context_tokens` (default 200 000).
+    /// Tokens of a file other than an image that cannot be read, or that is given by id or URL, for models that state
+    /// no `context_tokens` (default 200 000).
     pub unreadable_tokens: u64,
 }
 

@@ -87,7 +87,8 @@ pub(crate) const MAX_QUEUE: u64 = 10_000;
 pub(crate) const QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) const RETRIES: u32 = 1;
 pub(crate) const DOWN_WAIT: Duration = Duration::from_secs(30);
-/// HTTP status for overload that Anthropic uses. The SDKs of Anthropic and OpenAI retry it, as any 5xx.
+/// HTTP status with which Anthropic reports overload. The SDKs of Anthropic and OpenAI retry after it, as after any 5xx
+/// status.
 pub(crate) const OVERLOADED_STATUS: u16 = 529;
 pub(crate) const BROWNOUT_WAIT: Duration = Duration::from_millis(750);
 pub(crate) const BROWNOUT_MAX_TOKENS: u64 = 256;

@@ -13,7 +13,7 @@ pub struct FilePosition {
 }
 
 impl FilePosition {
-    /// Position of errors about something that is missing from the whole file, which is the top of the file.
+    /// Top of the file, which is the position of an error about something that the file lacks as a whole.
     pub const TOP: Self = Self { line: 1, column: 1 };
 }
 

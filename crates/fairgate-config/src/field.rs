@@ -107,7 +107,8 @@ impl<'a> ConfigField<'a> {
         }
     }
 
-    /// Returns the text of an unquoted scalar, which may be a number; `None` for any other value, without an error.
+    /// Returns the text of an unquoted scalar, which may be a number. Returns `None` for any other value, and records
+    /// no error.
     pub(crate) fn plain(&self) -> Option<&'a str> {
         match &self.node.value {
             YamlValue::Scalar { text, quoted: false } => Some(text),
@@ -115,7 +116,7 @@ impl<'a> ConfigField<'a> {
         }
     }
 
-    /// Returns the text of a scalar, quoted or not; `None` for any other value, without an error.
+    /// Returns the text of a scalar, quoted or not. Returns `None` for any other value, and records no error.
     pub(crate) fn scalar(&self) -> Option<&'a str> {
         match &self.node.value {
             YamlValue::Scalar { text, .. } => Some(text),
@@ -227,7 +228,7 @@ impl<'a> ConfigField<'a> {
         }
     }
 
-    /// Returns the elements of a list; empty if the value is not a list, without an error.
+    /// Returns the elements of a list. Returns an empty list for any other value, and records no error.
     pub(crate) fn elements(&self) -> Vec<Self> {
         let YamlValue::List(nodes) = &self.node.value else { return Vec::new() };
         let element = |(i, node): (usize, &'a YamlNode)| {
@@ -237,7 +238,8 @@ impl<'a> ConfigField<'a> {
         nodes.iter().enumerate().map(element).collect()
     }
 
-    /// Returns all fields of a mapping, whatever their names; `None` if the value is not a mapping, without an error.
+    /// Returns all fields of a mapping, also those with unknown names. Returns `None` for any other value, and records
+    /// no error.
     pub(crate) fn entries(&self) -> Option<Vec<(&'a YamlEntry, Self)>> {
         let YamlValue::Map(entries) = &self.node.value else { return None };
         let field = |entry: &'a YamlEntry| {
@@ -253,8 +255,8 @@ impl<'a> ConfigField<'a> {
         self.section_without(known, &[])
     }
 
-    /// Returns the mapping as a section. Records an error for each field whose name is not in `known`; for a name in
-    /// `unsupported`, the error is the message beside it.
+    /// Returns the mapping as a section. Records an error for each field whose name is not in `known`. `unsupported`
+    /// has pairs of a name and the error message for a field of that name.
     pub(crate) fn section_without(
         self,
         known: &'static [&'static str],

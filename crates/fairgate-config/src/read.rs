@@ -188,7 +188,7 @@ fn read(root: ConfigField<'_>) -> Option<Config> {
     })
 }
 
-/// Records an error for each alias for a model that no pool of the alias's upstream serves.
+/// Records an error for each alias whose model is not served by any pool with the alias's upstream.
 fn check_aliases(upstreams: &[UpstreamDraft<'_>], pools: &[PoolDraft]) {
     for upstream in upstreams {
         let Some(name) = &upstream.name else { continue };
@@ -205,8 +205,8 @@ fn check_aliases(upstreams: &[UpstreamDraft<'_>], pools: &[PoolDraft]) {
     }
 }
 
-/// Checks that each model whose hosted budget counts money has a price on all hosted workers of its pool. Requests that
-/// have no price would cost nothing, and the budget would never end.
+/// Checks that each model whose hosted budget counts money has a price on all hosted workers of its pool. A request
+/// without a price would cost nothing, so the budget would never be used up.
 fn check_money_budgets(
     root: &ConfigField<'_>,
     prices: &ModelPrices,

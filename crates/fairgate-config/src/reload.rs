@@ -22,7 +22,7 @@ pub struct ConfigReload {
     pub plan: ReloadPlan,
 }
 
-/// Differences between two configurations. No difference needs a restart.
+/// Differences between two configurations, none of which needs a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReloadPlan {
     /// Description of every change for the log, such as `pools.llama.capacity: 32 → 48`. Contains no secret.

@@ -11,7 +11,8 @@ pub(crate) fn did_you_mean<'a>(
     }
 }
 
-/// Returns the candidate with the fewest edits, if that number is at most a third of the written length (at least 1).
+/// Returns the candidate that the fewest edits turn the written text into. Returns `None` if even that candidate needs
+/// more edits than a third of the written characters; one edit is always accepted.
 fn closest<'a>(written: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let written: Vec<char> = written.chars().take(LONGEST).flat_map(char::to_lowercase).collect();
     let most = (written.len() / 3).max(1);
@@ -23,8 +24,8 @@ fn closest<'a>(written: &str, candidates: impl IntoIterator<Item = &'a str>) -> 
         .map(|(_, candidate)| candidate)
 }
 
-/// Largest number of characters of a word that are compared. The time of a comparison grows with the product of the
-/// lengths, so only the first characters of longer words count.
+/// Largest number of characters of a word that are compared. The time of a comparison grows with the product of both
+/// lengths, so the rest of a longer word is ignored.
 const LONGEST: usize = 200;
 
 /// Returns the number of characters to insert, remove, replace or swap with their neighbour to turn `from` into `to`.

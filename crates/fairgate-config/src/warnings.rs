@@ -190,7 +190,8 @@ impl PolicyTraversal<'_> {
         );
     }
 
-    /// Warns if the classes of the default family are not the last: requests that name nothing get those classes.
+    /// Warns if another class comes after a class of the default family. Requests that name no family get the default
+    /// family, and would go before the requests of that other class.
     fn default_family(&mut self, classes: &PolicyClasses) {
         let family = classes.default_family();
         let is_default =
@@ -228,9 +229,9 @@ impl PolicyTraversal<'_> {
         }
     }
 
-    /// Warns about starvation under deficit round robin. drr skips a class while no worker is open for it and does not
-    /// compensate later. If workers can be full for one class and open for another, the class may be skipped every
-    /// time.
+    /// Warns about starvation under deficit round robin. drr skips a class while no worker is open for it, and the
+    /// class gets nothing extra afterwards. If workers can be full for this class while they are open for another, drr
+    /// may skip the class every time.
     fn drr(&mut self, drr: &DrrPolicy, path: &str, instead: &str) {
         if drr.classes.len() < 2 {
             return;
@@ -257,7 +258,8 @@ impl PolicyTraversal<'_> {
         }
     }
 
-    /// Returns the property in which the workers of the pool differ, so that a request may need a specific one.
+    /// Returns the property in which the workers of the pool differ, because of which a request may need certain
+    /// workers. Returns `None` if the workers are alike.
     fn difference_of_workers(&self) -> Option<&'static str> {
         let (first, others) = self.around.workers.split_first()?;
         let differ = |is_other: fn(&UpstreamConfig, &UpstreamConfig) -> bool| {
@@ -278,7 +280,7 @@ struct PolicyFlowBranch<'a> {
     /// Path, in the policy, of the setting that defines `inside`.
     at: String,
     inside: &'a FlowInside,
-    /// True if requests with several names share this flow, because it is the default class.
+    /// True if this flow is that of the default class, which also gets all requests whose names have no class.
     is_shared_by_many: bool,
 }
 

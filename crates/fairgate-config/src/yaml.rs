@@ -16,7 +16,7 @@ pub(crate) struct YamlNode {
 
 #[derive(Clone, Debug)]
 pub(crate) enum YamlValue {
-    /// Text. `quoted` is true if it cannot be a number, a boolean or null.
+    /// A text. `quoted` is true if the text is not a plain scalar of YAML, and so is never a number, a boolean or null.
     Scalar {
         text: String,
         quoted: bool,
@@ -201,7 +201,8 @@ impl YamlTreeBuilder {
         self.close(node, 0, flaws)
     }
 
-    /// Counts text that anchors and aliases copy: once for each alias, and once for the anchor itself.
+    /// Counts the bytes of text that anchors and aliases copy. The text is copied once for the anchor itself and once
+    /// for each alias.
     fn count_repeated(&mut self, bytes: usize, at: FilePosition) -> Result<(), FieldError> {
         self.repeated_bytes = self.repeated_bytes.saturating_add(bytes);
         if self.repeated_bytes > REPEATED_BYTES_MAX {

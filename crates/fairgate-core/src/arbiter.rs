@@ -1,15 +1,15 @@
 //! The interface of every scheduling discipline, so that disciplines nest to any depth.
 //!
-//! An arbiter schedules the flows of one node. The arbiter knows each flow by a local number, and of the flow's
-//! requests it knows only the head. The tree reports arrivals, departures and ended requests to the arbiter. After each
-//! step the tree *looks*, which means that it reports the flows whose readiness may have changed. Then the arbiter
-//! picks a flow. A pick alone changes nothing. Credit, cursor, scores and virtual time change only when the tree calls
-//! [`Arbiter::charge`] for the picked flow.
+//! An arbiter schedules the flows of one node. The arbiter knows each flow by its index within the node. Of a flow's
+//! requests it knows only the head, the one that the flow would dispatch next. The tree reports arrivals, departures
+//! and ended requests to the arbiter. After each step the tree *looks*, which means that it reports the flows whose
+//! readiness may have changed. Then the arbiter picks a flow. A pick alone changes nothing. Credit, cursor, scores and
+//! virtual time change only when the tree calls [`Arbiter::charge`] for the picked flow.
 
 use crate::requests::{PoolRequestState, RequestHandle, RequestTable, SubmitSeq};
 use crate::units::{Micros, Ticks, Tokens, Weight};
 
-/// A flow's number within its node.
+/// The index of a flow within its node.
 pub(crate) type LocalFlow = u32;
 
 /// The request that a flow would dispatch next.
@@ -43,8 +43,8 @@ pub(crate) struct FlowUpdate {
     pub(crate) oldest_open: bool,
     /// True if the flow is held or at its cap. Such a flow is not ready, even if a worker has room.
     pub(crate) is_kept: bool,
-    /// True if the flow may join a group: flows that always become ready together and stop being ready together. Filled
-    /// in for share nodes only.
+    /// True if the flow may join a group, which is a set of flows that always become ready together and stop being
+    /// ready together. Filled in for share nodes only.
     pub(crate) may_join: bool,
 }
 
@@ -70,7 +70,8 @@ pub(crate) struct FlowPick {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndedRequest {
     pub(crate) cost: Tokens,
-    /// Tokens that the request is charged in the end: its real usage, at least 1, or its cost if the usage is unknown.
+    /// Tokens that the request is charged after it has ended: its real usage, but at least 1; its cost if the usage is
+    /// unknown.
     pub(crate) used: Tokens,
     /// The value that [`Arbiter::charge`] returned when the request was granted.
     pub(crate) generation: u64,
@@ -111,8 +112,8 @@ pub(crate) trait Arbiter {
     /// Reports the present state of a flow whose head, readiness or counters may have changed.
     fn look(&mut self, flow: LocalFlow, view: FlowUpdate, cx: ArbiterContext<'_>);
 
-    /// Reports that all flows that may have changed have been looked at. With `blocked`, no request anywhere in the
-    /// pool has an open worker, whatever the last look reported.
+    /// Reports that all flows that may have changed have been looked at. If `blocked` is true, no queue's head in the
+    /// pool has an open worker, whatever the looks reported.
     fn looked(&mut self, _blocked: bool) {}
 
     /// Returns the flow that goes next; `None` if no flow is ready. Picking changes no decision, but may bring a cache

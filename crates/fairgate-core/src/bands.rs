@@ -6,7 +6,7 @@
 //! is no credit to save up and none to lose. The order of the list decides alone.
 //!
 //! This is textbook strict priority queueing and follows no particular paper. None of the four pages that the other
-//! schedulers follow describes it between classes; the caps per class are our addition.
+//! schedulers follow describes strict priority between classes. The caps per class are our addition.
 //!
 //! # The guarantee
 //! Let the classes 1 … k have caps c₁ … c_k (a class without a cap has c = ∞) in a pool of S slots. Class *i* can hold
@@ -25,7 +25,8 @@
 //! counts the tokens that each class *got*; nodes inside a class keep their own due and bound.
 //!
 //! # Cost
-//! Readiness is one bit per class; the first set bit goes next. Each operation costs one word per 64 classes.
+//! Readiness is one bit per class, and the class of the first set bit goes next. Finding that bit reads at most one
+//! 64-bit word per 64 classes.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -47,7 +48,7 @@ pub(crate) struct BandsState {
 /// State of one class of a bands node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BandState {
-    /// The cap that the policy gives the class, which counts separately in each copy of the node.
+    /// The cap that the policy gives the class. It counts only the requests in this copy of the node.
     pub(crate) cap: Option<u64>,
     /// Tokens that the class was served. A grant counts at its cost, which is corrected to the real usage when the
     /// request ends.

@@ -5,16 +5,17 @@
 //! a binary tree. Each node of the tree holds the part of the hull of its points that can win for some a, b ≥ 0. That
 //! part is a chain that falls from the oldest point to the deepest. A changed point makes the nodes above it rebuild
 //! their chains, each by merging two sorted chains, and a query is a binary search on the root's chain. For points in
-//! general position chains are short and both cost about O(log² n).
+//! general position chains are short, and a change and a query cost about O(log² n) each.
 //!
 //! An adversary can put all points on one chain. A chain longer than about √n is therefore not kept. The node is then
 //! called *wide*, and a query continues at its children. At most √n nodes of a level can be wide, so a change costs
 //! O(√n · log n) and a query O(√n · log² n) at worst.
 //!
-//! Equal values are decided by the lower seq, also between points that are not corners: each corner knows the best of
-//! the points that coincide with it, and each edge the best of the points strictly on it. A line that touches the
-//! merged hull along an edge touches each child's hull along a whole edge or at a corner, so the best of an edge is
-//! found from the children's.
+//! Of points with equal value, the one with the lowest seq is the best. This also holds for points that are not
+//! corners. Each corner therefore stores the best of the points that coincide with it, and each edge the best of the
+//! points strictly between its ends. A line that touches the merged hull along an edge touches each child's hull along
+//! a whole edge or at a corner. So the best point of an edge follows from the best points of the children's edges and
+//! corners.
 
 use crate::arbiter::LocalFlow;
 use crate::requests::SubmitSeq;
@@ -32,7 +33,7 @@ pub(crate) struct LoadPoint {
     pub(crate) flow: LocalFlow,
 }
 
-/// The order between points of equal value; the lower one wins.
+/// The tie-break between points of equal value: the lower seq wins, then the lower flow.
 type HullTieBreak = (SubmitSeq, LocalFlow);
 
 /// A corner of a chain of the hull.
@@ -251,7 +252,7 @@ fn better(a: Option<HullTieBreak>, b: Option<HullTieBreak>) -> Option<HullTieBre
     }
 }
 
-/// Merges two chains, each sorted along the chain, into the chain of both.
+/// Merges two chains into the chain of all their points. Both must be sorted by [`HullCorner::order`].
 fn merge(left: &[HullCorner], right: &[HullCorner], chain: &mut Vec<HullCorner>) {
     let (mut l, mut r) = (0, 0);
     while l < left.len() || r < right.len() {
@@ -264,8 +265,8 @@ fn merge(left: &[HullCorner], right: &[HullCorner], chain: &mut Vec<HullCorner>)
     drop_rising(chain);
 }
 
-/// Appends a corner to a chain, and drops the corners that then lie below the chain. `before` is the previous corner of
-/// `new` in its old chain.
+/// Appends a corner to a chain, and drops the corners that then lie below the chain. `before` is the corner before
+/// `new` in the chain that `new` comes from; `None` if there is none.
 fn push(chain: &mut Vec<HullCorner>, new: HullCorner, before: Option<HullCorner>) {
     // Returns the best point on the new corner's own edge, if that edge lies on the line from `from`.
     let edge_from = |from: &HullCorner| {

@@ -56,8 +56,8 @@ pub struct GrantedPlace {
 /// A request that is refused, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RejectedRequest {
-    /// The handle that the request had if it was accepted before; the pool may give this handle to another request from
-    /// now on.
+    /// The handle that the request had, if it was accepted before and is refused only now; `None` if it was never
+    /// accepted. The pool may give this handle to another request from now on.
     pub request: Option<RequestHandle>,
     /// The request's id, as submitted.
     pub id: Arc<str>,

@@ -21,8 +21,8 @@
 //!
 //! * the first class in ring order with kᵢ ≤ 1 wins, and every ready class passed on the way, each of which has kᵢ ≥ 2,
 //!   earns one quantum;
-//! * if there is none, the whole ring earns m = min kᵢ rounds at once (one by the visit, m − 1 as bulk credit) and the
-//!   first class with kᵢ = m wins. A request that costs a million quanta still takes one step.
+//! * if no class has kᵢ ≤ 1, the whole ring earns m = min kᵢ rounds at once (one by the visit, m − 1 as bulk credit)
+//!   and the first class with kᵢ = m wins. A request that costs a million quanta still takes one step.
 //!
 //! A class that can afford its next head keeps the cursor (it *stayed*), so a burst is spent in one turn. A class that
 //! has nothing ready at the moment keeps the cursor too, because a worker that was filled by the class's own grant must
@@ -33,36 +33,40 @@
 //! # In logarithmic time
 //! A ring of at most 16 classes is simply scanned. In a longer ring a pick needs three operations on the kᵢ of *ready*
 //! classes: the first with kᵢ ≤ 1 from the cursor on, the least, and "give a round to a stretch", which lowers each kᵢ
-//! in it by one and leaves the others alone. `RoundsTree` (in `rounds.rs`) does each in O(log C). A class's deficit is
-//! brought up to date only when its head, its quantum or its credit changes: dᵢ = d + (k then − k now)·qᵢ. Empty, held
-//! and blocked classes are not in the tree at all, so they cost nothing. If a class needs more rounds than the tree's
-//! 64 bits can hold, the ring is scanned from then on.
+//! in it by one and leaves the others alone. `RoundsTree` (in `rounds.rs`) does each in O(log C). A class's stored
+//! deficit is brought up to date only when its head, its quantum or its credit changes. In between, dᵢ is the stored
+//! deficit plus qᵢ times the number of rounds by which kᵢ has fallen since it was stored. Empty, held and blocked
+//! classes are not in the tree at all, so they cost nothing. If a class needs more rounds than the tree's 64 bits can
+//! hold, the ring is scanned from then on.
 //!
 //! # The bound
 //! Credit is only added if dᵢ < cᵢ, and never more rounds than kᵢ: after any credit dᵢ < cᵢ + qᵢ. Spending lowers dᵢ by
-//! the cost, and only if dᵢ ≥ cᵢ. So with uᵢ = c + q − 1 at the last credit, minus the tokens spent since, and cᵢ the
-//! present head's cost,
+//! the cost, and only if dᵢ ≥ cᵢ. Let uᵢ be the value of cᵢ + qᵢ − 1 at the last credit, minus the tokens spent since
+//! then, and let cᵢ be the cost of the present head. Then
 //!
 //! ```text
 //!     0  ≤  dᵢ  ≤  max(uᵢ, cᵢ + qᵢ − 1)
 //! ```
 //!
-//! before and after the next credit. dᵢ/qᵢ is the number of rounds of credit that the class has earned and not spent.
+//! both before and after the next credit. The quotient dᵢ/qᵢ is the number of rounds of credit that the class has
+//! earned and not spent.
 //!
-//! That bounds the credit that a class has not spent. It does not bound the credit that classes *earn*, and they do not
-//! earn alike:
+//! That bounds the credit that a class has not spent. It does not bound the credit that classes *earn*, and classes do
+//! not earn in proportion to their quanta:
 //!
-//! * Bulk rounds give m rounds to the classes behind the winner too, and the next scan starts right there and gives
-//!   them one more. With quanta 1 and 1 and costs 2 and 3 the ratio in tokens stays 2 : 3 forever. In general the
-//!   factor is (m + 1)/m, at most 3/2. Quanta of at least the largest cost never need bulk rounds.
-//! * A class whose credit already covers its head earns nothing at that visit. With `wspt` inside, a cheap newcomer
-//!   becomes the head. If the deficit covers it, the class does not earn the quantum of that visit. With real request
-//!   sizes, a ratio of 4 : 1 became 1.5 : 1.
-//! * A class whose estimates are too high pays too much and never gets it back.
+//! * Bulk credit gives m rounds to all ready classes, also to those behind the winner in the ring. The next scan starts
+//!   right behind the winner and gives those classes one round more. So they earn up to (m + 1)/m times their part. As
+//!   m ≥ 2, that factor is at most 3/2. With quanta 1 and 1 and costs 2 and 3 the ratio in tokens stays 2 : 3 forever.
+//!   If every quantum is at least the largest cost, bulk rounds are never needed.
+//! * A class whose credit already covers its head earns nothing at that visit. With a `wspt` queue inside, a cheap
+//!   newcomer becomes the head. If the deficit covers its cost, the class does not earn the quantum of that visit. With
+//!   real request sizes, quanta in the ratio 4 : 1 gave tokens in the ratio 1.5 : 1.
+//! * A class whose estimates are too high pays too much, and the surplus is never paid back.
 //! * A class whose workers are full whenever it is visited may wait forever.
 //!
-//! Quanta are therefore not shares. The node's meter ([`crate::fairness`]) shows the tokens that each class got beside
-//! those that shares by quantum would have given it. Use `share` with classes where ratios must be kept.
+//! Quanta are therefore not shares. The node's meter ([`crate::fairness`]) shows the tokens that each class got, and
+//! the tokens that it would have got if tokens were divided in proportion to the quanta. If ratios must be kept, use a
+//! `share` node with classes.
 
 use alloc::vec::Vec;
 
@@ -85,7 +89,7 @@ pub(crate) struct DrrState {
     rounds: Option<RoundsTree>,
     pub(crate) cursor: LocalFlow,
     pub(crate) stayed: bool,
-    /// The class that was just dispatched, until the next look reports its new head.
+    /// The class that was just dispatched; `None` after the next look, which reports its new head.
     turn: Option<LocalFlow>,
     /// Result of the last pick; `None` if no class was ready. Every change of the ring is followed by a look, and so by
     /// a new pick.
@@ -117,8 +121,8 @@ pub(crate) enum DrrTurn {
     Visited {
         /// The class at which the scan began.
         start: LocalFlow,
-        /// Number of rounds given to every ready class at once; 0 if the scan alone was enough. The scan itself gives
-        /// one round to each ready class that it passes, and to the winner if the winner needs one.
+        /// Number of rounds given to every ready class at once, including the round of the visit itself. If it is 0,
+        /// the scan gave one round to each ready class that it passed, and to the winner if the winner needed one.
         bulk: u64,
     },
 }
@@ -143,7 +147,7 @@ impl DrrState {
         LocalFlow::try_from(self.classes.len()).expect("classes fit in 32 bits")
     }
 
-    /// Returns true if all state of the ring except its meter equals that of a new ring.
+    /// Returns true if a ring without requests equals a new ring, apart from its meter.
     pub(crate) fn is_fresh(&self) -> bool {
         self.cursor == 0 && !self.stayed
     }
@@ -159,8 +163,8 @@ impl DrrState {
         self.rounds.as_ref().and_then(|rounds| rounds.get(class)).unwrap_or(state.needed)
     }
 
-    /// Returns the greatest deficit that the discipline allows a class, in tokens. With `blocked`, no class is ready,
-    /// whatever the last look reported.
+    /// Returns the greatest deficit that the discipline allows a class, in tokens. If `blocked` is true, no class is
+    /// ready, whatever the last look reported.
     pub(crate) fn deficit_bound(&self, class: LocalFlow, blocked: bool) -> u128 {
         let state = &self.classes[class as usize];
         let reached = self.reached(class);
@@ -170,7 +174,7 @@ impl DrrState {
         }
     }
 
-    /// Returns the upper bound of a class's deficit as of its last credit.
+    /// Returns the upper bound uᵢ of a class's deficit, in tokens; see the section "The bound" of the module.
     pub(crate) fn reached(&self, class: LocalFlow) -> u128 {
         let state = &self.classes[class as usize];
         match self.needed_now(class) < state.needed {
@@ -255,7 +259,8 @@ impl DrrState {
     }
 
     /// Returns the first class from `start` on that can afford its head with at most one more quantum; otherwise the
-    /// first of the classes that need the fewest rounds. The number returned is the rounds of bulk credit.
+    /// first of the classes that need the fewest rounds. The second value is the number of rounds of bulk credit, or 0
+    /// if none is needed. Returns `None` if no class is ready.
     fn scan_short(&self, start: LocalFlow) -> Option<(LocalFlow, u64)> {
         let (before, from) = self.classes.split_at(start as usize);
         let ring = (start..).zip(from).chain((0..).zip(before));

@@ -1,4 +1,4 @@
-//! The state machine on numbers instead of names: (state, now, event) → decisions.
+//! The state machine of a pool, (state, now, event) → decisions, with handles and indexes instead of names.
 //!
 //! A [`PoolEngine`] knows requests by their [`RequestHandle`]s and flows by the queue at the end of a request's path.
 //! Ids and attributes belong to the layer above, [`Pool`](crate::Pool); use that one if you have names.
@@ -12,8 +12,9 @@
 //! 3. While a slot is free and the root has a head, that head is charged at every level, placed on a worker and
 //!    granted; then the tree looks.
 //!
-//! Readiness is updated at these looks only. This is a rule and not an optimisation: a flow that is ready for a moment
-//! in the middle of a step must not count as having been ready, because its lag would move.
+//! A *look* brings readiness up to date (see `arbiter.rs`). Readiness is updated at these looks only. This is a rule
+//! and not an optimisation: a flow that is ready for a moment in the middle of a step must not count as having been
+//! ready, because its lag would move.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -31,8 +32,8 @@ use crate::tree::PolicyTree;
 use crate::units::{Micros, OverlapCredit, TaskWeight, Ticks, Tokens, Weight};
 use crate::workers::{ANY_WORKER, PoolWorkers, WorkerConstraints, WorkerEligibility, WorkerRank};
 
-/// A pool of slots with its queued requests and its requests in flight. Requests, flows and workers are known by
-/// number.
+/// A pool of slots with its queued requests and its requests in flight. Requests are known by handle, flows by index
+/// and workers by number.
 #[derive(Clone, Debug)]
 pub struct PoolEngine {
     pub(crate) limits: PoolLimits,
@@ -65,14 +66,15 @@ pub struct QueuePath(pub(crate) u32);
 /// The size of one request and the workers that may run it, without its id and attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestDemand<'a> {
-    /// Stated cost in tokens. If absent, the cost is the input minus the largest cached number of an eligible worker,
-    /// at least 1.
+    /// Stated cost in tokens. If absent, the cost is the number of input tokens minus the number that the eligible
+    /// worker with the most cached tokens has cached, but at least 1.
     pub cost: Option<Tokens>,
     /// Priority of the request; within its queue, a request with a higher priority goes first.
     pub priority: i64,
     /// Weight of the request in the queue depth of a `load` node.
     pub weight: TaskWeight,
-    /// Input tokens, including cached ones. If absent, the stated cost counts, and 1 if there is no stated cost either.
+    /// Input tokens, including cached ones. If absent, the stated cost is used instead, and 1 if there is no stated
+    /// cost either.
     pub input: Option<Tokens>,
     /// Tokens that the request takes from its worker's token rate; the request's cost if absent.
     pub quota: Option<Tokens>,
@@ -146,7 +148,8 @@ pub enum EngineDecision {
         waited: Micros,
         /// True if the request waited longer than the pool's brownout wait; `None` if the pool has no brownout wait.
         brownout: Option<bool>,
-        /// The worker's number and the rank; `None` if the pool has no workers.
+        /// The number of the worker, by which [`WorkerNames`] finds its name, and the rank; `None` if the pool has no
+        /// workers.
         place: Option<(u32, u32)>,
         /// The numbers that decided the grant; `None` unless [`EngineDecisionSink::wants_why`] returned true for the
         /// request.
@@ -200,7 +203,7 @@ pub struct SubmitRejection {
     pub limit: Option<RejectionLimit>,
 }
 
-/// Returns the cached tokens sorted by worker name. If a worker is named twice, the larger number counts.
+/// Returns the cached tokens sorted by worker name. If a worker is named twice, the larger number is kept.
 fn cached_at(stated: &[(Arc<str>, Tokens)]) -> CachedAt {
     let mut cached = stated.to_vec();
     cached.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
@@ -489,8 +492,8 @@ impl PoolEngine {
     }
 
     /// Ends a granted request. `tokens` is the real usage, and `quota` is the number of tokens that the request took
-    /// from its worker's token rate; each is `None` if unknown. A request that still waits is not changed. Returns true
-    /// if the request has ended.
+    /// from its worker's token rate; each is `None` if unknown. Does nothing to a request that still waits. Returns
+    /// true if the request was in flight and has now ended.
     pub fn release(
         &mut self,
         handle: RequestHandle,

@@ -54,10 +54,10 @@ pub enum Event {
     Release {
         /// Id of the request that ended.
         id: Arc<str>,
-        /// Tokens that the request really used; its cost counts if absent.
+        /// Tokens that the request really used; if absent, the request is charged its cost.
         tokens: Option<Tokens>,
-        /// Tokens that the request took from its worker's token rate, as the provider counts them; `tokens` counts if
-        /// absent.
+        /// Tokens that the request took from its worker's token rate, as the provider counts them; if absent, `tokens`
+        /// is used instead.
         quota: Option<Tokens>,
     },
     /// A client gives up a request. If the request waits, it leaves its queue; if it was granted, it ends without a
@@ -123,14 +123,15 @@ pub struct Submit {
     pub id: Arc<str>,
     /// The attributes by which the policy finds the request's flows.
     pub attributes: Attributes,
-    /// Stated cost in tokens. If absent, the cost is the input minus the largest cached number of an eligible worker,
-    /// at least 1.
+    /// Stated cost in tokens. If absent, the cost is the number of input tokens minus the number that the eligible
+    /// worker with the most cached tokens has cached, but at least 1.
     pub cost: Option<Tokens>,
     /// Priority of the request; within its queue, a request with a higher priority goes first.
     pub priority: i64,
     /// Weight of the request in the queue depth of a `load` node.
     pub weight: TaskWeight,
-    /// Input tokens, including cached ones. If absent, the stated cost counts, and 1 if there is no stated cost either.
+    /// Input tokens, including cached ones. If absent, the stated cost is used instead, and 1 if there is no stated
+    /// cost either.
     pub input: Option<Tokens>,
     /// Number of the request's input tokens that each worker has cached; no worker is named twice.
     pub cached: Vec<(Arc<str>, Tokens)>,

@@ -109,7 +109,8 @@ pub enum FlowStanding {
         slots: Option<u64>,
         /// Greatest number of the flow's requests in flight; `None` if the flow has no cap.
         cap: Option<u64>,
-        /// True if the flow started to wait at or below virtual time and has had no grant since.
+        /// True if the flow's score was at or below virtual time when it started to wait, and it has had no grant
+        /// since.
         new: bool,
         /// Tokens that the flow got, and the tokens that it was due by its weight.
         meter: MeteredService,

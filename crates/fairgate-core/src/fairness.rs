@@ -14,7 +14,7 @@ use crate::pool::Pool;
 use crate::tree::{Discipline, TreeFlow, TreeNode};
 use crate::units::{PerWeight, Percentage, Weight};
 
-/// The fairness of a node that has served a request or in which a request waits.
+/// The fairness of a node that has at least one flow. Flows without requests may have been forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeFairness {
     /// Names of the flows around the node, from the root down; empty for the root.
@@ -44,10 +44,11 @@ pub struct FlowFairness {
     /// Tokens that the flow was due, with the bound of got − due; `None` in a load or bands node, which promises no
     /// shares.
     pub due: Option<DueService>,
-    /// Use of the flow's cap; `None` if the flow has no cap or nothing has waited under the cap.
+    /// Use of the flow's cap; `None` if the flow has no cap, or if no request has waited in the flow since the cap was
+    /// set.
     pub cap_use: Option<CapUse>,
-    /// Distance of the flow from the node's virtual time or credit, with its bound; `None` if nothing waits in the
-    /// flow.
+    /// Lag of the flow in a share node, or unspent credit of the class in a drr node, with its bound; `None` in other
+    /// nodes, and if nothing waits in the flow.
     pub lag: Option<LagWithBound>,
     /// Names of the classes that go after this class; `None` outside of bands nodes.
     pub goes_before: Option<Vec<Arc<str>>>,
@@ -76,17 +77,18 @@ impl FlowFairness {
     }
 }
 
-/// Use of a cap, as requests in flight ÷ cap, averaged over the time in which a request waited under the cap.
+/// Use of a cap: requests in flight ÷ cap, averaged over the times in which at least one request waited in a flow to
+/// which the cap applies. Times in which nothing waited are left out, because the cap then held nothing back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapUse {
-    /// Number of requests in flight × microseconds, summed over the time in which a request waited.
+    /// Sum of requests in flight × microseconds, over the times in which a request waited.
     pub used: u128,
-    /// Cap × microseconds, summed over the time in which a request waited.
+    /// Sum of cap × microseconds, over the times in which a request waited.
     pub allowed: u128,
 }
 
 impl CapUse {
-    /// Returns the use in thousandths. A cap that was full whenever a request waited has 1000.
+    /// Returns the use in thousandths. It is 1000 if the cap was reached whenever a request waited.
     pub fn thousandths(self) -> u64 {
         let thousandths = self.used.saturating_mul(1000).checked_div(self.allowed).unwrap_or(0);
         u64::try_from(thousandths).unwrap_or(u64::MAX)
@@ -98,14 +100,14 @@ impl CapUse {
     }
 }
 
-/// Distance of a flow with waiting requests from the clock of its node, which is virtual time in a share node and
-/// credit in a drr node.
+/// The lag of a flow with waiting requests, and its bound. In a share node the lag is virtual time minus the tokens per
+/// weight of the flow's ended requests. In a drr node it is the deficit of the class ÷ its quantum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LagWithBound {
-    /// Distance in tokens per weight; below 0 if the flow is ahead of its share.
+    /// The lag in tokens per weight, or per quantum in a drr node; below 0 if the flow is ahead of its share.
     pub lag: PerWeight,
     /// The least and the greatest lag that the discipline allows, given the requests in flight; `None` in a partitioned
-    /// share node, which divides slots instead.
+    /// share node, which divides slots and not tokens.
     pub bound: Option<(PerWeight, PerWeight)>,
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct FlowName {
     /// set a cap.
     pub(crate) in_flight: u64,
     pub(crate) directive: FlowDirective,
-    /// Use of the cap that an event has set; unused if no event has.
+    /// Use of the cap that an event has set; counts nothing if no event has set one.
     pub(crate) cap_meter: CapMeter,
 }
 
@@ -126,8 +126,8 @@ fn hash_of(by: Attribute, text: &str) -> u64 {
     hash_text(by as u64, text)
 }
 
-/// Returns the hash of a text; equal texts have different hashes in different realms. Hash tables are only read by key,
-/// so their order cannot affect a decision.
+/// Returns the hash of a text; equal texts with different `realm`s, such as the names of two attributes, have different
+/// hashes. Hash tables are only read by key, so their order cannot affect a decision.
 pub(crate) fn hash_text(realm: u64, text: &str) -> u64 {
     let mut hasher = FixedState::with_seed(0x6661_6972_6761_7465).build_hasher();
     hasher.write_u64(realm);

@@ -1,16 +1,17 @@
 //! Forgets flows that hold no state, so that names seen once cost no memory.
 //!
-//! A flow is forgotten if it has no requests, its node would reset it on its return (a share flow below virtual time,
-//! any load or drr flow), and its inside equals a fresh copy. Forgetting such a flow cannot change a decision; only its
-//! meter is lost. So a share or drr flow that the policy lists, or to which an event gave a weight or a cap, is kept
-//! once it was served, if all flows around it are listed too. There are few such flows, and their meters are worth
-//! keeping. A flow inside an unlisted one never counts as listed in this sense.
+//! A flow is forgotten if it has no requests, its node would reset it on its return, and its inside equals a new copy.
+//! A node resets every load, drr or bands flow, and a share flow whose score is 0 or below virtual time. Forgetting
+//! such a flow cannot change a decision, but its meter is lost. Call a flow *listed* if the policy lists it or an event
+//! gave it a weight or a cap. A flow with a used meter is kept if the flow and all flows around it are listed. There
+//! are few such flows, and their meters are worth keeping. Flows of load nodes have no such meter.
 //!
 //! The set of remembered flows follows from the events alone, so replicas agree on it and snapshots are equal.
 //!
-//! Remembered flows: a share flow while it is ahead of virtual time, because its score must exist when it returns; a
-//! drr node inside a flow once its cursor has moved; a load node with `auto_tune` once it had a request. All other
-//! flows are forgotten when they are idle.
+//! Three kinds of flows without requests are remembered for their state. A share flow is remembered until virtual time
+//! has passed its score, because the score must exist when the flow returns. A flow with a drr node inside is
+//! remembered once the cursor of that node has moved, and a flow with an `auto_tune` load node inside once that node
+//! had a request. All other flows are forgotten when they are idle.
 
 use crate::queue::RequestQueue;
 use crate::tree::{Discipline, FlowChild, PolicyTree, ROOT, path_hash};
@@ -22,7 +23,7 @@ impl PolicyTree {
         !self.emptied.is_empty() || !self.risen.is_empty()
     }
 
-    /// Forgets every flow without state, of the flows that may have become empty since the last call.
+    /// Checks the flows that may have become empty since the last call, and forgets those without state.
     pub(crate) fn forget(&mut self, workers: &mut PoolWorkers) {
         while let Some(node) = self.risen.pop() {
             while let Some(flow) = self.pop_passed(node) {

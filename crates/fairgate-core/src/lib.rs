@@ -9,9 +9,10 @@
 //! [`Pool::next_change`], [`Pool::request_location`], [`Pool::fairness`], [`Pool::snapshot`].
 //!
 //! # Invariants
-//! - `seq` order is arrival order is tick order, so the oldest request is the first one everywhere.
-//! - Equal events give equal snapshots, byte for byte, even if a pool was restored in between: replicas compare them.
-//!   Handles, meters and the set of forgotten flows follow from the events alone.
+//! - A request that arrived earlier has a lower `seq` and a tick that is not higher. So arrival, `seq` and tick give
+//!   the same order, and the request with the lowest `seq` is the oldest by all three.
+//! - Equal events give equal snapshots, byte for byte, even if a pool was restored in between, so that replicas can
+//!   compare their snapshots. Handles, meters and the set of forgotten flows follow from the events alone.
 //! - No code iterates a hash table. Hash tables are only queried by key.
 //! - One timer is enough: [`Pool::next_change`] is the next time at which the pool changes by time alone.
 //!

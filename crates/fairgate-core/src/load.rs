@@ -7,36 +7,39 @@
 //! # The discipline
 //! Each flow *i* has a depth Qᵢ, the summed weights of its waiting requests, and an age Dᵢ, the ticks since its oldest
 //! waiting request was submitted. A tick is one ended request, so the clock runs only while requests end, and the order
-//! of flows shifts only under load. A free slot goes to the flow with the largest
+//! of flows shifts only under load. A free slot goes to the ready flow with the largest
 //!
 //! ```text
 //!     L(i) = α · Qᵢ/Qmax + (1 − α) · Dᵢ/Dmax
 //! ```
 //!
-//! over the ready flows: α = 0 serves the flow that has waited longest, α = ½ leans to the deepest backlog. Relative
-//! load counts, not absolute. Multiplied by Qmax·Dmax it is a comparison of integers,
+//! where Qmax and Dmax are the greatest depth and age of the ready flows. With α = 0 the flow that has waited longest
+//! goes next; with α = ½ depth and age count alike. Multiplied by 10⁶·Qmax·Dmax, the comparison of loads is one of
+//! integers,
 //!
 //! ```text
 //!     α·Dmax·Qᵢ + (10⁶ − α)·Qmax·Dᵢ           α in millionths; a maximum of 0 counts as 1
 //! ```
 //!
-//! with ties to the earlier head. The load is computed when a slot is granted, not when the request is submitted.
+//! and of equal loads the one whose head was submitted first wins. The load is computed when a slot is granted, not
+//! when the request is submitted.
 //!
 //! Without a bound, the function can starve a flow. Above α = ½ this is always possible; at the default α it is
 //! possible if the depth of another flow grows faster than the age of the first. `max_wait_ticks` is the bound. A ready
-//! flow whose age has reached it goes before all others with its oldest request; of several such flows the one with the
-//! oldest request goes first. So a flow's oldest request that may run waits at most `max_wait_ticks` ticks and then for
-//! the requests that were late before it.
+//! flow whose age has reached the bound is *late*, if a worker is open for its oldest request. It goes before all flows
+//! that are not late, and dispatches its oldest request. Of several late flows, the one with the oldest request goes
+//! first. So an oldest request with an open worker waits at most `max_wait_ticks` ticks, and then only for the requests
+//! that became late before it.
 //!
 //! `auto_tune` moves α by 0.01 a tick: down if ages differ much between flows (a coefficient of variation over ½:
-//! 4·(nΣD² − (ΣD)²) > (ΣD)²), otherwise up, to ½ at most, if the total depth grows (the newer half of the last ten
-//! totals averages over 1.2 times the older).
+//! 4·(nΣD² − (ΣD)²) > (ΣD)²), otherwise up, to ½ at most, if the total depth grows (the average of the newer five of
+//! the last ten totals is more than 1.2 times the average of the older five).
 //!
 //! # Without a scan
-//! For given Qmax and Dmax, L is linear in (Qᵢ, Dᵢ), and Dᵢ = now − sinceᵢ with a `since` that does not move while the
-//! clock runs. So the winner is an extreme point of a set that changes by one point per event: `HullTree` (in
-//! `convex_hull.rs`) finds it without looking at every flow. Auto-tune keeps Σsince and Σsince², from which ΣD and ΣD²
-//! follow at any tick.
+//! For given Qmax and Dmax, L is linear in (Qᵢ, Dᵢ). The age is Dᵢ = now − sinceᵢ, where sinceᵢ is the tick at which
+//! the oldest request was submitted, which stays the same as ticks pass. So the winner is an extreme point of a set
+//! that changes by one point per event: `HullTree` (in `convex_hull.rs`) finds this point without looking at every
+//! flow. Auto-tune keeps Σsince and Σsince², from which ΣD and ΣD² follow at any tick.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -298,7 +301,7 @@ fn ages_differ(flows: u128, sum: u128, squares: u128) -> bool {
     (high, low) > (other_high, other_low)
 }
 
-/// Returns true if the newer half of the totals averages more than 1.2 times the older half.
+/// Returns true if the average of the newer half of the totals is more than 1.2 times that of the older half.
 fn grows(history: &[u128]) -> bool {
     let older = history.len() / 2;
     if older == 0 {

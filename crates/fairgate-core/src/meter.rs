@@ -1,11 +1,11 @@
 //! Measures the service that each flow was due and the service that it got. The meter decides nothing.
 //!
 //! # The measure
-//! Imagine a fluid that divides every token served among the flows present, by their weights. A flow is present while
-//! it is ready. When it stops being ready it stays present until it has been due what it got: its last requests are
-//! served in the fluid too, as packets are in generalised processor sharing (Parekh and Gallager 1993). The meter's
-//! *volume* M is the virtual time of that paper: the service that each unit of weight has been due since the node
-//! began:
+//! Imagine that service is a *fluid*: every token served is divided at once among the flows that are *present* in the
+//! fluid, in proportion to their weights. A flow is present while it is ready. When it stops being ready, it stays
+//! present until it has been due as much as it got. So its last requests are served in the fluid too, as packets are in
+//! generalised processor sharing (Parekh and Gallager 1993). The meter's *volume* M is the virtual time of that paper,
+//! which is the service that each unit of weight has been due since the node began:
 //!
 //! ```text
 //!     at a grant     M += (cost + carried) / W      W = the sum of the weights of the flows present
@@ -13,37 +13,37 @@
 //!     dueᵢ += wᵢ · (the rise of M while i was present)    gotᵢ += cost at its grant, used − cost at its end
 //! ```
 //!
-//! The difference between usage and estimate is divided at the next grant, not at once. At the moment when a request
-//! ends, its worker is still full or its flow still at its cap, so the flows that shared its cost are not ready. M
-//! never falls: if the carried refund exceeds the next cost, the rest is subtracted from later costs.
+//! The difference between usage and cost is divided at the next grant, and not when the request ends. At the end of a
+//! request its worker still counts as full, or its flow as at its cap, so the flows that shared its cost are not ready.
+//! M never falls: if the carried refund exceeds the next cost, the rest is subtracted from later costs.
 //!
 //! A flow that stops being ready while something waits (held, at its cap, no open worker) keeps the service it was due
 //! by then. A flow with nothing waiting is owed nothing: the service it was due beyond what it got goes back to the
 //! others. The same happens if a refund shows that a flow that is not ready has been due more than it used.
 //!
 //! M is kept in 2⁻³² tokens per weight and rounded down at each step; the error is smaller than any number shown. A
-//! flow's due is brought up to date when it becomes ready or stops being so, in O(1), or in O(log n) if it leaves with
-//! more than it was due.
+//! flow's due is brought up to date when the flow becomes ready or stops being ready. That costs O(1), or O(log n) if
+//! the flow stops being ready and has got more than it was due.
 //!
 //! # The bound
-//! Take flows that are ready whenever anything is granted, and a discipline that serves the lowest normalised service
-//! first. Right before *i* is granted, no other flow is below *i*. Since then *i* has gone up by the cost of the grant
-//! and by errors of its own estimates, which is its *rise*. And another flow *j* may have gone down by refunds of its
-//! requests in flight, even if *j* was granted something between two refunds. But *j* went down by no more than the
-//! distance to its highest got, which is its *fall*. With *worstᵢ* the larger of the largest rise and the largest fall
-//! of *i*,
+//! Take flows that are ready whenever anything is granted, and a discipline that always serves the flow with the lowest
+//! got per weight. Right before *i* is granted, no other flow is below *i*. Since that moment *i* has gone up by the
+//! cost of the grant and by the errors of its own estimates; the sum is its *rise*. Another flow *j* may have gone down
+//! by refunds of its requests in flight. It went down by no more than the distance between its highest got so far and
+//! its present got; that distance is its *fall*. Let *worstᵢ* be the largest value that the rise or the fall of *i*
+//! ever had. Then
 //!
 //! ```text
 //!     | gotᵢ/wᵢ − gotⱼ/wⱼ |  ≤  worstᵢ/wᵢ + worstⱼ/wⱼ
 //! ```
 //!
 //! and since dueᵢ/wᵢ is the weighted mean of all gotⱼ/wⱼ, apart from the carried amount, |gotᵢ − dueᵢ| ≤ wᵢ ·
-//! (worstᵢ/wᵢ + maxⱼ worstⱼ/wⱼ) + |carried|. A share node keeps this. A drr node would if quanta were shares (with one
-//! quantum more on each side, for the round that it is in), so a class that drifts out of the bound shows that they are
-//! not.
+//! (worstᵢ/wᵢ + maxⱼ worstⱼ/wⱼ) + |carried|. A share node keeps within this bound. A drr node would do so too if it
+//! divided tokens in proportion to its quanta; its bound has one quantum more, for the round that it is in. So a drr
+//! class outside of the bound shows that quanta are not shares.
 //!
-//! A flow at its cap is not ready and due nothing more, so caps have a measure of their own: *cap use*, requests in
-//! flight ÷ cap, averaged over the time in which something waits.
+//! A flow at its cap is not ready and is due nothing more, so caps have a measure of their own. The *cap use* is
+//! requests in flight ÷ cap, averaged over the time in which a request waits.
 //!
 //! # Metering another scheduler
 //! The meter needs nothing of this crate's schedulers: report which flows are ready, which requests are granted and
@@ -67,10 +67,11 @@
 //! ```
 //!
 //! # Reasons for two of its rules
-//! A flow that stops being ready stays present until it has been due what it got. If it were due only the service of
-//! the times in which it is ready, a flow at its cap, or with one request at a time, would be ready for moments only:
-//! it would get far more than its due, and all others less, without end. `closed_loop/meter.rs` of the testkit holds
-//! every flow to its bound while others are capped, held, idle, fresh or pinned to one worker.
+//! A flow that stops being ready stays present until it has been due what it got. Suppose instead that it were due
+//! service only while it is ready. A flow at its cap, or with one request at a time, is ready only for moments. It
+//! would get far more than its due and all other flows less, and the difference would grow without end.
+//! `closed_loop/meter.rs` of the testkit holds every flow to its bound while others are capped, held, idle, fresh or
+//! pinned to one worker.
 //!
 //! The flows of a partitioned root have no bound on their lag: slots decide there, not scores, and the guarantee is the
 //! number of slots. Got, due and the bound are measured there too, but a flow may be outside of the bound, because
@@ -85,7 +86,7 @@ pub(crate) use self::groups::GroupedMeter;
 use self::groups::MeterGroups;
 use crate::units::{Micros, Weight};
 
-/// An amount in 2⁻³² tokens; an amount such as the volume is in 2⁻³² tokens per weight.
+/// An amount in units of 2⁻³² tokens, or, for volumes, of 2⁻³² tokens per weight.
 type FixedTokens = i128;
 
 const SCALE_BITS: u32 = 32;
@@ -97,7 +98,7 @@ pub struct NodeMeter {
     pub(crate) volume: FixedTokens,
     /// W, the summed weights of the flows that are present in the fluid.
     weight: u128,
-    /// Differences between usage and estimate that no grant has divided yet.
+    /// Sum of the differences between usage and cost that no grant has divided yet.
     pub(crate) carried: FixedTokens,
     /// The largest `worst` ÷ weight of the node's flows, in 2⁻³² tokens per weight.
     pub(crate) widest: u128,
@@ -111,7 +112,8 @@ pub struct NodeMeter {
 /// The meter of a flow, with the tokens that the flow got and the tokens that it was due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowMeter {
-    /// Service that the flow was due up to the volume `since`, if the flow is in the fluid; otherwise the final amount.
+    /// Service that the flow was due when the volume was `since`. If the flow is not in the fluid, `since` is `None`,
+    /// and this is all that the flow was due.
     due: FixedTokens,
     since: Option<FixedTokens>,
     presence: FlowPresence,
@@ -120,8 +122,7 @@ pub struct FlowMeter {
     /// Tokens that the flow was served. A grant counts at its cost, which is corrected to the real usage when the
     /// request ends.
     pub(crate) got: i128,
-    /// Tokens by which `got` has risen since just before the last grant, plus the quantum in a drr node; 0 if `got`
-    /// fell.
+    /// Tokens by which `got` has risen since just before the last grant, plus the quantum in a drr node; never below 0.
     pub(crate) rise: u64,
     /// Tokens by which `got` is below its highest value so far.
     pub(crate) fall: u64,
@@ -289,8 +290,9 @@ impl NodeMeter {
         self.divide_wide(amount);
     }
 
-    /// Divides an amount of any size, in 2⁻³² tokens, among the flows that are present. Flows may leave while it is
-    /// divided.
+    /// Divides an amount of any size, in 2⁻³² tokens, among the flows that are present. A flow that is not ready leaves
+    /// as soon as the volume is reached at which it has been due as much as it got; the rest is divided among the
+    /// others.
     #[cold]
     fn divide_wide(&mut self, mut amount: FixedTokens) {
         self.carried = amount.min(0);
@@ -341,7 +343,7 @@ impl FlowMeter {
         FlowMeterCounters { due, floor, got, rise, fall, worst }
     }
 
-    /// Returns true if the meter has counted anything.
+    /// Returns true if the flow got anything, was due anything or is in the fluid.
     pub(crate) fn is_used(&self) -> bool {
         self.got != 0 || self.due != 0 || self.since.is_some()
     }
@@ -400,7 +402,7 @@ pub(crate) struct FlowMeterCounters {
     pub(crate) worst: u64,
 }
 
-/// Measures the use of a cap, as requests in flight ÷ cap over the time in which a request waits.
+/// Measures the use of a cap: requests in flight ÷ cap, averaged over the time in which a request waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CapMeter {
     /// Number of requests in flight × microseconds, summed over the time in which a request waited.
@@ -411,19 +413,19 @@ pub struct CapMeter {
     now: CapLoad,
 }
 
-/// The requests in flight and waiting under a cap at one moment.
+/// The requests to which a cap applies, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CapLoad {
     /// Number of requests in flight.
     pub in_flight: u64,
-    /// Greatest number of requests in flight; nothing is measured if there is no cap.
+    /// The cap, which is the greatest number of requests in flight; nothing is measured if there is none.
     pub cap: Option<u64>,
-    /// True if a request waits under the cap.
+    /// True if a request waits in a flow to which the cap applies.
     pub waits: bool,
 }
 
 impl CapMeter {
-    /// Sets the load of the cap from `now` on.
+    /// Sets the requests in flight, the cap, and whether a request waits, from `now` on.
     pub fn observe(&mut self, now: Micros, load: CapLoad) {
         // A cap is often observed twice at one moment.
         if now != self.counted_to {
@@ -433,8 +435,8 @@ impl CapMeter {
         self.now = load;
     }
 
-    /// Returns requests in flight × microseconds and cap × microseconds up to `now`, over the time in which a request
-    /// waited.
+    /// Returns the sums of requests in flight × microseconds and of cap × microseconds up to `now`, in this order, over
+    /// the time in which a request waited.
     pub fn read(&self, now: Micros) -> (u128, u128) {
         match self.now {
             CapLoad { in_flight, cap: Some(cap), waits: true } => {
@@ -446,7 +448,7 @@ impl CapMeter {
         }
     }
 
-    /// Returns true if a request has waited under the cap for any time.
+    /// Returns true if a request has waited for any time while there was a cap.
     pub(crate) fn is_used(&self) -> bool {
         self.allowed > 0
     }

@@ -62,8 +62,8 @@ impl FlowInside {
 pub struct QueuePolicy {
     /// Order among requests of equal priority.
     pub order: QueueOrder,
-    /// Wait after which a request goes before everything submitted later, whatever its priority and cost; no such limit
-    /// if absent.
+    /// Wait after which a request goes before all requests that were submitted after it, whatever their priorities and
+    /// costs; no such limit if absent.
     pub max_wait: Option<Micros>,
 }
 
@@ -126,10 +126,10 @@ pub struct DrrClassPolicy {
 /// of the worker's slots, rates or pause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BusyThresholds {
-    /// Greatest number of prefill tokens under way on a rank that is not busy; no threshold if absent.
+    /// A rank is busy if it has more prefill tokens under way than this; no threshold if absent.
     pub tokens: Option<Tokens>,
-    /// Greatest number of prefill tokens under way on a rank that is not busy, as a multiple of the worker's batch; no
-    /// threshold if absent.
+    /// A rank is busy if it has more prefill tokens under way than this multiple of the worker's batch; no threshold if
+    /// absent.
     pub fraction: Option<BatchFraction>,
 }
 
@@ -235,8 +235,8 @@ pub struct LoadPolicy {
 pub struct BandsPolicy {
     /// The attribute whose value names a request's class.
     pub by: Attribute,
-    /// The classes, of which an earlier one always goes before a later one. There is at least one, and names are
-    /// unique.
+    /// The classes in order of priority. A class always goes before the classes that are listed after it. There is at
+    /// least one, and names are unique.
     pub classes: Vec<BandClass>,
     /// The class of requests whose attribute names none of the classes; the first class if absent.
     pub default: Option<Box<str>>,
@@ -257,8 +257,8 @@ impl BandsPolicy {
 pub struct BandClass {
     /// The value of the node's attribute that puts a request in this class.
     pub name: Box<str>,
-    /// Greatest number of the class's requests in flight, which leaves the remaining slots to the classes below; no cap
-    /// if absent.
+    /// Greatest number of the class's requests in flight; no cap if absent. A cap leaves the other slots to the classes
+    /// below.
     pub cap: Option<u64>,
     /// The queue or node inside the class.
     pub inside: FlowInside,
@@ -293,8 +293,8 @@ impl PolicyNode {
         }
     }
 
-    /// Returns the inside of each class of this node, in the order of the classes, or the one inside that all flows
-    /// have if the node lists no classes.
+    /// Returns the inside of each class of this node, in the order of the classes. If the node lists no classes, the
+    /// list has one entry, the inside that all flows have.
     pub fn insides(&self) -> Vec<&FlowInside> {
         match self {
             Self::Drr(n) => n.classes.iter().map(|class| &class.inside).collect(),
@@ -434,7 +434,8 @@ fn check(node: &PolicyNode, depth: usize, path: &mut String) -> Result<u64, Poli
     Ok(below.saturating_add(1))
 }
 
-/// Checks the classes of a share node. `inside` is the number of nodes inside the node's own `inside`.
+/// Checks the classes of a share node, and returns the number of policy nodes below the classes. The parameter `inside`
+/// is the number of nodes in the policy that the share node's field `inside` states, which the caller has checked.
 fn check_share_classes(
     share: &SharePolicy,
     inside: u64,
@@ -462,8 +463,9 @@ fn check_share_classes(
     check_classes(classes, share.default.as_deref(), counted, depth, path)
 }
 
-/// Checks that class names are unique, that the default is one of them, and that the inside of each class is valid. The
-/// inside in `counted` was checked before, so only its nodes are counted again.
+/// Checks that class names are unique, that the default is one of them, and that the inside of each class is valid.
+/// Returns the number of nodes inside all classes. `counted` is an inside that was checked before, with its number of
+/// nodes. For a class with that same inside, the number is added without another check.
 fn check_classes<'a>(
     classes: impl Iterator<Item = (&'a str, &'a FlowInside)> + Clone,
     default: Option<&str>,

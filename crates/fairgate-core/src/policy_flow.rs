@@ -7,7 +7,7 @@ use crate::units::Weight;
 
 impl PolicyNode {
     /// Returns the name of the flow of a request in this node. `named` is the request's value of the node's attribute,
-    /// if it has one. In a node that lists its classes, any other name means the default class.
+    /// if it has one. If the node lists its classes and `named` is none of them, returns the default class.
     pub fn flow_of<'a>(&'a self, named: Option<&'a str>) -> &'a str {
         match (named, self.default_class()) {
             (Some(name), Some(_)) if self.inside_of(name).is_some() => name,

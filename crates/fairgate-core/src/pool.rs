@@ -191,7 +191,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Applies an event of any kind other than submit, release and tick, which do nothing here.
+    /// Applies an event that is not a submit, a release or a tick. Those three are ignored here.
     #[inline(never)]
     fn apply_other_event(
         engine: &mut PoolEngine,

@@ -8,14 +8,14 @@
 //! # Source
 //!
 //! Follows agent-queue's page "Scheduler" ("Proportional credit-weight task scheduling"). [`ScheduleMode::Classic`]
-//! computes that algorithm; [`ScheduleMode::Strict`] is ours and closes the gaps that are listed below. Neither
-//! algorithm follows a paper.
+//! computes that algorithm; [`ScheduleMode::Strict`] is ours and avoids the weaknesses of the classic algorithm that
+//! are listed below. Neither algorithm follows a paper.
 //!
 //! # The order of projects
 //!
-//! Let w be a project's weight and u the tokens it used in a window of time; let ΣW and ΣT be the sums of both. A
-//! project *should* have the part w/ΣW of all tokens and *has* the part u/ΣT. The project furthest below its part goes
-//! first, that is, the one with the lowest
+//! Let w be a project's weight and u the tokens that it used in a window of time. Let ΣW be the sum of the weights and
+//! ΣT the sum of the tokens of all projects compared. A project *should* have the part w/ΣW of all tokens and *has* the
+//! part u/ΣT. The project furthest below its part goes first, that is, the one with the lowest
 //!
 //! ```text
 //!     u     w
@@ -23,8 +23,8 @@
 //!     ΣT    ΣW
 //! ```
 //!
-//! Only the order counts, so no fraction is computed. Both denominators are equal for all projects and above 0, so
-//! multiplying by ΣT·ΣW changes no order and leaves integers:
+//! Only the order matters, so no fraction is computed. Both denominators are the same for all projects and above 0, so
+//! multiplying by ΣT·ΣW does not change the order and leaves integers. The product is the project's *gap*:
 //!
 //! ```text
 //!     gap = u·ΣW − w·ΣT
@@ -32,36 +32,41 @@
 //!
 //! With weights 3 and 1 and usages 1000 and 500, ΣW = 4 and ΣT = 1500: the gaps are 1000·4 − 3·1500 = −500 and 500·4 −
 //! 1·1500 = +500. The first project is owed (it has 66.7 % and should have 75 %), so it gets the next agent. Every
-//! agent goes to the lowest gap, and work raises u, so the gaps move towards 0 and usage approaches the ratio of the
-//! weights. A gap is kept in 256 bits, so that it is exact for any number of projects with up to 2^64 − 1 tokens each;
-//! 128 bits suffice if the denominators are small. If nobody used anything, ΣT counts as 1: then gap = −w, and the
-//! heavier weight goes first. Equal gaps go in the order in which the projects are listed.
+//! agent goes to the project with the lowest gap, and the agent's work raises u. So the gaps move towards 0, and usage
+//! approaches the ratio of the weights. A gap is computed in 256 bits, so that it is exact for any number of projects
+//! with up to 2^64 − 1 tokens each. Strict mode computes it in 128 bits whenever ΣW and ΣT are below 2^63, because 128
+//! bits then suffice. If no project used anything, 1 is taken for ΣT. Then every gap is −w, and the project with the
+//! greatest weight goes first. Projects with equal gaps go in the order in which they are listed.
 //!
-//! Before the gap comes the *min-task guarantee*: a project that completed nothing in the window goes before all that
-//! did, however small its weight. So no project starves: weight 1 beside weight 1000 still gets its one task.
+//! The *min-task guarantee* is compared before the gap: a project that completed no task in the window goes before all
+//! projects that did, however small its weight. So no project starves: weight 1 beside weight 1000 still gets its one
+//! task.
 //!
 //! # The tests before a start
 //!
 //! The idle agents are assigned one after another. The first project in the order above that can start a task gets the
-//! agent. A project can start a task if it is active, under its budget and its number of concurrent agents, has a free
-//! workspace (if workspaces are counted), and has a ready task whose preferred workspace is free. The task is the first
-//! of these by priority (lower first), then id. If the global budget is spent, no project gets an agent.
+//! agent. A project can start a task if it is active, has budget left, has fewer agents at work than it may have at
+//! once, has a free workspace (if workspaces are counted), and has a ready task whose preferred workspace is free. Of
+//! several such tasks it starts the first by priority (lower first), then by id. If the global budget is spent, no
+//! project gets an agent.
 //!
 //! # Classic and strict
 //!
-//! [`ScheduleMode::Classic`] is the algorithm as it was published. It looks at the snapshot only, and between two
-//! assignments it updates only the numbers of agents and the tasks already assigned. This leaves gaps: with ten idle
-//! agents, the project that is one token behind gets all ten; any number of tasks passes a budget with one token left;
-//! one free workspace is given to every task; and tokens of projects that have nothing to do inflate ΣT, so that the
-//! others look owed for a long time. [`ScheduleMode::Strict`] closes them:
+//! [`ScheduleMode::Classic`] is the algorithm as it was published. It looks at the snapshot only. Between two
+//! assignments it updates only the numbers of agents and the tasks already assigned. This has four weaknesses. With ten
+//! idle agents, a project that is one token behind gets all ten. A budget with one token left lets any number of tasks
+//! start. One free workspace is given to every task. And the tokens of projects that have nothing to do are part of ΣT,
+//! so that the other projects look owed for a long time. [`ScheduleMode::Strict`] avoids these with the following
+//! rules:
 //!
 //! - *An assignment is charged at once.* Spent = usage + reservations of running tasks + estimates of the tasks
-//!   assigned in this call. Budgets are tested as spent + estimate ≤ limit, for the project and globally; a task too
-//!   large is passed over and the project's next one is tried.
+//!   assigned in this call. A task may start only if spent + estimate ≤ limit, both for the project's budget and for
+//!   the global budget. A task that is too large is passed over, and the project's next task is tried.
 //! - *The denominators cover the competitors.* ΣW and ΣT run over the projects that could start a task now, and are
 //!   computed again for every agent.
-//! - *No rush after a pause.* u is spent + baseline. The caller sets a baseline for a project that returns after it was
-//!   idle, so that it joins the others instead of catching up on service that it never asked for.
+//! - *No rush after a pause.* u is spent + baseline. The caller sets a baseline for a project that has tasks again
+//!   after it was idle. The project then starts level with the others, and does not catch up on the time in which it
+//!   had no tasks.
 //! - *A workspace is given once.* Each assigned task takes one of the project's workspaces and locks the one that it
 //!   prefers.
 //! - *The guarantee is one task.* A completed task meets the guarantee, and so does a running agent or a task assigned
@@ -70,20 +75,24 @@
 //!
 //! # Cost
 //!
-//! P projects, N ready tasks, A idle agents. Each project's tasks are sorted once. While tasks are assigned, every
-//! obstacle is permanent ([`StartObstacle`]): budgets, agent places and workspaces only shrink. So each project needs
-//! only a cursor into its tasks that never moves back, and all cursors together make at most N steps.
+//! Let there be P projects, N ready tasks and A idle agents. Each project's tasks are sorted once. No obstacle
+//! ([`StartObstacle`]) ends while tasks are being assigned, because budgets, agent places and workspaces only shrink.
+//! So each project needs only a cursor into its tasks that never moves back, and all cursors together make at most N
+//! steps.
 //!
-//! In classic mode no gap changes within a call either. The projects are sorted once, and one more cursor runs over
-//! them: O(N log N + P log P + A).
+//! In classic mode no project's gap changes within a call. So the projects are sorted once too, and one cursor runs
+//! over them. All steps together cost O(N log N + P log P + A).
 //!
-//! In strict mode each assigned task changes ΣT, and every project that can start nothing more changes ΣW, so any two
-//! projects of different weight may change places. Two projects of the *same* weight keep their order until one of them
-//! gets a task: the one that has spent less goes first, whatever ΣW and ΣT are. So the projects of each weight are in a
-//! heap, and an agent costs one look at the top of each of the K ≤ P heaps. The projects that can start nothing more
-//! because another project got a task are found without a search. A task can only take the workspace that another
-//! project's next task prefers (an index by workspace finds these projects), or leave too little of the global budget
-//! for that next task (a heap by estimate finds these). All steps together cost O(N log N + (N + A) log P + A·K).
+//! In strict mode each assigned task changes ΣT, and a project that can start nothing more drops out of ΣW and ΣT. So
+//! any two projects of different weight may change places after each assignment. Two projects of the *same* weight keep
+//! their order until one of them gets a task: of two that are alike in the guarantee, the one that has spent less goes
+//! first, whatever ΣW and ΣT are. So the projects of each weight are in a heap, and only the tops of the heaps are
+//! compared for each agent. Let K be the number of different weights, which is the number of heaps; K ≤ P.
+//!
+//! An assigned task can keep the next task of *another* project from starting in two ways only. It may take the
+//! workspace that the other task prefers, or it may leave too little of the global budget for the other task. An index
+//! by workspace finds the projects of the first case, and a heap by estimate those of the second, so no step searches
+//! all projects. All steps together cost O(N log N + (N + A) log P + A·K).
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -198,7 +207,7 @@ fn run_classic(ledger: &mut ScheduleCall<'_>) -> Vec<AssignmentRound> {
 }
 
 /// Returns the active projects with ready tasks, from the most to the least owed, and the denominators of their gaps.
-/// ΣT counts every project with a known usage.
+/// ΣT is the sum over every project with a known usage, listed or not.
 fn classic_contest(ledger: &ScheduleCall<'_>) -> (Vec<ProjectContender>, GapTotals) {
     let parts = ledger.snapshot.parts();
     let takes_part = |p: &usize| {
@@ -255,10 +264,11 @@ struct StrictContest {
     tops: Vec<Option<ProjectContender>>,
     /// For each project, the index of its heap.
     heap_of: Vec<usize>,
-    /// The estimates of the projects' next tasks with the project's index, the largest on top; only filled if there is
-    /// a global budget. Outdated entries may be left.
+    /// The estimate of each project's next task, with the project's index; the largest estimate is on top. Only filled
+    /// if there is a global budget. May also contain outdated entries.
     by_estimate: BinaryHeap<(Tokens, usize)>,
-    /// For each workspace number, the projects whose next task prefers that workspace. Outdated entries may be left.
+    /// For each workspace, by its index, the projects whose next task prefers that workspace. May also contain outdated
+    /// entries.
     by_workspace: Vec<Vec<usize>>,
 }
 
@@ -364,8 +374,8 @@ impl StrictContest {
         }
     }
 
-    /// Checks again the projects with the largest estimates after the global budget shrank, because their next tasks
-    /// may no longer fit. If nothing is left of the budget, no task fits.
+    /// Checks again every project whose next task no longer fits into the rest of the global budget. If nothing is left
+    /// of the budget, that is every project.
     fn reconsider_global_budget(&mut self, ledger: &mut ScheduleCall<'_>) {
         let Some(left) = ledger.global_left() else { return };
         while let Some(&(estimate, project)) = self.by_estimate.peek() {
@@ -391,8 +401,9 @@ impl StrictContest {
     }
 }
 
-/// Returns the contender that is lowest by guarantee met, then gap, then order in the snapshot. The loop compares in
-/// place, because it runs for every agent over every weight and takes most of the time in strict mode.
+/// Returns the contender that goes first: one whose guarantee is not met before one whose guarantee is met, then by the
+/// lowest gap, then by the order of the snapshot. The loop compares in place, because it runs over every weight for
+/// every agent and takes most of the time in strict mode.
 fn most_owed<G: Ord>(
     contenders: &[Option<ProjectContender>],
     gap: impl Fn(&ProjectContender) -> G,

@@ -1,13 +1,14 @@
 //! A queue at the bottom of the tree. Requests of higher priority go first; at equal priority, `fcfs` orders by
-//! arrival, `wspt` by cost and `edf` by deadline. A request that has waited `max_wait` goes before all others.
+//! arrival, `wspt` by cost and `edf` by deadline. A request that has waited `max_wait` is *late* and goes before all
+//! others.
 //!
 //! Requests of a queue are linked in order of arrival. While all have the same priority, which is the usual case, the
 //! order of arrival is the order of an `fcfs` queue, and no index is kept. An index by the queue's order is built when
 //! a request of a second priority arrives, and always for `wspt` and `edf`.
 //!
-//! With `max_wait`, the head is the oldest of the requests that have waited that long and have an open worker. Requests
-//! become late in order of arrival, so this head is also the oldest request with its *want* (its set of constraints on
-//! workers).
+//! With `max_wait`, the oldest late request with an open worker is the head, if there is one. Requests become late in
+//! order of arrival, so such a head is also the oldest of all requests with the same *want* (set of constraints on
+//! workers). So only the oldest request of each want needs to be checked.
 
 use core::cmp::Reverse;
 
@@ -41,7 +42,7 @@ pub(crate) struct RequestQueue {
     /// The demands that the queue watches. The first is the demand of its head; the second is the demand of its oldest
     /// request, if a load node may dispatch that request because the flow is late. See [`crate::workers`].
     pub(crate) watched: [Option<u32>; 2],
-    /// True if the node of the queue's flow watches the demand of the head on the queue's behalf; see [`crate::share`].
+    /// True if the node watches the demand of the head, so that the queue itself does not; see [`crate::share`].
     pub(crate) is_grouped: bool,
 }
 
@@ -53,7 +54,8 @@ pub(crate) struct MaxWaitState {
     pub(crate) by_want: BTreeMap<u32, BTreeSet<(SubmitSeq, RequestHandle)>>,
     /// The demands that the queue watches, by the number of the want.
     pub(crate) watched: BTreeMap<u32, u32>,
-    /// The next time at which the oldest request of a want becomes late. The pool's timers have an entry for this time.
+    /// The next time at which the oldest request of some want becomes late; `None` if there is no such time. The tree's
+    /// timers have an entry for this time.
     pub(crate) due: Option<Micros>,
 }
 
@@ -125,7 +127,8 @@ impl RequestQueue {
         }
     }
 
-    /// Enters an appended request into the index, and into the list of its want, as far as the queue keeps these.
+    /// Enters an appended request into the index if the queue keeps one, and into the list of its want if the queue has
+    /// a longest wait.
     #[inline(never)]
     pub(crate) fn file(&mut self, handle: RequestHandle, requests: &RequestTable) {
         let request = requests.get(handle);
@@ -200,7 +203,7 @@ impl RequestQueue {
         (self.first != NONE).then_some(RequestHandle(self.first))
     }
 
-    /// Returns the first request in the queue's order, not counting `max_wait`; `None` if the queue is empty.
+    /// Returns the first request in the queue's order, regardless of `max_wait`; `None` if the queue is empty.
     #[inline]
     pub(crate) fn head(&self) -> Option<RequestHandle> {
         match &self.index {
@@ -209,8 +212,8 @@ impl RequestQueue {
         }
     }
 
-    /// Returns true if this request may change the head that the queue reports, because it is the head or may become
-    /// late.
+    /// Returns true if the arrival or departure of this request may change the head that the queue reports, because the
+    /// request is the head or may become late.
     #[inline]
     pub(crate) fn shows(&self, handle: RequestHandle) -> bool {
         self.ageing.is_some() || self.head() == Some(handle)

@@ -1,9 +1,9 @@
 //! Tournament trees, which find the best of a changing set of numbers.
 //!
-//! Each inner node knows the best number below it. After a number has changed, it is compared again from its leaf up.
-//! The comparisons stop at the first node whose winner it was not before the change and is not after it. The root holds
-//! the best. A change costs O(log n) at most. It costs a constant if the number is not the best of its neighbours,
-//! before and after the change.
+//! Each inner node stores its *winner*, the best number below it, so the winner of the root is the best of all. After a
+//! number has changed, the nodes above it are compared again, from its leaf up. The comparisons stop at the first node
+//! at which the number was not the winner before the change and is not the winner after it. A change costs O(log n) at
+//! most. It costs a constant if the number is the winner at no node, neither before nor after the change.
 
 use alloc::vec::Vec;
 
@@ -18,13 +18,13 @@ pub(crate) struct TournamentTree {
 }
 
 impl TournamentTree {
-    /// Returns the best number; `None` if no number takes part.
+    /// Returns the best number; `None` if the set is empty.
     pub(crate) fn first(&self) -> Option<u32> {
         self.winners.get(1).copied().filter(|winner| *winner != NONE)
     }
 
-    /// Updates the tree after a number has changed. `best` returns the better of two numbers, each of which may take
-    /// part or not; `best` returns `None` if neither takes part.
+    /// Updates the tree after a number has changed. `best` returns the better of two numbers. A number that is not in
+    /// the set never wins, and `best` returns `None` if neither of the two is in the set.
     pub(crate) fn changed(&mut self, number: u32, best: impl Fn(u32, u32) -> Option<u32>) {
         if number as usize >= self.winners.len() {
             self.grow(number as usize + 1, &best);
@@ -70,9 +70,9 @@ impl TournamentTree {
     }
 }
 
-/// A type of keys with a highest value, which no participating number has.
+/// A type of keys. Its highest value stands for a number that is not ranked.
 pub(crate) trait RankingKey: PartialOrd + Copy {
-    /// The key of a number that does not take part.
+    /// The key of a number that is not ranked; higher than all other keys.
     const ABSENT: Self;
 
     /// Returns the height, which is the part of the key that is compared first. A higher key never has a lower height.
@@ -95,14 +95,14 @@ impl RankingKey for (u128, u64) {
     }
 }
 
-/// A map from numbers to keys that always knows the number with the lowest key. Keys of participating numbers should be
-/// unique; if two have the same lowest key, either is returned.
+/// A map from numbers to keys that always knows the number with the lowest key. Keys should be unique; if two numbers
+/// have the same lowest key, either is returned.
 ///
 /// Heights have 128 bits, but the heights that are compared lie close together. So the tree compares the *images* of
 /// keys. The image of a key is its height above an origin, clamped to 64 bits. A higher key never has a lower image, so
 /// images that differ decide; if they are equal, the keys themselves decide. The result therefore never depends on the
-/// origin. The number of comparisons in which different heights had the same image is counted. When it reaches the
-/// number of positions, the origin is moved. So moving the origin costs a constant on average.
+/// origin. Comparisons in which different heights had the same image are counted. When there have been more of them
+/// than the map has numbers, the origin is moved. So moving the origin costs a constant per comparison on average.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyRanking<K> {
     /// The candidates that are compared with each other, [`WIDTH`] per group. Group 0 is the root; the winner of group
@@ -112,7 +112,7 @@ pub(crate) struct KeyRanking<K> {
     lowest_level: usize,
     /// The winner of group 0, which is the number with the lowest key.
     winner: RankingEntrant,
-    /// The key of each number; [`RankingKey::ABSENT`] if the number does not take part.
+    /// The key of each number; [`RankingKey::ABSENT`] if the number is not ranked.
     keys: Vec<K>,
     origin: u128,
     /// Number of comparisons since the origin was set in which keys of different heights had the same image.
@@ -227,7 +227,8 @@ impl<K: RankingKey> KeyRanking<K> {
         self.put_origin();
     }
 
-    /// Moves the origin so that the lowest key has room on both sides, and computes all images and comparisons again.
+    /// Moves the origin, from which images are measured, so that images of keys below and above the lowest key of today
+    /// fit too. Then computes all images and comparisons again.
     #[cold]
     fn put_origin(&mut self) {
         let lowest = self.keys.iter().map(|key| key.height()).min().unwrap_or(0);

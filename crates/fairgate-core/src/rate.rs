@@ -1,15 +1,16 @@
-//! A worker's rates, in requests and in tokens per minute. Each rate is a token bucket that fills with time, and from
-//! which grants take.
+//! A worker's rates, in requests and in tokens per minute. Each rate is a token bucket: its *level* rises with time,
+//! and grants lower it.
 //!
 //! The level is counted in units. [`UNIT`] of them are one request or one token, so that a rate of r per minute adds
-//! exactly r units per microsecond. The level never rises above its top, which is `burst_seconds` of the rate, but at
-//! least one request or token. It never falls below minus one minute of the rate. While the level is less than one
-//! request or token, the worker is busy.
+//! exactly r units per microsecond. The highest level, the top, is the inflow of `burst_seconds`, but at least one
+//! request or token. The lowest level is minus the inflow of one minute. While the level is less than one request or
+//! token, the worker is busy.
 //!
 //! # The bound
 //! A grant needs a level of at least one request or token, and takes its cost. Take any minute in which no event sets
-//! the level. In this minute, grants minus refunds are at most rate + burst + the largest cost: the inflow of a minute,
-//! plus the level at the start (at most its top), plus the last grant, which may take the level below 0.
+//! the level. In this minute, the cost of all grants minus all refunds is at most rate + burst + the largest cost. The
+//! first term is the inflow of the minute, the second the level at its start (at most the top), and the third the last
+//! grant, which may take the level below 0.
 
 use crate::units::{BurstSeconds, Micros, PerMinute};
 
@@ -23,8 +24,8 @@ pub(crate) struct WorkerRate {
     /// Units available at the time `at`; below 0 is debt.
     pub(crate) level: i128,
     pub(crate) at: Micros,
-    /// Number of the level, which rises whenever the level is set again. Corrections of amounts that were taken from an
-    /// earlier level no longer count.
+    /// Epoch of the level. A level that is set again, by a new rate or by a stated remaining amount, has a higher epoch.
+    /// An amount that was taken in an earlier epoch is not corrected any more.
     pub(crate) epoch: u64,
 }
 
@@ -62,8 +63,8 @@ impl WorkerRate {
         self.at = now;
     }
 
-    /// Takes units from the level, or adds units if `units` is below 0, within the bounds of the level. Returns the
-    /// number of units really taken.
+    /// Takes this many units from the level, or adds to it if `units` is below 0. The level stays between its lowest
+    /// value and its top. Returns the number of units by which the level fell; below 0 if it rose.
     pub(crate) fn take(&mut self, units: i128, burst: BurstSeconds) -> i128 {
         let before = self.level;
         self.level = before.saturating_sub(units).clamp(self.lowest(), self.top(burst));

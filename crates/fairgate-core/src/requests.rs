@@ -31,7 +31,7 @@ impl RequestHandle {
     }
 }
 
-/// The number of a request in the order of accepted submits.
+/// The position of a request in the order of accepted submits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SubmitSeq(pub(crate) u64);
 
@@ -107,7 +107,7 @@ impl CachedTokensReader<'_> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InFlightState {
     pub(crate) granted_at: Micros,
-    /// Number of the grant in the order of grants, counted from 0.
+    /// Sequence number of the grant among all grants of the pool, counted from 0.
     pub(crate) number: u64,
     /// Generations of the flows on the request's path, innermost first, as the charges at the grant returned them.
     pub(crate) generations: Vec<u64>,
@@ -115,7 +115,7 @@ pub(crate) struct InFlightState {
     /// request ends.
     pub(crate) charged: bool,
     pub(crate) place: Option<crate::workers::WorkerRank>,
-    /// Prefill tokens of the request that its rank still counts.
+    /// Prefill tokens of the request that its rank still counts as load.
     pub(crate) prefill: Tokens,
     /// The amount that the request's grant took from the worker's token rate; `None` if the worker has no such rate.
     pub(crate) taken: Option<TakenQuota>,
@@ -187,7 +187,7 @@ pub(crate) const NO_DEADLINE: u128 = u128::MAX;
 pub(crate) struct RequestTable {
     slab: Slab<PoolRequestState>,
     free: FreeHandles,
-    /// Greatest number of handles that were ever in use at once.
+    /// Number of handles that exist, in use or free. All handles are below this number.
     handles: u32,
     flights: Vec<InFlightState>,
     free_flights: Vec<u32>,
@@ -376,7 +376,7 @@ impl RequestTable {
         self.free.put(handle.0);
     }
 
-    /// Notes the deadline of a waiting request, because it is before the deadline that the pool's timeout gives.
+    /// Stores the deadline of a waiting request whose own timeout is shorter than the pool's.
     pub(crate) fn note_deadline(&mut self, handle: RequestHandle) {
         self.deadlines.insert((self.get(handle).deadline(), handle));
     }
@@ -386,12 +386,12 @@ impl RequestTable {
         self.deadlines.remove(&(self.get(handle).deadline(), handle));
     }
 
-    /// Returns true if any deadline was noted.
+    /// Returns true if any deadline is stored.
     pub(crate) fn has_deadlines(&self) -> bool {
         !self.deadlines.is_empty()
     }
 
-    /// Returns the earliest of the deadlines that were noted.
+    /// Returns the earliest of the stored deadlines; `None` if none is stored.
     pub(crate) fn earliest_deadline(&self) -> Option<u128> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
@@ -410,7 +410,7 @@ impl RequestTable {
         expired
     }
 
-    /// Removes every noted deadline, so that the requests with a timeout of their own no longer expire.
+    /// Removes all stored deadlines, so that requests no longer expire by a timeout of their own.
     pub(crate) fn forget_deadlines(&mut self) {
         self.deadlines.clear();
     }
@@ -541,7 +541,8 @@ impl HandleSet {
     }
 }
 
-/// Sets a bit. Returns true in the first value if the bit was set before, and in the second if any bit of its word was.
+/// Sets a bit. The first value is true if the bit was already set, and the second if any bit of its 64-bit word was
+/// already set.
 fn set_bit(words: &mut Vec<u64>, index: usize) -> (bool, bool) {
     if words.len() <= index / 64 {
         words.resize(index / 64 + 1, 0);

@@ -1,7 +1,7 @@
 //! Restores a pool from its snapshot, with all checks.
 //!
-//! A snapshot may come from outside, so nothing in it is trusted. The result is either a pool in a state that a pool
-//! can reach, whose arithmetic stays in range, or an error that names the field.
+//! A snapshot may come from outside, so nothing in it is trusted. The result is either an error that names the bad
+//! field, or a pool in a state that events can produce, whose arithmetic stays in range.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -50,7 +50,8 @@ impl core::error::Error for RestoreError {}
 const MAX_TICKS: u64 = 1 << 44;
 /// Upper limit of scores, exclusive. No real pool comes near this limit or the ones below.
 const MAX_SCORE: u128 = 1 << 120;
-/// Upper limit of a flow's tokens, exclusive, so that their contribution to the flow's score is a valid score.
+/// Upper limit of a flow's tokens, exclusive, so that the tokens alone, as a score, stay below [`MAX_SCORE`] at any
+/// weight.
 const MAX_TOKENS: u128 = 1 << 88;
 /// Upper limit of deficits, exclusive, because a deficit is less than a cost plus a quantum.
 const MAX_DEFICIT: u128 = 1 << 65;

@@ -12,7 +12,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The stored value of an index that has no class ready.
+/// The stored value of an index whose class is not ready.
 const NONE: u64 = u64::MAX;
 
 /// Upper limit of the rounds in this tree, exclusive. A class that needs more rounds cannot use the tree.
@@ -22,10 +22,11 @@ pub(crate) const MAX_ROUNDS: u64 = 1 << 62;
 pub(crate) struct RoundsTree {
     /// Number of leaves, a power of two; node 1 is the root, leaf `i` is node `leaves + i`.
     leaves: usize,
-    /// The least value of the leaves below each node, minus the rounds noted at the node itself.
+    /// For each node, the least value of the leaves below it, minus the rounds noted at the node and at the nodes
+    /// between it and that leaf.
     least: Vec<u64>,
     given: Vec<u64>,
-    /// Upper limit of the rounds that the ancestors of any one leaf have given it.
+    /// Upper bound of the rounds noted at all ancestors of one leaf together.
     given_most: u64,
 }
 

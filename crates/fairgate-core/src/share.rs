@@ -2,18 +2,19 @@
 //!
 //! # Sources
 //! The score is that of obleth's page "DRR Algorithm" (`share_score = served_tokens / weight`, the lowest goes next),
-//! with its hierarchical slots as `partition`. The fluid that it approximates is generalised processor sharing: A.
-//! Parekh and R. Gallager, "A Generalized Processor Sharing Approach to Flow Control in Integrated Services Networks:
-//! The Single-Node Case" (1993). A flow that starts to wait starts at virtual time or above it, as in P. Goyal, H. Vin
-//! and H. Cheng, "Start-time Fair Queueing" (1996). The virtual token counter of Y. Sheng et al., "Fairness in Serving
-//! Large Language Models" (2024), is similar: it counts real tokens per tenant, and lifts the counter of a tenant that
-//! returns. Departures: requests in flight count at their estimates until they end, virtual time moves only with tokens
-//! really used, and new flows do not hold it down; see the four rules below.
+//! with its hierarchical slots as `partition`. It approximates generalised processor sharing, in which service is a
+//! fluid: A. Parekh and R. Gallager, "A Generalized Processor Sharing Approach to Flow Control in Integrated Services
+//! Networks: The Single-Node Case" (1993). A flow that starts to wait starts at virtual time or above it, as in P.
+//! Goyal, H. Vin and H. Cheng, "Start-time Fair Queueing" (1996). The virtual token counter of Y. Sheng et al.,
+//! "Fairness in Serving Large Language Models" (2024), is similar: it counts real tokens per tenant, and lifts the
+//! counter of a tenant that returns. This module differs from these sources in three points: requests in flight count
+//! at their estimates until they end, virtual time moves only with tokens really used, and new flows do not keep
+//! virtual time from rising. See the four rules below.
 //!
 //! # The discipline
-//! Imagine a fluid that gives every waiting flow *i* its part wᵢ/W of each token served. All flows would then have the
-//! same service per weight; call it virtual time *V*. Real requests are indivisible and run side by side, so each flow
-//! has its own
+//! Imagine that tokens could be divided like a fluid, and that every waiting flow *i* got its part wᵢ/W of each token
+//! served. All flows would then have the same service per weight; call it virtual time *V*. Real requests are
+//! indivisible and run side by side, so each flow has its own
 //!
 //! ```text
 //!     settledᵢ = baseᵢ + ⌊servedᵢ · 2³² / wᵢ⌋              tokens that ended
@@ -32,13 +33,14 @@
 //!   other.
 //! * **An idle flow saves up nothing.** A flow that starts to wait below V starts at V, with a new generation. Its
 //!   requests that are still in flight from before can then cost it more, but not earn it a refund.
-//! * **A new flow holds nobody up.** A flow that starts at or below V is *new* until its first grant. New flows do not
-//!   hold V down. Otherwise a client that uses a new name for every request would keep V from rising, and each of its
-//!   names would start at the same V as flows that have paid.
-//! * **A kept flow saves up nothing and loses nothing.** A flow that had work but was not ready (held, at its cap, no
-//!   open worker) and returns below V is lifted to V, but by no more than V rose meanwhile. It stays as far behind as
-//!   it was before. It gets no compensation for service that it missed while it was not ready. Service that it got at
-//!   its cap has already raised its score and is not charged a second time.
+//! * **A new flow holds nobody up.** A flow that starts at or below V is *new* until its first grant. The scores of new
+//!   flows do not keep V from rising. Otherwise a client that uses a new name for every request would keep V low, and
+//!   each new name would start there, below the flows that have been served.
+//! * **A kept flow saves up nothing and loses nothing.** Take a flow in which requests waited but which was not ready
+//!   (held, at its cap, no open worker). If its score is below V when it is ready again, the score is lifted to V, but
+//!   by no more than V rose while the flow was not ready. So it stays as far behind as it was before. It gets no
+//!   compensation for service that it missed while it was not ready. Service that it got at its cap has already raised
+//!   its score and is not charged a second time.
 //!
 //! With `partition` the pool's slots are first divided by weight ([`crate::apportion`]) among the flows that are ready
 //! or have requests in flight. A ready flow with fewer requests in flight than slots goes before any other, and a slot
@@ -51,19 +53,20 @@
 //! flow becomes active or inactive, a weight changes or the capacity changes, which costs O(n log n) over the n ≤
 //! capacity active flows.
 //!
-//! Flows whose heads wait for the same workers become ready and stop being so at the same looks. They form groups
-//! (`share/groups.rs`), which a look changes as a whole, so a full worker with a thousand tenants waiting for it costs
-//! no more than one with ten.
+//! Flows whose heads wait for the same workers become ready at the same looks, and stop being ready at the same looks.
+//! They form groups (`share/groups.rs`), which a look changes as a whole, so a full worker with a thousand tenants
+//! waiting for it costs no more than one with ten.
 //!
-//! Take a flow that is idle, has nothing in flight and has a score below V (or of 0). Its return would reset all its
-//! state, so it is forgotten. Idle flows above V are kept in order of their scores until V has passed them, so a name
-//! that was seen once costs memory only for as long as it is ahead.
+//! Take a flow without requests whose score is 0 or below V. Its state would be reset on its return, so the flow is
+//! forgotten. Other flows without requests are kept, in order of their scores, until V has passed their score. So a
+//! name that was seen once costs memory only for as long as its flow is ahead of V.
 //!
 //! # The bound
-//! *Between two flows* that are ready all the time: when *i* is granted, scoreᵢ ≤ scoreⱼ, so right after it scoreᵢ −
-//! scoreⱼ ≤ cᵢ/wᵢ. Until the next grant of *i* that distance grows only by errors of estimates: overruns of *i*,
-//! refunds of *j*. Both are bounded by the requests that the two have in flight. Let e be the largest sum of overruns,
-//! or of refunds, of a flow's requests that were in flight at the same time. Then
+//! *Between two flows* that are ready all the time: when *i* is granted, scoreᵢ ≤ scoreⱼ, so right after the grant
+//! scoreᵢ − scoreⱼ ≤ cᵢ/wᵢ, where cᵢ is the cost of the granted request. Until the next grant of *i* that distance
+//! grows only by errors of estimates: overruns of *i* and refunds of *j*. Overruns and refunds are bounded by the
+//! requests that the two flows have in flight. Let e be the largest sum of overruns, or of refunds, of a flow's
+//! requests that were in flight at the same time. Then
 //!
 //! ```text
 //!     | scoreᵢ − scoreⱼ | ≤ (cᵢ + eᵢ)/wᵢ + (cⱼ + eⱼ)/wⱼ
@@ -76,24 +79,26 @@
 //! flow that waits, not partitioned.
 //!
 //! Behind: V rises at a grant only to the lowest score of the flows that are not new. So right after each rise V ≤
-//! scoreᵢ for an *i* that is ready and not new, and until the next rise scoreᵢ can fall only by `fallenᵢ`: the amount
-//! that refunds (and a weight that grew) took off it. A flow that stops being new below V begins with that distance as
-//! its `fallen`. While it is not ready, V − scoreᵢ and fallenᵢ keep their difference, by the fourth rule. Hence, as
-//! scoreᵢ − settledᵢ is pendingᵢ/wᵢ,
+//! scoreᵢ for an *i* that is ready and not new, and until the next rise scoreᵢ falls only by refunds and by a weight
+//! that grew; call the sum `fallenᵢ`. A flow whose score is below V when it stops being new begins with that distance
+//! as its `fallen`. While a flow is not ready, the difference between V − scoreᵢ and fallenᵢ stays the same, by the
+//! fourth rule. Hence, as scoreᵢ − settledᵢ is pendingᵢ/wᵢ,
 //!
 //! ```text
 //!     lagᵢ ≤ pendingᵢ/wᵢ + fallenᵢ
 //! ```
 //!
-//! and while *i* is behind because of fallenᵢ, scoreᵢ < V. Then only flows that are also below V can go before it, and
-//! these cannot move V. V may pass a new flow while other new flows go before it; its bound includes this.
+//! While *i* is behind because of fallenᵢ, scoreᵢ < V. Then only flows whose scores are also below V can go before *i*,
+//! and these cannot move V. V may rise above the score of a new flow while other new flows go before it; the bound of a
+//! new flow includes this distance.
 //!
-//! Ahead: at its last grant its score was the lowest, so V was raised to at least its settled. Since then settledᵢ grew
-//! only by requests that ended: `endedᵢ` tokens, all of them in flight at that grant. Hence −lagᵢ ≤ endedᵢ/wᵢ. (If it
-//! has had no grant since it started to wait, it started at or above V, at the height that earlier service gave it.)
+//! Ahead: at the last grant of *i* its score was the lowest, so V was raised to at least settledᵢ. Since then settledᵢ
+//! grew only by requests that ended. Let `endedᵢ` be their tokens; all these requests were in flight right after that
+//! grant. Hence −lagᵢ ≤ endedᵢ/wᵢ. (If *i* has had no grant since it started to wait, it started at or above V, and its
+//! distance above V is from earlier service. That distance is then part of endedᵢ/wᵢ.)
 //!
-//! No flow is further behind than its own estimates in flight and refunds, and none is further ahead than its own
-//! requests that just ended: the behaviour of other flows does not matter.
+//! So no flow is further behind than its own estimates in flight and its own refunds, and none is further ahead than
+//! its own requests that ended since its last grant. The behaviour of other flows does not matter.
 
 mod groups;
 
@@ -126,12 +131,13 @@ pub(crate) struct ShareState {
     pub(crate) virtual_time: Score,
     /// Number of times that virtual time has risen.
     pub(crate) rises: u64,
-    /// Number of moments given out so far; a moment is a number that orders grants and starts within the node.
+    /// The last *moment* given out. Moments are sequence numbers, counted from 1, that order the grants and starts
+    /// within the node.
     pub(crate) moments: u64,
     /// The ready flows that are not new. The flow with the lowest score of these and of `fresh` goes next.
     old: KeyRanking<ScoreKey>,
-    /// The ready flows that are new, which means that they started at or below virtual time and have had no grant
-    /// since.
+    /// The ready flows that are new: their score was at or below virtual time when they started to wait, and they have
+    /// had no grant since.
     fresh: KeyRanking<ScoreKey>,
     /// The groups of flows that become ready and stop being ready together; a member of a group is in neither ranking.
     /// `None` until a flow first watches a worker.
@@ -150,7 +156,7 @@ pub(crate) struct ShareState {
 /// changes noted since the last computation are entered into the ranking.
 #[derive(Clone, Debug)]
 struct HighestSettled {
-    /// The flow that had the highest settled score at the last full computation.
+    /// The flow that had the highest settled score when the exact maximum was last computed.
     witness: LocalFlow,
     /// The ready flows ranked by `!settled`, so that the lowest key is the highest settled score. Flows in `changed`
     /// are not up to date. Rarely read.
@@ -165,8 +171,8 @@ impl Default for HighestSettled {
 }
 
 impl HighestSettled {
-    /// Returns the settled score of a ready flow that is at least `enough`, if one is known; otherwise the highest
-    /// settled score.
+    /// Returns the settled score of some ready flow if it is known to be at least `enough`; otherwise the highest
+    /// settled score of all ready flows.
     fn find(&mut self, flows: &mut [ShareFlowState], enough: Score) -> Score {
         let witness = flows.get(self.witness as usize);
         let witness = witness.filter(|flow| flow.ready && flow.member.is_none());
@@ -207,16 +213,16 @@ pub(crate) struct ShareFlowState {
     pub(crate) pending: u128,
     pub(crate) generation: u64,
     pub(crate) weight: Weight,
-    /// The cap that the policy gives the flow, which counts separately in each copy of the node.
+    /// The cap that the policy gives the flow. It counts only the requests in this copy of the node.
     pub(crate) cap: Option<u64>,
     /// The moment of the flow's last grant, or of the flow's start as new.
     pub(crate) moment: u64,
-    /// True if the flow started at or below virtual time and has had no grant since.
+    /// True if the flow's score was at or below virtual time when it started to wait, and it has had no grant since.
     pub(crate) new: bool,
     /// True if a request waited in the flow at the last look.
     pub(crate) waits: bool,
-    /// Virtual time when the flow stopped being ready while a request waited in it; `None` if the flow is ready or
-    /// idle.
+    /// Value of virtual time when the flow stopped being ready while a request waited in it; `None` if the flow is
+    /// ready or idle.
     pub(crate) stopped: Option<Score>,
     /// Tokens per weight of the flow's ended requests, stored so that the division is done only once per change.
     /// `score` is stored likewise, and also counts the requests in flight.
@@ -244,16 +250,19 @@ pub(crate) struct ShareFlowState {
 /// The state of a flow that only the bound on its lag needs; no decision depends on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LagBoundState {
-    /// Amount by which the flow's score has fallen since virtual time last rose while the flow was ready.
+    /// Amount by which the flow's score has fallen since the last rise of virtual time at which the flow was ready.
     pub(crate) fallen: Score,
-    /// Value of [`ShareState::rises`] up to which `fallen` counts.
+    /// Value of [`ShareState::rises`] for which `fallen` is valid. Once virtual time has risen again while the flow is
+    /// ready, `fallen` is 0.
     pub(crate) rise: u64,
-    /// Growth of the flow's settled score since that score was last known to be at or below virtual time.
+    /// Growth of the flow's settled score since its last grant. If it has had no grant since it started to wait, also
+    /// its distance above virtual time at that start.
     pub(crate) ended: Score,
 }
 
 impl LagBoundState {
-    /// Resets the state if virtual time has risen since the last call, except while the flow has stopped being ready.
+    /// Sets `fallen` to 0 if virtual time has risen since the last call. Does nothing if `stopped`, which means that
+    /// the flow is not ready although a request waits in it.
     fn renew(&mut self, stopped: bool, rises: u64) {
         if !stopped && self.rise != rises {
             self.fallen = 0;
@@ -268,7 +277,7 @@ struct SlotPartition {
     /// The flows that are ready or have requests in flight, by name.
     active: BTreeMap<Arc<str>, LocalFlow>,
     names: Vec<Arc<str>>,
-    /// Slots of each flow. Valid only if `divided` is the capacity for which they were divided.
+    /// Slots of each flow. Valid only if `divided` is the present capacity.
     slots: Vec<u64>,
     divided: Option<u64>,
     /// True if there were at least as many slots as flows. If not, scores alone decide.
@@ -434,8 +443,8 @@ impl ShareState {
         local
     }
 
-    /// Returns true if a flow without requests has no state that would outlast its return. Otherwise the flow is kept
-    /// until virtual time has passed its score.
+    /// Returns true if a flow without requests can be forgotten, because its state would be reset on its return.
+    /// Otherwise the flow is added to the idle flows, which are kept until virtual time has passed their scores.
     pub(crate) fn is_forgettable(&mut self, flow: LocalFlow) -> bool {
         let score = self.flows[flow as usize].score;
         let forgettable = score < self.virtual_time || score == 0;
@@ -474,7 +483,8 @@ impl ShareState {
         self.free.push(flow);
     }
 
-    /// Returns the present state of a flow, with the changes that its group has gone through if it is a member.
+    /// Returns the present state of a flow. For a member of a group, the changes of the group since the flow joined are
+    /// applied.
     pub(crate) fn flow_now(&self, flow: LocalFlow) -> ShareFlowState {
         let state = &self.flows[flow as usize];
         match &self.groups {
@@ -483,7 +493,8 @@ impl ShareState {
         }
     }
 
-    /// Makes a flow watch a demand. `is_open` is the demand's state as last reported to its watchers.
+    /// Makes a flow watch a demand: openings and closings of the demand are then reported to the flow or applied to its
+    /// group. `is_open` is the state of the demand when it was last reported.
     pub(crate) fn watch(&mut self, flow: LocalFlow, demand: u32, is_open: bool) {
         let clock = (self.virtual_time, self.rises);
         let groups = self.groups.get_or_insert_default();
@@ -493,7 +504,8 @@ impl ShareState {
         state.is_single = true;
     }
 
-    /// Ends a flow's watch of its demand.
+    /// Makes a flow stop watching the demand of its head, and removes it from the demand's group. Openings and closings
+    /// of the demand are no longer reported to the flow.
     pub(crate) fn unwatch(&mut self, flow: LocalFlow) {
         self.leave_group(flow);
         let group = self.flows[flow as usize].group.take();
@@ -545,7 +557,8 @@ impl ShareState {
         self.groups.as_deref().filter(|groups| groups.has_members())
     }
 
-    /// Updates the meters of group members that have meanwhile been due all the tokens that they got.
+    /// Updates the meters of the group members that have stopped being ahead since the last call, because they have now
+    /// been due as much as they got.
     #[inline]
     fn update_passed(&mut self) {
         if self.meter.has_passed() {
@@ -566,6 +579,7 @@ impl ShareState {
     }
 
     /// Returns the lag of a flow, in 2⁻³² tokens per weight; above 0 the flow is behind its share, below 0 it is ahead.
+    /// While a flow with waiting requests is not ready, the virtual time at which it stopped being ready is used.
     pub(crate) fn lag(&self, flow: LocalFlow) -> i128 {
         let state = self.flow_now(flow);
         let now = state.stopped.unwrap_or(self.virtual_time);
@@ -671,8 +685,8 @@ impl ShareState {
         true
     }
 
-    /// Enters a flow that is new, or has just stopped being new. This is a separate function to keep the usual case
-    /// short.
+    /// Enters the score of a flow that is new, or has just stopped being new, into the rankings. This is a separate
+    /// function to keep the usual case short.
     #[inline(never)]
     fn enter_new(&mut self, flow: LocalFlow) {
         let state = &mut self.flows[flow as usize];

@@ -80,16 +80,17 @@ pub struct WorkersSnapshot {
 pub struct WorkerSnapshot {
     /// Number of the worker, in the order in which workers were added.
     pub number: u32,
-    /// The worker's settings, as one event would state them, without the remaining amounts.
+    /// The worker's settings, as one event would state them. `requests_remaining` and `tokens_remaining` are absent.
     pub settings: WorkerChange,
     /// Present level of the worker's request rate; `None` if the worker has no request rate.
     pub requests: Option<RateLevelSnapshot>,
     /// Present level of the worker's token rate; `None` if the worker has no token rate.
     pub tokens: Option<RateLevelSnapshot>,
-    /// Number of times that one of the worker's rate levels was set again, by a new rate or a stated remaining amount.
+    /// Number of times that a level of one of the worker's rates was set again, by a new rate or by a stated remaining
+    /// amount.
     pub epochs: u64,
-    /// For each rank, one more than the number of the rank's last grant, or 0 if the rank never had a grant. Ranks past
-    /// the end of the list never had a grant.
+    /// For each rank, the sequence number of its last grant plus 1, or 0 if the rank never had a grant. Sequence
+    /// numbers count the grants of the pool from 0. Ranks past the end of the list never had a grant.
     pub last_grants: Vec<u64>,
 }
 
@@ -98,8 +99,8 @@ pub struct WorkerSnapshot {
 pub struct RateLevelSnapshot {
     /// Units that are available; below 0 is debt. 60 000 000 units are one request or one token.
     pub level: i128,
-    /// Value of [`WorkerSnapshot::epochs`] when the level was last set again. Corrections of amounts taken before that
-    /// do not count.
+    /// Value of [`WorkerSnapshot::epochs`] when the level was last set again. Amounts that were taken before that are
+    /// not corrected any more.
     pub epoch: u64,
 }
 
@@ -116,7 +117,7 @@ pub struct CapSnapshot {
     pub cap_use: CapUseSnapshot,
 }
 
-/// Use of a cap over the time in which a request waited under it.
+/// Use of a cap over the time in which a request waited in a flow to which the cap applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CapUseSnapshot {
     /// Number of requests in flight × microseconds, summed over the time in which a request waited.
@@ -130,7 +131,7 @@ pub struct CapUseSnapshot {
 pub struct NodeMeterSnapshot {
     /// Service that each unit of weight has been due since the node began, in 2⁻³² tokens.
     pub volume: i128,
-    /// Differences between usage and estimate that no grant has divided yet, in 2⁻³² tokens.
+    /// Sum of the differences between usage and cost that no grant has divided yet, in 2⁻³² tokens.
     pub carried: i128,
     /// The largest `worst` ÷ weight of the node's flows, in 2⁻³² tokens per weight.
     pub widest: u128,
@@ -139,15 +140,14 @@ pub struct NodeMeterSnapshot {
 /// The meter of a flow; see [`crate::meter`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowMeterSnapshot {
-    /// Service that the flow was due, in 2⁻³² tokens.
+    /// Service that the flow was due so far, in 2⁻³² tokens.
     pub due: i128,
     /// Part of `due`, in 2⁻³² tokens, that the flow keeps while it is not ready although a request waits in it.
     pub floor: i128,
     /// Tokens that the flow was served. A grant counts at its cost, which is corrected to the real usage when the
     /// request ends.
     pub got: i128,
-    /// Tokens by which `got` has risen since just before the last grant, plus the quantum in a drr node; 0 if `got`
-    /// fell.
+    /// Tokens by which `got` has risen since just before the last grant, plus the quantum in a drr node; never below 0.
     pub rise: u128,
     /// Tokens by which `got` is below its highest value so far.
     pub fall: u128,
@@ -164,11 +164,11 @@ pub struct RequestSnapshot {
     pub id: Arc<str>,
     /// The attributes by which the policy finds the request's flows.
     pub attributes: Attributes,
-    /// Number of the request in the order of accepted submits.
+    /// Position of the request in the order of accepted submits.
     pub seq: u64,
     /// Time of the submit.
     pub at: Micros,
-    /// The pool's number of ticks when the request was submitted.
+    /// The pool's tick count when the request was submitted.
     pub tick: Ticks,
     /// Tokens that the request is charged at its grant; 1 or more.
     pub cost: Tokens,
@@ -201,14 +201,14 @@ pub struct RequestSnapshot {
 pub struct InFlightSnapshot {
     /// Time of the grant.
     pub granted_at: Micros,
-    /// Number of the grant in the order of grants, counted from 0.
+    /// Sequence number of the grant among all grants of the pool, counted from 0.
     pub number: u64,
     /// The generations of the flows under which the request was charged, innermost flow first; `None` if the policy
     /// tree that charged it has been replaced.
     pub generations: Option<Vec<u64>>,
     /// Number of the worker that runs the request, and the rank; `None` if the pool has no workers.
     pub place: Option<(u32, u32)>,
-    /// Prefill tokens of the request that its rank still counts.
+    /// Prefill tokens of the request that its rank still counts as load.
     pub prefill: Tokens,
     /// Amount that the grant took from the worker's token rate, as the epoch of the rate's level and the number of
     /// units; `None` if the worker has no token rate.
@@ -242,9 +242,10 @@ pub enum NodeCounters {
     Share {
         /// Virtual time, in 2⁻³² tokens per weight.
         virtual_time: u128,
-        /// Number of times that virtual time has risen, which dates the flows' bounds.
+        /// Number of times that virtual time has risen. The flows' `bound` refers to this count.
         rises: u64,
-        /// Number of moments given out so far; a moment orders grants and starts within the node.
+        /// The last moment given out. Moments are sequence numbers, counted from 1, that order the grants and starts
+        /// within the node.
         moments: u64,
         /// The meter of the share node.
         meter: NodeMeterSnapshot,
@@ -265,7 +266,7 @@ pub enum NodeCounters {
 pub struct DrrClassSnapshot {
     /// Unspent credit, in tokens.
     pub deficit: u128,
-    /// Upper bound of the deficit in tokens, as of the class's last credit.
+    /// Upper bound uᵢ of the deficit, in tokens; see the section "The bound" of [`crate::drr`].
     pub reached: u128,
     /// The meter of the class.
     pub meter: FlowMeterSnapshot,
@@ -300,12 +301,12 @@ pub struct ShareFlowSnapshot {
     pub generation: u64,
     /// The moment of the flow's last grant, or of the flow's start as new.
     pub moment: u64,
-    /// True if the flow started at or below virtual time and has had no grant since.
+    /// True if the flow's score was at or below virtual time when it started to wait, and it has had no grant since.
     pub new: bool,
     /// Virtual time when the flow stopped being ready; `None` while the flow is ready or idle.
     pub stopped: Option<u128>,
-    /// State of the bound on the flow's lag: `fallen`, `rise` and `ended`, as the section "The bound" of
-    /// [`crate::share`] defines them.
+    /// State of the bound on the flow's lag: `fallen`, the value of `rises` for which `fallen` is valid, and `ended`.
+    /// See the section "The bound" of [`crate::share`].
     pub bound: (u128, u64, u128),
     /// The meter of the flow.
     pub meter: FlowMeterSnapshot,

@@ -62,8 +62,8 @@ pub(crate) struct TreeNode {
     busy: BusyThresholds,
     /// The node's flows, by name.
     pub(crate) flows: BTreeMap<Arc<str>, u32>,
-    /// The index of each flow in the tree, by the flow's number within the node; `None` for a drr or bands class before
-    /// its first request.
+    /// The index of each flow in the tree, by the flow's index within the node; `None` if the flow was forgotten, and
+    /// for a drr or bands class before its first request.
     pub(crate) locals: Vec<Option<u32>>,
     /// Finds the flow with the most waiting requests; only kept if the pool's queue is bounded.
     fullest_flow: TournamentTree,
@@ -124,8 +124,8 @@ pub(crate) struct PolicyTree {
     pub(crate) load_nodes: BTreeSet<u32>,
     pub(crate) drr_nodes: BTreeSet<u32>,
     marks: Marks,
-    /// The flows that were looked at while no request in the pool had an open worker. These flows counted as not ready,
-    /// whatever was last reported about their demands.
+    /// The flows that were looked at while no queue's head in the pool had an open worker. These flows counted as not
+    /// ready, whatever was last reported about their demands.
     looked_at_blocked: BTreeSet<u32>,
     /// The times at which another request becomes late in a queue with a longest wait, each with the queue.
     timers: BTreeSet<(Micros, u32)>,
@@ -133,13 +133,13 @@ pub(crate) struct PolicyTree {
     /// risen.
     pub(crate) emptied: Vec<u32>,
     pub(crate) risen: Vec<u32>,
-    /// True if one path may contain two flows with the same name.
+    /// True if two flows on one path may have the same name, because two levels divide service by the same attribute.
     repeats: bool,
     bounded: bool,
 }
 
-/// The flows and nodes that the next look must visit. Most often these are flows of the root only, so those have a list
-/// of their own.
+/// The flows and nodes that the next look must visit. Flows of the root are marked most often, so they have a list of
+/// their own.
 #[derive(Clone, Debug)]
 struct Marks {
     /// True if any flow or node is marked.
@@ -147,7 +147,8 @@ struct Marks {
     /// True if any flow or node below the root is marked.
     any_below: bool,
     root_flows: Vec<u32>,
-    /// The marked flows below the root, by depth; `nodes` has the marked nodes. The first list of each stays empty.
+    /// The marked flows below the root's own, in one list per depth. `nodes` has the marked nodes, likewise. The lists
+    /// of depth 0, the root, stay empty.
     flows: Vec<Vec<u32>>,
     nodes: Vec<Vec<u32>>,
 }
@@ -1182,7 +1183,8 @@ struct QueueWorkerFacts {
     may_join: bool,
 }
 
-/// Computes the head of a flow from the queue inside it, if the queue's requests need workers or may become late.
+/// Computes the head of a flow from the queue inside it. Used only if the queue's requests need workers or may become
+/// late.
 #[inline(never)]
 fn look_into(
     queue: &mut RequestQueue,
@@ -1287,7 +1289,7 @@ impl TreeNode {
         self.head.is_some()
     }
 
-    /// Returns the name of a flow, given its number within the node.
+    /// Returns the name of a flow, given its index within the node.
     pub(crate) fn flow_name(&self, flow: LocalFlow, flows: &[TreeFlow]) -> Option<Arc<str>> {
         self.locals[flow as usize].map(|flow| flows[flow as usize].name.clone())
     }

@@ -1,12 +1,12 @@
 //! Quantities as types, so that tokens are never added to microseconds.
 //!
-//! Every type states its range. Values outside it cannot be built, and inside it no arithmetic of this crate wraps:
-//! sums of tokens are kept in 128 bits, and products that need more in 256.
+//! Every type states its range. Values outside of the range cannot be created, and with values inside of it no
+//! arithmetic of this crate wraps. Sums of tokens are kept in 128 bits, and products that need more in 256 bits.
 //!
-//! Where 64 bits nearly always suffice they are used, with a checked fallback: rounds in `rounds.rs`, keys in
-//! `ranking.rs`, divisions in `share.rs` and `meter.rs`, orientation tests in `convex_hull.rs`. Scores saturate from
-//! 2⁹⁶ tokens per weight on, which takes 2³² requests of 2⁶⁴ tokens. The range of each restored number is checked in
-//! `restore.rs`.
+//! In some places 64 bits nearly always suffice. There 64 bits are used, and larger values are checked for and take a
+//! slower path: rounds in `rounds.rs`, keys in `ranking.rs`, divisions in `share.rs` and `meter.rs`, orientation tests
+//! in `convex_hull.rs`. Scores saturate from 2⁹⁶ tokens per weight on, which takes 2³² requests of 2⁶⁴ tokens. The
+//! range of each restored number is checked in `restore.rs`.
 
 use core::fmt;
 use core::num::NonZeroU64;
@@ -177,7 +177,8 @@ impl Alpha {
     pub const LATENCY: Self = Self(0);
     /// The trade-off of a load node that states none, which is 0.25.
     pub const BALANCED: Self = Self(250_000);
-    /// Trade-off for throughput, which is 0.5 and favours the deepest backlog. Auto-tune raises alpha up to this value.
+    /// Trade-off for throughput: 0.5, which favours the flow with the deepest backlog. Auto-tune raises alpha to this
+    /// value at most.
     pub const THROUGHPUT: Self = Self(500_000);
     /// Number of millionths in an alpha of 1.
     pub const SCALE: u32 = 1_000_000;

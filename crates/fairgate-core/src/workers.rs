@@ -1,20 +1,21 @@
-//! The workers of a pool: which requests each may take, which are busy, and the choice of a worker for a request.
+//! The workers of a pool: the requests that each worker may take, whether it is busy, and the choice of a worker for a
+//! request.
 //!
-//! A queue is ready if its head has an *open* place: a rank of a worker that may take it and is not busy. To know this
-//! without checking every worker for every queue, equal heads share one result. The *want* of a request
-//! ([`WorkerConstraints`]) says which workers may run the request (pin, allow-list, taints). A *demand* is a want
-//! together with the busy thresholds of a queue. Each open demand keeps a witness, one place that is open for it; only
-//! when that place fills up is another searched. Each closed demand is in the lists of the workers that may take its
-//! requests, because only a change of one of these workers can open the demand. So a blocked head costs nothing until
-//! one of its workers changes, and a change reaches only the queues that watch a demand that the change opened or
-//! closed.
+//! A queue is ready if its head has an *open* place, which is a rank that is not busy, of a worker that may take the
+//! request. To know this without checking every worker for every queue, equal heads share one result. The *want* of a
+//! request ([`WorkerConstraints`]) says which workers may run the request (pin, allow-list, taints). A *demand* is a
+//! want together with the busy thresholds of a queue. Each open demand keeps a *witness*, which is one place that is
+//! open for it. Another place is searched only when the witness fills up. Each closed demand is in the lists of the
+//! workers that may take its requests, because only a change of one of these workers can open the demand. So a blocked
+//! head costs nothing until one of its workers changes, and a change reaches only the queues that watch a demand that
+//! the change opened or closed.
 //!
 //! A worker whose rates are empty or that is paused is *limited*, which means that every rank counts as busy until a
 //! known time. The first event at or after that time makes the worker available again.
 //!
 //! A change is reported to queues at the next look. While *no* demand is open, changes are not reported at all. Nothing
 //! can be granted then, so no queue needs the changes until a demand opens. If a demand has closed and opened again by
-//! then, there is nothing to report. So a full pool with a thousand waiting flows costs one comparison.
+//! then, there is nothing to report. So a look at a full pool with a thousand waiting flows costs one comparison.
 //!
 //! # Limits
 //! Demands are shared only by equal constraints. Requests whose allow-lists differ, even only in workers that do not
@@ -59,8 +60,8 @@ pub(crate) struct WorkerRecord {
     pub(crate) tokens: Option<WorkerRate>,
     pub(crate) burst: BurstSeconds,
     pub(crate) pause_until: Micros,
-    /// Number of times that one of the worker's rate levels was set again, by a new rate or a stated remaining amount.
-    /// The count is also the epoch of the last such level.
+    /// Number of times that a level of one of the worker's rates was set again, by a new rate or by a stated remaining
+    /// amount. The level that was set last has this number as its epoch.
     pub(crate) epochs: u64,
     /// Time until which a rate or a pause makes the worker busy; `None` if neither does.
     limited_until: Option<Micros>,
@@ -76,7 +77,7 @@ pub(crate) struct WorkerRecord {
 pub(crate) struct RankLoad {
     pub(crate) prefill: u128,
     pub(crate) flights: u64,
-    /// One more than the number of the rank's last grant; 0 if the rank never had a grant.
+    /// Sequence number of the rank's last grant plus 1; 0 if the rank never had a grant.
     pub(crate) last_grant: u64,
     /// The open demands for which this rank is the witness, which is the one place known to be open for the demand.
     witness_of: BTreeSet<u32>,
@@ -100,13 +101,14 @@ pub(crate) enum WatchRole {
 }
 
 impl WatchRole {
-    /// Returns true if the queue can dispatch a request with this role.
+    /// Returns true if the queue itself can make a request with this role its head. A request watched as `Oldest` is
+    /// dispatched by the load node around the queue instead.
     fn counts_as_head(self) -> bool {
         self != Self::Oldest
     }
 }
 
-/// The receiver of reports that a demand has opened or closed.
+/// A watcher of a demand, to which the opening and closing of the demand are reported.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DemandWatcher {
     /// A queue that watches for one of its requests.
@@ -167,12 +169,12 @@ pub(crate) struct PoolWorkers {
     timers: BTreeSet<(Micros, u32)>,
 }
 
-/// The number of the want that any worker meets, which is [`ANY_WORKER`].
+/// The number of [`ANY_WORKER`], the want that every worker meets.
 const ANY_WORKER_NUMBER: u32 = 0;
 pub(crate) static ANY_WORKER: WorkerConstraints =
     WorkerConstraints { pin: None, allow: None, requires: Vec::new() };
 
-/// The workers that could run a new request, summed up.
+/// The answer to the question whether any worker could run a new request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkerEligibility {
     Nowhere,
@@ -279,8 +281,9 @@ impl WorkerRecord {
         self.loads.get(rank as usize)
     }
 
-    /// Returns for each rank one more than the number of the rank's last grant, or 0 if the rank never had a grant. The
-    /// list ends with the last rank that had a grant.
+    /// Returns one entry for each rank: the sequence number of the rank's last grant plus 1, or 0 if the rank never had
+    /// a grant. Sequence numbers count the grants of the pool from 0. Ranks behind the last one that ever had a grant
+    /// have no entry.
     pub(crate) fn last_grants(&self) -> Vec<u64> {
         let ranks =
             self.loads.iter().rposition(|load| load.last_grant > 0).map_or(0, |last| last + 1);
@@ -361,7 +364,7 @@ impl WorkerRecord {
 }
 
 impl WorkerConstraints {
-    /// Returns true if any worker meets this want.
+    /// Returns true if this want sets no conditions, so that every worker meets it.
     pub(crate) fn is_anywhere(&self) -> bool {
         self.pin.is_none() && self.allow.is_none() && self.requires.is_empty()
     }
@@ -481,7 +484,8 @@ impl PoolWorkers {
         orphans.into_iter().for_each(|demand| self.find_witness(demand));
     }
 
-    /// Searches a new witness for every demand that is closed, or whose witness is a rank of this worker.
+    /// Searches a witness for every closed demand, and a new one for every demand whose witness is a rank of this
+    /// worker.
     fn review(&mut self, number: u32) {
         let demands: Vec<u32> = self.watched.keys().copied().collect();
         for demand in demands {
@@ -497,7 +501,7 @@ impl PoolWorkers {
         self.list.values().filter(|w| w.is_counted()).count() as u64
     }
 
-    /// Returns whether any worker could run a request with this want, now or later.
+    /// Returns whether any worker meets this want, busy or not, and whether all such workers are overloaded.
     pub(crate) fn eligible(&self, want: &WorkerConstraints) -> WorkerEligibility {
         let mut found = WorkerEligibility::Nowhere;
         for worker in self.list.values().filter(|w| !w.eligible_ranks(want).is_empty()) {
@@ -509,8 +513,8 @@ impl PoolWorkers {
         found
     }
 
-    /// Adds a request to a rank, with the number of its grant. Returns the prefill tokens that the rank now counts for
-    /// the request, and the amount taken from the worker's token rate.
+    /// Adds a request to a rank. `number` is the sequence number of its grant. Returns the prefill tokens that the rank
+    /// now counts for the request, and the amount taken from the worker's token rate.
     pub(crate) fn add_request(
         &mut self,
         place: WorkerRank,
@@ -736,7 +740,8 @@ impl PoolWorkers {
         }
     }
 
-    /// Counts a request with this want as the first that waits, and extends the list of counts for that.
+    /// Counts the first waiting request of a want whose number is past the end of the list of counts, and extends the
+    /// list.
     #[cold]
     fn first_waits(&mut self, want: u32) {
         self.waiting.resize(want as usize + 1, 0);
@@ -756,7 +761,7 @@ impl PoolWorkers {
         waiting.map(|(want, _)| want).filter(nowhere).collect()
     }
 
-    /// Makes a queue watch whether a want is open under these busy thresholds; or makes a node watch it for a queue
+    /// Makes a queue watch the demand of this want and these busy thresholds, or makes a node watch it for a queue
     /// inside the node. Returns the number of the demand.
     pub(crate) fn watch(&mut self, watcher: DemandWatcher, want: u32, busy: BusyThresholds) -> u32 {
         let index = self.demands.hold(&(want, busy));
@@ -789,7 +794,7 @@ impl PoolWorkers {
         index
     }
 
-    /// Ends the watch of a demand by a queue, or by a node for one of the queues inside it.
+    /// Makes a queue stop watching a demand, or makes a node stop watching it for one of the queues inside the node.
     pub(crate) fn unwatch(&mut self, watcher: DemandWatcher, index: u32) {
         let demand = self.watched.get_mut(&index).expect("a watched demand");
         match watcher {
@@ -857,7 +862,7 @@ impl PoolWorkers {
         changed
     }
 
-    /// Returns true if the pool's queues watch different demands, so that some may be ready while others are not.
+    /// Returns true if more than one demand is watched, so that some queues may be ready while others are not.
     pub(crate) fn has_several_demands(&self) -> bool {
         self.watched.len() > 1
     }

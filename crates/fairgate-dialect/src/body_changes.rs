@@ -13,17 +13,17 @@ use crate::route::Route;
 /// Changes to make to a request's body. The default changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BodyChanges<'a> {
-    /// The upstream's name for the model; `None` keeps the caller's name.
+    /// The upstream's name for the model; `None` keeps the client's name.
     pub model: Option<&'a str>,
-    /// Cap on the output tokens of each answer; `None` for no cap. The cap lowers the caller's limit, or sets a limit
-    /// if the caller sets none. [`RequestFields::capped`] returns the resulting limit.
+    /// Cap on the output tokens of each answer; `None` for no cap. The cap lowers the client's limit, or sets a limit
+    /// if the client sets none. [`RequestFields::capped`] returns the resulting limit.
     pub max_tokens: Option<u64>,
     /// True to ask for usage in a stream (`stream_options.include_usage`), on routes that report usage only on request.
     pub ask_usage: bool,
     /// Value for the field `cache_salt`; `None` adds no such field. An upstream reuses a cached prompt only for
-    /// requests with the same salt. If the caller sent a `cache_salt`, it must be removed with `strip`.
+    /// requests with the same salt. If the client sent a `cache_salt`, it must be removed with `strip`.
     pub cache_salt: Option<&'a str>,
-    /// Members to remove, by their numbers in [`RequestFields::other_members`], in ascending order.
+    /// Indexes of the members to remove, as [`RequestFields::other_members`] returns them, in ascending order.
     pub strip: &'a [usize],
 }
 
@@ -31,11 +31,11 @@ impl RequestFields {
     /// Returns the body with these changes, and with every other byte unchanged. Returns the same [`Bytes`] if nothing
     /// changes.
     ///
-    /// A cap below [`RequestFields::least_tokens`] is raised to it. The cap then replaces the caller's own limits that
-    /// are higher, in both fields of a chat if both are set. If the caller sets no limit, the cap is inserted at the
-    /// front of the body. The inserted field is `max_output_tokens` for responses, `max_completion_tokens` for OpenAI's
-    /// reasoning models, which refuse `max_tokens`, and `max_tokens` for all others. Fields that ask for more output
-    /// than the cap (`min_tokens`, `thinking.budget_tokens`) are lowered too.
+    /// A cap below [`RequestFields::least_tokens`] is raised to it. The cap then replaces each limit of the client that
+    /// is higher. A chat may have two such fields, and both are replaced. If the client sets no limit, the cap is
+    /// inserted at the front of the body. The inserted field is `max_output_tokens` for responses,
+    /// `max_completion_tokens` for OpenAI's reasoning models, which refuse `max_tokens`, and `max_tokens` for all
+    /// others. Fields that ask for more output than the cap (`min_tokens`, `thinking.budget_tokens`) are lowered too.
     ///
     /// # Panics
     ///
@@ -94,7 +94,7 @@ fn lower(caps: &[OutputCapField], cap: u64, splices: &mut ByteSplices) -> bool {
 }
 
 /// Removes members, each with one comma. A member at the front is removed with the comma after it, any other with the
-/// comma before it. The model is never removed, so one of the two commas exists.
+/// comma before it. One of the two commas always exists, because the member `model` is never removed.
 fn strip(others: &[UnreadMember], numbers: &[usize], splices: &mut ByteSplices) {
     let members = numbers.iter().filter_map(|&number| others.get(number));
     for (gone, member) in members.enumerate() {
@@ -107,7 +107,7 @@ fn strip(others: &[UnreadMember], numbers: &[usize], splices: &mut ByteSplices) 
     }
 }
 
-/// Returns the name of the field that a cap is inserted as, if the caller sets no limit.
+/// Returns the name of the field in which a cap is inserted, if the client sets no limit.
 pub(crate) fn cap_field(route: Route, model: &str) -> &'static str {
     match route {
         Route::Responses => "max_output_tokens",

@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 
 use crate::route::{Dialect, Route};
 
-/// An error as a caller sees it.
+/// An error as a client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DialectError {
     /// Status of the HTTP response.
     pub status: StatusCode,
     /// Stable code, such as `queue_full`.
     pub code: &'static str,
-    /// True if the caller has used up a quota. OpenAI's clients then see the type `insufficient_quota`, after which they
-    /// do not retry.
+    /// True if the client has used up a quota. In OpenAI's dialect the error then has the type `insufficient_quota`,
+    /// after which OpenAI's client libraries do not retry.
     pub is_quota: bool,
     /// Text that says what happened, to which object, and what to do.
     pub message: String,
@@ -66,12 +66,12 @@ const TYPES: [(u16, &str, &str); 16] = [
     (529, "server_error", "overloaded_error"),
 ];
 
-/// OpenAI's error type for a caller that has used up its quota. Clients retry after a rate limit, but not after this
+/// OpenAI's error type for a client that has used up its quota. Clients retry after a rate limit, but not after this
 /// error.
 const QUOTA: &str = "insufficient_quota";
 
 impl DialectError {
-    /// Returns the JSON body in the caller's dialect. OpenAI: `{"error":{"message","type","param","code"}}`; Anthropic:
+    /// Returns the JSON body in the client's dialect. OpenAI: `{"error":{"message","type","param","code"}}`; Anthropic:
     /// `{"type":"error","error":{"type","message","code"},"request_id"}` with its own type for each status. `error`
     /// also has `limit` if a limit was reached, and `expected_wait_ms` if that is known.
     pub fn body(&self, dialect: Dialect, request_id: &str) -> Bytes {
@@ -82,7 +82,7 @@ impl DialectError {
         Bytes::from(value.to_string())
     }
 
-    /// Returns the error in the caller's dialect as an event for a stream that has begun. The event must be the last
+    /// Returns the error in the client's dialect as an event for a stream that has begun. The event must be the last
     /// one, because it tells the clients of both vendors that the answer has failed.
     pub fn event(&self, route: Route, request_id: &str) -> Bytes {
         let text = match route {

@@ -2,7 +2,8 @@
 //! integer arithmetic and bounded memory.
 //!
 //! An estimate decides only the order of requests and the size of a reservation; the real usage is settled at the end.
-//! A caller that drives its estimates down therefore gains nothing, and the estimator needs no defence beyond bounds.
+//! A client that drives its estimates down therefore gains nothing, and the estimator needs no protection other than
+//! its bounds.
 
 mod recent;
 mod tokens;
@@ -29,10 +30,10 @@ pub struct TokenEstimate {
     pub input_max: u64,
     /// Expected output tokens, which are the recent mean of this tenant and model, but at most `output_max`.
     pub output: u64,
-    /// Upper bound on the output tokens, which is the caller's limit times the number of choices; `None` if the caller
+    /// Upper bound on the output tokens, which is the client's limit times the number of choices; `None` if the client
     /// sets no limit.
     pub output_max: Option<u64>,
-    /// True if files are part of `input_max`. Their tokens are a bound on what providers document, not a count.
+    /// True if files are part of `input_max`. Their tokens are an upper bound by what providers document, not a count.
     pub has_files: bool,
 }
 
@@ -126,7 +127,7 @@ impl TokenEstimator {
         let mean = memory.outputs.get(name).map(OutputMean::tokens);
         drop(memory);
         let mean = mean.unwrap_or_else(|| self.output_default.load(Ordering::Relaxed));
-        // A request without answers has no output, even if the caller sets a limit.
+        // A request without answers has no output, even if the client sets a limit.
         let allowed = if ask.choices == 0 { Some(0) } else { ask.max_tokens };
         let output_max = allowed.map(|allowed| allowed.saturating_mul(ask.choices));
         let likely = mean.saturating_mul(ask.choices);
@@ -169,9 +170,9 @@ impl EstimatorMemory {
     }
 }
 
-/// Bytes per token, as a sum of bytes and a sum of tokens, both in 256ths. Each answer loses a sixteenth of its weight
-/// with every later answer. Two sums are kept rather than a mean of ratios, so that large requests count for more,
-/// because their estimates matter more.
+/// Bytes per token, as a sum of bytes and a sum of tokens, both in units of 1/256. With each new answer, the weight of
+/// every earlier answer falls by a sixteenth. Two sums are kept rather than a mean of ratios, so that large requests
+/// count for more, because their estimates matter more.
 #[derive(Clone, Copy)]
 struct BytesPerTokenRatio {
     bytes: u64,
@@ -179,7 +180,7 @@ struct BytesPerTokenRatio {
 }
 
 impl Default for BytesPerTokenRatio {
-    /// Returns a ratio of 4 bytes per token, with the weight of many earlier requests of 1024 tokens each.
+    /// Returns a ratio of 4 bytes per token, as if many requests of 1024 tokens each had been learned before.
     fn default() -> Self {
         let tokens = 1024 << (Self::FADING + Self::SCALE);
         Self { bytes: tokens * BYTES_PER_TOKEN, tokens }
@@ -187,12 +188,13 @@ impl Default for BytesPerTokenRatio {
 }
 
 impl BytesPerTokenRatio {
-    /// Part of both sums that is dropped with each new answer, as a power of two: 4 means 1 ÷ 2^4.
+    /// Part of both sums that is dropped with each new answer, as the exponent of a power of two: 4 means 1 ÷ 2^4.
     const FADING: u32 = 4;
     const SCALE: u32 = 8;
-    /// Largest number of bytes that one answer counts for, so that no single answer replaces everything learned before.
+    /// Largest number of bytes with which one answer is weighed, so that no single answer replaces everything learned
+    /// before.
     const BYTES_MAX: u64 = 1 << 16;
-    /// Upper bound on the learned tokens per byte. Text never has more than one token per byte, but an image does.
+    /// Upper bound on the learned tokens per byte. Text has at most one token per byte, but an image may have more.
     const TOKENS_PER_BYTE_MAX: u64 = 4;
     const BYTES_PER_TOKEN_MAX: u64 = 64;
 
@@ -220,8 +222,8 @@ impl BytesPerTokenRatio {
     }
 }
 
-/// A moving mean of output tokens, in 256ths of a token. Each answer loses an eighth of its weight with every later
-/// answer.
+/// A moving mean of output tokens, in units of 1/256 token. With each new answer, the weight of every earlier answer
+/// falls by an eighth.
 #[derive(Clone, Copy)]
 struct OutputMean(u64);
 

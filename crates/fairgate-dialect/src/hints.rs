@@ -9,7 +9,7 @@ use crate::request_fields::{InvalidRequestCode, InvalidRequestError, RequestFiel
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SchedulingHints {
     /// Priority of the request, from `agent_hints.strict_priority` or, if that is absent, `agent_hints.priority`.
-    /// Higher goes first. Both fit in 33 bits.
+    /// Higher goes first. `strict_priority` is an unsigned and `priority` a signed number of 32 bits.
     pub priority: Option<i64>,
     /// Names of the taints that the worker must have (`routing_constraints.required_taints`).
     pub required_taints: Vec<String>,

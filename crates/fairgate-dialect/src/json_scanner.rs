@@ -1,8 +1,8 @@
 //! Scans JSON in one pass without building a tree. The scanner checks every byte against RFC 8259, reports the offsets
 //! of values, and recognises strings that hold files instead of text.
 //!
-//! Accepts the same input as `serde_json` when it skips a value, except that nesting ends at [`DEPTH_MAX`]. No function
-//! recurses, so no input can exhaust the stack.
+//! Accepts the same input that `serde_json` accepts for a value that is skipped, except that nesting ends at
+//! [`DEPTH_MAX`]. No function recurses, so no input can exhaust the stack.
 
 use crate::stored_ids::ACCOUNT_KEYS;
 use std::ops::Range;
@@ -93,8 +93,8 @@ impl<'a> JsonScanner<'a> {
         self.mentions_item_ids
     }
 
-    /// Skips white space and returns the next byte without reading it. Returns 0 at the end of the text, because no
-    /// token begins with 0.
+    /// Skips white space and returns the next byte without reading it. Returns the byte 0 at the end of the text,
+    /// because no token of JSON begins with this byte.
     pub(crate) fn peek(&mut self) -> u8 {
         while let Some(&byte) = self.text.get(self.at) {
             if !matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
@@ -368,9 +368,9 @@ fn plain(text: &[u8]) -> usize {
     passed + plain_words(&text[passed..])
 }
 
-/// Returns the same as [`plain`], but tests eight bytes at a time. In each byte that matches, the highest bit is set,
-/// because `x - n` borrows from this bit if `x < n`. A borrow may carry into higher bytes, but the lowest match is
-/// right, and only the lowest match is used.
+/// Returns the same as [`plain`], but tests eight bytes at a time. Subtracting `n` from a byte `x` sets the highest bit
+/// of the result if `x < n`, and this bit marks a match. The borrow of a match may also mark bytes after it, but never
+/// one before it. Only the first mark is used, so the result is right.
 fn plain_words(text: &[u8]) -> usize {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     const HIGHS: u64 = ONES << 7;
@@ -394,7 +394,7 @@ fn plain_words(text: &[u8]) -> usize {
 const FILE_KEYS: [&[u8]; 8] =
     [b"data", b"url", b"image_url", b"file_data", b"file_url", b"b64_json", b"image", b"audio"];
 
-/// Keys that are part of a file without being followed by its bytes.
+/// Other keys that belong to a file. Their values are not the bytes of the file.
 const OTHER_FILE_KEYS: [&[u8]; 6] =
     [b"file_id", b"file", b"source", b"input_audio", b"audio_url", b"video_url"];
 

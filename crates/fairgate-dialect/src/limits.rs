@@ -15,11 +15,12 @@
 //!   [`RateLimitHeaders::retry_after`] and [`ProviderRefusal::Rate`].
 //! - **The window** is in the header's name (Mistral, Cerebras) or follows from the other three numbers. A limit that
 //!   refills evenly has reset = window × used ÷ limit, so window = reset × limit ÷ used. Groq counts requests per day
-//!   under the name that OpenAI uses for requests per minute; only this formula distinguishes them. The same formula finds
-//!   limits per second: 20 requests of which one is used, full again in 50 ms, are 20 a second. A limit per second that
-//!   is really one per minute would be sixty times too high, so it must show while at least nine tenths of it are left
-//!   (OpenAI enforces some limits per minute over a second, and less is left of those), in a time span that is not rounded to
-//!   whole seconds, and [`crate::quota`] believes it only while no answer says otherwise.
+//!   under the header name that OpenAI uses for requests per minute, and only this formula distinguishes the two. The
+//!   same formula finds limits per second: 20 requests of which one is used, full again in 50 ms, are 20 a second. If a
+//!   limit per minute were mistaken for one per second, it would be sixty times too high. So a limit counts as per
+//!   second only under three conditions: (1) at most a tenth of it, or a single request or token, is used (OpenAI
+//!   enforces some limits per minute over a second, and more is used of those); (2) the reset is a time span that is
+//!   not rounded to whole seconds; (3) no other answer says otherwise, which [`crate::quota`] checks.
 //!
 //! # Values that are ignored
 //! Negative numbers, numbers above 10^15, limits of 0, times more than 32 days ahead or more than a day ago, and text
@@ -47,7 +48,7 @@ use self::timestamp::ProviderClock;
 pub const SPAN_MAX: Duration = Duration::from_secs(32 * 86_400);
 /// Largest number of requests or tokens that is accepted.
 pub const COUNT_MAX: u64 = 1_000_000_000_000_000;
-/// Longest window in microseconds that counts as one of a second, which is a tenth more than a second.
+/// Longest window, in microseconds, that is taken for a window of one second: a tenth more than a second.
 const WINDOW_MICROS_OF_A_SECOND: u128 = 1_100_000;
 /// Largest number of ignored values that are logged for one answer; further ones are dropped silently.
 const IGNORED_MAX: usize = 16;
@@ -178,8 +179,9 @@ impl RateLimitHeaders {
         self.binding(|counted| counted != LimitUnit::Requests)
     }
 
-    /// Returns the tightest of the limits whose unit is `concerned`. A limit with nothing left is the tightest, then a
-    /// limit with a window of at most a minute, then the limit with the smallest part left.
+    /// Returns the tightest of the limits whose unit is `concerned`. Limits with nothing left come first. Among equal
+    /// ones, limits with a window of at most a minute, or with an unknown window, come first. Among those, the limit
+    /// with the smallest part left is the tightest.
     fn binding(&self, concerned: impl Fn(LimitUnit) -> bool) -> Option<&RateLimit> {
         let stated = |limit: &&RateLimit| limit.limit.is_some() || limit.remaining.is_some();
         self.limits.iter().filter(|limit| concerned(limit.counted)).filter(stated).min_by_key(
@@ -244,8 +246,9 @@ impl RateLimit {
         }
     }
 
-    /// Returns true if the numbers fit any window: the limit is full, no reset is stated, or the reset is a second away
-    /// at most. Providers whose limits per minute allow only short bursts state such a reset too.
+    /// Returns true if the provider names no window and its numbers fit any: the limit is full, no reset is stated, or
+    /// the reset is at most a second away. Such a short reset does not prove a limit per second, because providers
+    /// whose limits per minute allow only short bursts state it too.
     pub(crate) fn fits_any_window(&self) -> bool {
         let is_full = self.limit.is_some() && self.limit == self.remaining;
         let is_soon = |reset: Duration| reset <= Duration::from_secs(1);
@@ -260,11 +263,13 @@ impl RateLimit {
         left.unwrap_or(1_000_000)
     }
 
-    /// Derives the window from the other numbers. For a limit that refills evenly, this is the window that differs from
-    /// reset × limit ÷ used by at most a tenth. An hour or a day is accepted only if the reset is so far away that
-    /// neither rounding nor, for absolute times, a difference between two clocks can have turned a minute into it. A
-    /// window of a second or less counts as a second. If no window matches, a reset more than ten minutes away gives the
-    /// shortest window that contains it.
+    /// Derives the window from the other numbers. A limit that refills evenly has window = reset × limit ÷ used. The
+    /// result is the standard window that differs from this value by at most a tenth; a value of up to about a second
+    /// gives a second.
+    ///
+    /// An hour or a day is accepted only if the reset is far enough away. Then neither rounding nor, for absolute
+    /// times, a difference between two clocks can have made an hour or a day out of a minute. If no window matches, a
+    /// reset more than ten minutes away gives the shortest window that contains it.
     fn window_by_refill(&self, absolute: bool) -> Option<LimitWindow> {
         let reset = self.reset_after?;
         let by_refill = self.limit.and_then(|limit| {
@@ -301,8 +306,8 @@ impl RateLimit {
     }
 }
 
-/// Returns the later of two stated waits, because a request that comes too early is refused again. If one of them is
-/// the other rounded to whole seconds (`retry-after: 1` beside `retry-after-ms: 50`), returns the exact one.
+/// Returns the longer of two stated waits, because a request that comes too early is refused again. If one wait is the
+/// other one rounded to whole seconds (`retry-after: 1` beside `retry-after-ms: 50`), returns the exact one.
 fn later(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     let (Some(a), Some(b)) = (one, other) else { return one.or(other) };
     let rounded = |wait: Duration| wait.subsec_nanos() == 0;

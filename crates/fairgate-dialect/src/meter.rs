@@ -29,13 +29,13 @@ pub struct TokenUsage {
 /// Input tokens that an upstream wrote to its cache. They are part of the input, and not of its cached part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheWrites {
-    /// All of these tokens.
+    /// Number of all tokens written.
     pub total: u64,
-    /// Those that the upstream keeps for an hour.
+    /// Part of `total` that the upstream keeps for an hour.
     pub one_hour: u64,
 }
 
-/// Usage of an answer, and if the upstream reported it.
+/// Usage of an answer, and whether the upstream reported it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeasuredUsage {
     /// Tokens that the answer used, as reported by the upstream or as counted here.
@@ -51,8 +51,8 @@ pub struct MeasuredUsage {
 
 /// Reads usage from an answer as it passes, and counts the text itself if the reported usage is missing or absurd.
 ///
-/// The answer is not stored. Only if the usage event is to be hidden, each event of a chat or completion stream is held
-/// back until the event is whole, up to 1 MiB.
+/// The answer is not stored. There is one exception: if the usage event is to be hidden, each event of a chat or
+/// completion stream is held back until the event is whole, up to 1 MiB.
 ///
 /// A report is absurd, and is ignored, if a count in it is negative, malformed, or above 10⁹; if more was cached than
 /// the whole input; if the output exceeds 262 144 tokens (for reasoning that is not sent) plus 64 for each byte that
@@ -165,7 +165,7 @@ impl UsageMeter {
         }
     }
 
-    /// Returns the usage to charge if the answer ends here, properly or because the caller left.
+    /// Returns the usage to charge if the answer ends here, properly or because the client left.
     pub fn measured(&self) -> MeasuredUsage {
         match &self.body {
             MeteredBody::Json(body) => body.measured(),

@@ -1,7 +1,7 @@
 //! Requests of the gateway itself that ask a provider whether an account serves a model.
 //!
 //! A probe must not fail because of anything but the account or the model. It therefore has a fixed prompt, no tools,
-//! and the least output that the API accepts. Nothing of a client's request is in it but the model and the route.
+//! and the least output that the API accepts. Of a client's request, it has only the model and the route.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -27,8 +27,8 @@ pub struct AccountProbe {
 
 impl AccountProbe {
     /// Creates a probe of `model`, as the provider names it. `route` is the route of the request that the provider
-    /// refused, because some models serve one route only. A count of tokens is probed by a message, because counting
-    /// may work without credit.
+    /// refused, because some models serve one route only. The route that counts tokens is probed with a message
+    /// instead, because counting may work without credit.
     pub fn new(route: Route, model: &str) -> Self {
         let route = if route == Route::CountTokens { Route::Messages } else { route };
         let tokens = if route == Route::Responses { RESPONSES_TOKENS } else { TOKENS };

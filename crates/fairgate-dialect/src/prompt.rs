@@ -53,8 +53,8 @@ const BEFORE: [&str; 12] = [
     "suffix",
 ];
 
-/// Members that make an engine compute the whole prompt again, whatever is cached, unless the member has this value.
-/// They are vLLM's log probabilities of the prompt and llama.cpp's switch for the cache.
+/// Members that make an engine compute the whole prompt again, whatever is cached, each with the only value for which
+/// it does not. They are vLLM's log probabilities of the prompt and llama.cpp's switch for the cache.
 const COMPUTED_AGAIN_UNLESS: [(&str, &[u8]); 3] =
     [("prompt_logprobs", b"null"), ("echo", b"false"), ("cache_prompt", b"true")];
 
@@ -104,8 +104,8 @@ impl RequestFields {
     }
 
     /// Returns the name and the value's offset of each member that makes up a prompt, in the order of [`BEFORE`] and
-    /// then `prompt`. Returns `None` if a member occurs twice, in upper or lower case, or if the engine would not use
-    /// its cache.
+    /// then `prompt`. Returns `None` if a member occurs twice (names are compared without regard to case), or if the
+    /// engine would not use its cache.
     fn prompt_places<'n>(&self, body: &[u8], prompt: &[&'n str]) -> Option<Vec<(&'n str, usize)>> {
         let names: Vec<&'n str> = BEFORE.iter().chain(prompt).copied().collect();
         let mut starts = vec![None; names.len()];
@@ -343,8 +343,8 @@ impl<F: FnMut(PromptPiece<'_>)> PromptWriter<'_, F> {
     }
 }
 
-/// Returns the sort key of an object's member. Short members come first and a long text last, so that no other member
-/// of a message follows a text that the next turn may extend.
+/// Returns the sort key of an object's member. Short members come first and a long text last. So a text that the next
+/// turn may extend is at the end of its message, and no other member follows it.
 fn order(key: &[u8]) -> (u8, &[u8]) {
     let rank = match key {
         b"role" => 0,

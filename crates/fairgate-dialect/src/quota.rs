@@ -11,21 +11,21 @@
 //! subtracted, and the refill since then is added.
 //!
 //! # Conflicting limits
-//! The lower of the operator's and the provider's limit counts, unless [`AccountQuota::prefer_stated`] was called. If a provider states different limits from answer to
-//! answer, the lowest of the last 30 seconds counts. So a limit that is per second by the numbers of one answer, and per
-//! minute by those of another one, is per minute. An answer whose numbers fit any window leaves the window as it was. No
-//! pause is longer than a minute, also if the provider asks for
-//! more.
+//! The lower of the operator's and the provider's limit applies, unless [`AccountQuota::prefer_stated`] was called. If
+//! a provider states different limits from answer to answer, the lowest of the last 30 seconds applies. So if the
+//! numbers of one answer show a limit per second, and those of another answer show one per minute, the limit is taken
+//! as per minute. An answer whose numbers fit any window leaves the window as it was. No pause is longer than a minute,
+//! even if the provider asks for more.
 
 use std::time::Duration;
 
 use crate::limits::{LimitUnit, LimitWindow, RateLimit, RateLimitHeaders};
 
-/// Longest pause, also if the provider asks for more.
+/// Longest pause, even if the provider asks for a longer one.
 pub const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// First pause if the provider states no time. The pause doubles with each further refusal in a row.
 pub const PAUSE_FIRST: Duration = Duration::from_secs(1);
-/// Time for which a limit that the provider stated counts, even if the provider states a higher one later.
+/// Time for which a limit that the provider stated stays in force, even if the provider then states a higher one.
 pub const LOWER_HOLDS: Duration = Duration::from_secs(30);
 /// Greatest age at which a remaining amount that the provider stated is still used.
 const REMAINING_AGE_MAX: Duration = Duration::from_secs(3);
@@ -46,7 +46,8 @@ struct SentTotals {
     tokens: u64,
 }
 
-/// The totals sent on an account when one request was sent, which is passed back with the answer to that request.
+/// The totals sent on an account up to one request, and the time of that request. The ticket is passed back with the
+/// answer to the request.
 #[derive(Clone, Copy, Debug)]
 pub struct QuotaTicket {
     sent: SentTotals,
@@ -65,7 +66,7 @@ pub struct AccountRemaining {
 /// A time in which nothing is sent to the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaPause {
-    /// The time at which the pause ends, since the same fixed moment as all times here.
+    /// The time at which the pause ends, counted from the same fixed moment as all times of this module.
     pub until: Duration,
     /// The unit of the limit that caused the pause; `None` if it is unknown.
     pub counted: Option<LimitUnit>,
@@ -73,8 +74,8 @@ pub struct QuotaPause {
     pub asked: Option<Duration>,
 }
 
-/// The limit per minute that the provider stated, and the time at which it was stated; `None` if it stated none yet. A
-/// higher limit replaces a lower one only after [`LOWER_HOLDS`].
+/// The lowest limit per minute that the provider stated lately, and the time at which it was stated; `None` if the
+/// provider stated none yet. A higher limit replaces a lower one only after [`LOWER_HOLDS`].
 #[derive(Clone, Copy, Debug, Default)]
 struct LowestLimit(Option<(u64, Duration)>);
 
@@ -97,7 +98,8 @@ impl LowestLimit {
 #[derive(Clone, Copy, Debug, Default)]
 struct ProviderLimit {
     lowest: LowestLimit,
-    /// The limit per second, if the last answer whose numbers show the window stated one.
+    /// The limit per second, by the last answer whose numbers show the window; `None` if that answer stated no limit
+    /// per second.
     per_second: Option<u64>,
 }
 
@@ -138,7 +140,7 @@ struct StatedRemaining {
 #[derive(Clone, Debug, Default)]
 pub struct AccountQuota {
     stated: PerMinuteLimits,
-    /// True if a limit that the operator states counts, also where the provider states a lower one.
+    /// True if a limit that the operator states applies even where the provider states a lower one.
     prefers_stated: bool,
     requests: ProviderLimit,
     tokens: ProviderLimit,
@@ -166,8 +168,8 @@ impl AccountQuota {
         *self = Self { stated, sent, prefers_stated, ..Self::default() };
     }
 
-    /// Makes the limits that the operator states count, whatever the provider's headers claim. Limits that the operator
-    /// leaves out are still the provider's, and so are remaining amounts and pauses.
+    /// Makes the limits that the operator states apply even where the provider's headers state lower ones. Limits that
+    /// the operator leaves out are still the provider's, and so are remaining amounts and pauses.
     pub fn prefer_stated(&mut self) {
         self.prefers_stated = true;
     }
@@ -244,13 +246,14 @@ impl AccountQuota {
         self.pause_for(counted, asked, now)
     }
 
-    /// Records that the provider is overloaded, regardless of the account's limits; returns the pause.
+    /// Records an answer that the provider is overloaded; returns the pause. The account's limits are not the cause of
+    /// such an answer.
     pub fn record_overloaded(&mut self, asked: Option<Duration>, now: Duration) -> QuotaPause {
         self.pause_for(None, asked, now)
     }
 
-    /// Returns the remaining amounts by the last answer. Each answer is used once, so a second call before another
-    /// answer returns `None` for both amounts, and so does a call more than 3 seconds after the answer.
+    /// Returns the amounts that are left according to the last answer. Each answer is used once. So both amounts are
+    /// `None` on a second call before another answer, and on a call more than 3 seconds after the answer.
     pub fn take_left(&mut self, now: Duration) -> AccountRemaining {
         let rates = PerMinuteLimits {
             requests_per_minute: self.requests_per_minute(),

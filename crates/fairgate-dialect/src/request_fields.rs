@@ -19,8 +19,8 @@ const CHOICES_MAX: u64 = 1024;
 const MODEL_BYTES_MAX: usize = 256;
 /// Longest accepted id of an earlier response or a conversation, in bytes.
 pub(crate) const ID_BYTES_MAX: usize = 512;
-/// Greatest number of members in a body that this crate does not read. The number is limited because their offsets are
-/// kept in memory. No API has nearly as many.
+/// Greatest number of members of a body besides those that this crate reads. The number is limited because their
+/// offsets are kept in memory. No API has nearly as many.
 const OTHERS_MAX: usize = 1024;
 /// Smallest `thinking.budget_tokens` that Anthropic accepts.
 const THINKING_TOKENS_MIN: u64 = 1024;
@@ -28,11 +28,11 @@ const THINKING_TOKENS_MIN: u64 = 1024;
 /// The fields of a request's body that the gateway needs. The body's bytes are not changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestFields {
-    /// Name of the model as the caller sent it: 1 to 256 bytes, no control characters.
+    /// Name of the model as the client sent it: 1 to 256 bytes, no control characters.
     pub model: String,
-    /// True if the caller asks for a stream.
+    /// True if the client asks for a stream.
     pub stream: bool,
-    /// Output token limit that the caller sets for each answer (`max_tokens`, `max_completion_tokens` or
+    /// Output token limit that the client sets for each answer (`max_tokens`, `max_completion_tokens` or
     /// `max_output_tokens`; the larger if several are present). `None` if it sets none.
     pub max_tokens: Option<u64>,
     /// Smallest output cap that the upstream still accepts: Anthropic's `thinking.budget_tokens` + 1. That budget can
@@ -41,7 +41,7 @@ pub struct RequestFields {
     /// Number of answers that the model will write: the larger of `n` and `best_of` (default 1), times the number of
     /// prompts for a completion with a list of prompts. 0 for embeddings and token counts, which have no output.
     pub choices: u64,
-    /// True if the caller itself asked for usage in a stream.
+    /// True if the client itself asked for usage in a stream.
     pub usage_asked: bool,
     /// Id of the earlier response that this request continues (`previous_response_id`). Its tokens count as input.
     pub previous_response: Option<Box<str>>,
@@ -50,16 +50,18 @@ pub struct RequestFields {
     /// Approximate number of bytes in the body that the model reads as text: the body's size, with each base64 file
     /// counted as at most 4096 bytes.
     pub input_bytes: u64,
-    /// True if the body has keys that may belong to files. [`RequestFields::files`] looks for them.
+    /// True if the body has keys that may belong to files. [`RequestFields::files`] looks for the files.
     pub mentions_files: bool,
     /// True if the body has keys that may be those of ids whose owner is not known, such as `file_id`.
+    /// [`RequestFields::stored_ids`] looks for the ids.
     pub mentions_account_ids: bool,
-    /// True if the body has a key that may be `id`. [`RequestFields::stored_ids`] looks for the ids of both kinds.
+    /// True if the body has a key that may be `id`, as in an item of an earlier response. [`RequestFields::stored_ids`]
+    /// looks for the ids.
     pub mentions_item_ids: bool,
     pub(crate) places: FieldPlaces,
 }
 
-/// Offsets in the body of the fields that may have to change.
+/// Byte offsets, within a request's body, of the fields that the gateway may have to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldPlaces {
     /// Size of the body that was read, in bytes.
@@ -96,7 +98,7 @@ pub(crate) struct OutputFloorField {
 /// A member of the body that this crate does not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnreadMember {
-    /// Number of members of the body before this one, counting all members.
+    /// Number of members of all kinds that come before this one in the body.
     pub(crate) position: usize,
     /// Range of the key, with a flag that is true if the key has escapes.
     pub(crate) key: QuotedString,
@@ -152,7 +154,7 @@ impl InvalidRequestCode {
         Self::UnsupportedValue,
     ];
 
-    /// Returns the stable text that callers see.
+    /// Returns the stable text that clients see.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InvalidJson => "invalid_json",
@@ -172,7 +174,7 @@ pub struct InvalidRequestError {
     pub code: InvalidRequestCode,
     /// Name of the invalid parameter; `None` if the whole body is invalid.
     pub param: Option<&'static str>,
-    /// Description of the problem for the caller. Never quotes the body.
+    /// Description of the problem for the client. Never quotes the body.
     pub message: String,
 }
 
@@ -257,8 +259,8 @@ impl RequestFields {
         })
     }
 
-    /// Iterates over the members of the body that this crate does not read, as (number, unescaped name).
-    /// [`BodyChanges::strip`](crate::BodyChanges::strip) takes these numbers. A name that cannot be unescaped, because
+    /// Iterates over the members of the body that this crate does not read, as (index, unescaped name).
+    /// [`BodyChanges::strip`](crate::BodyChanges::strip) takes these indexes. A name that cannot be unescaped, because
     /// it has half a surrogate pair, is left out, because it means nothing to any upstream.
     pub fn other_members<'a>(
         &'a self,
@@ -276,22 +278,22 @@ impl RequestFields {
         })
     }
 
-    /// Returns the raw value of the member with this number; `None` if there is no such member.
-    /// [`RequestFields::other_members`] returns the numbers.
+    /// Returns the raw value of the member with the index `number`; `None` if there is no such member.
+    /// [`RequestFields::other_members`] returns the indexes.
     pub fn other_value<'a>(&self, body: &'a [u8], number: usize) -> Option<&'a [u8]> {
         let member = self.places.others.get(number)?;
         let rest = body.get(member.key.inner.end + 1..member.end)?;
         Some(rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start())
     }
 
-    /// Returns the output token limit of each answer under this cap: the lower of the cap and the caller's own limit,
-    /// where the cap is first raised to [`RequestFields::least_tokens`].
+    /// Returns the output token limit of each answer under this cap, which is the lower of the cap and the client's own
+    /// limit. The cap is first raised to [`RequestFields::least_tokens`].
     pub fn capped(&self, cap: u64) -> u64 {
         let cap = cap.max(self.least_tokens);
         self.max_tokens.map_or(cap, |allowed| allowed.min(cap))
     }
 
-    /// Returns true if a stream on this route reports usage only on request and the caller did not request it.
+    /// Returns true if a stream on this route reports usage only on request and the client did not request it.
     pub fn must_ask_usage(&self, route: Route) -> bool {
         route.usage_on_demand() && self.stream && !self.usage_asked
     }

@@ -1,13 +1,16 @@
 //! Finds the files in a request's body, and bounds the tokens that a provider may count for them. A budget reserves
 //! these tokens.
 //!
-//! A file counts by what its part says it is and by what its first bytes show: an image by the size in its header, a
-//! PDF by its pages and its bytes, a sound by its bytes. A text in base64 counts by its bytes, like other text. All other
-//! files, and those that the body only names by id or URL, could hold as much as the model can read.
+//! The kind of a file follows from the type that the JSON part around it states, and from the file's first bytes. The
+//! tokens of an image are computed from the size in its header, those of a PDF from its pages and its bytes, and those
+//! of a sound from its bytes. A text in base64 counts by its bytes, like other text. An image that the body only names
+//! by id or URL counts as the largest image. Any other file that is only named, or whose kind is not known, could hold
+//! as much as the model can read.
 //!
-//! The default rates bound these documents: OpenAI, "Images and vision" (patches of 32 × 32 pixels times at most 2.46,
-//! which is one token per 416 pixels; 85 + 170 per tile, at most 1 445); Anthropic, "Vision" (width × height ÷ 750, at
-//! most 4 784); Google, "Media resolution" (1 120 an image); Anthropic, "PDF support" (1 500 to 3 000 a page).
+//! The default rates are upper bounds on the numbers in these documents: OpenAI, "Images and vision" (patches of 32 ×
+//! 32 pixels times at most 2.46, which is one token per 416 pixels; 85 + 170 per tile, at most 1 445); Anthropic,
+//! "Vision" (width × height ÷ 750, at most 4 784); Google, "Media resolution" (1 120 an image); Anthropic, "PDF
+//! support" (1 500 to 3 000 a page).
 //!
 //! The search is bounded: at most [`READ_BYTES_MAX`] of base64 are decoded for all PDFs of a request, and at most
 //! [`INFLATED_BYTES_MAX`](pdf_scan::INFLATED_BYTES_MAX) inflated. A PDF beyond that counts as unreadable.
@@ -34,17 +37,18 @@ const NOT_SEARCHED: [&str; 4] = ["tools", "functions", "response_format", "metad
 pub struct FileTokenRates {
     /// Tokens for each page of a PDF.
     pub pdf_page_tokens: u64,
-    /// Bytes of a PDF, after its streams were inflated, that count as one token if that is more than its pages.
+    /// Number of bytes of a PDF, after its streams were inflated, that count as one token. The larger of the two
+    /// counts, by bytes and by pages, is used.
     pub pdf_bytes_per_token: u64,
     /// Pixels of an image that count as one token.
     pub image_pixels_per_token: u64,
     /// Fewest tokens of an image.
     pub image_tokens_min: u64,
-    /// Most tokens of an image, and the tokens of an image whose size cannot be read.
+    /// Most tokens of an image, and the tokens of an image whose size cannot be read or that is given by id or URL.
     pub image_tokens_max: u64,
     /// Bytes of a sound that count as one token.
     pub audio_bytes_per_token: u64,
-    /// Tokens of any other file: one that cannot be read, or that is given by id or URL.
+    /// Tokens of any other file that cannot be read, or that is given by id or URL.
     pub unreadable_tokens: u64,
 }
 
@@ -55,7 +59,7 @@ pub struct RequestFiles {
     pub count: u64,
     /// Upper bound on the tokens of all files together.
     pub tokens: u64,
-    /// Bytes of the body that are not the bytes of these files. They count as text.
+    /// Bytes of the body that belong to none of the request's files. They count as text.
     pub text_bytes: u64,
 }
 
@@ -95,7 +99,7 @@ enum FileKind {
     Other,
 }
 
-/// Bytes or the place of a file, as its part gives them.
+/// A string that holds a file, or names its place, with its media type.
 struct FileString<'a> {
     /// Media type, in lower case; empty if nothing states it.
     media_type: Cow<'a, str>,
@@ -133,7 +137,7 @@ impl<'a> FileSearch<'a> {
         }
     }
 
-    /// Searches an object. `around` is the kind that the object around it states.
+    /// Searches an object for files. `around` is the kind of file that the enclosing object states.
     fn object(&mut self, at: usize, around: FileKind) {
         let members = self.members(at);
         let types: Vec<Cow<'a, str>> = members

@@ -1,11 +1,12 @@
 //! Finds the ids in a request's body that refer to something the upstream stores for its account: items of earlier
 //! responses, files, vector stores, containers, stored prompts and sounds.
 //!
-//! The upstream knows only one client, the gateway, so it would serve any tenant's id to every tenant. Ids of items can
-//! be checked, because the gateway sees the answers that have them. Of all other ids the gateway does not know the owner.
+//! The upstream knows only one client, the gateway. So it would serve the id of one tenant to every other tenant. The
+//! owner of an item's id is known, because the gateway sees the answers that contain it. The owner of any other id is
+//! not known to the gateway.
 //!
-//! Tools describe their arguments with names of their own, and so do the arguments of tool calls, so these are not
-//! searched. Keys are compared without regard to case, because some upstreams read them so.
+//! The schemas of tools and the arguments of tool calls are not searched, because clients choose the names in them.
+//! Keys are compared without regard to case, because some upstreams read them so.
 
 use std::borrow::Cow;
 
@@ -24,7 +25,7 @@ pub(crate) const ACCOUNT_KEYS: [&[u8]; 8] = [
     b"audio",
     b"voice",
 ];
-/// Keys whose values are ids wherever they are.
+/// Keys whose values are ids, wherever in the prompt the keys are.
 const ID_KEYS: [&str; 4] = ["file_id", "file_ids", "vector_store_ids", "container_id"];
 /// Members of a body in which no ids are looked for: schemas, and texts of the client's own.
 const NOT_SEARCHED: [&str; 5] = ["functions", "response_format", "text", "metadata", "tool_choice"];
@@ -99,7 +100,8 @@ impl<'a> IdSearch<'a> {
         Ok(())
     }
 
-    /// Collects the ids of the items of a Responses request. An item without a type is a reference.
+    /// Collects the ids of all items of a Responses request, whatever their types. An item needs no type to refer to an
+    /// earlier item.
     fn items(&mut self, input: usize) -> Result<(), UnsearchableBodyError> {
         let items: Vec<usize> = match self.nodes.nodes[input].kind {
             JsonNodeKind::Array => self.nodes.items(input).collect(),
@@ -138,7 +140,8 @@ impl<'a> IdSearch<'a> {
         }
     }
 
-    /// Looks at a container: its id as a text, or an object that may have ids, or that asks for a new container.
+    /// Looks at the value of `container`. A text is the id of a container. An object may have ids, or may only ask for
+    /// a new container.
     fn container(&mut self, value: usize) {
         match self.nodes.nodes[value].kind {
             JsonNodeKind::Object => {

@@ -52,7 +52,8 @@ pub use self::api_error::{ErrorBody, ErrorDetail};
 pub(crate) use self::auth::AtClientAddress;
 pub use self::openapi::document;
 
-/// Returns the router with all routes of the admin API. The router is served alone or beside the routes for clients.
+/// Returns the router with all routes of the admin API. It is served at an address of its own, or together with the
+/// routes for clients.
 pub fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/healthz", get(health::healthz))

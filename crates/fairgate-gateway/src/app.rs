@@ -41,7 +41,7 @@ pub struct App {
     pub phase: GatewayLifecycle,
     /// Generates the id of each new request.
     pub(crate) request_ids: RequestIdGenerator,
-    /// Tenants that own the stored responses and conversations that later requests may continue.
+    /// Owner tenant of each stored response and conversation that a request may continue.
     pub(crate) response_ids: ResponseIdOwners,
     /// Leases of programs that call providers themselves.
     pub(crate) leases: LeaseTable,
@@ -51,6 +51,6 @@ pub struct App {
     pub(crate) log_throttle: LogThrottle<&'static str>,
     /// Key of the salts that keep prompts apart in engines' caches; the same for all gateways on the database.
     pub(crate) salt_secret: InstallationSecret,
-    /// Count of the row writes that no request waits for any more; a drain waits until the count is 0.
+    /// Count of the row writes that no request waits for any more. A drain waits until the count is 0.
     pub(crate) detached_rows: LiveCount,
 }

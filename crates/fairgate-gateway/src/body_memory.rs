@@ -25,7 +25,7 @@ pub(crate) struct BodyMemoryGuard {
     bytes: u64,
 }
 
-/// Error that the additional bytes of a body would exceed the memory limit.
+/// Error for bytes of a body that do not fit into the memory limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BodyMemoryFullError;
 
@@ -47,8 +47,8 @@ impl BodyMemory {
 }
 
 impl BodyMemoryGuard {
-    /// Adds `bytes` to this body's count. Fails if all bodies together would exceed `max`, or the bodies of this tenant
-    /// half of `max`. The second limit does not apply to a tenant's only body.
+    /// Adds `bytes` to this body's count. Fails if all bodies together would exceed `max`, or if the bodies of this
+    /// tenant would exceed half of `max`. The second limit does not apply to a tenant's only body.
     pub(crate) fn grow(&mut self, bytes: u64, max: u64) -> Result<(), BodyMemoryFullError> {
         let mut sums = self.all.sums();
         let all = sums.all.saturating_add(bytes);

@@ -1,10 +1,10 @@
 //! Applies the directory's weights and in-flight caps to the pools, as events, so that they are in the journal.
 //!
-//! In every share node that shares by the attribute, the names of groups, tenants and projects and the ids of keys are
-//! the names of flows. Caps also apply in `bands` nodes.
+//! A group, tenant or project is the flow of that name, and a key is the flow of its id, in every share node by the
+//! attribute in question. Caps also apply in `bands` nodes.
 //!
-//! A weight in the directory overrides the policy's `weights` for the flow of that name. If every node that shares by
-//! the attribute lists its classes, the weights of those classes apply instead. A cap in the directory replaces the
+//! A weight in the directory overrides the policy's `weights` for the flow of that name. But if every share node by the
+//! attribute lists its classes, the weights of these classes apply instead. A cap in the directory replaces the
 //! policy's cap, and counts all requests that the tenant or key has in flight in the pool. Without a cap in the
 //! directory, the policy's cap applies.
 //!
@@ -71,7 +71,7 @@ pub async fn refresh(app: &App) -> Result<bool, StoreError> {
     Ok(changed)
 }
 
-/// Returns the weight of each project in the unit of the policies, in which a project's weight of 1 is
+/// Returns the weight of each project, converted to the unit of the policies: a project's weight of 1 becomes
 /// [`DEFAULT_WEIGHT`].
 async fn project_weights(store: &Store) -> Result<Vec<ProjectWeight>, StoreError> {
     let weights = store.inspect(|transaction| fairgate_fleet::project_weights(transaction)).await?;

@@ -2,10 +2,15 @@
 //! the answer is streamed back.
 //!
 //! `request_guard` ends a request exactly once. It holds the request's current `stage`; the steps between stages are in
-//! `request_guard/step`. `accept` checks requests and leases, in one order, by `request_checks`, `client_choices`,
-//! `body`, `cost` and `budget`;
-//! `send` brings it to a worker; `retry_policy` decides about another attempt; `answer` forwards the upstream's answer;
-//! `attempt`, `bill` and `settlement` end an attempt. HTTP statuses are decided in `refusal`.
+//! `request_guard/step`. The modules, in the order in which a request meets them:
+//!
+//! - `accept` runs the checks, in the same order for requests and for leases. The checks themselves are in
+//!   `request_checks`, `client_choices`, `body`, `cost` and `budget`.
+//! - `send` brings the request to a worker, and `retry_policy` decides about another attempt.
+//! - `answer` forwards the upstream's answer.
+//! - `attempt`, `bill` and `settlement` end an attempt.
+//!
+//! HTTP statuses are decided in `refusal`.
 
 mod accept;
 mod answer;

@@ -132,7 +132,8 @@ async fn keep_prices(store: &Store, prices: &ModelPrices) -> Result<(), StoreErr
     store.change("config", unix_now(), keep).await.map(drop)
 }
 
-/// Warns of a tenant or group of an earlier version that is called like the gateway in the ledger.
+/// Warns if a tenant or group has the name under which the ledger keeps the gateway's own requests. Such a name may
+/// come from an earlier version.
 fn warn_of_reserved_name(identity: &CallerDirectory) {
     let directory = identity.directory();
     let is_taken = directory.tenants.iter().any(|tenant| tenant.name == GATEWAY_TENANT)
@@ -146,8 +147,8 @@ fn warn_of_reserved_name(identity: &CallerDirectory) {
     }
 }
 
-/// A boxed future, so that the whole gateway inside it is compiled in this crate and not again in every crate that
-/// awaits it.
+/// A boxed future. The box makes the compiler compile the whole gateway in this crate, and not again in every crate
+/// that awaits the future.
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 impl Gateway {

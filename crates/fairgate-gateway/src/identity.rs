@@ -48,7 +48,8 @@ pub struct Caller {
     pub secret: KeyHash,
     /// Rights of the key, or of the task key's project: models, classes, priorities, workers, leases and so on.
     pub rights: KeyRights,
-    /// Attributes of a request that names no class: its group, tenant and key, and with a task key also its project.
+    /// Attributes of a request that names no class: its group, tenant and key, and its project if it came with a task
+    /// key.
     pub attributes: Attributes,
     /// Limits of the tenant, over all its keys.
     pub tenant_limits: DirectoryLimits,
@@ -252,7 +253,7 @@ impl Caller {
     }
 }
 
-/// Returns the budgets that all requests of a tenant count in: the tenant's own, its group's, and those of the hosted
+/// Returns the budgets that count all requests of a tenant: the tenant's own, its group's, and those of the hosted
 /// tier.
 fn budgets_of<'a>(
     tenant: &'a Tenant,

@@ -9,7 +9,7 @@ use fairgate_core::units::{PerWeight, Weight};
 pub(crate) struct FlowLag {
     /// Tokens that the flow is owed; below zero if the flow has had more than its share.
     pub(crate) tokens: i128,
-    /// The lowest and the highest possible lag; `None` if the node divides slots instead of tokens.
+    /// The lowest and the highest possible lag; `None` if the node divides slots instead of tokens (`partition`).
     pub(crate) bound: Option<(i128, i128)>,
 }
 
@@ -22,8 +22,8 @@ impl FlowLag {
         Some(Self { tokens: tokens(lag.lag), bound })
     }
 
-    /// Returns the lag in thousandths of its bound; of the lower bound if the lag is below zero, else of the upper.
-    /// 1000 means that the lag has reached the bound; `None` if there is no bound.
+    /// Returns the lag in thousandths of its bound, so 1000 means that the lag has reached the bound; `None` if there
+    /// is no bound. A lag below 0 is compared with the lower bound, any other lag with the upper one.
     pub(crate) fn bound_used_thousandths(&self) -> Option<u64> {
         let (least, most) = self.bound?;
         let limit = if self.tokens < 0 { least } else { most }.unsigned_abs();

@@ -2,8 +2,8 @@
 //! requests and bytes. All counts are in the memory of this process, so each of several gateways on one database allows
 //! the full limits.
 //!
-//! Nothing is counted for a tenant or key without these limits. A limit counts only requests that come after it was
-//! set.
+//! Nothing is counted for a tenant or key without these limits. Requests that came before a limit was set are not
+//! counted in it.
 
 mod account;
 mod bucket;

@@ -126,14 +126,14 @@ impl Metrics {
         to.requests.get_or_create(&labels).inc();
     }
 
-    /// Counts a refusal of a request that belongs to no client and no pool, because of an invalid key (401), an unknown
-    /// path or a broken connection. Only the refusal's code is counted.
+    /// Counts a refusal of a request that belongs to no client and no pool. The cause is an invalid key (401), an
+    /// unknown path or a broken connection. Only the refusal's code is counted.
     pub(crate) fn count_refusal(&self, code: impl Into<EndCode>) {
         let labels = PoolReason { pool: self.names.label("-"), reason: code.into().as_str() };
         self.instruments.refusals.get_or_create(&labels).inc();
     }
 
-    /// Counts one attempt on a worker by its outcome (`ok`, `error`, `timeout`).
+    /// Counts one attempt on a worker by its outcome: `ok`, `error`, `timeout` or `left` (the client left).
     pub fn count_attempt(&self, pool: &str, worker: &str, outcome: &'static str) {
         let (pool, worker) = (self.names.label(pool), self.names.label(worker));
         let labels = WorkerOutcome { pool, worker, outcome };

@@ -14,7 +14,7 @@ use crate::reply::content_length;
 const LIMIT_MAX: u64 = 1 << 20;
 /// Descriptors that are not for connections: listeners, database, journals, other files.
 const RESERVED: u64 = 64;
-/// Divisor of the limit of open files that gives the descriptors kept for clients: at least a quarter of the limit,
+/// Divisor of the limit of open files. At least the limit divided by this number is kept for connections of clients,
 /// whatever upstreams may need.
 const LEAST_PART: u64 = 4;
 
@@ -51,9 +51,9 @@ pub fn connections_max(config: &Config) -> u64 {
     connections_within(limit(), config)
 }
 
-/// Computes [`connections_max`] for this limit of open files. Descriptors for clients = limit − 64 − slots of all pools
-/// − idle connections of all upstreams (all of these may be connections to upstreams at once); at least a quarter of
-/// the limit.
+/// Computes [`connections_max`] for this limit of open files. The descriptors for clients are limit − 64 − slots of all
+/// pools − idle connections of all upstreams, because each slot and each idle connection may need a descriptor at the
+/// same time. They are at least a quarter of the limit.
 pub(crate) fn connections_within(limit: u64, config: &Config) -> u64 {
     let slots = config.pools.iter().map(|pool| pool.capacity);
     let idle =

@@ -65,8 +65,8 @@ pub struct Pools {
     resolver: OnceLock<Box<dyn DnsResolver>>,
 }
 
-/// Inputs from which the served configuration is made. A change holds the lock on them until the new configuration is
-/// in force.
+/// Inputs from which the served configuration is made. They are behind a lock, which a change holds until the new
+/// configuration is in force.
 pub(crate) struct WorkerSources {
     /// The configuration as the file states it.
     file: Arc<Config>,
@@ -173,8 +173,8 @@ impl Pools {
         names
     }
 
-    /// Returns the keys of all accounts in the file of learned rates, each with its learned rate in requests per minute
-    /// if it has one.
+    /// Returns the learned rate of each account in requests per minute, by the account's key in the file of learned
+    /// rates. `None` for an account without a learned rate.
     fn learned(&self) -> BTreeMap<String, Option<u64>> {
         let served = self.served.load();
         served.accounts.iter().map(|(key, account)| (key.file_key(), account.learned())).collect()

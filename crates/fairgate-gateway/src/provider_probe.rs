@@ -1,8 +1,8 @@
 //! Probes: small requests of the gateway itself, which tell if an account is spent or blocked.
 //!
-//! `upstream/account/account_closing.rs` decides when an account is probed, at most once a minute. A probe needs no slot,
-//! because there is at most one of an account. It is in the ledger as the tenant `fairgate`, which nobody else may be
-//! called, so no tenant's budget pays for it.
+//! `upstream/account/account_closing.rs` decides when an account is probed, at most once a minute. A probe needs no
+//! slot, because an account has at most one probe at a time. Its row in the ledger has the tenant `fairgate`, a name
+//! that no real tenant may have, so no tenant's budget pays for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,9 +58,9 @@ pub(crate) async fn run_probes(app: Arc<App>) {
     }
 }
 
-/// Returns the models to probe now: at most one of an account, at most once a minute for the whole account, the one
-/// whose last probe is the longest ago. So no model can use up the probes of the others. The models of one account must
-/// be next to each other.
+/// Returns the models to probe now. An account is probed at most once a minute, with one of its models that need a
+/// probe: the one whose last probe is the longest ago. So no model can use up the probes of the others. In `models`,
+/// the models of one account must be next to each other.
 fn accounts_to_probe(models: &[Arc<ProviderAccount>], now: Instant) -> Vec<Arc<ProviderAccount>> {
     let of_account = models.chunk_by(|one, next| one.name == next.name);
     let due = of_account.filter_map(|models| {
@@ -72,8 +72,8 @@ fn accounts_to_probe(models: &[Arc<ProviderAccount>], now: Instant) -> Vec<Arc<P
     due.collect()
 }
 
-/// Records the result of a probe. If the account is usable again, all of its models that were closed for the same reason
-/// are opened; a model that is still refused is closed again by its own probe.
+/// Records the result of a probe. If the account is usable again, opens all of its models that were closed for the same
+/// reason. If the provider still refuses one of these models, that model's own probe closes it again.
 fn record(app: &App, account: &ProviderAccount, outcome: ProbeOutcome) {
     let reason = account.block_reason().filter(|_| outcome == ProbeOutcome::Usable);
     account.record_probe(outcome);

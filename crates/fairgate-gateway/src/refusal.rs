@@ -79,7 +79,7 @@ impl Refusal {
         Self { code, problem, retry_after, outcome: AttemptOutcome::Refused }
     }
 
-    /// Sets the computed wait of a code whose retry rule has one.
+    /// Sets the time after which to try again, for a code whose retry rule is a computed time.
     pub(crate) fn with_retry_after(mut self, retry_after: Option<Duration>) -> Self {
         let rule = self.code.retry();
         debug_assert!(matches!(rule, RetryRule::Computed | RetryRule::PointlessBefore), "{self:?}");
@@ -92,14 +92,14 @@ impl Refusal {
         self
     }
 
-    /// Sets the expected wait of one more request of the same flow, if known.
+    /// Sets the wait that one more request of the same flow would expect; `None` if it is not known.
     pub(crate) fn with_expected_wait(mut self, wait: Option<Duration>) -> Self {
         self.problem.expected_wait_ms =
             wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         self
     }
 
-    /// Adds the workers that the request may go to, if they are not all of the pool's.
+    /// Adds the choice of workers to the message; `None` means all workers of the pool, and adds nothing.
     pub(crate) fn with_worker_choice(mut self, choice: Option<String>) -> Self {
         if let Some(choice) = choice {
             let _ = write!(self.problem.message, " (The request may go only to {choice}.)");
@@ -312,7 +312,8 @@ pub(crate) fn provider_limited(
     Refusal::new(RefusalCode::ProviderLimited, message).with_retry_after(Some(after))
 }
 
-/// Refuses a lease with 429, because its tenant alone has reported that the provider takes no calls for a while.
+/// Refuses a lease with 429, because its tenant, and no other, has reported that the provider takes no calls for a
+/// while.
 pub(crate) fn lease_limited(pool: &str, after: Duration) -> Refusal {
     let seconds = after.as_secs_f64();
     let message = format!(
@@ -475,7 +476,7 @@ pub(crate) fn hosted_not_allowed(model: &str) -> Refusal {
     Refusal::new(RefusalCode::HostedNotAllowed, message).with_param("model")
 }
 
-/// Refuses with 403 because a budget counts money, and the model has no price by which it could.
+/// Refuses with 403 because a budget counts money, and the model has no price by which money could be counted.
 pub(crate) fn model_has_no_price(model: &str) -> Refusal {
     let shown: String = model.chars().take(128).collect();
     let message = format!(

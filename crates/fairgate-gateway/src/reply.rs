@@ -95,7 +95,8 @@ pub(crate) fn set_reason_phrase(reply: &mut Reply) {
     }
 }
 
-/// Returns the reason phrase of a status: the standard's, or ours for a status that no standard defines.
+/// Returns the reason phrase of a status: that of the standard, or the gateway's own for a status that no standard
+/// defines.
 pub(crate) fn reason_phrase(status: StatusCode) -> &'static str {
     match (status.canonical_reason(), status.as_u16()) {
         (Some(phrase), _) => phrase,

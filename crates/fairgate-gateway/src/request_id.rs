@@ -1,5 +1,5 @@
-//! Generates request ids, which are short, unique across restarts, cheap to make, and useless to anybody who guesses
-//! the next one.
+//! Generates request ids, which are short, unique across restarts and cheap to make. Guessing the next id is of no use
+//! to anybody.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

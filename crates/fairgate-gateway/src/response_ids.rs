@@ -2,12 +2,12 @@
 //!
 //! An upstream stores answers under ids, and accepts an id in place of all the text behind it (`previous_response_id`,
 //! `item_reference`). The upstream knows only one client, the gateway. So that no tenant continues another tenant's
-//! answer, the gateway remembers the owner of each id. The history behind an id is input that the estimate could not know
-//! from the body alone.
+//! answer, the gateway remembers the owner of each id. It also remembers the tokens of the history behind an id,
+//! because this history is input that the body alone does not show to the estimate.
 //!
-//! Ids are in memory, and a task of its own ([`store_ids`]) writes them to the database a moment later, so that a restart
-//! and other gateways know them. An id that is not in memory is looked up in the database. While the database is away, ids
-//! wait to be written, and an id that is not in memory is refused with 503.
+//! Ids are kept in memory. A separate task ([`store_ids`]) writes them to the database a moment later, so that they are
+//! known after a restart and to other gateways. An id that is not in memory is looked up in the database. While the
+//! database does not answer, ids wait to be written, and an id that is not in memory is refused with 503.
 //!
 //! The number of ids per tenant is bounded, in memory and in the database, and the oldest of that tenant are forgotten
 //! first. Ids also expire.
@@ -23,7 +23,7 @@ use crate::app::App;
 use crate::forward::unix_now;
 use crate::phase::GatewayPhase;
 
-/// Most ids that wait to be written. Beyond that, the oldest of them stay in memory only.
+/// Most ids that wait to be written. Beyond that, the oldest of them are no longer written, and stay in memory only.
 const PENDING_MAX: usize = 16_384;
 /// Most ids that one transaction writes.
 const BATCH_MAX: usize = 256;
@@ -94,7 +94,7 @@ impl ResponseIdOwners {
         }
     }
 
-    /// Returns the owners of these ids, in the same order. Looks up in the database those that are not in memory.
+    /// Returns the owners of these ids, in the same order. Ids that are not in memory are looked up in the database.
     pub(crate) async fn owners(
         &self,
         store: &Store,
@@ -128,8 +128,8 @@ impl ResponseIdOwners {
         Ok(owners)
     }
 
-    /// Remembers an id that an upstream gave to a tenant, also in the database. An id that the tenant does not get,
-    /// because another one has it, is not written.
+    /// Remembers an id that an upstream gave to a tenant, and queues it for the database. Does nothing if the id
+    /// belongs to another tenant.
     pub(crate) fn remember(
         &self,
         id: &str,
@@ -188,7 +188,7 @@ impl ResponseIdOwners {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers an id in memory. An unexpired id of another tenant keeps its owner, because an
+    /// Remembers an id in memory. An id that belongs to another tenant and has not expired keeps its owner, because an
     /// upstream may let clients choose ids. An id that the tenant already owns is renewed, with the current tokens
     /// behind it.
     fn put(&self, id: &str, tenant: &Arc<str>, tokens: u64, keep: ResponseIdBounds, now: Instant) {

@@ -16,15 +16,15 @@ use tokio::time::Instant;
 
 use crate::app::App;
 
-/// Error that the row of an answer could not be written, although the configuration wants no answer without a row. The
+/// Error for an answer whose row could not be written, although the configuration wants no answer without a row. The
 /// end of that answer must not be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowWriteError;
 
 type RowWriteResult = Result<(), RowWriteError>;
 
-/// Future of the write of a row. Ready once the row survives a killed process, or cannot be written. If the future is
-/// dropped before that, a separate task finishes the write.
+/// Future of the write of a row. Ready once the row is stored so that it survives a killed process, or once it is clear
+/// that it cannot be written. If the future is dropped before that, a separate task finishes the write.
 #[must_use]
 pub(crate) struct RowWrite {
     write: Option<Pin<Box<dyn Future<Output = RowWriteResult> + Send>>>,

@@ -29,7 +29,7 @@ use crate::refusal::RefusalCode;
 
 /// Greatest number of connections that wait in the kernel to be accepted.
 const BACKLOG: u32 = 4096;
-/// Number of failures to accept a connection of which only one is logged.
+/// Only one of this many failures to accept a connection is logged.
 const COMPLAIN_EVERY: u32 = 100;
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n\
     content-type: application/json\r\ncontent-length: 135\r\n\r\n\
@@ -110,8 +110,9 @@ impl GatewayServer {
         });
     }
 
-    /// Returns the count of a new connection until its first request, or `None` for a trusted proxy. Fails if there are
-    /// too many connections, or too many of this address.
+    /// Admits a new connection. Returns the guard that counts it until its first request, or `None` for a trusted
+    /// proxy, whose connections are not counted by address. Fails if there are too many connections, or too many of
+    /// this address without a request.
     fn admit(&self, peer: IpAddr) -> Result<Option<HeadlessConnection>, ConnectionsFull> {
         let config = self.app.config.load();
         let max = open_files::connections_within(self.open_files, &config);
@@ -131,7 +132,7 @@ impl GatewayServer {
     }
 }
 
-/// The gateway, or a client's address, has as many connections as it may.
+/// Error: the gateway, or a client's address, has as many connections as it may have.
 struct ConnectionsFull;
 
 /// A connection that is counted until it is dropped.

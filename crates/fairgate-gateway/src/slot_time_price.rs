@@ -1,10 +1,10 @@
-//! The price of time in a pool's slots, by kind of work. `fairgate-price` has the rules; this module keeps one book for
-//! each kind and knows the clock.
+//! The price of time in a pool's slots, by kind of work. The rules are in `fairgate-price`. This module keeps one book
+//! for each kind of work, which records what attempts of that kind paid and how long they held their slots.
 //!
 //! A second of embeddings brings hundreds of times the tokens of a second of generated text. So each kind of work has a
-//! book of its own, and embeddings have no part in the price of a chat. But the slots are the same ones: a kind in which
-//! nobody else works must not be a cheap way to hold them. So a second of embeddings or of token counts costs at least
-//! a second of generated text.
+//! book of its own, and embeddings have no part in the price of a chat. But all kinds use the same slots, and a kind
+//! that nobody else uses must not be a cheap way to hold them. So a second of embeddings or of token counts costs at
+//! least as much as a second of generated text.
 //!
 //! If the worker was at fault, the scheduler counts the attempt's time in the slot, but no budget pays for that time.
 //!
@@ -42,7 +42,7 @@ impl WorkKind {
     }
 }
 
-/// The books of a pool.
+/// The books of a pool, one for each kind of work.
 pub(crate) struct SlotTimePrice {
     books: Mutex<PoolSlotTimeBooks>,
     /// Time zero of the books' clock.
@@ -93,14 +93,14 @@ impl SlotTimePrice {
         Self { books: Mutex::default(), started: Instant::now() }
     }
 
-    /// Records a completed attempt that its tokens paid for.
+    /// Records a completed attempt that pays for its tokens.
     pub(crate) fn record_completed(&self, slot: SlotTime<'_>, tokens: u64) {
         let now = self.span(slot.at);
         let mut books = self.lock();
         books.of_mut(slot.kind).record_completed(slot.tenant, tokens, slot.held, now);
     }
 
-    /// Records an attempt that paid at least for its time, with the tokens that the scheduler counted.
+    /// Records an attempt that pays at least for its time. `charge` is the number of tokens that the scheduler counted.
     pub(crate) fn record_paid_by_time(&self, slot: SlotTime<'_>, charge: u64) {
         let now = self.span(slot.at);
         let mut books = self.lock();
@@ -121,8 +121,8 @@ impl SlotTimePrice {
         books.of_mut(kind).record_reported(tenant, reported, charge, held, default, now);
     }
 
-    /// Returns the expected charge of a tenant's request in tokens: `usual`, raised if the tenant's recent attempts
-    /// paid by time and cost more than that.
+    /// Returns the expected charge of a tenant's request in tokens. This is `usual`, or more if the tenant's recent
+    /// attempts paid for their time and that cost more than `usual`.
     pub(crate) fn expected(&self, kind: WorkKind, tenant: &str, usual: u64) -> u64 {
         self.lock().of(kind).expected(tenant, usual)
     }

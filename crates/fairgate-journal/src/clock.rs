@@ -2,8 +2,8 @@
 
 use fairgate_core::units::Micros;
 
-/// One moment on the journal's clock, together with its time of day. A journal may state this in its first line for
-/// people who read it; no decision depends on it.
+/// One moment on the journal's clock, together with its time of day. A journal may state both in its first line, for
+/// people who read the journal. No decision depends on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalClock {
     /// The moment as the journal's events state it in `at`.

@@ -4,8 +4,8 @@ use std::io;
 
 use crate::read::fault::JournalFault;
 
-/// Error because of which a journal could not be read further, with the line, the field and the reason. It displays as
-/// `line 7: field "policy.share.weights.chat": must be an integer of 1 or more, not 0`.
+/// Error that ended the reading of a journal, with the line, the field and the reason. It displays as `line 7: field
+/// "policy.share.weights.chat": must be an integer of 1 or more, not 0`.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// The line could not be read from the input; `source` has the reason.

@@ -1,7 +1,8 @@
 //! Explains in sentences why a request waits, and what its flows got and were due.
 //!
-//! The gateway, `fairgate replay --explain` and the Python package all take their words from here. The same facts as
-//! JSON are in [`write_request_location`](crate::write_request_location) and [`write_fairness`](crate::write_fairness).
+//! The gateway, `fairgate replay --explain` and the Python package all take their sentences from here. The same facts
+//! are written as JSON by [`write_request_location`](crate::write_request_location) and
+//! [`write_fairness`](crate::write_fairness).
 
 use std::sync::Arc;
 
@@ -43,12 +44,12 @@ pub fn counted(count: impl Into<u128>, noun: &str) -> String {
     }
 }
 
-/// Returns a flow's name after the attribute that names it: `tenant chat`.
+/// Returns the name of a flow, preceded by the attribute that names it, such as `tenant chat`.
 pub fn flow_name(by: Attribute, name: &str) -> String {
     format!("{} {}", by.name(), safe_name(name))
 }
 
-/// Returns the obstacles of a queued request, from the outermost node to the innermost.
+/// Describes everything that keeps a queued request from being granted now, from the outermost node to the innermost.
 pub fn waiting_obstacles(waiting: &WaitingRequest) -> impl Iterator<Item = String> + '_ {
     let innermost = waiting.levels.len().saturating_sub(1);
     let levels = waiting.levels.iter().enumerate();
@@ -84,7 +85,8 @@ pub fn full_pool(in_flight: u64) -> String {
     format!("the pool is full: {} in flight", counted(in_flight, "request"))
 }
 
-/// Describes the number by which a level's node orders its flows, and the requests of the flow.
+/// Describes the numbers by which a level's node orders its flows, and how many requests of the level's flow wait and
+/// are in flight.
 pub fn waiting_standing(level: &WaitingLevel) -> String {
     let flow = flow_name(level.by, &level.flow);
     let requests = format!("{} waiting, {} in flight", level.waiting, level.in_flight);
@@ -112,14 +114,13 @@ pub fn waiting_standing(level: &WaitingLevel) -> String {
     }
 }
 
-/// Describes the number of requests of a flow that contains a queued request.
+/// Describes how many requests of a level's flow wait and how many are in flight.
 pub fn waiting_requests(level: &WaitingLevel) -> String {
     let flow = flow_name(level.by, &level.flow);
     format!("{flow} has {} waiting and {} in flight", level.waiting, level.in_flight)
 }
 
-/// Describes the place of a class in a strict order: the classes that it goes before, and the classes for which it
-/// waits.
+/// Describes the place of a class in a strict order: the classes that go after it, and the classes for which it waits.
 fn place_in_strict_order(comes_after: &[Arc<str>], goes_before: &[Arc<str>]) -> String {
     if comes_after.is_empty() && goes_before.is_empty() {
         return "the only class of its strict order".to_owned();
@@ -132,7 +133,7 @@ fn place_in_strict_order(comes_after: &[Arc<str>], goes_before: &[Arc<str>]) -> 
     }
 }
 
-/// Describes the place of a class in a strict order: the classes that it goes before.
+/// Describes the place of a class in a strict order by the classes that go after it.
 pub fn strict_order(goes_before: &[Arc<str>]) -> String {
     match goes_before {
         [] => "strict: goes last".to_owned(),
@@ -144,7 +145,8 @@ fn names(list: &[Arc<str>], between: &str) -> String {
     list.iter().map(|name| safe_name(name)).collect::<Vec<_>>().join(between)
 }
 
-/// Describes the place of a queued request by the requests that would be granted before it.
+/// Describes the place of a queued request by the requests that would be granted before it. `place` is the number of
+/// these grants, or `None` if the request would never be granted.
 pub fn waiting_place(place: Option<u64>, ahead: &[RequestsAhead]) -> String {
     let line = place_in_line(place);
     match place {
@@ -157,7 +159,8 @@ pub fn waiting_place(place: Option<u64>, ahead: &[RequestsAhead]) -> String {
     }
 }
 
-/// Describes the place of a queued request by the number of grants before its own; `None` if it would never be granted.
+/// Describes the place of a queued request. `place` is the number of grants before its own, or `None` if the request
+/// would never be granted.
 pub fn place_in_line(place: Option<u64>) -> String {
     match place {
         None => "as things are, it would never be granted".to_owned(),
@@ -174,7 +177,8 @@ fn requests_ahead(ahead: &RequestsAhead) -> String {
 }
 
 /// Describes the service that a flow got and was due, such as `got 2400 tokens and was due 2000: 400 more, within its
-/// bound of 3000 tokens`. Describes only the service got if the flow's node promises no shares.
+/// bound of 3000 tokens`. If `due` is `None`, because the flow's node promises no shares, only the service that the
+/// flow got is described.
 pub fn got_and_due(got: i128, due: Option<DueService>) -> String {
     let tokens = match got {
         1 => "1 token".to_owned(),
@@ -192,7 +196,7 @@ pub fn got_and_due(got: i128, due: Option<DueService>) -> String {
     format!("got {tokens} and was due {}: {off}, {side} its bound of {bound}", due.tokens)
 }
 
-/// Describes how much of its cap a flow has used.
+/// Describes the part of a flow's cap that was in use while requests of the flow waited.
 pub fn cap_use(flow: &str, used: Percentage) -> String {
     format!("{flow} used {used} of its cap while requests of it waited")
 }

@@ -35,7 +35,7 @@ pub struct ScheduleRound {
     pub assignments: Vec<TaskAssignment>,
 }
 
-/// Error for a snapshot that cannot be read, with the field and the reason.
+/// Error for a snapshot or round that cannot be read, with the field and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleReadError {
     /// Path of the bad field from the snapshot's root, such as `tasks[3].project_id`; empty if the snapshot as a whole

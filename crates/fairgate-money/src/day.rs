@@ -1,7 +1,7 @@
 //! Days and months in UTC, computed from a count of microseconds. This is the only calendar of the workspace.
 //!
-//! It has no library behind it, because those at hand end at the year 9999, while a moment of 64-bit microseconds may be
-//! up to 292 000 years away, and every moment must have a day.
+//! It uses no library, because the available ones end at the year 9999. A moment in 64-bit microseconds may be up to
+//! 292 000 years away, and every moment must have a day.
 //!
 //! A year is counted from March. February, the only month whose length varies, is then the last one, and the lengths of
 //! the others follow the fixed pattern 31, 30, 31, 30, 31. The pattern of leap years repeats every 400 years.
@@ -23,8 +23,8 @@ const ERA_DAYS: i64 = 400 * 365 + 97;
 /// Days from 0000-03-01 to 1970-01-01.
 const EPOCH_SHIFT: i64 = 719_468;
 
-/// Greatest year, and greatest year before 0, for which [`UtcDay::from_date`] gives a day. Every moment in microseconds
-/// is in a year within this limit.
+/// Greatest year for which [`UtcDay::from_date`] gives a day. The least such year is minus this number. Every moment in
+/// microseconds is in a year within this limit.
 pub const MAX_YEAR: u64 = 999_999;
 
 /// A day, as the number of days since 1970-01-01.
@@ -54,7 +54,8 @@ impl UtcDay {
     }
 
     /// Returns the day of a date, with months from 1 to 12 and days of a month from 1. Years may be negative; 0 is the
-    /// year before 1. A date that does not exist, or whose year is not within [`MAX_YEAR`], gives `None`.
+    /// year before 1. A date that does not exist, or whose year is not from −[`MAX_YEAR`] to [`MAX_YEAR`], gives
+    /// `None`.
     pub fn from_date(year: i64, month: i64, day: i64) -> Option<Self> {
         if year.unsigned_abs() > MAX_YEAR || !(1..=12).contains(&month) || !(1..=31).contains(&day)
         {
@@ -85,7 +86,8 @@ impl UtcDay {
         }
     }
 
-    /// Returns the year, the month (1 to 12) and the day of the month (from 1). The day must be within [`MAX_YEAR`].
+    /// Returns the year, the month (1 to 12) and the day of the month (from 1). The year must be from −[`MAX_YEAR`] to
+    /// [`MAX_YEAR`].
     pub fn date(self) -> (i64, i64, i64) {
         let days = self.0 + EPOCH_SHIFT;
         let era = days.div_euclid(ERA_DAYS);

@@ -22,8 +22,8 @@ pub struct TokenCounts {
     pub input: u64,
     /// Input tokens that were cached. The part above `input` is ignored.
     pub cached: u64,
-    /// Input tokens that the provider wrote to its cache, those of `cache_written_1h` included. Neither they nor the
-    /// cached ones are in the other; the part above the rest of the input is ignored.
+    /// Input tokens that the provider wrote to its cache, including those of `cache_written_1h`. No token is counted
+    /// both here and in `cached`. The part above `input` − `cached` is ignored.
     pub cache_written: u64,
     /// Part of `cache_written` that the provider keeps for an hour.
     pub cache_written_1h: u64,
@@ -53,7 +53,8 @@ pub struct PriceRates {
 }
 
 impl PriceRates {
-    /// Returns the price of an input token that is written to the cache, and of one that is kept for an hour.
+    /// Returns two prices: first for input tokens that are written to the cache, then for those that are kept there for
+    /// an hour.
     fn cache_writes(&self) -> (PerMillion, PerMillion) {
         let write = self.cache_write.unwrap_or(self.input);
         (write, self.cache_write_1h.unwrap_or(write))
@@ -68,14 +69,14 @@ pub struct Price {
     pub id: String,
     /// Name of the model, as clients send it.
     pub model: String,
-    /// Name of the upstream that the price applies to; `None` applies to every upstream.
+    /// Name of the upstream that the price applies to; `None` if it applies to every upstream.
     pub upstream: Option<String>,
     /// The currency of all `rates`.
     pub currency: Currency,
     /// Rates per token and per request, in `currency`.
     #[serde(flatten)]
     pub rates: PriceRates,
-    /// The first day (UTC) on which the price applies; `None` applies always.
+    /// The first day (UTC) on which the price applies; `None` if it always applies.
     pub from: Option<UtcDay>,
 }
 
@@ -100,7 +101,7 @@ impl Price {
         price
     }
 
-    /// Returns the id of the price, which is a hash of a text that differs for different prices.
+    /// Returns the id of the price, which is a hash of a text with all its other fields.
     fn fingerprint(&self) -> String {
         let PriceRates { input, cached_input, cache_write, cache_write_1h, output, request } =
             self.rates;
@@ -121,7 +122,7 @@ impl Price {
         format!("price-{}", &hash[..16])
     }
 
-    /// Returns true if the price applies at a moment, which is from the midnight (UTC) of `from` on, or always if
+    /// Returns true if the price applies at a moment. It applies from 00:00 UTC of the day `from` on, or always if
     /// `from` is absent.
     pub fn is_valid(&self, at: UnixMicros) -> bool {
         self.from.is_none_or(|from| from.midnight() <= at)
@@ -147,8 +148,8 @@ impl Price {
         rounded.saturating_add(request)
     }
 
-    /// Returns the highest possible cost of a request with these tokens, however much of its input is cached already or
-    /// written to a cache.
+    /// Returns the highest possible cost of a request with these input and output tokens, whatever part of the input is
+    /// cached already or is written to a cache.
     pub fn max_cost(&self, tokens: TokenCounts) -> MicroUnits {
         let TokenCounts { input, output, .. } = tokens;
         let plain = TokenCounts { input, output, ..TokenCounts::default() };

@@ -1,4 +1,4 @@
-//! The price list of an installation.
+//! The list of all model prices of an installation.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use crate::price::{Price, TokenCounts};
 /// The prices of all models. A model without a price costs nothing, and its ledger rows name no price.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelPrices {
-    /// Prices of each model. Prices for one upstream come before those for every upstream, and later `from` before
-    /// earlier.
+    /// Prices of each model. Prices for one upstream come before prices for every upstream; within each of the two, the
+    /// latest `from` comes first.
     by_model: BTreeMap<String, Vec<Price>>,
 }
 
@@ -38,8 +38,8 @@ impl ModelPrices {
         self.by_model.get(model)?.iter().filter(is_for).find(|price| price.is_valid(at))
     }
 
-    /// Returns the highest possible cost of a request on any of these upstreams. `tokens` is the most that the request
-    /// may use. Returns zero if no upstream has a price.
+    /// Returns the highest possible cost of a request on any of these upstreams. `tokens` is the greatest number of
+    /// tokens that the request may use. Returns zero if no upstream has a price.
     pub fn max_cost<'a>(
         &self,
         model: &str,

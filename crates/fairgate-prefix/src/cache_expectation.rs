@@ -1,4 +1,5 @@
-//! The blocks that a worker was expected to hold when a request was sent to it, and what its answer says about them.
+//! The blocks that a worker was expected to hold when a request was sent to it, and the conclusions from the number of
+//! cached tokens in its answer.
 
 use crate::cache_size::DepthEvidence;
 use crate::index::PrefixWorker;
@@ -14,17 +15,17 @@ pub struct PrefixRoute {
     pub(crate) worker: PrefixWorker,
     /// Number of times that the worker's cache had been emptied when the request was sent.
     pub(crate) epoch: u64,
-    /// Time at which the request was sent. `held` is the number of blocks of the chain that the worker was expected to
-    /// hold before that.
+    /// Time at which the request was sent, on the clock of the index. `held` is the number of blocks of the chain that
+    /// the worker was expected to hold before this request.
     pub(crate) sent: u64,
     pub(crate) held: usize,
-    /// Number of all blocks that the worker was expected to hold, if at least 7/8 of its capacity were taken; otherwise
-    /// `None`.
+    /// Number of blocks of all chains that the worker was expected to hold, if they took at least 7/8 of its capacity;
+    /// otherwise `None`.
     pub(crate) full: Option<usize>,
     pub(crate) evidence: Vec<ConfirmedBlocks>,
 }
 
-/// The blocks of a chain from index `start` to index `end` that an earlier answer has shown to be cached.
+/// A part of a chain, from block `start` to before block `end`, that an earlier answer has shown to be cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConfirmedBlocks {
     pub(crate) start: usize,
@@ -47,14 +48,14 @@ impl PrefixRoute {
         self.worker
     }
 
-    /// Returns the time at which the engine last held blocks that it now reports as not cached. This is the time at
-    /// which an answer confirmed the first of the blocks that should have been cached and were not. `None` if the
-    /// report agrees with the expectation.
+    /// Returns the time of the answer that last confirmed the first of the missing blocks, which should have been
+    /// cached and were not. The engine has evicted these blocks since then. Returns `None` if the report agrees with
+    /// the expectation.
     pub(crate) fn contradicted(&self, cached_blocks: usize) -> Option<u64> {
         self.first_missing(cached_blocks).map(|part| part.confirmed)
     }
 
-    /// Returns what the report shows about the size of the worker's cache.
+    /// Returns the evidence of the report about the size of the worker's cache.
     pub(crate) fn sighting(&self, cached_blocks: usize) -> DepthEvidence {
         let missing = self.first_missing(cached_blocks);
         if let Some(depth) = self.full.filter(|_| self.is_surplus(cached_blocks)) {
@@ -76,12 +77,13 @@ impl PrefixRoute {
         cached_blocks > self.held + SLACK_BLOCKS.max(cached_blocks / SLACK_PART)
     }
 
-    /// Returns the first blocks that should have been cached and were not.
+    /// Returns the first part of the chain with blocks that should have been cached and were not; `None` if there is
+    /// none.
     ///
     /// The position of a token in a prompt is an estimate, and engines round down to their own blocks. So a report
     /// contradicts the expectation only if more than an eighth of the known blocks, and more than 4 blocks, are
-    /// missing. If fewer are missing, they count as cached. Otherwise a report that ends a block short of a system
-    /// prompt, which everybody uses, would mean that nothing older is left.
+    /// missing. If fewer are missing, they count as cached. Without this tolerance, a report that is one block short of
+    /// a system prompt that all requests share would mean that the cache holds nothing older.
     fn first_missing(&self, cached_blocks: usize) -> Option<&ConfirmedBlocks> {
         let known = self.evidence.last()?.end;
         let slack = SLACK_BLOCKS.max(known / SLACK_PART);

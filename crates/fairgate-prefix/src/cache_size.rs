@@ -1,38 +1,41 @@
 //! Learns the real size of a worker's cache, from the cached tokens that its answers report.
 //!
-//! Metrics and configuration state a size. It may be too large: the engine keeps running requests in the same memory,
-//! several routers may share a worker, or somebody guessed. An index that assumes 2 to 4 times the real cache routes
-//! requests to prefixes that are gone, which under overload is worse than no index.
+//! Metrics and configuration state a size. The stated size may be too large: the engine keeps running requests in the
+//! same memory, several routers may share a worker, or somebody guessed. An index that assumes 2 to 4 times the real
+//! cache routes requests to prefixes that are gone, which under overload is worse than no index.
 //!
-//! **The meaning of a report.** The index keeps blocks in the order of their last use, as the engine does. A block at
-//! depth d, with d blocks used more recently, is in a cache of n blocks if d < n, and gone otherwise. So a prefix that
-//! was expected to be cached and was (a hit) shows that the cache is larger than the prefix's depth, and one that was
-//! not (a miss) shows that the cache ends above that depth. Only blocks that an earlier answer showed to be read count.
-//! If more was cached than expected, and the index was full, the cache holds blocks for which the index had no room: a
-//! hit deeper than all blocks held.
+//! **The meaning of a report.** The index keeps blocks in the order of their last use, as the engine does. The *depth*
+//! d of a block is the number of blocks that were used more recently. A cache of n blocks holds the block if d < n. So
+//! a prefix that was expected to be cached and was cached (a hit) shows that the cache is larger than the prefix's
+//! depth. One that was expected and was not cached (a miss) shows that the cache is no larger than that depth. Only
+//! blocks that the engine has read before, as an earlier answer showed, are used as evidence. If more was cached than
+//! expected, and the index was full, the cache holds blocks for which the index had no room. This counts as a hit
+//! deeper than all blocks held.
 //!
-//! **The estimate.** Depths are sorted into 21 steps, 4 to an octave, from 1/32 of the stated size to all of it. A size
-//! between two steps loses a point for each hit below it, and two for each miss above it: a false expectation costs
-//! more than a missing one. The estimate is the largest size that loses at most [`TOLERANCE`] points more than the best
-//! one, so one report alone does not change the estimate. The estimate falls at once, but rises by at most one step in
-//! [`PERIOD`] reports. The counts of a cohort (below) move by one towards 0 after every [`PERIOD`] reports of the
-//! cohort, and after every [`PERIODS_OF_OTHERS`] times [`PERIOD`] reports of the worker. So old reports lose their
-//! weight, and a size that was ruled out is tried again. If the estimate is the whole stated size, nothing was learned.
-//! Without reports nothing changes.
+//! **The estimate.** Sizes and depths are sorted into 21 steps, from 1/32 of the stated size to all of it, with 4 steps
+//! to each doubling. A size loses one point for each hit at a depth that a cache of this size does not reach, and two
+//! points for each miss at a depth within this size. A miss costs more, because to expect a block that is gone is worse
+//! than not to expect one that is cached. The estimate is the largest size that loses at most [`TOLERANCE`] points more
+//! than the best one, so one report alone does not change the estimate. The estimate falls at once, but rises by at
+//! most one step in [`PERIOD`] reports. The counts of a cohort (below) move by one towards 0 after every [`PERIOD`]
+//! reports of the cohort, and after every [`PERIODS_OF_OTHERS`] times [`PERIOD`] reports of the worker. So old reports
+//! lose their weight, and a size that was ruled out is tried again. While the estimate is the whole stated size, there
+//! is no learned size. Without reports nothing changes.
 //!
 //! **Protection against a single tenant.** Reports come from the engine; a client cannot write them. But a tenant
-//! chooses its prompts, and may know an option by which the engine does not look into its cache, so that every prompt
-//! it repeats is a miss at a depth of its choice. Therefore:
+//! chooses its prompts, and it may know an option that makes the engine ignore its cache. Then every prompt that the
+//! tenant repeats is a miss, at a depth that the tenant chooses. Therefore:
 //! - Tenants are divided into [`COHORTS`] cohorts by a secret hash. A cohort adds at most [`VOTE_MAX`] points to the
 //!   loss of a size, however many reports it sends. A tenant that misses everywhere cannot outvote one other cohort
 //!   that hits at the depths in question: if both use all their points, the larger size wins.
 //! - A miss makes the index forget everything that was used less recently. It does not if one of the last 4 reports of
 //!   another cohort was a hit at that depth or deeper ([`CacheSize::is_disputed`]).
 //! - At depths where nobody else has reports, the tenant decides alone, within the bounds: the estimate is never below
-//!   1/32 of the stated size nor above it. Then the index wrongly assumes that other tenants' older prefixes are gone,
-//!   and they are read again elsewhere; their hits at those depths raise the estimate again.
-//! - A tenant that really fills the cache, with many prompts or long answers, makes it smaller for all. The estimate
-//!   learns that correctly.
+//!   1/32 of the stated size nor above it. If it lies, the index wrongly assumes that other tenants' older prefixes are
+//!   gone, and sends their requests to other workers, which read the prefixes again. Hits of those tenants at these
+//!   depths raise the estimate again.
+//! - A tenant that really fills the cache, with many prompts or long answers, leaves less of it to all others. The
+//!   estimate then falls, and rightly so.
 
 /// Number of cohorts, which are groups of tenants whose reports are counted separately.
 const COHORTS: usize = 8;
@@ -41,16 +44,18 @@ const COHORTS: usize = 8;
 const STEPS: usize = 21;
 /// Index of the last step, which is the whole stated size.
 const WHOLE: usize = STEPS - 1;
-/// Greatest number that a cohort's reports at one depth count for, and greatest number of points that a cohort adds to
-/// the loss of one size.
+/// Limit of the points, above or below 0, that a cohort's reports give one step. It is also the greatest number of
+/// points that a cohort adds to the loss of one size.
 const VOTE_MAX: i32 = 8;
 const MISS_POINTS: i32 = 2;
-/// Points that a size may lose beyond the best size and still be chosen; less than two misses cost.
+/// Points that a size may lose beyond the best size and still be chosen. This is more than one miss costs, and less
+/// than two.
 const TOLERANCE: i32 = 3;
-/// Number of reports between two rises of the estimate, and between two steps in which a cohort forgets.
+/// Least number of the worker's reports between two rises of the estimate. It is also the number of a cohort's reports
+/// after which its points move by one towards 0.
 const PERIOD: u32 = 32;
-/// Number of periods of the worker's reports after which cohorts without reports forget a little too. The number is
-/// large, so that nobody can displace the reports of other tenants by sending many of their own.
+/// Number of periods after which the points of all cohorts move by one towards 0, counted in reports of the worker. The
+/// number is large, so that a tenant cannot displace the reports of others by sending many of its own.
 const PERIODS_OF_OTHERS: u32 = 16;
 /// Number of last reports of a cohort that can dispute a single miss of another cohort.
 const RECENT: usize = 4;
@@ -77,12 +82,12 @@ pub(crate) struct CacheSize {
 /// The evidence of the reports on requests of one cohort of tenants.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReportCohort {
-    /// Points of each step, which gains one point for a hit and loses [`MISS_POINTS`] for a miss.
+    /// Points of each step. A hit at a depth of the step adds one point, and a miss there takes [`MISS_POINTS`] away.
     counts: [i8; STEPS],
     /// Number of the cohort's reports in its present period; below [`PERIOD`].
     reports: u32,
-    /// For each of the cohort's last reports, latest first, the number of steps that its hit reached; 0 for a report
-    /// without a hit.
+    /// For each of the cohort's last reports, latest first, one more than the step of its hit; 0 for a report without a
+    /// hit.
     reached: [usize; RECENT],
 }
 
@@ -96,8 +101,9 @@ impl ReportCohort {
         self.counts.iter_mut().for_each(|count| *count -= count.signum());
     }
 
-    /// Returns one number for each size, beginning with size 0: the points of the best size minus the points of this
-    /// size, at most [`VOTE_MAX`].
+    /// Returns the loss of each size: first that of an empty cache, then those of the steps. The points of a size are
+    /// the sum of the points of all steps within it. Its loss is the points of the best size minus its own, at most
+    /// [`VOTE_MAX`].
     fn losses(&self) -> [i32; STEPS + 1] {
         let mut values = [0; STEPS + 1];
         for (step, &count) in self.counts.iter().enumerate() {
@@ -165,7 +171,7 @@ impl CacheSize {
         others.flat_map(|(_, cohort)| cohort.reached).any(|reached| reached > step)
     }
 
-    /// Returns the step of the smallest size that holds a block of this depth; the last step if no size does.
+    /// Returns the step of the smallest size whose cache would hold a block at this depth; the last step if none would.
     fn step_of(&self, depth: usize) -> usize {
         (0..WHOLE).find(|&step| depth < self.blocks_of_step(step)).unwrap_or(WHOLE)
     }
@@ -182,8 +188,8 @@ impl CacheSize {
         best.map_or(WHOLE, |size| size.saturating_sub(1))
     }
 
-    /// Returns the number of blocks of a step, rounded up. In 128ths of the stated size it is 4, 5, 6 or 7 × a power of
-    /// 2.
+    /// Returns the size of a step in blocks, rounded up. The size is (4, 5, 6 or 7) × 2ⁿ ÷ 128 of the stated size,
+    /// where n rises by 1 every four steps.
     fn blocks_of_step(&self, step: usize) -> usize {
         let part = (4 + step as u128 % 4) << (step / 4);
         usize::try_from((self.stated as u128 * part).div_ceil(128)).unwrap_or(usize::MAX)

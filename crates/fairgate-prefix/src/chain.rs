@@ -6,8 +6,8 @@
 //!
 //! Blocks have a fixed number of *bytes*. A fixed number of tokens would need a tokenizer for every model, and a number
 //! of bytes that follows a learned rate would move the boundaries of old prompts whenever the rate moves, so that
-//! nothing would match. Bytes are converted to tokens only at the end, in proportion to the tokens of the whole prompt,
-//! which are exact if a tokenizer counted them.
+//! nothing would match. Only the result is converted from bytes to tokens, in proportion to the number of tokens of the
+//! whole prompt. That number is exact if a tokenizer counted it.
 
 use std::hash::Hasher;
 
@@ -15,8 +15,8 @@ use siphasher::sip::SipHasher13;
 
 /// Number of bytes of prompt text in one block, which is about 64 tokens of English.
 ///
-/// Engines use blocks of 16 tokens and more. An overlap in blocks of this size is half a block, about 32 tokens, too
-/// short on average. Smaller blocks would be closer, but would cost more memory and time.
+/// Engines use blocks of 16 tokens and more. An overlap counted in blocks of this size is too short by half a block on
+/// average, which is about 32 tokens. Smaller blocks would be more exact, but would cost more memory and time.
 pub const BLOCK_BYTES: usize = 256;
 
 /// The secret key of all hashes. Create one from random bytes when the process starts, and keep it secret, because a
@@ -144,7 +144,7 @@ impl PromptChainBuilder {
         }
     }
 
-    /// Appends an image, a sound or a document. All its bytes enter the hash, but it counts as `counted_bytes` long,
+    /// Appends an image, a sound or a document. All its bytes enter the hash, but its length counts as `counted_bytes`,
     /// because a model does not read it as text.
     pub fn file(&mut self, bytes: &[u8], counted_bytes: usize) {
         let mut hasher = self.key.hasher();

@@ -1,8 +1,8 @@
 //! The blocks that one worker is expected to hold, in order of last use; the least recent is evicted first.
 //!
-//! A chain is moved to the front so that its first block is the most recent. Hence a block is always at least as recent
-//! as the blocks that extend it, evicting from the back never leaves a block without the blocks before it, and the held
-//! part of a chain is always its beginning.
+//! When a chain is used, its blocks are moved to the front of the list, with the first block of the chain as the most
+//! recent. Hence a block is always at least as recent as the blocks that come after it in a chain. So evicting from the
+//! back never leaves a block without the blocks before it, and the held part of a chain is always its beginning.
 
 use hashbrown::HashTable;
 
@@ -128,8 +128,8 @@ impl HeldBlocks {
         at
     }
 
-    /// Returns the part of a chain that answers have shown to be held. Each piece of it has blocks that were used and
-    /// confirmed at the same time.
+    /// Returns the beginning of a chain that answers have shown to be held, divided into parts. All blocks of a part
+    /// were last used at the same time and last confirmed at the same time.
     pub(crate) fn evidence(&self, blocks: &[u64]) -> Vec<ConfirmedBlocks> {
         let mut evidence: Vec<ConfirmedBlocks> = Vec::new();
         let mut touched: Vec<u64> = Vec::new();
@@ -159,8 +159,8 @@ impl HeldBlocks {
         evidence
     }
 
-    /// Removes those of these blocks that were last used at `time`. A later use of one of them also used all blocks
-    /// before it, so the held part of a chain is still its beginning.
+    /// Removes those of these blocks that were last used at `time`. If a block was used again after `time`, all blocks
+    /// before it in the chain were used again too and are kept. So the held part of a chain is still its beginning.
     pub(crate) fn take_back(
         &mut self,
         blocks: &[u64],
@@ -176,8 +176,8 @@ impl HeldBlocks {
         }
     }
 
-    /// Makes the beginning of this chain the most recent blocks, used at `now`, as far as there is room. Returns the
-    /// number of the chain's blocks that were held before.
+    /// Makes the blocks of this chain the most recent ones, used at `now`. If the chain is longer than the capacity,
+    /// only its beginning is held. Returns the number of the chain's blocks that were held before.
     pub(crate) fn touch(
         &mut self,
         blocks: &[u64],
@@ -228,8 +228,9 @@ impl HeldBlocks {
         }
     }
 
-    /// Adds blocks that are not held right behind a held block. No block of the chain is evicted meanwhile, because the
-    /// whole chain fits and all other blocks are older.
+    /// Adds the rest of a chain, whose `blocks` are not held yet, right behind the node `last` of the chain's previous
+    /// block. If there is no room, older blocks of other chains are evicted. No block of this chain is, because the
+    /// whole chain fits into the capacity and all its blocks are more recent than the others.
     fn add(
         &mut self,
         blocks: &[u64],

@@ -11,8 +11,8 @@ use crate::overlap::PrefixOverlap;
 /// Number of workers that share one word of bits in a [`HolderGroup`].
 const GROUP: usize = u64::BITS as usize;
 
-/// A worker of a [`PrefixIndex`], from [`PrefixIndex::add`] until [`PrefixIndex::remove`]. After that the value is
-/// invalid, even if another worker has got the index that this one had.
+/// A worker of a [`PrefixIndex`], from [`PrefixIndex::add`] until [`PrefixIndex::remove`]. After the removal the value
+/// is invalid, even if a new worker has got the same index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PrefixWorker {
     pub(crate) place: u32,
@@ -24,7 +24,7 @@ pub struct PrefixIndex {
     blocks_max: usize,
     places: Vec<PrefixPlace>,
     groups: Vec<HolderGroup>,
-    /// Number of calls that have used a chain; this is the clock of the index.
+    /// Number of calls that have used a chain. All times in this crate are values of this counter.
     time: u64,
 }
 
@@ -41,7 +41,7 @@ struct PrefixWorkerState {
     epoch: u64,
 }
 
-/// The report of an answer about the cache of the worker that gave it.
+/// The tokens that a worker reports in one answer, from which the index learns about the worker's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheReport {
     /// Number of tokens of the prompt, as the engine counts them.
@@ -54,8 +54,8 @@ pub struct CacheReport {
     pub origin: u64,
 }
 
-/// The blocks that up to 64 workers hold, each with its holders, so that one look-up per block serves all of these
-/// workers.
+/// The blocks that a group of up to 64 workers hold. Each block is stored once with all its holders, so that one
+/// look-up per block serves the whole group.
 #[derive(Default)]
 struct HolderGroup {
     holders: HashTable<BlockHolders>,
@@ -71,8 +71,8 @@ struct BlockHolders {
 
 impl PrefixIndex {
     /// Creates an index of at most `blocks_max` blocks over all workers. A block takes at most about 80 bytes. If the
-    /// workers' caches are larger than that in sum, the bound is divided among the workers in proportion to their
-    /// caches.
+    /// caches of all workers together hold more than `blocks_max` blocks, this bound is divided among the workers in
+    /// proportion to their caches.
     pub fn new(blocks_max: usize) -> Self {
         Self { blocks_max, places: Vec::new(), groups: Vec::new(), time: 0 }
     }
@@ -178,8 +178,8 @@ impl PrefixIndex {
         Some(PrefixRoute { worker, epoch, sent: self.time, held, full, evidence })
     }
 
-    /// Records that the worker did not work on the request, so that its cache does not hold the prompt. Blocks that the
-    /// worker was expected to hold before the request stay, and so do blocks that another request has used since.
+    /// Records that the worker did not work on the request and so does not hold its prompt in the cache. Blocks that
+    /// the worker was expected to hold before the request stay, and so do blocks that another request has used since.
     /// Without this method, a client could register a long prompt that no engine read, and have it counted as cached.
     pub fn refused(&mut self, route: &PrefixRoute, chain: &PromptChain) {
         let Some(place) = self.present(route.worker) else { return };

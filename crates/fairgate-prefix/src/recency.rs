@@ -2,16 +2,17 @@
 //!
 //! The exact depth would need an ordered tree over all blocks. Instead, blocks are counted by the time of their last
 //! use, in at most [`STRETCHES_MAX`] stretches of time, which takes constant memory. Time is a count of uses of the
-//! index. A stretch ends when blocks for 1/64 of the capacity have been used in it, and two neighbouring stretches are
-//! merged only if both together hold at most 1/32 of the capacity. So a depth is wrong by at most 1/32 of the capacity,
-//! plus the blocks of one use.
+//! index. A new stretch begins once the present one holds blocks for 1/64 of the capacity. Two neighbouring stretches
+//! are merged only if both together hold at most 1/32 of the capacity. So a depth is wrong by at most 1/32 of the
+//! capacity, plus the blocks of one use.
 
 /// Greatest number of stretches of time that are counted separately.
 const STRETCHES_MAX: usize = 128;
-/// Divisor of the capacity that gives the number of used blocks after which a new stretch begins.
+/// A new stretch begins once the last one holds this part of the capacity: capacity ÷ 64, in blocks.
 const STRETCH_PART: usize = 64;
-/// Divisor of the capacity that gives the greatest number of blocks that two neighbouring stretches may hold together
-/// to be merged. At most 31 of 64 pairs hold more than that, so there is always room for another stretch.
+/// Two neighbouring stretches are merged only if together they hold at most this part of the capacity: capacity ÷ 32,
+/// in blocks. At most 31 of the 64 pairs can hold more than that, so merging the other pairs always makes room for
+/// another stretch.
 const PAIR_PART: usize = 32;
 
 /// Number of held blocks by the time of their last use, in stretches of time.
@@ -32,7 +33,7 @@ struct CallStretch {
 /// The depth of the blocks of one stretch, which is known only as a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockDepth {
-    /// Number of held blocks that were used in later stretches.
+    /// Number of held blocks that were last used in more recent stretches.
     pub(crate) newer: usize,
     /// Number of held blocks of the stretch itself.
     pub(crate) own: usize,

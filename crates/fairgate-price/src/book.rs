@@ -1,49 +1,54 @@
-//! The book of one kind of work: what each tenant pays for its time in slots, and the price that follows from it.
+//! The book of one kind of work: the tokens that each tenant paid for its time in slots, and the price of time that
+//! follows from them.
 //!
-//! If failed work were free, a tenant whose requests all fail after half a second would hold the pool for nothing. So
-//! work that is not paid by its tokens pays what other tenants would have paid for the same time:
+//! If failed work were free, a tenant whose requests all fail after half a second could fill the pool and pay nothing.
+//! So work that its own tokens do not pay for is charged what other tenants would have paid for the same time:
 //!
 //! ```text
 //!     price = Σ rate × seconds ÷ Σ seconds       over the other tenants of the same kind of work
 //!     rate  = tokens paid ÷ seconds in slots, of one tenant; at most 4 × median
 //! ```
 //!
-//! The payer is left out of the sum, because otherwise a tenant whose work is cheap would set its own price. If no other
-//! tenant has used a slot, its own rate is the price; before it has one, the default is.
+//! The payer is left out of the sum, because otherwise a tenant whose work is cheap would set its own price. If no
+//! other tenant has used a slot, the price is the payer's own rate of completed work. If it has completed nothing, the
+//! price is the default.
 //!
 //! # The median
 //! One tenant with few seconds and very many tokens (a batch of embeddings) must not set the price of all. So no rate
-//! counts for more than 4 times the median. The median is that of the tenants' rates of *completed* work, the payer's
-//! own among them, and of the default rate. Work paid by time has no part in it: otherwise a price would raise the
-//! median, and the median the next price.
+//! counts for more than 4 times the median. The median is taken over the default rate and all tenants' rates of
+//! *completed* work, including the payer's. Work paid by time is left out of these rates. Otherwise a price would raise
+//! the median, and the median would raise the next price.
 //!
-//! Every number between the two middle ones is a median of an even number of rates. This module takes the upper one,
-//! but at most 16 times the lower one, or the default if that is more. With one other tenant and a payer that has
-//! completed nothing, the rates are that tenant's and the default, and nobody can know which of the two is wrong. The
-//! upper one alone would let the other tenant choose the price. The lower one alone would let the payer fail cheaply
-//! wherever honest work brings more than 4 times the default.
+//! For an even number of rates, every number between the two middle rates is a median. This module takes the upper one,
+//! but no more than 16 times the lower one or than the default, whichever is greater. With one other tenant and a payer
+//! that has completed nothing, the rates are that tenant's and the default, and nobody can know which of the two is
+//! wrong. If the upper rate were always taken, the other tenant could choose the price. If the lower rate were always
+//! taken, the payer could fail cheaply in a pool whose honest work has a rate of more than 4 times the default.
 //!
-//! Rates far below the median could lower the price in the same way, with long and cheap work. Together, rates below a
-//! quarter of the median make up at most half of the seconds, if there are others.
+//! A tenant with long and cheap work has a rate far below the median, and could lower the price for all. So the seconds
+//! of rates below a quarter of the median together count for at most half of all seconds, if there are other rates.
 //!
 //! # What tenants together can do
-//! The median holds as long as the tenants that lie are fewer than the honest ones and the default. Two tenants can
-//! raise the price for one that has completed nothing and is alone with them; once it has completed a request, its own
-//! rate holds them to 64 times that. Keys of one tenant are one tenant here.
+//! Tenants can work together to move the median. They cannot move it far as long as they are fewer than the rates of
+//! honest tenants and the default together. Two tenants can raise the price for a third that has completed nothing and
+//! is alone with them. Once the third has completed a request, its price is at most 64 times the greater of its own
+//! rate and the default. All keys of a tenant count as one tenant here.
 //!
 //! # Work that is reported and not seen
-//! The holder of a lease reports its tokens itself. A report below the default would be a cheap way to lower one's own
-//! median, so it has no part in the median ([`SlotTimeBook::record_reported`]). Such a lease pays by time. What it paid
-//! is in the sum, so tenants that report nothing do not lower the price for each other: they pay what the others pay.
+//! The holder of a lease reports its tokens itself. A report below the default rate would be a cheap way to lower the
+//! median for oneself, so it is left out of the median ([`SlotTimeBook::record_reported`]). A lease pays the tokens
+//! that it reports or the price of its time, whichever is more. The paid tokens enter the sum. So tenants that report
+//! nothing do not lower the price for each other, because they pay the same rate as the others.
 //!
 //! # Expected cost
-//! The expected cost of a request depends on its size. For a tenant whose requests mostly pay by time that is too low,
-//! and the tenant could take many slots before it is charged for the first. So the expected cost of its next request is
-//! raised towards the average charge of its attempts paid by time, in proportion to their part of its attempts.
+//! The expected cost of a request depends on its size. If a tenant's requests mostly pay by time, this expectation is
+//! too low, and the tenant could take many slots before it is charged for the first. So the expected cost of the
+//! tenant's next request is raised towards the average charge of its attempts that paid by time. The raise is in
+//! proportion to the part of its attempts that paid by time.
 //!
 //! # State
-//! A book knows at most [`TENANTS_MAX`] tenants, and forgets the one with the least slot time first. It is not stored:
-//! after a restart the price is the default, until work has completed.
+//! A book knows at most [`TENANTS_MAX`] tenants, and forgets the one with the least slot time first. The book is not
+//! stored, so after a restart the price is the default until work has been recorded.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -53,36 +58,38 @@ use core::time::Duration;
 use crate::fading_sums::FadingSums;
 use crate::token_rate::TokenRate;
 
-/// The most tenants that a book remembers.
+/// Greatest number of tenants that a book remembers.
 pub const TENANTS_MAX: usize = 1024;
-/// The most that a rate counts for, in medians.
+/// A rate above this many times the median counts as this many times the median.
 pub const RATE_FACTOR_MAX: u32 = 4;
-/// The most that the median is, in multiples of the lower of the two middle rates.
+/// Of an even number of rates, the median is at most this many times the lower of the two middle rates, or the default
+/// if that is more.
 const MIDDLE_FACTOR_MAX: u32 = 16;
-/// The unit of [`TenantSlotTime::time_paid_part`].
+/// The value of [`TenantSlotTime::time_paid_part`] that stands for all attempts.
 const WHOLE: u64 = 1 << 16;
-/// The part of its attempts that a tenant may pay by time before its expected cost rises: one in a hundred.
+/// If at most this part of a tenant's attempts paid by time, one in a hundred, its expected cost is not raised.
 const PART_IGNORED: u64 = WHOLE / 100;
-/// The latest attempt is this part of an average: one in eight.
+/// The latest attempt makes up 1 ÷ this number of a moving average, which is one eighth.
 const LATEST: u64 = 8;
 
-/// Prices of time in slots, for one kind of work. Times are durations since any fixed moment.
+/// Prices of time in slots, for one kind of work. Each `now` is the duration since a fixed moment that the caller
+/// chooses.
 #[derive(Clone, Debug, Default)]
 pub struct SlotTimeBook {
     tenants: BTreeMap<Box<str>, TenantSlotTime>,
 }
 
-/// One tenant's sums, faded up to `at_ms`, and averages over its attempts.
+/// The sums of one tenant, faded up to the time `at_ms`, and moving averages over its attempts.
 #[derive(Clone, Copy, Debug, Default)]
 struct TenantSlotTime {
-    /// Completed work: the tokens that it used.
+    /// Tokens and slot time of the tenant's completed work.
     work: FadingSums,
-    /// All attempts: the tokens that were paid.
+    /// Tokens paid for all of the tenant's attempts, and their slot time.
     paid: FadingSums,
     at_ms: u64,
-    /// Moving average of the part of its attempts that paid by time, in units of 1 ÷ [`WHOLE`].
+    /// Moving average of the part of the tenant's attempts that paid by time, in units of 1 ÷ [`WHOLE`].
     time_paid_part: u64,
-    /// Moving average of the charge of its attempts that paid by time, in tokens.
+    /// Moving average of the charge, in tokens, of the tenant's attempts that paid by time.
     time_paid_charge: u64,
 }
 
@@ -109,7 +116,7 @@ impl TenantSlotTime {
 }
 
 impl SlotTimeBook {
-    /// Records completed work that its tokens paid for, with those tokens and its time in the slot.
+    /// Records completed work that was paid by its `tokens`. `held` is its time in the slot.
     pub fn record_completed(&mut self, tenant: &str, tokens: u64, held: Duration, now: Duration) {
         self.change(tenant, now, |part| {
             part.work.add(tokens, held);
@@ -118,7 +125,7 @@ impl SlotTimeBook {
         });
     }
 
-    /// Records work that paid for its time, with the tokens that it was charged and its time in the slot.
+    /// Records work that was paid by time. `charge` is the tokens that it was charged, and `held` its time in the slot.
     pub fn record_paid_by_time(
         &mut self,
         tenant: &str,
@@ -132,8 +139,9 @@ impl SlotTimeBook {
         });
     }
 
-    /// Records completed work whose tokens its tenant reports itself. `charge` is the tokens that it paid: those of the
-    /// report, or the price of its time if that is more. A report below the default rate has no part in the median.
+    /// Records completed work whose tokens the tenant itself reports. `charge` is the tokens that the work paid: the
+    /// reported tokens, or the price of its time if that is more. A report below the default rate is left out of the
+    /// median.
     pub fn record_reported(
         &mut self,
         tenant: &str,
@@ -155,7 +163,7 @@ impl SlotTimeBook {
         });
     }
 
-    /// Returns the price of a second in a slot for this payer.
+    /// Returns the price of time in a slot for this payer, in tokens per second.
     pub fn price(&self, payer: &str, default: TokenRate, now: Duration) -> TokenRate {
         let faded = |tenant: &TenantSlotTime| tenant.faded(now);
         let own = self.tenants.get(payer).map(faded).and_then(|part| part.work.rate());
@@ -173,8 +181,8 @@ impl SlotTimeBook {
         mean.or_else(|| Some(own?.min(most))).unwrap_or(default)
     }
 
-    /// Returns the expected charge of a tenant's next request in tokens: `usual`, raised if the tenant's recent
-    /// attempts paid by time and were charged more than that.
+    /// Returns the expected charge of a tenant's next request in tokens: `usual`, or more if recent attempts of the
+    /// tenant paid by time and were charged more than `usual`.
     pub fn expected(&self, tenant: &str, usual: u64) -> u64 {
         let Some(part) = self.tenants.get(tenant).filter(|part| part.time_paid_part > PART_IGNORED)
         else {
@@ -213,8 +221,8 @@ fn median(rates: &mut [TokenRate], default: TokenRate) -> TokenRate {
     }
 }
 
-/// Limits the seconds of low rates to those of the other rates. A rate is low if it is below a quarter of the median, or
-/// of the highest of these rates if that is less.
+/// Limits the total time of low rates to the total time of the other rates. A rate is low if it is below a quarter of
+/// the median. If the highest rate is below the median, it is used instead of the median.
 fn limit_low_rates(mut parts: Vec<(TokenRate, u128)>, median: TokenRate) -> Vec<(TokenRate, u128)> {
     let highest = parts.iter().map(|(rate, _)| *rate).max().unwrap_or_default();
     let is_low = |rate: TokenRate| rate.times(RATE_FACTOR_MAX) < median.min(highest);

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use crate::token_rate::{MICRO, TokenRate};
 
-/// 2³² × e^(−2ⁱ ms ÷ 600 s) for the bit i of an age in milliseconds.
+/// Fade factors: entry i is 2³² × e^(−2ⁱ ms ÷ 600 s), for bit i of an age in milliseconds.
 const FADES: [u128; 24] = [
     4_294_960_138,
     4_294_952_979,
@@ -32,17 +32,17 @@ const FADES: [u128; 24] = [
     3_640,
 ];
 
-/// The most tokens that one attempt adds. No request uses more, so a higher number is a mistake or a lie.
+/// Greatest number of tokens that one attempt adds. No request uses more, so a higher number is a mistake or a lie.
 const TOKENS_MAX: u64 = 1_000_000_000_000;
-/// The shortest and the longest time that one attempt adds. The shortest keeps a rate finite.
+/// The shortest and the longest time that one attempt adds. The shortest is above 0, so that a rate stays finite.
 const TIME_RANGE: (Duration, Duration) =
     (Duration::from_micros(1), Duration::from_secs(365 * 86_400));
-/// The highest sum of micro-tokens. Times 2³² it is still below 2¹²⁸.
+/// The highest sum of micro-tokens. Its product with a factor of [`FADES`], below 2³², stays below 2¹²⁸.
 const MICRO_TOKENS_MAX: u128 = 1 << 95;
 /// The highest sum of nanoseconds: 292 years of slot time.
 const NANOS_MAX: u128 = 1 << 63;
 
-/// Tokens and slot time of attempts. An amount counts less by a factor of e for every ten minutes of its age.
+/// Tokens and slot time of attempts. An amount is divided by e for every ten minutes of its age.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FadingSums {
     micro_tokens: u128,
@@ -50,7 +50,7 @@ pub(crate) struct FadingSums {
 }
 
 impl FadingSums {
-    /// Adds an attempt. Tokens and time beyond what a request can have are cut.
+    /// Adds an attempt. Tokens above [`TOKENS_MAX`] are ignored, and the time is limited to [`TIME_RANGE`].
     pub(crate) fn add(&mut self, tokens: u64, time: Duration) {
         let tokens = u128::from(tokens.min(TOKENS_MAX)) * MICRO;
         let nanos = time.clamp(TIME_RANGE.0, TIME_RANGE.1).as_nanos();
@@ -58,7 +58,7 @@ impl FadingSums {
         self.nanos = (self.nanos + nanos).min(NANOS_MAX);
     }
 
-    /// Returns the sums after so many milliseconds.
+    /// Returns the sums as they are after a further `age_ms` milliseconds.
     pub(crate) fn faded(self, age_ms: u64) -> Self {
         let fade = |sum: u128| match age_ms >> FADES.len() {
             0 => {
@@ -75,7 +75,7 @@ impl FadingSums {
         self.nanos
     }
 
-    /// Returns the tokens per second; `None` if there is no time.
+    /// Returns the tokens per second of slot time; `None` if the sum of the slot time is 0.
     pub(crate) fn rate(self) -> Option<TokenRate> {
         (self.nanos > 0).then(|| TokenRate::of_sums(self.micro_tokens, self.nanos))
     }

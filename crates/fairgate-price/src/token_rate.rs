@@ -2,24 +2,26 @@
 
 use core::time::Duration;
 
-/// Micro-tokens in a token.
+/// Number of micro-tokens in a token.
 pub(crate) const MICRO: u128 = 1_000_000;
-/// Nanoseconds in a second.
+/// Number of nanoseconds in a second.
 pub(crate) const NANOS: u128 = 1_000_000_000;
-/// The highest rate: 2⁸⁰ micro-tokens per second. With at most 2⁴⁶ as the sum of weights, no weighted sum overflows.
+/// The highest rate, in micro-tokens per second. The sum of weights is at most 2⁴⁶, so no weighted sum of rates
+/// overflows 128 bits.
 const RATE_MAX: u128 = 1 << 80;
 
-/// A rate in tokens per second, exact to a millionth of a token. Rates above 10¹⁸ tokens per second count as that.
+/// A rate in tokens per second, exact to a millionth of a token. Rates are limited to about 1.2 × 10¹⁸ tokens per
+/// second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TokenRate(u128);
 
 impl TokenRate {
-    /// Creates the rate of `tokens` in a time. A time of 0 counts as a nanosecond.
+    /// Creates the rate of this many tokens in this time. A time of 0 counts as one nanosecond.
     pub fn new(tokens: u64, time: Duration) -> Self {
         Self::of_sums(u128::from(tokens) * MICRO, time.as_nanos())
     }
 
-    /// Returns the tokens that a time costs at this rate, rounded up. At most `u64::MAX`.
+    /// Returns the tokens that a span of time costs at this rate, rounded up, but at most `u64::MAX`.
     pub fn cost(self, time: Duration) -> u64 {
         let cost = self.0.saturating_mul(time.as_nanos()).div_ceil(MICRO * NANOS);
         u64::try_from(cost).unwrap_or(u64::MAX)
@@ -33,8 +35,8 @@ impl TokenRate {
         Self(self.0.saturating_mul(factor.into()).min(RATE_MAX))
     }
 
-    /// Returns the mean of rates by weight; `None` if the sum of the weights is 0. Weights whose sum exceeds 2⁴⁶ lose
-    /// their lowest bits.
+    /// Returns the weighted mean of rates, each given with its weight; `None` if the sum of the weights is 0. If the
+    /// sum of the weights exceeds 2⁴⁶, their lowest bits are dropped.
     pub(crate) fn mean(parts: &[(Self, u128)]) -> Option<Self> {
         let all = parts.iter().fold(0_u128, |all, (_, weight)| all.saturating_add(*weight));
         let shift = (128 - all.leading_zeros()).saturating_sub(46);

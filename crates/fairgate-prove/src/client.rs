@@ -34,7 +34,7 @@ use crate::scenario::{ClientBehaviour, RequestPattern};
 pub(crate) const MODELS: [&str; 2] = ["sim", "second"];
 /// Model of a hosted scenario that refuses every request, because its limit is used up.
 pub(crate) const LIMITED_MODEL: &str = "limited";
-/// Answer of that model.
+/// Fault with which the simulated backend answers every request for [`LIMITED_MODEL`].
 const MODEL_LIMIT: SimFault = SimFault::Status { code: 429, retry_after_seconds: Some(30) };
 
 /// Time limit of one request, from the first byte sent to the last byte read.
@@ -57,7 +57,7 @@ pub(crate) struct ProveClient {
     pub(crate) tenant: usize,
     /// Model that the client requests, which selects the pool.
     pub(crate) model: &'static str,
-    /// Number of this client among the clients of its tenant, from 0.
+    /// Index of this client among the clients of its tenant, from 0.
     pub(crate) number: usize,
     /// Value of the `Authorization` header: `Bearer` and the key.
     pub(crate) credential: String,
@@ -248,8 +248,8 @@ impl ProveClient {
         }
     }
 
-    /// Returns the factor by which this client's texts are longer than prompts, if it asks for
-    /// embeddings.
+    /// Returns the factor by which this client's texts are longer than ordinary prompts; `None` if the client does not
+    /// ask for embeddings.
     fn embeds(&self) -> Option<u64> {
         match self.pattern.manner {
             ClientBehaviour::Embeds { every, times } if self.number.is_multiple_of(every) => {
@@ -297,9 +297,8 @@ impl ProveClient {
             .body(Full::new(Bytes::from(body.to_string())))
     }
 
-    /// Builds a prompt of the required length that tells the simulated model how long its answer
-    /// must be. Without topics each request has its own prompt; with topics all requests of a topic
-    /// have the same.
+    /// Builds a prompt of the required length, which tells the simulated model how long its answer must be. Without
+    /// topics each request has its own prompt; with topics all requests of a topic have the same prompt.
     fn prompt(&self, number: u64) -> String {
         let (least, most) = self.pattern.output_tokens;
         let turn = number * 7 + self.number as u64 * 3;
@@ -379,7 +378,7 @@ impl RequestPattern {
     }
 }
 
-/// Bytes per token by which the simulated models count, their default.
+/// Bytes of a prompt that the simulated models count as one token by default.
 const BYTES_PER_TOKEN: usize = 4;
 
 fn request_id(response: &Response<Incoming>) -> Option<String> {

@@ -63,7 +63,7 @@ pub enum ProveError {
         in_flight: u64,
         /// Requests that were queued when the experiment gave up.
         waiting: u64,
-        /// Requests in flight that would have filled the pool.
+        /// Number of requests in flight at which the pool is full.
         capacity: u64,
     },
     /// A tenant got too few answers in the allowed time.

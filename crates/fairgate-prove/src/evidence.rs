@@ -29,7 +29,7 @@ pub struct ExperimentEvidence {
 /// Counters of requests that a simulated provider kept itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProviderCounts {
-    /// Counts from the beginning up to the join, the moment at which all tenants send requests.
+    /// Counts from the beginning up to the join, the moment from which on all tenants send requests.
     pub at_join: AccountCounts,
     /// Counts of the whole experiment.
     pub in_all: AccountCounts,
@@ -38,7 +38,7 @@ pub struct ProviderCounts {
 /// One file of the journal.
 #[derive(Clone, Debug)]
 pub struct JournalFile {
-    /// Name of the file. Files in the order of their names are in the order of their age.
+    /// Name of the file. The order of the names is the order in which the files were begun.
     pub name: String,
     /// Contents of the file.
     pub bytes: Vec<u8>,

@@ -192,7 +192,8 @@ async fn call_with_lost_key(
     Ok(Some(format!("{status} {code}")))
 }
 
-/// Waits until the leases of dead agents have run out, but at most 30 s. A fast run can end before that.
+/// Waits until the leases of dead agents have run out, but at most 30 s. This is needed because a fast run can complete
+/// its tasks before the leases run out.
 async fn wait_for_lost_tasks(api: &GatewayApiClient, work: &[AgentWork]) -> Result<(), ProveError> {
     for id in work.iter().filter_map(|work| work.died_with.as_deref()) {
         for _ in 0..300 {

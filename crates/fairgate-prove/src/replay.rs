@@ -36,11 +36,11 @@ pub(crate) struct ReplayedJournal {
 /// Index of a request in [`ReplayedJournal::requests`].
 pub(crate) type RequestIndex = usize;
 
-/// One change of a request, which changes its flow too.
+/// One change of a request's state, which also changes the state of the request's flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlowStep {
     pub(crate) at: Micros,
-    /// Number of the event that caused the change.
+    /// Sequence number of the event that caused the change.
     pub(crate) event: u64,
     pub(crate) request: RequestIndex,
     pub(crate) what: FlowChange,

@@ -16,7 +16,7 @@ pub struct ProveReport {
     /// True if slots are judged instead of tokens, because the policy divides the capacity into
     /// slots or is a strict order of classes with caps.
     pub by_slots: bool,
-    /// Length of the measured window, in which all tenants had requests queued, in milliseconds.
+    /// Length of the measured window in milliseconds. In this window all tenants had requests queued.
     pub overlap_ms: f64,
     /// Number of events in the journal.
     pub journal_events: u64,
@@ -80,8 +80,8 @@ pub struct TenantReport {
     /// Share that the tenant got, in percent: of all tokens, or of all slot time if slots are
     /// judged.
     pub got_percent: f64,
-    /// Difference between the share that the tenant got and the share that it is due, in percent of
-    /// the latter.
+    /// Difference between the share that the tenant got and the share that it is due, in percent of the share that it
+    /// is due.
     pub deviation_percent: f64,
     /// Tokens used by the tenant's requests that ended within the measured window.
     pub got_tokens: u64,
@@ -91,15 +91,15 @@ pub struct TenantReport {
     /// Proven bound on the difference between the tenant's tokens and its ideal, in tokens. The
     /// value is that of the moment at which the difference came closest to the bound.
     pub bound_tokens: Option<f64>,
-    /// Difference between the tenant's tokens and its ideal at the moment at which it came closest
-    /// to the bound, in tokens.
+    /// Difference between the tenant's tokens and its ideal, in tokens, at the moment at which this difference came
+    /// closest to its bound.
     pub off_tokens: Option<f64>,
-    /// Most tokens that other tenants were charged between two grants of this tenant.
+    /// Largest gap of this tenant. A gap is the number of tokens that other tenants were charged between two successive
+    /// grants of this tenant.
     pub gap_tokens: u64,
-    /// Tokens that other tenants were charged between two grants of this tenant, in the gap that
-    /// came closest to its bound.
+    /// Size of the gap that came closest to its proven bound, in tokens.
     pub gap_closest_tokens: Option<f64>,
-    /// Proven bound of the gap that came closest to its bound, in tokens.
+    /// Proven bound of the gap in `gap_closest_tokens`, in tokens.
     pub gap_bound_tokens: Option<f64>,
     /// Median wait of the tenant's granted requests, in milliseconds.
     pub wait_p50_ms: f64,
@@ -126,8 +126,7 @@ pub struct TenantReport {
 pub struct TokensOverTime {
     /// Time at which the other tenants joined the first, in milliseconds since the first request.
     pub join_ms: f64,
-    /// End of the measured window, after which some tenant had nothing queued, in milliseconds
-    /// since the first request.
+    /// End of the measured window in milliseconds since the first request. After it, some tenant had nothing queued.
     pub end_ms: f64,
     /// Counters at the moments that are drawn, in order of time.
     pub points: Vec<TokensPoint>,
@@ -140,8 +139,8 @@ pub struct TokensPoint {
     pub at_ms: f64,
     /// Tokens used so far by each tenant's ended requests.
     pub tokens: Vec<u64>,
-    /// Ideal tokens of each tenant: the tokens that it had at the join, plus its ideal share since.
-    /// `None` outside the measured window.
+    /// Ideal tokens of each tenant: the tokens that it had at the join, plus its ideal share of the tokens used since
+    /// the join. `None` outside the measured window.
     pub ideal_tokens: Option<Vec<f64>>,
     /// Proven bound on the difference between each tenant's tokens and its ideal, in tokens; `None`
     /// outside the measured window.

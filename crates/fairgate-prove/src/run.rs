@@ -279,8 +279,8 @@ impl RunningExperiment<'_> {
         Ok(sightings)
     }
 
-    /// Waits until nothing is in flight or queued, or [`IDLE_WAIT_MAX`] has passed. In the latter
-    /// case the judge reports the requests that are left.
+    /// Waits until nothing is in flight or queued, or [`IDLE_WAIT_MAX`] has passed. If that time has passed, the judge
+    /// reports the requests that are left.
     async fn wait_until_idle(&mut self) -> Result<(), ProveError> {
         let since = Instant::now();
         loop {

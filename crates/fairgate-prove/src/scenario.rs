@@ -49,8 +49,8 @@ pub struct Scenario {
     pub harm: Option<AttackComparison>,
     /// True if the pool leases its slots and no request reaches a worker.
     pub leases: bool,
-    /// True if the workers belong to an account with a provider that limits each model by itself. The pool then also
-    /// serves the model of [`ClientBehaviour::MeetsModelLimit`].
+    /// True if the workers belong to an account with a provider that has separate limits for each model. The pool then
+    /// also serves the model of [`ClientBehaviour::MeetsModelLimit`].
     pub hosted: bool,
     /// Agents that work on tasks and replace the clients; `None` if the scenario has no fleet. With
     /// a fleet, the tenants are projects.
@@ -146,8 +146,8 @@ pub struct ScenarioTenant {
 pub enum JoinTime {
     /// At the beginning, to flood the pool alone.
     First,
-    /// After the pool is full, requests are queued, and the flood has lasted for
-    /// [`PhaseDurations::alone`].
+    /// As soon as the pool is full with requests queued, but not before the tenants that joined first have been alone
+    /// for [`PhaseDurations::alone`]. In a scenario with a quota, the pool need not be full.
     AtSaturation,
 }
 
@@ -161,8 +161,7 @@ pub struct RequestPattern {
     /// Number of different prompts, which all clients of the tenant repeat. If `None`, every prompt
     /// is unique.
     pub topics: Option<u64>,
-    /// Least and greatest length of an answer, in tokens. The length varies from request to request
-    /// between them.
+    /// Least and greatest length of an answer, in tokens. The length varies from request to request between these two.
     pub output_tokens: (u64, u64),
     /// Value of `max_tokens` in the request.
     pub max_tokens: u64,
@@ -220,11 +219,11 @@ pub enum ClientBehaviour {
     Embeds {
         /// Every client whose number is a multiple of this asks for embeddings.
         every: usize,
-        /// Factor by which their texts are longer than ordinary prompts.
+        /// Factor by which the texts of these clients are longer than ordinary prompts.
         times: u64,
     },
     /// Reads the whole of each answer. Some clients ask for another model of the provider, whose limit for the day is
-    /// used up; they are refused, or wait in vain. The scenario must be hosted.
+    /// used up. These clients are refused, or wait until the queue timeout. The scenario must be hosted.
     MeetsModelLimit {
         /// Every client whose number is a multiple of this asks for the limited model.
         every: usize,
@@ -281,11 +280,12 @@ pub struct ScenarioQuota {
     pub requests_per_minute: u64,
     /// Tokens that the provider allows per minute, input and output together.
     pub tokens_per_minute: u64,
-    /// Time for which the provider lets unused quota accumulate, or the length of its sliding window.
+    /// Time for which the provider lets unused quota accumulate; with a sliding window, the length of the window.
     pub burst: Duration,
     /// Way in which the provider gives used quota back.
     pub refill: QuotaRefill,
-    /// True if refusals count only after the join: before it, the gateway learns how the provider counts.
+    /// True if only refusals after the join are judged, because the gateway learns before the join how the provider
+    /// counts.
     pub judged_after_join: bool,
     /// Rate limit headers that the provider sends in its answers.
     pub states: StatedLimits,
@@ -314,8 +314,8 @@ pub enum StatedLimits {
     Nothing,
 }
 
-/// A worker that dies and comes back. Both happen when the tenant with the fewest answers has
-/// reached the given progress.
+/// A worker that dies and comes back. The tenant with the fewest answers determines the progress at which each of the
+/// two happens.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerOutage {
     /// Name of the worker.
@@ -331,7 +331,7 @@ pub struct WorkerOutage {
 pub struct GainAttempt {
     /// Name of the tenant that tries to gain.
     pub cheat: &'static str,
-    /// Name of the honest tenant, which has the same weight.
+    /// Name of the honest tenant, whose weight equals that of the other one.
     pub honest: &'static str,
 }
 

@@ -45,7 +45,7 @@ struct RunningBackend {
     sim: Option<Sim>,
 }
 
-/// Longest time that the gateway may take to shut down. By then no request is in flight.
+/// Longest time that the gateway may take to shut down. No request is in flight when it begins to shut down.
 const DRAIN: Duration = Duration::from_secs(10);
 
 impl ExperimentServers {

@@ -3,11 +3,12 @@
 //! got between two of its grants.
 //!
 //! # What is measured
-//! The flows 1…n of one share node have the weights wᵢ, and W = Σw. The measured window begins at
-//! the join, when all flows wait, and ends when one of them no longer does. It is the longest such
-//! time; a flow may stop waiting for a short moment (see below). ΔUᵢ is the number of tokens really
-//! used by those requests of flow *i* that ended since the join. The ideal of the flow is its share
-//! of the tokens that all flows used: Iᵢ = wᵢ/W · ΣⱼΔUⱼ.
+//! The flows 1…n of one share node have the weights wᵢ, and W = Σw. The measured window is the longest time in which
+//! all flows wait, which means that all have requests queued. A flow may stop waiting for a short moment within the
+//! window (see the last section). The beginning of the window is called the join. Uᵢ is the number of tokens that the
+//! ended requests of flow *i* really used since the start of the experiment, and ΔUᵢ is the part of them that was used
+//! by requests that ended since the join. The ideal of the flow is its share of the tokens that all flows used since
+//! the join: Iᵢ = wᵢ/W · ΣⱼΔUⱼ.
 //!
 //! # The bound on service
 //! The share node keeps a virtual time V and picks the flow with the lowest score
@@ -32,10 +33,10 @@
 //! Fᵢ = wᵢ · maxₖ R̂ₖ/wₖ if a fresh flow was granted while *i* was fresh too, and else 0. Then
 //! sᵢ ≥ V − (P̂ᵢ + Fᵢ)/wᵢ.
 //!
-//! Both inequalities hold at the join and now. ΔUᵢ equals wᵢ·Δsᵢ, except for requests that were in
-//! flight when *i* began to wait again, because these may count in U and not in s. Let Lᵢ be the
-//! smaller of cost and usage, summed over those of them that were still in flight at the join. Then
-//! for any two flows
+//! Both inequalities hold at the join and now. ΔUᵢ equals wᵢ·Δsᵢ, except for requests that were in flight when *i*
+//! began to wait again, because these requests may count in U and not in s. Let Lᵢ be a sum over those of these
+//! requests that were still in flight at the join; each adds its cost or its usage, whichever is smaller. Then for any
+//! two flows
 //!
 //! ```text
 //!     | ΔUᵢ/wᵢ − ΔUⱼ/wⱼ | ≤ Bᵢ/wᵢ + Bⱼ/wⱼ            B = R̂ + P̂ + L + F
@@ -48,22 +49,20 @@
 //! ```
 //!
 //! # The bound on waiting
-//! Let Eᵢ = Uᵢ + Pᵢ, which differs from wᵢ·scoreᵢ only by a constant. Let *i* be granted at the
-//! time g, and j at a later time τ, without a grant to *i* in between. Because *i* was picked at g
-//! and j at τ, scoreᵢ(g) ≤ scoreⱼ(g) and scoreⱼ(τ) ≤ scoreᵢ(τ), both before the grants are charged.
-//! So the tokens per weight that j was charged between g and τ are at most those that *i* was
-//! charged. The tokens that *i* was charged are at most Mᵢ: the larger of cost and usage of the
-//! request granted at g, plus the tokens that the older requests of *i* in flight use beyond their
-//! costs. In addition, j is charged for its grant at τ, at most its largest cost ĉⱼ, and for the
-//! tokens that its requests in flight use beyond their costs, at most Ôⱼ:
+//! Let Eᵢ = Uᵢ + Pᵢ, which differs from wᵢ·scoreᵢ only by a constant. Let *i* be granted at the time g, and j at a
+//! later time τ, without a grant to *i* in between. Because *i* was picked at g and j at τ, scoreᵢ(g) ≤ scoreⱼ(g) and
+//! scoreⱼ(τ) ≤ scoreᵢ(τ), both before the grants are charged. So the tokens per weight that j was charged between g and
+//! τ are at most those that *i* was charged. The tokens that *i* was charged are at most Mᵢ: the larger of cost and
+//! usage of the request granted at g, plus the tokens that the older requests of *i* in flight use beyond their costs.
+//! In addition, j is charged for its grant at τ, at most its largest cost ĉⱼ. It is also charged for the tokens Oⱼ that
+//! its requests in flight use beyond their costs, at most the largest value Ôⱼ of Oⱼ so far:
 //!
 //! ```text
 //!     Σ_{j≠i} (Eⱼ − Eⱼ(g)) ≤ Mᵢ·(W − wᵢ)/wᵢ + Σ_{j≠i} (ĉⱼ + Ôⱼ)                          (gap)
 //! ```
 //!
-//! From the join to the first grant to *i* there is no such g. At the join,
-//! scoreᵢ ≤ V + (R̂ᵢ + Pᵢ + Oᵢ)/wᵢ and scoreⱼ ≥ V − (P̂ⱼ + F̂ⱼ)/wⱼ. So Mᵢ = R̂ᵢ + Pᵢ + Oᵢ, and
-//! P̂ⱼ + F̂ⱼ are added to ĉⱼ + Ôⱼ.
+//! From the join to the first grant to *i*, there is no grant g to begin with. At the join, scoreᵢ ≤ V +
+//! (R̂ᵢ + Pᵢ + Oᵢ)/wᵢ and scoreⱼ ≥ V − (P̂ⱼ + F̂ⱼ)/wⱼ. So Mᵢ = R̂ᵢ + Pᵢ + Oᵢ, and P̂ⱼ + F̂ⱼ are added to ĉⱼ + Ôⱼ.
 //!
 //! # Where a flow is hindered
 //! Two things keep a flow from being granted although the pool has a free slot. First, a request
@@ -73,15 +72,13 @@
 //! when the machine pauses). Such a moment lasts at most 50 ms here; if it is longer, the measured
 //! window ends.
 //!
-//! V may rise during such a hindrance. At its end sᵢ is raised without tokens: by at most the rise
-//! of V if *i* was blocked, or up to V if *i* had nothing queued. So a blocked flow loses nothing,
-//! and an idle flow saves up nothing. V rises to the settled score of some flow k, and thus by at
-//! most (R̂ₖ + ΔUₖ)/wₖ during the hindrance. So for each hindrance, Hᵢ = wᵢ · maxₖ (R̂ₖ + ΔUₖ)/wₖ
-//! is added to Bᵢ in *service* and to Mᵢ in *gap*. If *i* began to wait again, its earlier Fᵢ is
-//! added to Hᵢ, and its requests in flight at that time are added to Lᵢ. Tokens that others are
-//! charged during the hindrance are not counted in the gap of *i*. If j is hindered when *i* is
-//! granted, scoreᵢ(g) ≤ scoreⱼ(g) need not hold; then both scores are known only relative to V, as
-//! at the join.
+//! V may rise during such a hindrance. At the end of the hindrance sᵢ is raised although *i* used no tokens: by at most
+//! the rise of V if *i* was blocked, or up to V if *i* had nothing queued. So a blocked flow loses nothing, and an idle
+//! flow saves up nothing. V rises to the settled score of some flow k, and thus by at most (R̂ₖ + ΔUₖ)/wₖ during the
+//! hindrance. So for each hindrance, Hᵢ = wᵢ · maxₖ (R̂ₖ + ΔUₖ)/wₖ is added to Bᵢ in *service* and to Mᵢ in *gap*. If
+//! *i* began to wait again, its earlier Fᵢ is added to Hᵢ, and its requests in flight at that time are added to Lᵢ.
+//! Tokens that others are charged during the hindrance are not counted in the gap of *i*. If j is hindered when *i* is
+//! granted, scoreᵢ(g) ≤ scoreⱼ(g) need not hold; then both scores are known only relative to V, as at the join.
 //!
 //! A request that ends counts with the tokens that it used, but with at least one token, even if
 //! its slot was given back unused.
@@ -126,8 +123,8 @@ pub(crate) struct FlowService {
     pub(crate) ideal_times_weights: i128,
     /// Moment at which |ΔU − I| came closest to its proven bound.
     pub(crate) off: ClosestToBound,
-    /// Gap between two grants that came closest to its proven bound; `gap_max` is the largest gap,
-    /// in tokens.
+    /// Of all gaps between two grants, the one that came closest to its proven bound; `gap_max` is the largest gap, in
+    /// tokens.
     pub(crate) gap: ClosestToBound,
     pub(crate) gap_max: i128,
     /// Number of the tenant's grants within the window.

@@ -31,7 +31,7 @@ pub(crate) struct SlotMeasurement {
     /// Descriptions of the moments at which a tenant had more or fewer slots than it was due, or
     /// took a slot that another tenant was due.
     pub(crate) breaches: Vec<String>,
-    /// Time for which each tenant held slots after the hand-over, in microseconds times slots.
+    /// Slots that each tenant held after the hand-over, times the time for which it held them, in slot-microseconds.
     pub(crate) held_us: Vec<u128>,
 }
 

@@ -80,7 +80,7 @@ impl SeededRng {
     }
 }
 
-/// Returns the number with this index, from 0, of a seed's stream.
+/// Returns the number at this index, counted from 0, of the stream that belongs to a seed.
 #[inline]
 pub fn number_at(seed: u64, index: u64) -> u64 {
     SeededRng::new(seed.wrapping_add(index.wrapping_mul(STEP))).next_u64()

@@ -14,8 +14,8 @@ use crate::message::{AdmissionAnswer, AdmissionTicket, PoolMessage, SubmittedReq
 use crate::permit::Permit;
 
 /// A submitted request that waits for its answer, as a future. Dropping the future before it is ready withdraws the
-/// request: a queued request is cancelled. If it was granted already, it is released with 0 tokens, because the caller
-/// never received the grant and a request that never ran is not charged.
+/// request. A request that is still queued is cancelled. A request that was already granted is released with 0 tokens:
+/// its caller never received the grant, and a request that never ran is not charged.
 pub(crate) struct Admission {
     mailbox: Arc<TaskMailbox<PoolMessage>>,
     name: SubmittedRequest,
@@ -39,7 +39,7 @@ impl Admission {
     }
 }
 
-/// Returns the refusal of a gate whose task has ended.
+/// Returns the refusal for a request to a gate whose task has ended.
 pub(crate) fn refused<M>(mailbox: &TaskMailbox<M>) -> AdmitError {
     match closed(mailbox) {
         GateClosedError::Drained => AdmitError::Draining,
@@ -47,7 +47,7 @@ pub(crate) fn refused<M>(mailbox: &TaskMailbox<M>) -> AdmitError {
     }
 }
 
-/// Returns the error for a task that does not answer.
+/// Returns the error for a call to a gate whose task has ended.
 pub(crate) fn closed<M>(mailbox: &TaskMailbox<M>) -> GateClosedError {
     match mailbox.ended() {
         Some(TaskEnd::Drained) => GateClosedError::Drained,

@@ -8,10 +8,11 @@ use fairgate_core::decision::{RejectionLimit, RejectionReason};
 /// Reason why a request got no permit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdmitError {
-    /// The pool rejected the request, at once or later to make room for another.
+    /// The pool rejected the request, either on its arrival or while it was queued, for example to make room for
+    /// another request.
     #[error("refused: {}{}", reason.code(), fullness(limit.as_ref()))]
     Rejected {
-        /// Check that the request did not pass.
+        /// Reason of the rejection, which names the check that the request failed.
         reason: RejectionReason,
         /// Limit that was reached, with its current and greatest value; `None` if the reason is no limit.
         limit: Option<RejectionLimit>,
@@ -60,8 +61,8 @@ impl AdmitError {
         }
     }
 
-    /// Returns the expected wait of one more request of the flow: requests queued in the flow ÷ the flow's grants per
-    /// second in the last minute. The value is not clamped; `None` if the flow had no grants.
+    /// Returns the expected wait of one more request of the flow: (requests queued in the flow + 1) ÷ the flow's grants
+    /// per second in the last minute. The value has no bounds; `None` if the flow had no grants in that minute.
     pub fn expected_wait(&self) -> Option<Duration> {
         match self {
             Self::Rejected { expected_wait, .. } | Self::Expired { expected_wait, .. } => {

@@ -7,7 +7,8 @@ use tokio::time::Instant;
 
 use crate::gate_status::DEADLINE_MAX;
 
-/// Tokio's clock plus the pool's time at the start. Paused time in tests therefore pauses the pool too.
+/// Clock that starts at the pool's saved time and advances with tokio's clock. A test that pauses tokio's clock
+/// therefore also pauses the pool's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PoolClock {
     epoch: Micros,
@@ -26,8 +27,8 @@ impl PoolClock {
         Micros(self.epoch.0.saturating_add(elapsed))
     }
 
-    /// Returns the instant at which this clock will show `at`; never earlier, and at most a hundred years after the
-    /// clock's start.
+    /// Returns the instant at which this clock shows `at`. A time before the clock's start gives the start, and a time
+    /// more than a hundred years after the start gives the start plus a hundred years.
     pub(crate) fn instant(&self, at: Micros) -> Instant {
         let after = Duration::from_micros(at.0.saturating_sub(self.epoch.0));
         self.started + after.min(DEADLINE_MAX)

@@ -1,4 +1,5 @@
-//! Expected wait of the requests of a flow: requests ahead ÷ the flow's grants per second in the last minute.
+//! Expected wait of a request of a flow: the number of the flow's requests that must be granted until this one is,
+//! itself included, ÷ the flow's grants per second in the last minute.
 //!
 //! Only the function `expected_wait` of this module computes this time. The time is not clamped; `retry-after` is the
 //! same time, clamped.
@@ -54,7 +55,8 @@ impl RecentGrants {
         live.map(|bucket| bucket.grants).sum()
     }
 
-    /// Returns the time over which the grants were counted: the last minute, or less if counting began later.
+    /// Returns the time over which the grants were counted: one minute, or less if counting began less than a minute
+    /// ago.
     pub fn observed(&self, now: Micros) -> Duration {
         let from = self.since.0.max(Self::oldest(now).saturating_mul(BUCKET_US));
         Duration::from_micros(now.0.saturating_sub(from))
@@ -70,8 +72,8 @@ impl RecentGrants {
         expected_wait(ahead, self.count(now), self.observed(now))
     }
 
-    /// Returns the time after which to retry: the expected wait, clamped to one second … `most`. If nothing was
-    /// granted, the observed time takes the place of the expected wait.
+    /// Returns the time after which to retry: the expected wait, but at least one second and at most `most`. If nothing
+    /// was granted in the last minute, the result is the observed time, within the same bounds.
     pub fn retry_after(&self, ahead: u64, now: Micros, most: Duration) -> Duration {
         let wait = self.expected_wait(ahead, now).unwrap_or_else(|| self.observed(now));
         wait.clamp(RETRY_LEAST, most.max(RETRY_LEAST))
@@ -93,7 +95,7 @@ pub struct FlowGrants {
     pub path: Vec<Box<str>>,
     /// Requests of the flow that were granted in the last minute.
     pub grants: u64,
-    /// Time over which `grants` were counted: a minute at most.
+    /// Time over which `grants` were counted, at most one minute.
     pub observed: Duration,
 }
 
@@ -145,7 +147,8 @@ impl FlowRates {
         }
     }
 
-    /// Returns the expected wait of one more request of a flow, and the time after which to retry.
+    /// Returns the expected wait of one more request of a flow (`None` if the flow had no grants in the last minute),
+    /// and the time after which to retry.
     pub(crate) fn of_one_more(
         &self,
         flow: &str,

@@ -38,12 +38,13 @@ use crate::validate;
 ///    permit, in this order:
 ///    - [`Permit::place`] says which worker and rank should run the request;
 ///    - [`Permit::first_token`] when the answer begins, and [`Permit::note_used`] as it goes on; both may be left out;
-///    - one of [`Permit::settle`] (it ended; these tokens count), [`Permit::fail`] (it failed after these tokens) and
-///      [`Permit::give_back`] (it never ran: 0 tokens). A permit that is dropped instead gives its slot back too.
+///    - one of [`Permit::settle`] (the request completed and used these tokens), [`Permit::fail`] (it failed after it
+///      used these tokens) and [`Permit::give_back`] (it never ran and used 0 tokens). If none of them is called,
+///      dropping the permit gives the slot back.
 /// 4. At any time: [`hold`](Self::hold) and [`resume`](Self::resume), [`set_weight`](Self::set_weight),
 ///    [`set_cap`](Self::set_cap), [`set_capacity`](Self::set_capacity), [`set_policy`](Self::set_policy),
-///    [`change_worker`](Self::change_worker) and [`pause_worker`](Self::pause_worker) change the pool. They take effect
-///    in the order in which the task reads them, between the requests.
+///    [`change_worker`](Self::change_worker) and [`pause_worker`](Self::pause_worker) change the pool. The task carries
+///    out these calls and the submits of requests one at a time, in the order in which it reads them.
 /// 5. At any time: [`status`](Self::status), [`fairness`](Self::fairness), [`recent_grants`](Self::recent_grants),
 ///    [`expected_wait`](Self::expected_wait) and [`whereabouts`](Self::whereabouts) only read. `whereabouts` copies the
 ///    pool, so it is the most expensive.
@@ -65,13 +66,15 @@ pub(crate) struct GateShared {
     tickets: AtomicU64,
     /// Allows one copy of the pool at a time for [`Gate::whereabouts`].
     copies: Semaphore,
-    /// Semaphore without permits. It is closed when the task has ended, which wakes all callers that wait for the end.
+    /// Semaphore without permits, on which callers wait for the end of the task. It is closed when the task has ended,
+    /// which wakes them.
     pub(crate) over: Semaphore,
     /// Result of the drain; set only if the task was drained.
     pub(crate) outcome: OnceLock<DrainResult>,
 }
 
-/// Shared by all clones of a gate. Its `Drop` runs when the last clone is gone.
+/// Value that all clones of a gate share. Its `Drop` runs when the last clone is gone, and begins a drain without a
+/// deadline.
 struct GateHandle {
     shared: Arc<GateShared>,
 }
@@ -114,9 +117,10 @@ impl Gate {
     /// Requests a slot, and waits for it at most as long as the submit's `timeout` and the pool's `queue_timeout`
     /// allow; after that the request is refused as [`AdmitError::Expired`].
     ///
-    /// The future may be dropped at any time; the request then leaves the queue, uncharged. If the grant was already on
-    /// its way, the slot is given back with 0 tokens, because a request that never ran is not charged. (A cancel event
-    /// for a granted request does charge the request's cost, because such a request may have run.)
+    /// The future may be dropped at any time; the request then leaves the queue and is not charged. If the request was
+    /// granted but the caller has not received the grant yet, the slot is given back with 0 tokens, because the request
+    /// never ran. (A cancel event for a granted request does charge the request's cost, because such a request may have
+    /// run.)
     pub async fn admit(&self, submit: Submit) -> Result<Permit, AdmitError> {
         validate::submit(&submit)?;
         let shared = self.shared();
@@ -160,7 +164,8 @@ impl Gate {
         self.change(Event::Capacity { slots }).await
     }
 
-    /// Replaces the pool's policy. The weights and caps that events have set are dropped.
+    /// Replaces the pool's policy. Weights and caps from [`set_weight`](Self::set_weight) and
+    /// [`set_cap`](Self::set_cap) are dropped.
     pub async fn set_policy(&self, policy: Policy) -> Result<(), GateChangeError> {
         self.change(Event::Policy(policy)).await
     }
@@ -187,8 +192,8 @@ impl Gate {
         Ok(self.run_on_pool(work).await?)
     }
 
-    /// Returns the state of a request, queued or in flight, and the reasons why a queued one waits; `None` if no
-    /// request with that id is queued or in flight.
+    /// Returns the state of a request, and the reasons why it waits if it is queued; `None` if no request with that id
+    /// is queued or in flight.
     ///
     /// For a queued request the pool is copied, and the answer is computed on a thread for blocking work. Only one
     /// copy exists at a time, however many callers there are.
@@ -207,8 +212,8 @@ impl Gate {
         Ok(found)
     }
 
-    /// Returns, for every active node, the tokens that each flow was served and was due, the bound on their difference,
-    /// and the flow's lag.
+    /// Returns for each flow of every active node the tokens that the flow got, the tokens that it was due, the bound
+    /// on the difference of the two, and the flow's lag.
     pub async fn fairness(&self) -> Result<Vec<NodeFairness>, GateClosedError> {
         self.run_on_pool(|pool_task, _| pool_task.pool().fairness()).await
     }
@@ -238,10 +243,11 @@ impl Gate {
     }
 
     /// Closes the gate. Queued and new requests are refused as [`AdmitError::Draining`]; requests in flight may finish
-    /// within `grace`. Then the journal and the state file are finished and the task ends. Reports how many permits
-    /// had not ended.
+    /// within `grace`. Then the task writes the rest of the journal and the state file, and ends. The result has the
+    /// number of permits that had not ended after `grace`.
     ///
-    /// A further call changes nothing, except that the earliest of all deadlines counts.
+    /// A further call waits for the end of the same drain. If it sets an earlier deadline than the calls before it,
+    /// that deadline applies to all of them.
     pub async fn drain(&self, grace: Duration) -> Result<DrainResult, GateClosedError> {
         let shared = self.shared();
         let until = Some(Instant::now() + grace.min(DEADLINE_MAX));

@@ -30,7 +30,7 @@ pub struct GateCounts {
     pub rejected: u64,
     /// Requests that timed out in the queue.
     pub expired: u64,
-    /// Requests whose callers left while they were queued, or before the grant reached them.
+    /// Requests whose caller left while the request was queued, or before the caller received the grant.
     pub abandoned: u64,
     /// Requests that were refused because the gate was draining.
     pub drained: u64,
@@ -90,5 +90,5 @@ pub struct DrainResult {
     pub state: StateHealth,
 }
 
-/// Longest time from now to a deadline: a hundred years. A later deadline is replaced by this one.
+/// Longest time from now to a deadline: a hundred years. A deadline that is further away is moved to this time.
 pub(crate) const DEADLINE_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);

@@ -1,8 +1,8 @@
 //! Passes one value, once, from the task to the caller that waits for it.
 //!
-//! The sender may send while the receiver leaves. One lock decides that race, and exactly one side gets the value back:
-//! either [`HandoffSender::send`] returns it, or [`HandoffReceiver::leave`] does. The side that gets the value gives
-//! the slot back.
+//! The receiver may leave at the moment at which the sender sends. One lock decides that race, so that exactly one of
+//! the two gets the value: if the receiver has left first, [`HandoffSender::send`] returns the value; otherwise
+//! [`HandoffReceiver::leave`] returns it. If the value is a grant, the side that gets it gives the slot back.
 
 use std::future::Future;
 use std::mem;
@@ -53,7 +53,8 @@ impl<T> HandoffSender<T> {
         matches!(*lock(&self.cell), HandoffState::Open(_))
     }
 
-    /// Replaces an open state and wakes the receiver; returns `next` if the state is not open.
+    /// Replaces an open state with `next` and wakes the receiver. If the state is not open, returns `next` as the
+    /// error.
     fn replace_open(&self, next: HandoffState<T>) -> Result<(), HandoffState<T>> {
         let mut state = lock(&self.cell);
         let HandoffState::Open(waker) = &mut *state else { return Err(next) };
@@ -88,7 +89,7 @@ impl<T> HandoffReceiver<T> {
 /// Result of leaving a hand-off.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum HandoffLeft<T> {
-    /// No value was sent yet; a later one is returned to the sender.
+    /// No value was sent yet. A value that is sent after this is returned to the sender.
     BeforeValue,
     /// This value had been sent and was not taken.
     WithValue(T),

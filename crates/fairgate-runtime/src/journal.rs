@@ -1,11 +1,12 @@
-//! The journal of a gate, with all events that its pool decides on, in files that each begin with a snapshot.
+//! The journal of a gate: all events of its pool, in files that each begin with a snapshot.
 //!
-//! The task writes lines into memory and passes them on after each batch of messages; a separate thread writes them to
-//! files. Between the task and the thread is a buffer of bounded size. If the buffer is full, the task waits for the
-//! disk, and so do all its callers, but not longer than [`JournalOptions::stall_max`]. After that, or if the disk
-//! reports an error, the journal stops: later events are in no file, [`status`](crate::Gate::status) reports why and
-//! how many, and the gate continues. After [`JournalOptions::retry`] a new file is begun, with a snapshot, and with a
-//! name that says that events before it are lost. A gap is never inside a file.
+//! The task writes lines into memory, and passes them to a buffer of bounded size after each batch of messages. A
+//! separate thread writes the lines from the buffer to files. If the buffer is full, the task waits for the disk, and
+//! all callers wait for the task, but not longer than [`JournalOptions::stall_max`]. After that, or if the disk reports
+//! an error, the journal stops and the gate continues. The events that follow are in no file;
+//! [`status`](crate::Gate::status) reports their number and the reason. After [`JournalOptions::retry`] the journal
+//! begins a new file with a snapshot. The name of that file says that events before it are lost. So events are missing
+//! only between two files, never inside a file.
 
 mod buffer;
 mod disk;
@@ -64,7 +65,7 @@ impl JournalOptions {
     }
 }
 
-/// Longest time that a drain waits for the disk at the end, in real time.
+/// Longest time that a drain waits until the rest of the journal is written, on the system's clock instead of tokio's.
 const LAST_WAIT: Duration = Duration::from_secs(5);
 
 /// The pool task's side of the journal. The writer's thread takes the lines out of the buffer.
@@ -152,7 +153,8 @@ impl GateJournal {
         }
     }
 
-    /// Ends the journal once everything that was passed on is written, if the disk accepts it within a few seconds.
+    /// Closes the buffer and waits until the writer has written everything in it, but at most [`LAST_WAIT`]. After that
+    /// time the journal counts as stopped.
     pub(crate) async fn finish(mut self, pool_task: &mut PoolTask) {
         self.buffer.close();
         let buffer = self.buffer.clone();
@@ -185,7 +187,7 @@ impl GateJournal {
         self.stopped_until = Some(Instant::now() + self.options.retry);
     }
 
-    /// Begins a new file, unless the writer is still busy with the earlier lines.
+    /// Begins a new file, or waits for another [`JournalOptions::retry`] if the writer still writes earlier lines.
     fn try_again(&mut self, pool_task: &mut PoolTask) {
         if !self.buffer.is_idle() {
             self.stopped_until = Some(Instant::now() + self.options.retry);
@@ -203,8 +205,8 @@ impl Drop for GateJournal {
     }
 }
 
-/// Returns the latest time in the journals of this folder, from which the pool's clock continues; 0 if none is
-/// readable.
+/// Returns the latest time in the newest journal file of this folder; 0 if there is no file or its times cannot be
+/// read. The pool's clock continues from this time.
 pub(crate) fn latest_time(folder: &Path) -> Micros {
     let newest = JournalFolder::open(folder.into()).and_then(|disk| writer::names(&disk));
     let Some(newest) = newest.ok().and_then(|names| names.last().copied()) else {

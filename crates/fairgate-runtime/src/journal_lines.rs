@@ -6,8 +6,8 @@ use fairgate_core::event::Event;
 use fairgate_core::units::Micros;
 use fairgate_journal::JournalWriter;
 
-/// Journal lines that are not on disk yet. The task empties the lines after each batch of messages. Before
-/// [`JournalLines::start`], only the number of events is kept.
+/// Journal lines that have not been passed to the journal yet. The task takes them out after each batch of messages.
+/// Before [`JournalLines::start`], the events are counted but their lines are not kept.
 #[derive(Default)]
 pub(crate) struct JournalLines {
     writer: Option<JournalWriter<Vec<u8>>>,
@@ -19,7 +19,7 @@ pub(crate) struct JournalLines {
 pub(crate) struct JournalChunk {
     /// Complete lines, each with its newline.
     pub(crate) bytes: Vec<u8>,
-    /// Number of events; larger than 0 with empty `bytes` if lines were not kept.
+    /// Number of events. Events are counted even if their lines were not kept and `bytes` is empty.
     pub(crate) events: u64,
 }
 

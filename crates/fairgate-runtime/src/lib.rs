@@ -48,10 +48,10 @@
 //! after a restart it continues from the latest time in the state file and the newest journal.
 //!
 //! # After a crash
-//! A drain saves everything. A killed process loses whatever it had not passed to the operating system: the journal's
-//! last moments (each file still replays, up to its last whole line), and scores since the state file was last
-//! written. If the task panics, which would be a bug, every caller gets an error at once, and the journal ends with
-//! the event that caused the panic, if the disk still accepts it.
+//! A drain saves everything. A killed process loses whatever it had not passed to the operating system: the last events
+//! of the journal (each file can still be replayed up to its last whole line), and the changes of scores since the
+//! state file was last written. If the task panics, which would be a bug, every caller gets an error at once, and the
+//! journal ends with the event that caused the panic, if the disk still accepts it.
 
 mod admission;
 mod admit_error;

@@ -12,7 +12,7 @@ use crate::admit_error::AdmitError;
 use crate::handoff::HandoffSender;
 use crate::pool_task::PoolTask;
 
-/// Number of one admission. Request ids may be reused; tickets never are.
+/// Unique number of one admission. Request ids may be reused; tickets never are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AdmissionTicket(pub(crate) u64);
 
@@ -45,7 +45,7 @@ pub(crate) enum PoolMessage {
     Run(PoolOperation),
     /// Reports the result of writing the state file.
     Saved(Result<(), String>),
-    /// Closes the gate once nothing is in flight, or at `until`, whichever is first.
+    /// Closes the gate once nothing is in flight, or at `until`, whichever is first; `None` sets no such time.
     Drain { until: Option<Instant> },
 }
 

@@ -18,8 +18,8 @@ use crate::message::{PermitEnd, PermitOutcome, PoolMessage, SubmittedRequest};
 /// unknown and the request's cost is charged, because otherwise clients could leave before the end to get more than
 /// their share.
 ///
-/// Giving back never waits and never fails. If the gate's task has ended, nothing takes the slot back: the state that
-/// the task saved counts the request as in flight, and the next start resolves it.
+/// Giving back never waits and never fails. If the gate's task has ended, giving back has no effect: the state file
+/// lists the request as in flight, and the next [`start`](crate::start) ends it.
 #[must_use = "a permit that is dropped gives its slot back"]
 pub struct Permit {
     mailbox: Arc<TaskMailbox<PoolMessage>>,
@@ -69,13 +69,15 @@ impl Permit {
         }
     }
 
-    /// Sets the total tokens used so far; they are charged if the permit is dropped. The last call counts.
+    /// Sets the total number of tokens that the request has used so far. Each call replaces the value of the call
+    /// before. If the permit is dropped without a report, the request is charged the last value.
     pub fn note_used(&mut self, so_far: Tokens) {
         self.used = Some(so_far);
     }
 
-    /// Sets the tokens that the provider counts for this request, if that differs from what the scheduler charges.
-    /// They are taken from the worker's token rate at the end. The last call counts.
+    /// Sets the number of tokens that the provider counts for this request, if it differs from the tokens that the
+    /// scheduler charges. When the permit ends, the worker's token rate is corrected to this number. Each call replaces
+    /// the value of the call before.
     pub fn note_quota(&mut self, quota: Tokens) {
         self.quota = Some(quota);
     }
@@ -93,8 +95,9 @@ impl Permit {
     /// Ends the permit of a request that never ran. The slot is free again, with 0 tokens used.
     ///
     /// A `share` node charges 1 token, the minimum for a granted request, and the flow's service meter also counts 1. A
-    /// `drr` class paid the cost at the grant and does not get it back. A worker's token rate gets back what the grant
-    /// took, or all but the value of [`note_quota`](Self::note_quota); its request rate gets nothing back.
+    /// `drr` class paid the cost at the grant and does not get it back. The worker's token rate gets back the tokens
+    /// that the grant took, minus the value of [`note_quota`](Self::note_quota) if one was set. The worker's request
+    /// rate gets nothing back.
     pub fn give_back(mut self) {
         self.end(Some(Tokens(0)), PermitOutcome::GivenBack);
     }

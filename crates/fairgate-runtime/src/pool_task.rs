@@ -1,5 +1,5 @@
-//! The pool and the callers that wait for its decisions. Nothing here waits or reads a clock: messages and times come
-//! in, answers leave through the hand-offs, and events are written to the [`JournalLines`].
+//! The pool and the callers that wait for its decisions. Nothing here waits or reads a clock: every message comes with
+//! its time. Answers go to the callers through hand-offs, and events are written to the [`JournalLines`].
 //!
 //! If the caller of a granted request is gone, the slot is released at once with 0 tokens. That release is an event
 //! of its own, so that a replay of the journal makes the same decisions.
@@ -30,7 +30,7 @@ pub(crate) struct PoolTask {
     owners: Vec<Option<RequestCaller>>,
     /// Caller of the request that is being submitted, until the pool accepts or rejects it.
     newcomer: Option<RequestCaller>,
-    /// Ids of granted requests whose callers are gone; released right after the current event.
+    /// Ids of granted requests whose callers are gone. The requests are released right after the current event.
     unclaimed: Vec<Arc<str>>,
     outputs: PoolOutputs,
     /// Longest time that any request may be queued, if the pool sets one.
@@ -74,8 +74,8 @@ struct RequestCaller {
     submitted_at: Micros,
     /// Key of the request's flow in [`FlowRates`].
     flow: Arc<str>,
-    /// Longest time that the request may be queued: the shorter of its own timeout and the pool's; `None` without
-    /// either.
+    /// Longest time that the request may be queued: the shorter of its own timeout and the pool's; `None` if neither is
+    /// set.
     may_wait: Option<Micros>,
     /// Sends the answer; `None` once the request is in flight.
     sender: Option<HandoffSender<AdmissionAnswer>>,
@@ -151,8 +151,8 @@ impl PoolTask {
         self.rates.of_flow(&owner.flow, now)
     }
 
-    /// Handles a message. [`PoolTask::begin_drain`] begins a drain; the caller of this method decides when the drain is
-    /// over.
+    /// Handles one message. A [`PoolMessage::Drain`] only begins the drain here; the task's loop decides when the drain
+    /// is over.
     pub(crate) fn handle(&mut self, at: Micros, message: PoolMessage) {
         match message {
             PoolMessage::Submit { name, submit, giver } => self.submit(at, name, submit, giver),
@@ -183,8 +183,8 @@ impl PoolTask {
         self.state_health.error = saved.err();
     }
 
-    /// Applies a tick if time alone has changed something: a timeout, a late request, a refilled rate or an ended
-    /// pause.
+    /// Applies a tick if something has changed only because time has passed: a request has timed out or become late, a
+    /// worker's rate allows a request again, or a worker's pause has ended.
     pub(crate) fn apply_due_tick(&mut self, at: Micros) {
         if self.pool.next_change().is_some_and(|change| change <= at) {
             self.apply(at, Event::Tick);

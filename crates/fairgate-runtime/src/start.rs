@@ -101,10 +101,10 @@ pub enum GateStartError {
 /// returns.
 ///
 /// If there is a state file, the pool continues with its scores. Requests that the previous process left behind are
-/// resolved first: queued ones are cancelled; those in flight are released without tokens, so they are charged their
-/// cost, because their usage is unknown. Capacity, policy, limits and workers come from `config`; if the policy differs
-/// from the one in the file, the scores are lost. All of these changes are events in the new journal. They follow its
-/// first snapshot.
+/// ended first. Queued requests are cancelled. Requests in flight are released without a number of tokens; they are
+/// charged their cost, because their usage is unknown. Capacity, policy, limits and workers come from `config`; if the
+/// policy differs from the one in the file, the scores are lost. The new journal begins with a snapshot that already
+/// has the new limits. The ends of the old requests and the changes of policy, capacity and workers follow as events.
 pub fn start(config: PoolConfig, options: GateOptions) -> Result<Gate, GateStartError> {
     let runtime = Handle::try_current().map_err(|_| GateStartError::NoRuntime)?;
     check_config(&config)?;
@@ -162,7 +162,8 @@ fn open_journal(
         .map_err(|source| GateStartError::Journal { folder, source })
 }
 
-/// Returns the saved pool with the limits of the new configuration, and the events to apply to it first.
+/// Returns the saved pool with the limits of the new configuration, and the events that must be applied to the pool
+/// before any request.
 fn resumed(
     mut saved: Snapshot,
     config: PoolConfig,
@@ -194,8 +195,8 @@ fn resumed(
     Ok((Pool::restore(saved).map_err(unusable)?, events))
 }
 
-/// Returns the events that end the requests of the previous process. Queued requests are ended first, the latest first,
-/// so that as few as possible are granted in between.
+/// Returns the events that end the requests of the previous process. Queued requests are ended before those in flight,
+/// and among them the latest submitted first, so that as few queued requests as possible are granted before they end.
 fn resolved(saved: &Snapshot) -> Vec<Event> {
     let waiting = saved.requests.iter().rev().filter(|request| request.flight.is_none());
     let in_flight = saved.requests.iter().filter(|request| request.flight.is_some());

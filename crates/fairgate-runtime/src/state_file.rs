@@ -25,8 +25,8 @@ use crate::private_files::private_file;
 pub struct StateFileOptions {
     /// Path of the state file, in a folder that must exist.
     pub file: PathBuf,
-    /// Time between two writes; nothing is written while no event happened. A drain also writes the file. Default: 30
-    /// s.
+    /// Time between two writes. A write is left out if no event has happened since the last one. A drain also writes
+    /// the file. Default: 30 s.
     pub every: Duration,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct PoolTaskLoop {
     pub(crate) drain: Option<DrainDeadline>,
 }
 
-/// State of a drain that has begun. `until` is the earliest deadline that any caller set.
+/// State of a drain that has begun. `until` is the earliest deadline that any caller set; `None` if no caller set one.
 #[derive(Default)]
 pub(crate) struct DrainDeadline {
     until: Option<Instant>,

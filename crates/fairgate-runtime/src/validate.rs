@@ -1,4 +1,4 @@
-//! Rejects everything that the journal's reader would reject, before it reaches the pool.
+//! Rejects requests and changes that the journal's reader would reject, before they reach the pool.
 
 use fairgate_core::attribute::Attribute;
 use fairgate_core::event::{MAX_RANKS, Submit, WorkerChange};

@@ -17,19 +17,19 @@ const KEYS_MAX: usize = 1024;
 
 /// Limits of an account, and the format in which responses state these limits.
 ///
-/// When a request arrives, it is charged one request, and as tokens its input plus `max_tokens` for each choice.
-/// Without `max_tokens`, each choice is charged [`output_tokens_assumed`](Self::output_tokens_assumed). Azure and
-/// Cerebras charge the sum of input and `max_tokens` too; OpenAI documents only the larger of the two. When the request
-/// ends, the charge is corrected to the tokens really used, cached input tokens included. A refused request is charged
-/// nothing.
+/// When a request arrives, the account charges one request to the limit of requests, and the input tokens plus
+/// `max_tokens` for each choice to the limit of tokens. Without `max_tokens`, each choice is charged
+/// [`output_tokens_assumed`](Self::output_tokens_assumed). Azure and Cerebras also charge the sum of input and
+/// `max_tokens`; OpenAI documents that it charges only the larger of the two. When the request ends, the charge is
+/// corrected to the tokens really used, cached input tokens included. A refused request is charged nothing.
 #[derive(Clone, Debug)]
 pub struct AccountOptions {
     /// Requests per minute, at least 1; `None` for no limit.
     pub requests_per_minute: Option<u64>,
     /// Input and output tokens per minute, at least 1; `None` for no limit.
     pub tokens_per_minute: Option<u64>,
-    /// Time whose quota a full bucket holds, or length of the sliding window. A request with more tokens than that is
-    /// always refused.
+    /// Time whose quota a full bucket holds; with [`QuotaRefill::SlidingWindow`], the length of the window. A request
+    /// with more tokens than the quota of this time is always refused.
     pub burst: Duration,
     /// Way in which used quota comes back.
     pub refill: QuotaRefill,
@@ -78,15 +78,15 @@ pub enum LimitScope {
     Key,
 }
 
-/// Number of an account's decisions so far. `accepted`, `refused_by_requests`, `refused_by_tokens` and `too_large` add
-/// up to all requests.
+/// Numbers of requests that an account has accepted and refused so far. `accepted`, `refused_by_requests`,
+/// `refused_by_tokens` and `too_large` add up to all requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccountCounts {
     /// Requests that were within the limits and were charged.
     pub accepted: u64,
-    /// Requests refused because of the requests per minute.
+    /// Requests refused because of the limit on requests per minute.
     pub refused_by_requests: u64,
-    /// Requests refused because of the tokens per minute.
+    /// Requests refused because of the limit on tokens per minute.
     pub refused_by_tokens: u64,
     /// Requests refused because they have more tokens than a full bucket.
     pub too_large: u64,

@@ -127,7 +127,7 @@ impl BodyWriter {
         .await;
     }
 
-    /// Waits until the connection has had a chance to write everything sent to the socket.
+    /// Waits until the connection has taken everything sent, and has had a chance to write it to the socket.
     pub(crate) async fn wait_flushed(&mut self) {
         self.wait_taken().await;
         // The connection flushes when its body is pending.

@@ -23,8 +23,8 @@ pub(crate) struct SimInFlight {
     record: Option<RequestRecord>,
     stage: SimRequestStage,
     slot: Option<OwnedSemaphorePermit>,
-    /// Set only while an answer that is not streamed is being generated. Its tokens can then be counted if the client
-    /// leaves.
+    /// Schedule and answer of a request that is not streamed, while its answer is being generated; `None` at other
+    /// times. If the client leaves, they show how many tokens were generated until then.
     silent: Option<(TokenSchedule, Arc<SimAnswer>)>,
     /// Tokens that the account has charged for this request; corrected to the real usage when the request ends. `None`
     /// if the backend has no account.
@@ -184,7 +184,8 @@ impl Drop for SimInFlight {
     }
 }
 
-/// Due times of an answer's tokens. All times are computed from that of the first token, so that errors do not add up.
+/// Due times of an answer's tokens. All times are computed from the time of the first token, so that a late token does
+/// not delay the tokens after it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TokenSchedule {
     first: Instant,
@@ -197,7 +198,7 @@ impl TokenSchedule {
         self.first.checked_add(times(self.per_token, index))
     }
 
-    /// Returns this schedule with at least `per_token` of time for each token.
+    /// Returns this schedule, slowed down if needed to a time of at least `per_token` for each token.
     pub(crate) fn at_least(self, per_token: Duration) -> Self {
         Self { per_token: self.per_token.max(per_token), ..self }
     }

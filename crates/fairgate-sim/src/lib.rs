@@ -27,11 +27,11 @@
 //!   `instructions`, `tools`; not keys, and not the values of `role` and `type` — divided by
 //!   [`SimOptions::bytes_per_token`] and rounded up once per prompt; one for each token id;
 //!   [`SimOptions::image_tokens`] for each image.
-//! - **Time**: a slot, then [`prefill_base`](SimOptions::prefill_base) +
-//!   [`prefill_per_token`](SimOptions::prefill_per_token) × uncached input tokens to the first
-//!   token, then [`decode_per_token`](SimOptions::decode_per_token) to each next one.
-//!   [`prefill_at_once`](SimOptions::prefill_at_once) prompts are prefilled at the same time.
-//!   Headers are sent with the first token. All of it runs on tokio's clock, which tests can pause.
+//! - **Time**: the wait for a slot, then [`prefill_base`](SimOptions::prefill_base) +
+//!   [`prefill_per_token`](SimOptions::prefill_per_token) × uncached input tokens to the first token, then
+//!   [`decode_per_token`](SimOptions::decode_per_token) to each next one.
+//!   [`prefill_at_once`](SimOptions::prefill_at_once) prompts are prefilled at the same time. Headers are sent with the
+//!   first token. All of it runs on tokio's clock, which tests can pause.
 //! - **Slots**: [`SimOptions::slots`] requests at once; the others wait, first come, first served. A client that leaves
 //!   frees its slot or its place at once.
 //! - **Tool calls**: if `tool_choice` asks for one (`required`, `any`, or a name), or if there are

@@ -1,4 +1,5 @@
-//! Headers in which a provider states its limits with every answer, and the error response when a limit is exceeded.
+//! Headers in which a provider states its limits with every answer, and the error response for a request that exceeds a
+//! limit.
 
 use std::fmt;
 use std::str::FromStr;

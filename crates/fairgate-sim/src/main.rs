@@ -68,7 +68,7 @@ struct SimCli {
     /// Fault of every request, such as reset-mid or `status=429;retry-after=7`
     #[arg(long, conflicts_with = "trivial")]
     fault: Option<SimFault>,
-    /// Answer prebuilt bytes at once, as the upstream of a benchmark
+    /// Answer at once with prebuilt bytes, as the upstream of a benchmark
     #[arg(long)]
     trivial: bool,
     /// With --trivial: number of chunks in a stream
@@ -95,10 +95,10 @@ struct LimitArguments {
     /// Greatest number of input and output tokens per minute; a request that exceeds it is refused with 429
     #[arg(long, conflicts_with = "trivial", value_name = "TOKENS")]
     tokens_per_minute: Option<NonZeroU64>,
-    /// Seconds whose quota may be used at once, after a time without requests
+    /// Number of seconds whose quota may be used in one burst, after a time without requests
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     burst_seconds: u64,
-    /// Free used quota when it is older than the burst's seconds (a sliding window), in place of evenly
+    /// Give used quota back when it is older than the burst's seconds (a sliding window), instead of evenly over time
     #[arg(long)]
     sliding_window: bool,
     /// Format of the headers that state the limits: route (that of the request's API), openai, anthropic or none
@@ -199,8 +199,8 @@ async fn run(cli: &SimCli) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until standard input is closed, if it is a pipe, because the process that started this one holds the pipe's
-/// other end. With a terminal or `/dev/null`, waits for ever.
+/// If standard input is a pipe, waits until it is closed. The process that started this one holds the other end, so the
+/// pipe closes when that process ends. With a terminal or `/dev/null`, waits for ever.
 async fn input_closed() {
     if !input_is_a_pipe() {
         return std::future::pending().await;

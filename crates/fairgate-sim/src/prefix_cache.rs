@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 #[derive(Debug)]
 pub(crate) struct PrefixCache {
     capacity: usize,
-    /// Time of last use of each block, by the block's hash. Times are counted, not measured.
+    /// Time of last use of each block, by the block's hash. A time is a count of uses of blocks, not a clock's time.
     used: HashMap<u64, u64>,
     /// Hash of each block by the block's time of last use, the oldest first.
     by_time: BTreeMap<u64, u64>,
@@ -18,8 +18,8 @@ impl PrefixCache {
         Self { capacity, used: HashMap::new(), by_time: BTreeMap::new(), time: 0 }
     }
 
-    /// Returns the number of leading blocks of a prompt that are cached, then caches all blocks of the prompt as far as
-    /// there is room.
+    /// Returns the number of leading blocks of a prompt that are cached. Then caches the blocks of the prompt from the
+    /// first on, at most `capacity` of them, and evicts blocks that were used longest ago.
     pub(crate) fn visit(&mut self, blocks: &[u64]) -> usize {
         let hits = blocks.iter().take_while(|block| self.used.contains_key(block)).count();
         // From the last block to the first: the last must be evicted first, because it is useless

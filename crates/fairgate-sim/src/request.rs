@@ -282,7 +282,8 @@ impl RequestReader<'_> {
         prompt
     }
 
-    /// Reads one or several prompts: a string, an array of token ids, or an array of strings or of such arrays.
+    /// Reads one or several prompts. One prompt is a string or an array of token ids; several prompts are an array of
+    /// strings or an array of arrays of token ids.
     fn several(
         &self,
         model: &str,

@@ -59,7 +59,7 @@ impl Sim {
         format!("http://{}", self.addr)
     }
 
-    /// Sets the fault of every request from now on, or none. A fault that a request asks for itself
+    /// Sets the fault of every request from now on; `None` ends the faults. A fault that a request asks for itself
     /// takes precedence.
     pub fn set_fault(&self, fault: impl Into<Option<SimFault>>) {
         self.backend

@@ -1,4 +1,5 @@
-//! A limit on the units of a sliding window of time, as some providers have it in place of a bucket.
+//! A limit on the units (requests or tokens) used within a sliding window of time. Some providers use such a window
+//! instead of a bucket.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,15 +8,15 @@ use tokio::time::Instant;
 
 use crate::bucket::BucketLevel;
 
-/// Counts the units of the last `span`. Units are free again when they are older than that, all at once, so quota that
-/// was used in a burst comes back in a burst.
+/// Counts the units taken within the last `span`. Units that were taken at one moment become free again at one moment,
+/// when they are older than `span`. So quota that was used in a burst comes back in a burst.
 #[derive(Clone, Debug)]
 pub(crate) struct SlidingWindow {
     per_minute: u64,
     span: Duration,
     /// Greatest number of units within the span.
     limit: u64,
-    /// Units within the span, oldest first; every entry has at least one unit.
+    /// Times at which units were taken within the span, each with the number of units, at least one; oldest first.
     taken: VecDeque<(Instant, u64)>,
     used: u64,
     now: Instant,
@@ -42,7 +43,7 @@ impl SlidingWindow {
         }
     }
 
-    /// Returns the time until the window has room for `units`; `None` if an empty window has not.
+    /// Returns the time until the window has room for `units`; `None` if even an empty window has too little room.
     pub(crate) fn wait_for(&self, units: u64) -> Option<Duration> {
         if units > self.limit {
             return None;
@@ -59,7 +60,7 @@ impl SlidingWindow {
         Some(wait)
     }
 
-    /// Counts `units` now, also if there is no room for them.
+    /// Counts `units` as taken now, even if the window has no room for them.
     pub(crate) fn take(&mut self, units: u64) {
         if units > 0 {
             self.taken.push_back((self.now, units));
@@ -67,7 +68,7 @@ impl SlidingWindow {
         }
     }
 
-    /// Takes `units` out again, the latest first.
+    /// Removes `units` from the window again, beginning with those that were taken last.
     pub(crate) fn give_back(&mut self, mut units: u64) {
         while units > 0
             && let Some((_, last)) = self.taken.back_mut()

@@ -40,8 +40,8 @@ const WORDS: [&str; 64] = [
 
 const SENTENCE_WORDS: u64 = 12;
 
-/// Writes the word with this index of a seed's text, with a space before it unless it is the first. One word is one
-/// token.
+/// Writes the word at `index` of the text that `seed` gives, with a space before every word except the first. One word
+/// is one token.
 pub(crate) fn write_word(out: &mut String, seed: u64, index: u64) {
     let pick = usize::try_from(number_at(seed, index) % 64).unwrap_or(0);
     let word = WORDS[pick];

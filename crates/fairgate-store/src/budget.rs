@@ -72,8 +72,9 @@ pub enum HostedUse {
     Never,
 }
 
-/// Kind of owner of a budget. Sums in PostgreSQL are locked in the order of the variants. Owners that few requests
-/// share come first, so that the sums of owners that many requests share are locked for the shortest time.
+/// Kind of owner of a budget. A transaction in PostgreSQL locks sums in the order of these variants. The sums of
+/// tenants and keys, which few requests share, come first. The sums of the hosted tier and of groups, which many
+/// requests share, come last and so are locked for the shortest time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BudgetScope {
@@ -104,7 +105,7 @@ pub struct BudgetOwners<'a> {
     pub key: Option<&'a str>,
     /// True to look up the budgets of the hosted tier as a whole, too.
     pub hosted: bool,
-    /// A model on the hosted tier, with the budgets that the configuration gives it.
+    /// Name of a model on the hosted tier, and the budgets that the configuration gives this model.
     pub model: Option<(&'a str, &'a [Budget])>,
 }
 
@@ -141,8 +142,8 @@ pub struct BudgetExhausted {
     pub reserved: u64,
     /// Amount that the request would have reserved.
     pub wanted: u64,
-    /// True if the budget has room for the request, but not for twice as much, and another request with files is in
-    /// flight.
+    /// True if the request is refused only because another request with files is in flight. The budget then has room
+    /// for this request, but not for twice the wanted amount.
     pub waits_for_files: bool,
     /// Time at which the next period begins and the budget starts again at 0.
     pub resets_at: UnixMicros,
@@ -205,7 +206,7 @@ pub struct BudgetBalance {
 pub struct ReservationGrant {
     /// True if the request may go to hosted workers. Always false if the reservation did not ask for hosted workers.
     pub hosted: bool,
-    /// Budget because of which the request may not go to hosted workers; `None` if the request may, or if the
-    /// reservation did not ask for hosted workers.
+    /// Budget that keeps the request from hosted workers; `None` if the request may go to hosted workers, or if the
+    /// reservation did not ask for them.
     pub hosted_exhausted: Option<BudgetExhausted>,
 }

@@ -19,7 +19,7 @@ const LIST_MAX: usize = 256;
 const WEIGHT_MAX: u64 = 1_000_000;
 /// The largest value of a limit. This value fits into every number type with which limits are compared.
 const LIMIT_MAX: u64 = 1_000_000_000_000_000;
-/// The first moment of the year 10000, which is too late for the expiry of a key.
+/// First moment of the year 10000. A key must expire before this moment, or never.
 const EXPIRY_MAX: UnixMicros = UnixMicros(253_402_300_800_000_000);
 
 fn invalid(field: &'static str, problem: String) -> StoreError {
@@ -114,7 +114,7 @@ fn key(at: UnixMicros, patch: &KeyPatch) -> Result {
 }
 
 impl RightsPatch {
-    /// Checks the ranges of numbers, and the numbers and lengths of names.
+    /// Checks the range of each number, the length of each list, and the length of each name in a list.
     pub fn check(&self) -> Result {
         let lists = [
             ("models", &self.models, MODEL_MAX),

@@ -107,10 +107,10 @@ impl Reservation {
         }
     }
 
-    /// Builds the row of a request that was in flight when its process died, after `made` attempts that already have
-    /// rows. The request is charged the reserved amounts, because it is not known whether the upstream did the work,
-    /// and a crash must not let a budget be exceeded. For the same reason the row counts as hosted if the request could
-    /// have gone to a hosted worker.
+    /// Builds the row of a request that was in flight when its process died. `made` is the number of attempts of the
+    /// request that already have rows. The request is charged the reserved amounts, because it is not known whether the
+    /// upstream did the work, and a crash must not let a budget be exceeded. For the same reason the row counts as
+    /// hosted if the request could have gone to a hosted worker.
     pub(crate) fn to_lost_row(&self, made: u32) -> AttemptRow {
         AttemptRow {
             request: self.request.clone(),

@@ -88,7 +88,8 @@ fn no_hash() -> KeyHash {
     KeyHash([0; 32])
 }
 
-/// Tenant and group of the gateway's own requests in the ledger. No other tenant or group can be called so.
+/// Name of the tenant and of the group that the ledger gives to the gateway's own requests. No other tenant or group
+/// can have this name.
 pub const GATEWAY_TENANT: &str = "fairgate";
 
 /// Limits of a tenant or a key. Absent values set no limit.
@@ -202,7 +203,7 @@ pub enum DirectoryChange {
         /// The prices of the current configuration.
         prices: Vec<Price>,
     },
-    /// Writes an audit entry for an action outside of the directory, which is not changed.
+    /// Writes an audit entry for an action outside of the directory. The directory itself does not change.
     Note {
         /// Name of the action, such as `pool.hold`.
         action: &'static str,
@@ -246,7 +247,7 @@ pub struct KeyPatch {
     pub weight: Option<u64>,
     /// All limits of the key. Limits that are not given are removed.
     pub limits: Option<DirectoryLimits>,
-    /// Rights of the key to change.
+    /// Change of the key's rights; rights that it does not name stay as they are.
     pub rights: RightsPatch,
     /// Time from which on the key is refused; with `Some(None)` the key never expires.
     pub expires_at: Option<Option<UnixMicros>>,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
 
-/// The highest priority that a key can be allowed, as in Dynamo. Priorities above are reserved for the gateway itself.
+/// The highest priority that a key can be allowed, as in Dynamo. Higher priorities are reserved for the gateway itself.
 pub const PRIORITY_MAX: i64 = i32::MAX as i64;
 /// The lowest priority of a request. Every key may lower its requests this far.
 pub const PRIORITY_MIN: i64 = i32::MIN as i64;
@@ -41,8 +41,8 @@ pub struct KeyRights {
     pub may_pin: bool,
     /// True if the key may open leases.
     pub may_lease: bool,
-    /// True if requests may name files, vector stores, containers and stored prompts of the upstream's account, whose
-    /// owner the gateway does not know.
+    /// True if requests may name files, vector stores, containers and stored prompts of the upstream's account. The
+    /// gateway does not know which tenant owns these.
     pub may_use_foreign_ids: bool,
     /// Taints that the key may require of a worker; all taints if absent.
     pub taints: Option<Vec<String>>,

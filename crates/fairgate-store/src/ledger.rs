@@ -19,25 +19,25 @@ pub struct AttemptRow {
     pub request: String,
     /// Number of the attempt within its request, counted from 1.
     pub attempt: u32,
-    /// True for the last attempt of the request. Exactly one row of each request is marked as last.
+    /// True for the last attempt of the request. Every request has exactly one such row once it has ended.
     pub last: bool,
     /// Time at which the request arrived.
     pub started_at: UnixMicros,
-    /// Name of the caller's group.
+    /// Name of the tenant's group.
     pub group: String,
-    /// Name of the caller's tenant.
+    /// Name of the tenant that made the request.
     pub tenant: String,
-    /// Id of the caller's key.
+    /// Id of the key with which the request was made.
     pub key: String,
-    /// Agent name that the caller sent.
+    /// Agent name that the client sent; absent if it sent none.
     pub agent: Option<String>,
-    /// Session name that the caller sent.
+    /// Session name that the client sent; absent if it sent none.
     pub session: Option<String>,
     /// Path of the request, such as `/v1/chat/completions`.
     pub route: String,
     /// True if the response was streamed.
     pub stream: bool,
-    /// Model name that the caller sent.
+    /// Model name that the client sent.
     pub model: String,
     /// Name of the pool; absent if the request reached no pool.
     pub pool: Option<String>,
@@ -51,7 +51,8 @@ pub struct AttemptRow {
     pub cached_tokens: u64,
     /// Output tokens of the attempt's response.
     pub output_tokens: u64,
-    /// Weighted tokens that the scheduler charged. Fair sharing is based on this number; budgets do not count it.
+    /// Weighted tokens that the request was charged. The scheduler counts the same number for fair sharing, except
+    /// after a fault of the worker; see `occupied`. Budgets do not count this number.
     pub charged: u64,
     /// Origin of the token counts.
     pub usage: UsageSource,
@@ -70,11 +71,13 @@ pub struct AttemptRow {
     pub code: Option<String>,
     /// True if the output was capped because the request had been queued for long.
     pub brownout: bool,
-    /// Tokens that the scheduler counted for an attempt that did not complete; 0 if the attempt completed. This is more
-    /// than `charged` if the worker was at fault.
+    /// Weighted tokens that the scheduler counted for an attempt that did not complete; 0 if the attempt completed.
+    /// After a fault of the worker, this number is above `charged`: the flow used its slot, but the tenant is not
+    /// charged.
     #[serde(default)]
     pub occupied: u64,
-    /// Unweighted input and output tokens, which providers and token budgets count.
+    /// Unweighted input and output tokens, which providers and token budgets count. For a lease, and for an attempt
+    /// that did not complete, this may be the price of its time in the slot instead.
     #[serde(default = "missing_count")]
     pub provider_tokens: u64,
     /// Money that the attempt cost, in micro-units of the installation's currency; 0 if the model has no price.
@@ -99,7 +102,8 @@ pub struct AttemptRow {
     #[serde(default)]
     pub cache_written_1h_tokens: u64,
     /// Estimated cost as if no part of the prompt were cached, in weighted tokens; 0 in rows of an earlier version.
-    /// Tenants see this number, because `estimate` shows whether somebody sent the same prompt before.
+    /// Tenants see this number instead of `estimate`, which would tell them whether somebody sent the same prompt
+    /// before.
     #[serde(default)]
     pub estimate_uncached: u64,
     /// Weighted tokens that the scheduler would have charged if no part of the prompt had been cached; 0 in rows of an
@@ -138,11 +142,11 @@ pub enum UsageSource {
     Counted,
     /// No tokens were used.
     None,
-    /// The usage is unknown, and the estimate was charged. The process died, or the client left a stream after its last
-    /// text and the upstream reported no usage.
+    /// The usage is unknown, so the estimate was charged. This happens if the process died, or if the client left a
+    /// stream after its last text and the upstream reported no usage.
     Assumed,
-    /// The attempt did not complete, and its time in the slot was charged, because that is more than the metered
-    /// tokens.
+    /// The attempt did not complete, or was a lease. Its time in the slot was charged, because the price of that time
+    /// was above the metered tokens.
     Occupied,
 }
 
@@ -162,7 +166,7 @@ pub enum AttemptOutcome {
     ClientLeft,
     /// The attempt failed before the first byte, and another worker was tried.
     Retried,
-    /// The process died while the request was in flight, and a later process found its reservation.
+    /// The process died while the request was in flight, and another process found its reservation.
     Lost,
 }
 
@@ -172,15 +176,15 @@ pub enum AttemptOutcome {
 pub struct Reservation {
     /// Id of the request, which has at most one reservation.
     pub request: String,
-    /// Name of the caller's group.
+    /// Name of the tenant's group.
     pub group: String,
-    /// Name of the caller's tenant.
+    /// Name of the tenant that makes the request.
     pub tenant: String,
-    /// Id of the caller's key.
+    /// Id of the key with which the request is made.
     pub key: String,
-    /// Model name that the caller sent.
+    /// Model name that the client sent.
     pub model: String,
-    /// Weighted tokens that the request's row is charged if the process dies. Budgets do not count this number.
+    /// Weighted tokens that the request is charged in its row if the process dies. Budgets do not count this number.
     pub tokens: u64,
     /// Most provider tokens that the request may use on an own worker, or on a hosted worker if the pool has no own
     /// worker.
@@ -199,8 +203,8 @@ pub struct Reservation {
     /// True if the request has files, whose tokens can only be estimated. If a budget has less than twice the reserved
     /// amounts left, such requests run one at a time.
     pub has_files: bool,
-    /// Settings of the configuration, for a request with a claim. They are used for the decision only and not
-    /// stored.
+    /// Usage window, and the budget of all projects together, from the configuration. They are used only to decide a
+    /// request with a claim, and are not stored.
     pub terms: UsageTerms,
     /// Time of the reservation. The reservation counts in the day and the month that contain this time.
     pub at: UnixMicros,
@@ -304,11 +308,11 @@ pub struct UsageRow {
     pub provider_tokens: u64,
     /// Money that all rows of the group cost, in micro-units of the installation's currency.
     pub money: MicroUnits,
-    /// Mean queue wait of the requests, in microseconds.
+    /// Mean queue wait of the last attempts of the requests, in microseconds.
     pub waited_us_mean: u64,
     /// Longest queue wait of an attempt, in microseconds.
     pub waited_us_max: u64,
-    /// Mean time to the first token, over the rows that have one, in microseconds.
+    /// Mean time to the first token, over the rows that have one, in microseconds; `None` if no row has one.
     pub first_token_us_mean: Option<u64>,
 }
 
@@ -334,7 +338,7 @@ pub struct LedgerQuery {
 /// Entry of the audit trail, which describes one change and its actor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// Number of the entry. Later entries have higher numbers.
+    /// Sequence number of the entry. Newer entries have higher numbers.
     pub id: i64,
     /// Time at which the change was made.
     pub at: UnixMicros,
@@ -344,9 +348,9 @@ pub struct AuditEntry {
     pub action: String,
     /// Name of the changed object, such as `chat`.
     pub subject: String,
-    /// State before the change, as JSON without hashes and secrets.
+    /// State before the change, as JSON without hashes and secrets; absent if there was none, as for a new object.
     pub before: Option<serde_json::Value>,
-    /// State after the change, as JSON without hashes and secrets.
+    /// State after the change, as JSON without hashes and secrets; absent if the object was removed.
     pub after: Option<serde_json::Value>,
 }
 

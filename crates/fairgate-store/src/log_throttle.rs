@@ -23,8 +23,8 @@ impl<C> Default for LogThrottle<C> {
 }
 
 impl<C: PartialEq> LogThrottle<C> {
-    /// Reports an occurrence of a cause. If the occurrence should be logged, returns the number of occurrences that
-    /// were not logged since the last one that was. Returns `None` otherwise.
+    /// Reports an occurrence of a cause. Returns `None` if this occurrence must not be logged. Otherwise returns the
+    /// number of occurrences that were left out of the log since the last logged one.
     pub fn admit(&self, cause: C, now: Instant) -> Option<u64> {
         // A poisoned lock is safe to use: the counts do not depend on each other.
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);

@@ -77,15 +77,17 @@ const MIGRATIONS: &[Migration] = &[
     },
 ];
 
-/// Version since which new keys and projects are closed. Step 10 writes out the rights of those that existed before.
+/// Version from which on new keys and projects are closed ([`crate::KeyRights`]). Step 10 writes the rights that older
+/// keys and projects had into their rows, so that they keep them.
 const CLOSED_SINCE: i64 = 10;
 /// Greatest number of keys and of projects that the log line about kept rights names.
 const NAMES_LOGGED: usize = 50;
-/// Selects the keys that may still be used.
+/// Selects the keys that are not revoked.
 const LIVE_KEYS: &str = "SELECT id FROM tenant_keys WHERE revoked_at IS NULL ORDER BY id";
 
-/// Returns the queries for the ids of keys and of projects that kept their rights when a database of version `found`
-/// was migrated. `None` if the database was new, or had been migrated before.
+/// Returns two queries, one for the ids of the keys and one for those of the projects that kept their rights when a
+/// database of version `found` was migrated. Returns `None` if the database was new, or was migrated to closed rights
+/// before.
 pub(crate) fn kept_rights_queries(found: i64) -> Option<[&'static str; 2]> {
     (1..CLOSED_SINCE).contains(&found).then_some([LIVE_KEYS, LIVE_PROJECTS])
 }

@@ -54,14 +54,14 @@ use writer::{PostgresWriter, Reply};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// Number of connections for queries and changes, and so the number of them that can run at once.
+/// Number of connections for queries and changes. This many of them can run at once.
 const CONNECTIONS: usize = 3;
 /// Largest number of pending rows that are flushed to the database before budgets are read. After an outage there may
 /// be more, and flushing those could take long. Budgets are then read without them, which is safe because the
 /// reservations of their requests still count in the database.
 const FLUSH_ROWS_MAX: u64 = 2_048;
-/// Longest silence of the server during a caller's read. The next constant is the longest silence during a caller's
-/// transaction, which may have to wait for a transaction of another process.
+/// Longest time for which the server may answer nothing at all while a caller's read waits. The next constant is the
+/// same limit for a caller's transaction, which may have to wait for a transaction of another process.
 const INSPECT_PATIENCE: Duration = Duration::from_secs(1);
 const TRANSACT_PATIENCE: Duration = Duration::from_secs(3);
 /// Longest time that each of the store's async tasks gets to end when the store closes.

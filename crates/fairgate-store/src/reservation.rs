@@ -48,9 +48,9 @@ fn check_budgets(
     }
 }
 
-/// Requests with files that are in flight, besides the one that is decided. The tokens of a file are an estimate. If
-/// several such requests ran at once and all estimates were too low, a budget that is nearly used up could be exceeded
-/// by a large amount.
+/// Other requests with files that are in flight while a request with files is decided. The tokens of a file are an
+/// estimate. If several such requests ran at once and all estimates were too low, a budget that is nearly used up could
+/// be exceeded by a large amount.
 #[derive(Default)]
 pub(crate) struct FileRequestsInFlight<'a>(Vec<&'a Reservation>);
 
@@ -82,9 +82,10 @@ pub(crate) fn has_counting_budget(budgets: &[BudgetBalance], hosted: bool) -> bo
     budgets.iter().any(|budget| hosted || budget.tier == BudgetTier::Any)
 }
 
-/// Returns a budget that has no room for `wanted`, or `None` if all have room. If several have no room, returns one
-/// that is used up, and among these the one that resets last, because a retry before that would fail. A budget from
-/// which the request takes nothing does not refuse the request, even if the budget is exceeded.
+/// Returns a budget that has no room for `wanted`, or `None` if all have room. Of several such budgets, prefers those
+/// whose used amount alone leaves no room, because reserved amounts come back when requests end. Among these, returns
+/// the one that resets last, because a retry before that would fail. A budget from which the request takes nothing does
+/// not refuse the request, even if the budget is exceeded.
 fn exhausted_budget(
     budgets: &[BudgetBalance],
     files: &FileRequestsInFlight<'_>,

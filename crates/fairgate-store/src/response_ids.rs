@@ -1,8 +1,8 @@
-//! The owners of response, conversation and item ids, so that a restarted gateway, and other gateways on the same
-//! database, know them.
+//! Stores which tenant owns each response, conversation and item id. So a restarted gateway, and other gateways on the
+//! same database, know the owners.
 //!
-//! The number of ids per tenant is bounded, and the oldest of the tenant are removed first, so that no tenant pushes out
-//! another's ids. Expired ids are removed with each write.
+//! Each tenant has a limit on the number of its ids. Beyond this limit, the tenant's own oldest ids are removed, so
+//! that no tenant pushes out another's ids. Each write also removes expired ids.
 
 use fairgate_money::UnixMicros;
 
@@ -17,27 +17,28 @@ pub struct StoredResponseId {
     pub id: String,
     /// Name of the tenant that owns the id.
     pub tenant: String,
-    /// Tokens of history behind the id; 0 for an item.
+    /// Tokens of the conversation so far, which a request that names the id adds to its input; 0 for an item.
     pub tokens: u64,
-    /// Time from which on the id is unknown.
+    /// Time at which the id expires. After that, the id counts as unknown.
     pub expires_at: UnixMicros,
 }
 
-/// Adds an id, or renews it if the same tenant has it. An unexpired id of another tenant stays as it is. A tenant that was
-/// removed in the meantime gets no ids.
+/// Adds an id, or renews it if the same tenant has it. An unexpired id of another tenant stays as it is. No id is added
+/// for a tenant that no longer exists.
 const PUT: &str = "INSERT INTO response_ids (id, tenant, tokens, stored_at, expires_at) \
      SELECT CAST($1 AS TEXT), name, CAST($2 AS BIGINT), CAST($3 AS BIGINT), CAST($4 AS BIGINT) FROM tenants WHERE name = $5 \
      ON CONFLICT (id) DO UPDATE SET tenant = excluded.tenant, tokens = excluded.tokens, \
      stored_at = excluded.stored_at, expires_at = excluded.expires_at \
      WHERE response_ids.tenant = excluded.tenant OR response_ids.expires_at <= CAST($3 AS BIGINT)";
-/// Removes the oldest ids of a tenant beyond the newest `$2`.
+/// Removes all ids of tenant `$1` except the newest `$2`.
 const TRIM: &str = "DELETE FROM response_ids WHERE tenant = $1 AND id NOT IN \
      (SELECT id FROM response_ids WHERE tenant = $1 ORDER BY stored_at DESC, id DESC LIMIT $2)";
 const COUNT: &str = "SELECT COUNT(*) FROM response_ids WHERE tenant = $1";
 const DROP_EXPIRED: &str = "DELETE FROM response_ids WHERE expires_at <= $1";
 
 impl Store {
-    /// Stores ids, in this order. Keeps the newest `per_tenant_max` ids of each of their tenants, and removes expired ones.
+    /// Stores ids in the given order. Then keeps only the newest `per_tenant_max` ids of each tenant in the list, and
+    /// removes the expired ids of all tenants.
     pub fn put_response_ids(
         &self,
         ids: Vec<StoredResponseId>,

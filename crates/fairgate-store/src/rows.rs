@@ -182,7 +182,8 @@ pub(crate) fn budget(row: &impl RowColumns) -> Result<OwnedBudget> {
     Ok(OwnedBudget { scope: row.word(0)?, owner: row.text(1)?, budget })
 }
 
-/// Assembles a directory from its groups, tenants, keys and budgets. All lists are sorted.
+/// Assembles a directory from its groups, tenants, keys and budgets, which may be in any order. Sorts all lists of the
+/// directory.
 pub(crate) fn directory(
     version: i64,
     mut groups: Vec<Group>,
@@ -362,7 +363,7 @@ pub(crate) fn reservation(row: &impl RowColumns) -> Result<Reservation> {
     })
 }
 
-/// Guessed row that is being deleted, with the amounts to subtract from the sums.
+/// Guessed row, with the outcome `lost`, that is being deleted. It holds the amounts to subtract from the sums.
 pub(crate) struct GuessedRow {
     pub(crate) request: String,
     pub(crate) payers: SumOwners<'static>,
@@ -374,7 +375,8 @@ pub(crate) struct GuessedRow {
 }
 
 impl GuessedRow {
-    /// Returns the usage that takes back the charge of the guessed row, which the real row replaces.
+    /// Returns negative usage that takes back the charge of the guessed row, because the real row replaces it. Returns
+    /// `None` if the request was not made for a task.
     pub(crate) fn refund(&self) -> Option<(&TaskClaim, ClaimUsage)> {
         let refund = ClaimUsage { tokens: -self.uses.used.tokens, calls: -1 };
         self.claim.as_ref().map(|claim| (claim, refund))

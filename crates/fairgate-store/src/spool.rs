@@ -3,9 +3,10 @@
 //! A response ends only when its row is safe from a kill of the process, and the response must not wait for a database
 //! that is slow or away. A line that is appended to a file without a sync is in the kernel after some microseconds. So
 //! a row is acknowledged once its line is in a file here. A writer moves the rows into the database, hundreds at a
-//! time, and the next process moves the rows that a killed process left. (A commit of SQLite for the few rows that are
-//! pending rewrites a page of the table and of every index, about 7 KB per row at 4 000 rows a second, and stalls while
-//! the disk syncs the log. A commit on PostgreSQL takes a round trip, and never ends while the server is away.)
+//! time, and the next process moves the rows that a killed process left. (Without the spool, each response would wait
+//! for a commit. On SQLite, a commit of a few rows rewrites a page of the table and of every index, which is about 7 KB
+//! per row at 4 000 rows a second, and stalls while the disk syncs the log. On PostgreSQL, a commit takes a round trip,
+//! and never ends while the server is away.)
 //!
 //! Lines are appended to the last of several numbered files. A file is removed once all of its rows are in the
 //! database. A row that is both in a file and in the database after a kill is not charged twice, because the database
@@ -214,9 +215,9 @@ impl Spool {
         self.state().put
     }
 
-    /// Returns true if at least `rows` rows are in the database. These are the oldest `rows` rows only if the writer holds
-    /// no row that it took and could not write, because a later row may be written before such a row. So the writer
-    /// calls this method only after a write that succeeded for all rows that it had taken.
+    /// Returns true if at least `rows` rows are in the database. They are not always the oldest ones: while the writer
+    /// holds an older row that it could not write, newer rows may already be in the database. So the writer calls this
+    /// method only after all rows that it had taken were written.
     pub(crate) fn has_written(&self, rows: u64) -> bool {
         self.state().written >= rows
     }

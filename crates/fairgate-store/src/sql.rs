@@ -356,7 +356,8 @@ pub(crate) fn attempts(query: &LedgerQuery) -> SqlStatement {
     statement
 }
 
-/// Largest number of rows of a usage query. Clients choose the names of agents, so there may be many groups.
+/// Largest number of rows in the result of a usage query. Clients choose the names of agents, so there may be many
+/// groups.
 const USAGE_ROWS_MAX: i64 = 10_000;
 
 pub(crate) fn usage(query: &UsageQuery) -> SqlStatement {

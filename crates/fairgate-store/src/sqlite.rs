@@ -35,11 +35,11 @@ use writer::{QueuedCommand, Reply, SqliteCommand, SqliteWriter};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
-/// Number of read connections, and so the number of queries that can run at once.
+/// Number of read connections. This many queries can run at once.
 const READERS: usize = 3;
 
-/// Longest time that a row that could not be written to the spool waits for the database, which another program may
-/// have locked.
+/// Longest wait for the database when a row could not be written to the spool. Another program may have locked the
+/// database.
 const DIRECT_WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A database on SQLite.
@@ -48,7 +48,7 @@ pub(crate) struct SqliteStore {
     writer: mpsc::Sender<QueuedCommand>,
     permits: PendingPermits,
     failing: Arc<AtomicBool>,
-    /// `None` for a database in memory, which has neither a spool nor a file.
+    /// Spool of the rows that wait for the database; `None` for a database in memory, which has no spool.
     spool: Option<Arc<Spool>>,
     log_throttle: LogThrottle<&'static str>,
     readers: Arc<ReadConnections>,
@@ -57,7 +57,7 @@ pub(crate) struct SqliteStore {
 /// Read connections, each lent to one query at a time.
 #[derive(Debug)]
 struct ReadConnections {
-    /// `None` for a database in memory, which has neither a spool nor a file.
+    /// Location of the database file; `None` for a database in memory, which has no file to open again.
     place: Option<SqliteLocation>,
     idle: Mutex<Vec<Connection>>,
     permits: Arc<Semaphore>,

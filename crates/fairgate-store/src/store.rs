@@ -44,6 +44,7 @@ pub struct StoreOptions {
     /// files are next to the database.
     pub spool: Option<PathBuf>,
     /// Longest time that [`Store::reserve`] and [`Store::budgets`] wait while PostgreSQL answers nothing at all.
+    /// [`Store::record`] waits as long if the spool does not accept its row.
     pub patience: Duration,
     /// Time without a heartbeat after which a process counts as dead and others resolve its reservations (PostgreSQL
     /// only).

@@ -42,9 +42,9 @@ fn reads_back(at: Micros, event: &Event) {
 /// Interprets any bytes as a policy and operations on a pool. The fast scheduler must make the same
 /// decisions as the naive one, also after its state has been saved and restored.
 ///
-/// The first four bytes give the shape, the seed of its policy (two bytes), and the number of the
-/// operation after which the pool is restored. Each operation takes five bytes: the kind of event,
-/// the number of its flow or request, and three small numbers.
+/// The first byte gives the shape, the next two bytes give the seed of the journal's policy, and the fourth byte gives
+/// the index of the operation after which the pool is restored. Each operation takes five bytes: the kind of event, the
+/// number in the name of its flow or request, and three small numbers.
 pub fn pool_ops(data: &[u8]) {
     let Some((head, operations)) = data.split_at_checked(4) else { return };
     let shapes = WorkloadShape::quick();

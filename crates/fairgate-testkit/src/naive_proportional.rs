@@ -94,7 +94,7 @@ struct StrictRound<'a> {
     given: Vec<&'a ScheduledTask>,
 }
 
-/// Number and estimated tokens of the tasks that one project has been given in this round.
+/// Number of a project's tasks that were given to agents in this round, and their estimated tokens.
 #[derive(Clone, Copy, Default)]
 struct GivenToProject {
     tasks: u64,
@@ -210,8 +210,8 @@ fn sum(map: &BTreeMap<Box<str>, Tokens>) -> u128 {
     map.values().map(|tokens| u128::from(tokens.0)).sum()
 }
 
-/// Returns a number by which projects are ordered, most significant digit first: usage·ΣW + (ΣW −
-/// weight)·ΣT. This is usage·ΣW − weight·ΣT plus ΣW·ΣT, a constant that avoids negative numbers.
+/// Returns the number usage·ΣW + (ΣW − weight)·ΣT, by which projects are ordered, as digits of 64 bits, most
+/// significant first. This is usage·ΣW − weight·ΣT plus the constant ΣW·ΣT, which keeps the number from being negative.
 fn rank(usage: u128, weight: u128, total_weight: u128, total_tokens: u128) -> [u64; 5] {
     let (used, rest) = (product(usage, total_weight), product(total_weight - weight, total_tokens));
     let mut digits = [0; 5];

@@ -1,8 +1,8 @@
 //! Balances of projects and of all projects together, and the check that their budgets have room for a request. The
 //! same code decides for both databases.
 //!
-//! A request is refused only if it makes the tokens that are [set aside](crate::set_aside()) grow by more than the budgets
-//! have room for.
+//! A request is refused only if it would make the tokens that are [set aside](crate::set_aside()) grow, and a budget
+//! has no room for that growth.
 
 use std::collections::HashMap;
 
@@ -45,13 +45,13 @@ pub struct WindowBudgetExhausted {
     pub reserved: u64,
     /// Tokens that the request needs beyond those that are reserved for its task.
     pub wanted: u64,
-    /// Earliest time at which usage that leaves the window may make room for the request, if no reservation ends
-    /// before; `None` if there would be no room even without any usage.
+    /// Earliest time at which enough usage may have left the window to make room for the request. There may be room
+    /// earlier if a reservation ends. `None` if there would be no room even without any usage.
     pub room_at: Option<UnixMicros>,
 }
 
 /// Balances of tasks, projects and all projects together, from which the admission of requests is decided. They are
-/// read in the transaction that decides, and no other transaction may change them during this one.
+/// read in the transaction that decides, and no other transaction may change them until it has ended.
 #[derive(Debug, Default)]
 pub struct UsageBalances {
     tasks: HashMap<String, TaskBalance>,
@@ -141,10 +141,10 @@ impl UsageBalances {
         Ok(())
     }
 
-    /// Returns the number by which the tokens that are set aside grow if the requests of a claim reserve `more` tokens.
+    /// Returns the growth of the tokens that are set aside if the requests of a claim reserve `more` additional tokens.
     fn growth(&self, claim: &TaskClaim, more: i64) -> i64 {
-        // If the task was not loaded, the tokens that are set aside for it stay unchanged, which at worst refuses too
-        // much.
+        // A reservation for a task that was not loaded has been refused by `check_in_force` before. A release leaves the
+        // tokens that are set aside unchanged, which at worst refuses too much.
         self.tasks.get(&claim.task).map_or(0, |task| task.growth(claim, more))
     }
 

@@ -14,7 +14,7 @@ pub struct TaskClaim {
     pub project: String,
     /// Id of the task.
     pub task: String,
-    /// Number of the claim. The first claim of a task has the number 1.
+    /// Number of the claim among the claims of the task. The first claim of a task has the number 1.
     pub epoch: u64,
 }
 
@@ -25,8 +25,8 @@ pub struct LeaseLost {
     pub task: String,
     /// Description, for people, of what happened to the task.
     pub why: String,
-    /// True if the claim is over for good. False if only the lease ran out: a lease may still be renewed until the next
-    /// round of the fleet ends the claim, which may take long if the database was away.
+    /// True if the claim is over for good. False if only the lease ran out. The lease can then still be renewed until
+    /// the next round of the fleet ends the claim; that round may be late if the database was not reachable.
     pub is_over: bool,
 }
 
@@ -98,7 +98,7 @@ impl TaskBalance {
         }
     }
 
-    /// Returns the number by which the tokens that are set aside grow if the requests of a claim reserve `more` tokens.
+    /// Returns the growth of the tokens that are set aside if the requests of a claim reserve `more` additional tokens.
     pub(crate) fn growth(&self, claim: &TaskClaim, more: i64) -> i64 {
         if self.epoch != claim.epoch || !is_held(&self.state) {
             // A claim that is over has nothing reserved.
@@ -108,7 +108,8 @@ impl TaskBalance {
         with(self.in_flight.saturating_add(more)) - with(self.in_flight)
     }
 
-    /// Adds `more` tokens to those that are reserved for the requests of a claim, if it is the latest one.
+    /// Adds `more` tokens to those that are reserved for the requests of a claim. Does nothing if the claim is not the
+    /// task's latest.
     pub(crate) fn hold(&mut self, claim: &TaskClaim, more: i64) {
         if self.epoch == claim.epoch {
             self.in_flight = self.in_flight.saturating_add(more);

@@ -8,18 +8,17 @@ use crate::claim::TaskClaim;
 #[derive(Debug, Default)]
 pub struct ClaimCharges(BTreeMap<TaskClaim, ClaimUsage>);
 
-/// Tokens as a provider counts them, and number of requests, that were used under a claim. Negative numbers take a wrong
-/// charge back.
+/// Usage under a claim, in tokens and requests. Negative numbers take back usage that was charged by mistake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClaimUsage {
-    /// Tokens as a provider counts them.
+    /// Input plus output tokens, as the provider counts them, without the weights of a pool.
     pub tokens: i64,
     /// Number of requests. A request with several attempts counts once.
     pub calls: i64,
 }
 
 impl ClaimCharges {
-    /// Adds the usage of a row. `None` stands for a row that uses nothing or was not made for a task.
+    /// Adds the usage of a ledger row. Pass `None` for a row without usage, and for a row of a request without a task.
     pub fn add(&mut self, charge: Option<(&TaskClaim, ClaimUsage)>) {
         if let Some((claim, more)) = charge {
             let sum = self.0.entry(claim.clone()).or_default();
@@ -28,7 +27,7 @@ impl ClaimCharges {
         }
     }
 
-    /// Iterates over the claims whose usage is not zero, in the order of the claims.
+    /// Iterates over the claims whose usage is not zero, sorted by claim.
     pub fn iter(&self) -> impl Iterator<Item = (&TaskClaim, ClaimUsage)> {
         self.0
             .iter()
@@ -36,7 +35,7 @@ impl ClaimCharges {
             .filter(|(_, sum)| *sum != ClaimUsage::default())
     }
 
-    /// Returns whether no claim has usage that is not zero.
+    /// Returns whether the usage of every claim is zero.
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
     }

@@ -1,8 +1,8 @@
-//! What this crate needs of a database: columns of rows, and statements without results.
+//! The interface of a database that this crate needs: columns of rows, and statements without results.
 
 /// Columns of a database row, which are numbered from 0.
 pub trait UsageColumns {
-    /// Error of the database, which a null in a column that must not be null also causes.
+    /// Error of the database. Also used for a null in a column that must not be null.
     type Error;
 
     /// Returns an integer; null is an error.

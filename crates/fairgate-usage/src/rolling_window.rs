@@ -1,10 +1,10 @@
 //! The rolling window in which the usage of projects counts.
 //!
 //! A window is divided into 24 buckets, and one more bucket is being filled. A bucket is identified by the time at
-//! which it begins, in microseconds since 1970, because an index would mean another time in a window of another length.
-//! Let `b` be the bucket that contains `now`, let `e` be the time since `b` began, and let `b − 24` be the bucket that
-//! began 24 bucket lengths before `b`. The window before `now` then consists of all buckets after `b − 24`, and of `b −
-//! 24` without its first `e`. So
+//! which it begins, in microseconds since 1970. An index would not do, because it would mean another time after the
+//! length of the window is changed. Let `b` be the bucket that contains `now`, let `e` be the time since `b` began, and
+//! let `b − 24` be the bucket that began 24 bucket lengths before `b`. The window before `now` then consists of all
+//! buckets after `b − 24`, and of the end of `b − 24`, without the first part of length `e`. So
 //!
 //! `used = tokens of the buckets after b − 24  +  tokens of b − 24 × (1 − e ÷ bucket length)`
 //!
@@ -30,17 +30,18 @@ pub struct UsageWindow {
     bucket_us: i64,
 }
 
-/// Columns `window_bucket`, `window_tokens`, `window_oldest` and `window_completed` of a project.
+/// The usage of a project in the window: its columns `window_bucket`, `window_tokens`, `window_oldest` and
+/// `window_completed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WindowSums {
-    /// Bucket that was current when the other fields were computed, in microseconds since 1970.
+    /// Bucket that was current when the other fields were computed, as its beginning in microseconds since 1970.
     pub bucket: i64,
     /// Tokens used in all buckets that count in full.
     pub tokens: u64,
     /// Tokens used in the oldest bucket, which fades.
     pub oldest: u64,
-    /// Number of tries of tasks that were completed or failed in the buckets that count in full and in the oldest
-    /// bucket.
+    /// Number of times that an agent brought a task to an end, completed or failed, in the oldest bucket and in the
+    /// buckets that count in full.
     pub completed: u64,
 }
 
@@ -48,8 +49,8 @@ impl WindowSums {
     /// Names of the columns, in the order in which [`WindowSums::read`] takes them.
     pub const COLUMNS: &str = "window_bucket, window_tokens, window_oldest, window_completed";
 
-    /// Reads the sums from a database row, starting at column `first`. A sum may be below 0 if a guessed row was
-    /// subtracted in another bucket than it was added in. Such a sum counts as 0.
+    /// Reads the sums from a database row, starting at column `first`. A sum in the database may be below 0, if guessed
+    /// usage was added in one bucket and subtracted in another. Such a sum is read as 0.
     pub fn read<R: UsageColumns + ?Sized>(row: &R, first: usize) -> Result<Self, R::Error> {
         let count = |column| row.int(column).map(|number| u64::try_from(number).unwrap_or(0));
         Ok(Self {
@@ -68,28 +69,28 @@ impl UsageWindow {
         Self { bucket_us: (length_us / BUCKETS).clamp(1, LENGTH_US_MAX / BUCKETS) }
     }
 
-    /// Returns the bucket that contains a moment.
+    /// Returns the bucket that contains a moment, as its beginning in microseconds since 1970.
     pub fn bucket(self, at: UnixMicros) -> i64 {
         at.0.div_euclid(self.bucket_us).saturating_mul(self.bucket_us)
     }
 
-    /// Returns the tokens that a project used in the window before a moment, rounded up. If the sums belong to an
-    /// earlier bucket, because they were not rolled, returns an upper bound.
+    /// Returns the tokens that a project used in the window before a moment, rounded up. If the sums were not rolled
+    /// and so belong to an earlier bucket, the result is an upper bound.
     pub fn used(self, sums: &WindowSums, at: UnixMicros) -> u64 {
         let past_us = at.0.saturating_sub(sums.bucket).clamp(0, self.bucket_us);
         sums.tokens.saturating_add(part(sums.oldest, self.bucket_us - past_us, self.bucket_us))
     }
 
-    /// Returns the rest, at the moment `at`, of an amount that fades linearly to 0 within one window after `since`,
-    /// rounded up.
+    /// Returns the part of `amount` that is left at `at`, rounded up. The amount is whole until `since`, and then falls
+    /// linearly to 0 over the length of the window.
     pub fn fade(self, amount: u64, since: UnixMicros, at: UnixMicros) -> u64 {
         let length_us = self.bucket_us * BUCKETS;
         let past_us = at.0.saturating_sub(since.0).clamp(0, length_us);
         part(amount, length_us - past_us, length_us)
     }
 
-    /// Returns the time at which `needed` tokens of the oldest bucket will have faded. If the oldest bucket has fewer
-    /// tokens left, returns the time at which the next bucket begins to fade.
+    /// Returns the time at which a further `needed` tokens of the oldest bucket will have faded. If the oldest bucket
+    /// has fewer tokens left, returns the time at which the next bucket begins to fade.
     pub(crate) fn faded_at(self, sums: &WindowSums, needed: u64, at: UnixMicros) -> UnixMicros {
         let next = sums.bucket.saturating_add(self.bucket_us).max(at.0);
         if sums.oldest == 0 {
@@ -106,8 +107,8 @@ impl UsageWindow {
         UnixMicros(self.bucket(at).saturating_add(self.bucket_us))
     }
 
-    /// Returns the time at which `tokens` of the given usage will have left the window; `None` if the usage has fewer
-    /// tokens. `used` is the usage of each bucket, oldest first.
+    /// Returns the time at which `tokens` tokens of the usage `used` will have left the window; `None` if fewer are
+    /// left in it. `used` has the beginning and the tokens of each bucket, oldest first.
     pub fn all_faded_at(
         self,
         used: &[(i64, u64)],

@@ -1,10 +1,11 @@
-//! Tokens that are set aside for held tasks and for requests in flight, and that a budget has no room for anything else
-//! in.
+//! Tokens that are set aside for held tasks and for requests in flight. They are a part of a budget that nothing else
+//! may use.
 //!
-//! A claim reserves tokens when an agent gets the task, and the requests of the claim draw from these tokens. So a held
-//! task counts with `max(reserved − used, tokens reserved for its requests in flight)`: nothing is reserved twice, and a
-//! task that needs more tokens than expected needs room in the budget only for the additional tokens. A request in
-//! flight whose claim is over counts with the tokens that are reserved for the request itself.
+//! A claim reserves tokens when an agent gets the task, and the requests of the claim draw from these tokens. So
+//! `max(reserved − used, tokens reserved for its requests in flight)` tokens are set aside for a held task. Nothing is
+//! reserved twice, and a task that needs more tokens than expected needs room in the budget only for the additional
+//! tokens. For a request in flight whose claim is over, the tokens that are reserved for the request itself are set
+//! aside.
 
 /// Returns the tokens that are set aside for a held task. Its claim reserved `reserved` tokens and used `used` so far,
 /// and `in_flight` tokens are reserved for the requests in flight of the claim.

@@ -1,12 +1,12 @@
-//! Statements that read and write the usage of tasks and projects. The fleet and the ledger both write these numbers, and
-//! both do it by this module.
+//! Statements that read and write the usage of tasks and projects. The fleet and the ledger both write usage, and both
+//! use this module for it.
 //!
 //! The table `fleet_projects` has the sums of each project as of the bucket `window_bucket`, and [`roll`] moves the
-//! sums to the current bucket. Usage is added to the project's `window_bucket`, which is at most as old as the last
-//! call of [`roll`]. So a writer of ledger rows need not know the length of the window, and sums and buckets always
-//! agree.
+//! sums to the current bucket. Usage is always added to the bucket that the project's `window_bucket` names, even if a
+//! newer bucket has begun since the last call of [`roll`]. So a writer of ledger rows need not know the length of the
+//! window, and sums and buckets always agree.
 //!
-//! Each statement about one task or project has a form for PostgreSQL that takes arrays.
+//! Each statement about one task or project also exists in a form for PostgreSQL that takes arrays.
 
 use fairgate_money::UnixMicros;
 
@@ -59,8 +59,9 @@ pub const TOTAL: &str = concat!(
 /// Moves the sums of all projects to bucket `$1`, unless they belong to it already. `$2` is the bucket that fades while
 /// `$1` is filled, and `$3` the bucket before `$2`.
 ///
-/// Rows of later buckets, which a clock that ran ahead has left, count in full, because usage must not be forgotten. A
-/// row that was written with another window length belongs to the oldest bucket if it begins within that bucket.
+/// Rows of buckets after `$1` exist if a clock ran ahead and was set back. They count in full, because usage must not
+/// be forgotten. Buckets that were written with another window length begin at other times. Such a bucket counts as
+/// part of the fading bucket if it begins after `$3` and not after `$2`.
 pub const ROLL: &str = "UPDATE fleet_projects SET window_bucket = $1, \
      window_tokens = COALESCE((SELECT CAST(SUM(u.tokens) AS BIGINT) FROM fleet_usage u \
      WHERE u.project = fleet_projects.id AND u.bucket > $2), 0), \
@@ -73,28 +74,31 @@ pub const ROLL: &str = "UPDATE fleet_projects SET window_bucket = $1, \
 /// Deletes the usage of all buckets before `$1`.
 pub const FORGET: &str = "DELETE FROM fleet_usage WHERE bucket < $1";
 
-/// Adds `$1` tokens and `$2` completed tasks to the usage of project `$3` in its bucket `window_bucket`.
+/// Adds `$1` tokens and `$2` ended tries to the usage of project `$3`, in the bucket that the project's column
+/// `window_bucket` names.
 pub const ADD_TO_BUCKET: &str = "INSERT INTO fleet_usage (project, bucket, tokens, completed) \
      SELECT id, window_bucket, CAST($1 AS BIGINT), CAST($2 AS BIGINT) FROM fleet_projects WHERE id = $3 \
      ON CONFLICT (project, bucket) DO UPDATE SET tokens = fleet_usage.tokens + excluded.tokens, \
      completed = fleet_usage.completed + excluded.completed";
-/// Adds `$2` tokens to the current buckets of projects `$1`; see [`ADD_TO_BUCKET`].
+/// Adds `$2[i]` tokens to the usage of each project `$1[i]`, in the bucket that the project's column `window_bucket`
+/// names; see [`ADD_TO_BUCKET`].
 pub const ADD_TO_BUCKETS: &str = "INSERT INTO fleet_usage (project, bucket, tokens, completed) \
      SELECT p.id, p.window_bucket, v.tokens, 0 FROM UNNEST($1::text[], $2::bigint[]) AS v (project, tokens) \
      JOIN fleet_projects p ON p.id = v.project \
      ON CONFLICT (project, bucket) DO UPDATE SET tokens = fleet_usage.tokens + excluded.tokens";
-/// Adds tokens and completed tasks to the sums of a project. Takes the same values as [`ADD_TO_BUCKET`].
+/// Adds tokens and ended tries to the sums of a project. Takes the same values as [`ADD_TO_BUCKET`].
 pub const ADD_TO_PROJECT: &str = "UPDATE fleet_projects SET window_tokens = window_tokens + $1, \
      window_completed = window_completed + $2 WHERE id = $3";
-/// Adds `$2` tokens to the sums of projects `$1`; see [`ADD_TO_PROJECT`].
+/// Adds `$2[i]` tokens to the sums of each project `$1[i]`; see [`ADD_TO_PROJECT`].
 pub const ADD_TO_PROJECTS: &str = "UPDATE fleet_projects p SET window_tokens = p.window_tokens + v.tokens \
      FROM UNNEST($1::text[], $2::bigint[]) AS v (project, tokens) WHERE p.id = v.project";
-/// Adds to task `$4` the `$2` tokens and `$3` requests of its claim `$1`.
+/// Adds `$2` tokens and `$3` requests to task `$4`. They were used under the claim with epoch `$1`, which need not be
+/// the latest.
 pub const ADD_TO_TASK: &str = "UPDATE fleet_tasks SET \
      used = used + CASE WHEN epoch = $1 THEN CAST($2 AS BIGINT) ELSE 0 END, \
      used_before = used_before + CASE WHEN epoch = $1 THEN 0 ELSE CAST($2 AS BIGINT) END, \
      calls = calls + $3 WHERE id = $4";
-/// Adds to tasks `$1` the `$3` tokens and `$4` requests of their claims `$2`; see [`ADD_TO_TASK`]. The
+/// Adds `$3[i]` tokens and `$4[i]` requests, used under epoch `$2[i]`, to each task `$1[i]`; see [`ADD_TO_TASK`]. The
 /// arrays may contain several claims of one task.
 pub const ADD_TO_TASKS: &str = "UPDATE fleet_tasks t SET used = t.used + d.used, \
      used_before = t.used_before + d.before, calls = t.calls + d.calls \

@@ -84,11 +84,12 @@ pub(crate) enum AgentApiError {
     /// The gateway did not respond, or cannot serve the request now. The request may be retried.
     #[error("{0}")]
     Unavailable(String),
-    /// The gateway runs, but its database is unavailable, so that this gateway ends no lease. The request may be
-    /// retried.
+    /// The gateway runs, but its database is unavailable. Until the database is back, this gateway ends no leases. The
+    /// request may be retried.
     #[error("{0}")]
     StoreUnavailable(String),
-    /// The agent no longer has the claim on the task.
+    /// The gateway reports that the agent has lost its claim on the task (`lease_lost`), so the agent must stop its
+    /// work on the task.
     #[error("{0}")]
     Lost(String),
     /// The agent is paused and gets no tasks until someone resumes it.
@@ -203,7 +204,8 @@ impl AgentApi {
         read(&self.send(Method::POST, path, body_of(&body), RESPONSE_TIMEOUT).await?)
     }
 
-    /// Appends output to the log of the claim's command. Returns the number of the byte that the gateway expects next.
+    /// Appends output to the log of the claim's command. Returns the position in the log, in bytes, from which the
+    /// gateway expects the next output.
     pub(crate) async fn append_log(
         &self,
         claim: &ClaimId,
@@ -264,7 +266,7 @@ impl AgentApi {
         if response.status.is_success() { Ok(response) } else { Err(self.refusal(&response)) }
     }
 
-    /// Converts an error response of the gateway.
+    /// Converts an error response of the gateway into the client's error.
     fn refusal(&self, response: &GatewayHttpResponse) -> AgentApiError {
         let body: Value = serde_json::from_str(&response.text).unwrap_or_default();
         let (message, code) = (error_field(&body, "message"), error_field(&body, "code"));

@@ -46,16 +46,18 @@ const QUICK_FAILURE_PAUSE_MAX: Duration = Duration::from_secs(60);
 ///
 /// The command runs in the task's workspace (else in the current folder) with the prompt on its standard input. Its
 /// environment has: FAIRGATE_TASK, FAIRGATE_PROJECT, FAIRGATE_EPOCH, FAIRGATE_TITLE, FAIRGATE_PROMPT (up to 64 KiB),
-/// FAIRGATE_PROMPT_FILE, FAIRGATE_QUESTION and FAIRGATE_ANSWER if it asked before, and the address and key for this
-/// task's LLM calls as OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN and
-/// FAIRGATE_KEY. The agent's own token is not included.
+/// FAIRGATE_PROMPT_FILE, FAIRGATE_QUESTION and FAIRGATE_ANSWER if the task asked a question before, and the address and
+/// key for this task's LLM calls as OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY,
+/// ANTHROPIC_AUTH_TOKEN and FAIRGATE_KEY. The agent's own token is not included.
 ///
 /// The exit status decides. 0 completes the task, with the content of the file FAIRGATE_RESULT_FILE as result, else the
-/// last lines of standard output. 75 means later: the file's first line is the number of seconds to wait (default 60),
-/// and it does not count as a failure. 77 asks a person the question in the file. Any other status is a failure.
+/// last lines of standard output. 75 asks to run the command again later: the first line of that file is the number of
+/// seconds to wait (default 60). This does not count as a failure. 77 asks a person the question in that file. Any
+/// other status is a failure.
 ///
-/// When the task is cancelled or its lease lost, the command's whole process group gets SIGTERM, and SIGKILL when the
-/// grace is over. SIGINT, SIGTERM and SIGHUP do the same and give the task back; a second signal kills at once.
+/// When the task is cancelled or its lease is lost, the command's whole process group gets SIGTERM, and SIGKILL when
+/// the grace is over. If `agent run` gets SIGINT, SIGTERM or SIGHUP, it ends the command in the same way and gives the
+/// task back. A second signal kills the command at once.
 #[derive(Debug, Args)]
 pub(crate) struct AgentRunArgs {
     #[command(flatten)]
@@ -177,8 +179,8 @@ struct QuickFailureBackoff {
 }
 
 impl QuickFailureBackoff {
-    /// Returns the pause before the next claim. There is a pause from the third quick failure in a row on, and it
-    /// doubles with each further one.
+    /// Returns the pause before the next claim; `None` for no pause. The third quick failure in a row causes the first
+    /// pause, and each further one doubles it.
     fn after(&mut self, verdict: &ClaimRunResult, took: Duration) -> Option<Duration> {
         if *verdict != ClaimRunResult::Failed || took >= QUICK {
             self.failures = 0;

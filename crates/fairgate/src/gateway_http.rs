@@ -119,7 +119,8 @@ async fn over(
     Ok(GatewayHttpResponse { status, date, text: String::from_utf8(body.to_vec())? })
 }
 
-/// Returns the URL's path, to which the API's paths are appended. The URL may end with the API's own path.
+/// Returns the part of the URL's path to which the API's paths are appended. A path `/api/v1` at the end of the URL is
+/// left out.
 pub(crate) fn base(url: &Uri) -> &str {
     let path = url.path().trim_end_matches('/');
     path.strip_suffix("/api/v1").unwrap_or(path)

@@ -80,10 +80,11 @@ pub(crate) struct ReplayArgs {
     /// under the other one.
     ///
     /// Each request takes its service time from the recording, and uses its recorded tokens. A request that never ran
-    /// there takes its cost times the recording's mean service time per token, and uses its cost. A request that still
-    /// ran when the recording ended keeps its slot. A client that gave up waiting gives up at the same time, even if
-    /// its request has been granted by then. Policy events in the recording are left out. After the last line, requests
-    /// in flight end in their time. Under its own policy a recording without policy events gives its own decisions.
+    /// in the recording takes its cost times the recording's mean service time per token, and uses its cost. A request
+    /// that still ran when the recording ended keeps its slot. A client that gave up waiting gives up at the same time,
+    /// even if its request has been granted by then. Policy events in the recording are left out. After the last line,
+    /// requests in flight end in their time. Under its own policy a recording without policy events gives its own
+    /// decisions.
     ///
     /// The journal is read twice, so it must be a file. Takes about a hundred bytes of memory for each request in it.
     #[arg(long, value_name = "FILE")]
@@ -97,8 +98,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, requires = "policy")]
     diff: bool,
 
-    /// With --diff: attribute whose values are the flows. Default: the attribute of the recording's root node, and
-    /// class with a policy file.
+    /// With --diff: attribute whose values are the flows. Default: the attribute of the recording's root node, or class
+    /// if --policy names a policy file.
     #[arg(long, value_name = "ATTRIBUTE", requires = "diff", value_parser = attribute())]
     by: Option<Attribute>,
 

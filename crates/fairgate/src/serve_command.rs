@@ -103,7 +103,8 @@ async fn serve(args: &ServeArgs, files: OpenFileLimit) -> Result<()> {
     end(&gateway, sim).await
 }
 
-/// Returns the configuration, and the simulated model if there is no file.
+/// Returns the configuration of the file and `None` or, if no file is given, the built-in configuration and its
+/// simulated model.
 fn configuration(args: &ServeArgs) -> Result<(Config, Option<Sim>)> {
     if let Some(file) = &args.config {
         return Ok((Config::from_file(file, &ProcessEnvironment)?, None));

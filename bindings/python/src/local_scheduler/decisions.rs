@@ -55,7 +55,7 @@ impl<W> LocalScheduler<W> {
         Micros(elapsed).max(self.pool.now())
     }
 
-    /// Returns the time on the pool's clock after this duration from now.
+    /// Returns the time on the pool's clock that is `time` from now.
     pub(super) fn after(&self, time: Micros) -> Micros {
         Micros(self.now().0.saturating_add(time.0))
     }

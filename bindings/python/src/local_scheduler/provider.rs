@@ -66,8 +66,8 @@ impl ProviderState {
         self.quota.record_sent(tokens, span(at))
     }
 
-    /// Passes the limits that the program states to the quota. They count, whatever the provider's headers claim: the
-    /// program knows its contract.
+    /// Passes the limits that the program states to the quota. They take precedence over the limits in the provider's
+    /// headers, because the program knows its contract.
     fn set_stated(&mut self) {
         self.quota.set_stated(self.rates.stated);
         self.quota.prefer_stated();
@@ -236,7 +236,7 @@ impl<W> LocalScheduler<W> {
         Some(until.saturating_sub(now))
     }
 
-    /// Gives back the slot of a request in flight, charged nothing, and submits the request again before all other
+    /// Gives back the slot of a request in flight without a charge, and submits the request again, ahead of all other
     /// requests of its agent. The request waits for at most `timeout`. Returns `Closed` if the request no longer holds
     /// a slot or the scheduler is closed.
     pub(crate) fn resubmit(

@@ -46,8 +46,8 @@ impl SlotFactory {
     /// :param priority: a call with a higher priority gets a slot first among the waiting calls of the same agent.
     ///     Calls with the same priority keep the order of the agent's queue.
     /// :param timeout: longest wait in seconds before :class:`fairgate.SlotTimeout`; None for no limit. An ``"edf"``
-    ///     queue orders calls by their timeouts. Waits for retries after a provider's limit count too. A call that has
-    ///     its slot is not ended.
+    ///     queue orders calls by their timeouts. Waits for retries after a provider's limit count too. A call that
+    ///     already has its slot is not ended by its timeout.
     /// :param model: name of the model that is called, for :meth:`costs`.
     /// :param attributes: attributes besides the agent by which a policy tree may share: class, tenant, group, key,
     ///     project, session.

@@ -1,6 +1,6 @@
-//! A proxy built from hyper alone, for `cargo xtask bench instructions`. It passes requests on to
-//! one upstream and passes the answers back, piece by piece. It does nothing that a gateway adds,
-//! so the difference between the two is the gateway's own work.
+//! A proxy built from hyper alone, for `cargo xtask bench instructions`. It passes requests on to one upstream and
+//! passes the answers back, piece by piece. It does nothing that a gateway adds, so the difference between the proxy's
+//! and the gateway's instructions is the gateway's own work.
 //!
 //! It has the gateway's parts: tokio with several threads, hyper's server, and hyper-util's client
 //! with its pool of connections.

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::http::{self, BenchRequest};
 
-/// Streams that run in parallel.
+/// Number of streams that run in parallel.
 const SIDE_BY_SIDE: usize = 4;
 
 /// Measures the delay of each stream's first chunk, from its sending by the upstream to its arrival

@@ -1,7 +1,7 @@
 //! An upstream that streams the same answer to every request, in HTTP chunks of a given size.
 //!
-//! All chunks of an answer are written at once, so the gateway finds many of them in each read. An
-//! upstream that sends its bytes one by one in time costs a read for each, whatever a gateway does.
+//! All chunks of an answer are written at once, so the gateway finds many of them in each read. If an upstream sent its
+//! bytes one by one with time between them, each byte would cost a read, whatever a gateway does.
 
 use std::net::SocketAddr;
 
@@ -25,7 +25,7 @@ pub(super) async fn start(chunk_bytes: usize) -> Result<SocketAddr> {
     Ok(addr)
 }
 
-/// Answers the requests of a connection until it is closed or sends something else.
+/// Answers the requests on a connection until the connection is closed or breaks.
 async fn serve(mut stream: TcpStream, answer: &'static [u8]) {
     let _ = stream.set_nodelay(true);
     let mut received = Vec::new();
@@ -43,8 +43,8 @@ async fn serve(mut stream: TcpStream, answer: &'static [u8]) {
     }
 }
 
-/// Returns the length of the first request in `received`; `None` if it is not there as a whole. A request has a
-/// `Content-Length`, or no body.
+/// Returns the length of the first request in `received`; `None` if the request has not arrived completely. A request
+/// has a `Content-Length`, or no body.
 fn request_length(received: &[u8]) -> Option<usize> {
     let head = received.windows(4).position(|bytes| bytes == b"\r\n\r\n")? + 4;
     let lines = String::from_utf8_lossy(&received[..head]);

@@ -13,8 +13,8 @@ use crate::http::BenchRequest;
 /// Number of connections, each with one request at a time.
 pub(super) const CONNECTIONS: usize = 8;
 
-/// Sends at least `requests` requests, divided evenly over the connections, and returns how many
-/// they were. Fails if one is not answered with 200.
+/// Sends at least `requests` requests, divided evenly over the connections, and returns the number of requests sent.
+/// Fails if a request is not answered with 200.
 pub(super) async fn send(request: &BenchRequest, requests: usize) -> Result<usize> {
     let each = requests.div_ceil(CONNECTIONS);
     let connections: Vec<_> =

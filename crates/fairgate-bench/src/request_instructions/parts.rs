@@ -1,8 +1,9 @@
 //! Divides the instructions of a gateway into the parts of its work.
 //!
-//! Every instruction counts for exactly one part, so the parts add up. All instructions of the
-//! writer's thread are one part. In other threads the source file of the code decides. Code of the
-//! standard library counts for the function into which it was inlined, if that belongs to a part.
+//! Every instruction counts for exactly one part, so the parts add up. All instructions of the writer's thread are one
+//! part. In other threads, functions that copy memory or allocate it are parts of their own; for all other code, the
+//! source file decides. Code of the standard library counts for the function into which it was inlined, if that
+//! function belongs to a part.
 
 use std::collections::BTreeMap;
 

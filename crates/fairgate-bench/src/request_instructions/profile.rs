@@ -25,18 +25,18 @@ pub(crate) struct CodePlace {
     pub(crate) function: String,
     /// Source file of the function itself.
     pub(crate) function_file: String,
-    /// Source file of this code; another one than the function's if it was inlined.
+    /// Source file of this code. It differs from `function_file` if the code was inlined.
     pub(crate) code_file: String,
 }
 
-/// A function that calls another one.
+/// A pair of functions, one of which calls the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CallEdge {
     pub(crate) caller: String,
     pub(crate) called: String,
 }
 
-/// Number and instructions of calls.
+/// Number of calls, and the instructions that they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct CallCost {
     pub(crate) count: u64,
@@ -81,7 +81,7 @@ struct ProfileReader {
     function_file: String,
     code_file: String,
     called: String,
-    /// Number of calls, if the next line has their instructions.
+    /// Number of calls if the next line has their instructions; else `None`.
     pending_calls: Option<u64>,
 }
 

@@ -17,9 +17,9 @@ use crate::scenarios::tenants_of_equal_weight;
 /// Rule by which a worker is chosen for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlacementRule {
-    /// Fairgate's former rule, which the table calls that of the second edition. Chooses the worker
-    /// with the fewest tokens to prefill, this prompt's uncached tokens included. Ties go to the
-    /// worker with the most cached tokens, then to the first worker.
+    /// Fairgate's former rule, listed in the table under the name of the second edition. Chooses the worker with the
+    /// fewest tokens to prefill, this prompt's uncached tokens included. Ties go to the worker with the most cached
+    /// tokens, then to the first worker.
     SecondEdition,
     /// Like [`SecondEdition`](Self::SecondEdition), but a tie goes to the worker that was chosen
     /// longest ago.

@@ -1,4 +1,5 @@
-//! Runs of both workloads in virtual time, without HTTP, to compare placement rules.
+//! Runs of both workloads in virtual time, to compare placement rules. Virtual time here means a simulation with its
+//! own clock, without HTTP.
 //!
 //! The workers behave as those of the testbed: each prefills one prompt at a time, in the order of
 //! arrival, and its cache evicts the least recently used blocks. Agents send their next request
@@ -47,9 +48,9 @@ pub(crate) struct RuleOutcome {
     /// Imbalance computed from each worker's sum over all runs. It shows whether the rule prefers a
     /// certain worker; an imbalance that favours different workers in different runs cancels out.
     pub(crate) imbalance_over_all: f64,
-    /// Slot time of the worker that has the most, divided by the mean: the time from sending a
-    /// request to the end of its answer, with queueing at the worker, prefill and decode. This is
-    /// the mean of that ratio over the runs.
+    /// Slot time of the worker that has the most, divided by the mean over all workers. Slot time is the time from
+    /// sending a request to the end of its answer, with queueing at the worker, prefill and decode. This is the mean of
+    /// that ratio over the runs.
     pub(crate) slot_time_imbalance: f64,
     /// Time to the first token of each request of all runs, sorted.
     first_tokens: Vec<Duration>,

@@ -18,7 +18,7 @@ use super::prompt::{BlockPrompt, SeededText};
 const TRACE_BLOCK_TOKENS: u64 = 512;
 pub(crate) const BLOCK_TOKENS: u64 = 64;
 const BYTES_PER_TOKEN: usize = 4;
-/// Factor by which the recorded times of the trace are shortened.
+/// Divisor of the recorded times of the trace, so that the run is shorter than the recording.
 const TRACE_SPEED: u64 = 24;
 /// Interval between the recorded arrival times of the trace, in milliseconds. Requests with the
 /// same time are spread evenly over this interval.

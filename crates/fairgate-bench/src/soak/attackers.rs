@@ -1,8 +1,8 @@
 //! Comparison of the honest tenants' answers before and during the attack of `soak --attackers`.
 //!
-//! Both halves of the run have the same tenants, weights and clients. In the first half attackers
-//! behave as honest clients of their pool, so an honest tenant's answers are what its weight gives
-//! it beside equals. In the second half it must get at least [`KEPT_MIN`] of that.
+//! Both halves of the run have the same tenants, weights and clients. In the first half attackers behave as honest
+//! clients of their pool, so each honest tenant gets the answers that its weight is due among honest tenants. In the
+//! second half it must get at least the fraction [`KEPT_MIN`] of that number.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,8 @@ use super::client_results::SoakResults;
 
 /// Least fraction (0 to 1) of its answers that an honest tenant keeps during the attack.
 const KEPT_MIN: f64 = 0.9;
-/// Part of each half that is not counted, as a divisor: queues fill, and estimates are learned.
+/// Divisor that gives the part of each half that is not counted. In this time, at the beginning of the half, queues
+/// fill and estimates are learned.
 const WARM_UP_PART: u32 = 6;
 
 /// Result of the comparison.

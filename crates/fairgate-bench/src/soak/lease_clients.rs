@@ -1,5 +1,5 @@
-//! Clients that take leases and call no model: they hold a slot for a moment, then report what the
-//! call is said to have used.
+//! Clients that take leases and call no model. They hold a slot for a moment, and then report a usage, as if they had
+//! made a call.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -51,7 +51,8 @@ pub(super) async fn one(
     }
 }
 
-/// Draws a report of a client that wants its slot for nothing, or wants to stop the others.
+/// Draws a report of a client that wants to pay nothing for its slot, or wants to stop the other clients. Returns the
+/// last part of the call's path and the body.
 fn lie(rng: &mut SeededRng) -> (&'static str, Value) {
     match rng.range(0..=4) {
         0 => ("settle", json!({"tokens": 0})),

@@ -44,13 +44,13 @@ impl SoakOutages {
         }
     }
 
-    /// Returns whether a component was unavailable at `at`, or at any time up to `moment` before.
-    /// The extra time covers effects that outlast an outage.
+    /// Returns whether a component was unavailable at the time `at`, or within the duration `moment` before it. This
+    /// duration covers effects that outlast an outage.
     pub(super) fn was_away(&self, part: OutagePart, at: Instant, moment: Duration) -> bool {
         self.spans(part).any(|span| holds(span, at, moment))
     }
 
-    /// Returns whether a tenant could not be served at `at`, or at any time up to `moment` before.
+    /// Returns whether a tenant could not be served at the time `at`, or within the duration `moment` before it.
     /// `budget` is true for a tenant with a budget.
     pub(super) fn was_unserved(&self, budget: bool, at: Instant, moment: Duration) -> bool {
         self.unserved(budget).into_iter().any(|span| holds(span, at, moment))

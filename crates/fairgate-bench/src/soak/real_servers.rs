@@ -43,7 +43,8 @@ pub(super) struct RealServer {
 }
 
 impl RealServer {
-    /// Starts both servers; returns none if the options name no Python or no folder of sources.
+    /// Starts both real servers. If the options name no Python or no folder of sources, starts none and returns an
+    /// empty list.
     pub(super) fn start_all(options: &SoakOptions, folder: &Path) -> Result<Vec<Self>> {
         let (Some(python), Some(sources)) = (&options.python, &options.backends) else {
             return Ok(Vec::new());

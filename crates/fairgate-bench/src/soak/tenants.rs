@@ -49,8 +49,7 @@ pub(super) enum ClientHabit {
     HonestHosted,
     /// Send requests to another model of the hosted account, and read the answers.
     HonestHostedOther,
-    /// Send requests to that other model that the provider refuses because of limits, credit or a
-    /// credential.
+    /// Send requests to that other model. The provider refuses them because of limits, credit or a credential.
     ProvokeProvider,
     /// Take leases, hold them for a moment and report their usage.
     HonestLease,
@@ -160,10 +159,10 @@ pub(super) const MODEL: &str = "sim";
 pub(super) const HOSTED_MODELS: [&str; 2] = ["hosted-a", "hosted-b"];
 /// Pool whose slots are leased.
 pub(super) const LEASE_POOL: &str = "leased";
-/// Tokens per month of the tenant that sends files.
+/// Token budget per month of the tenant that sends files.
 pub(super) const FILE_BUDGET_TOKENS: i64 = 5_000_000;
 
-/// Refusals of a provider, each caused by one request.
+/// Refusals that requests provoke from the simulated provider. Each request asks for one of them.
 const REFUSALS: [&str; 5] =
     ["status=402", "status=401", "status=403", "status=429;retry-after=30", "status=429"];
 

@@ -1,7 +1,7 @@
 //! Deadlines of classes, which are written in a pool's policy next to the settings that the core knows.
 //!
-//! The policy in a journal has no deadlines, because each submit event has its own deadline. So the deadlines are taken
-//! out of the policy before the core reads it.
+//! The core's policies, which journals contain, have no deadlines, because each submit event states its own deadline.
+//! So the deadlines are taken out of the policy before the core reads it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

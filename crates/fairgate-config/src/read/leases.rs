@@ -30,7 +30,8 @@ const WITHOUT_MEANING: &[&str] = &[
 /// as the wait for the slot of a dead client.
 const TTL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
 
-/// Reads `leases`, which is `true`, `false`, or a mapping of settings, which means `true`.
+/// Reads `leases`, which is `true`, `false`, or a mapping of settings. A mapping means `true`. Returns `None` after
+/// recording an error, and `Some(None)` for `false`.
 pub(super) fn leases(field: ConfigField<'_>) -> Option<Option<LeasesConfig>> {
     if field.scalar().is_some() {
         let on = || LeasesConfig { ttl: defaults::LEASE_TTL, quota: defaults::QUOTA };
@@ -55,8 +56,8 @@ pub(super) fn leases(field: ConfigField<'_>) -> Option<Option<LeasesConfig>> {
     }))
 }
 
-/// Records an error for each setting that a pool of leases cannot have or lacks, and for a name that an upstream has
-/// too.
+/// Records an error for each setting that a pool of leases cannot have, for each that it needs and lacks, and for a
+/// pool name that an upstream also has.
 pub(super) fn check(
     section: &ConfigSection<'_>,
     name: Option<&str>,

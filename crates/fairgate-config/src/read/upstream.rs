@@ -50,7 +50,7 @@ const UPSTREAM: &[&str] = &[
 /// Range of the interval between health checks.
 const EVERY: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3600);
 
-/// Problem of an option that is about a provider's account, at an upstream that has none.
+/// Error message for an option about a provider's account, at an upstream that has no such account.
 const NOT_HOSTED: &str = "has no meaning without account, requests_per_minute or tokens_per_minute";
 
 /// The highest rate per minute; more than any provider allows.

@@ -1,8 +1,15 @@
 //! Meters groups of flows that become ready together and stop being ready together, without visiting each flow.
 //!
-//! Let F be the volume at which a ready flow will have been due as much as it got. When its group stops being ready at
-//! volume v, a flow with F ≤ v leaves the fluid at once, and rests until the group is ready again at volume w. Any
-//! other flow stays until the volume has reached F. So F changes in the same way as a score (see [`crate::share`]):
+//! The terms are those of the module [`crate::meter`]. Service is imagined as a *fluid* that is divided among the flows
+//! present in it. The *volume* is the service that each unit of weight has been due so far, and it rises with every
+//! grant.
+//!
+//! Let F be the volume at which a member will have been due as much as it got. All members of a ready group are in the
+//! fluid. When the group stops being ready, at volume v, a member with F ≤ v leaves the fluid at once. Any other member
+//! leaves when the volume reaches F. When the group becomes ready again, at volume w, all members return to the fluid.
+//! While a member is out of the fluid it *rests*: the volume rises, but the member is due nothing, so its F rises by
+//! the same amount. So F changes in the same way as a score (see [`crate::share`]). The columns are F before the stop,
+//! F after the return, and the reason:
 //!
 //! ```text
 //!     F ≤ v        F + (w − v)        it rested all the time
@@ -10,8 +17,9 @@
 //!     w < F        F                  it never left
 //! ```
 //!
-//! Members with F above the volume are *ahead*, in order of F. Of the others only the sum of their weights is kept, and
-//! the rise of the volume while they rested.
+//! A member is *ahead* if its F is above the present volume, so that it has been due less than it got. The members that
+//! are ahead are kept in order of F. Of the others only the sum of their weights is kept, and the amount by which the
+//! volume rose while they rested.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -23,8 +31,8 @@ use crate::units::Weight;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct MeterGroups {
     list: Vec<MeterGroup>,
-    /// The groups that are not ready and have a member ahead, sorted by the volume at which the first of these members
-    /// leaves.
+    /// The groups that are not ready and have a member ahead. They are sorted by the volume at which the first such
+    /// member leaves the fluid.
     leaving: BTreeSet<(FixedTokens, u32)>,
     /// Members that are no longer ahead and whose [`GroupedMeter`] is not up to date yet.
     passed: Vec<PassedMember>,
@@ -33,12 +41,12 @@ pub(super) struct MeterGroups {
 /// The meter of one group of flows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct MeterGroup {
-    /// The members that have been due less than they got. The key has the volume at which the member will have been due
-    /// as much as it got.
+    /// The members that got more than they were due so far, with their weights. The key is the volume at which what the
+    /// member is due reaches what it got, and the member's number.
     ahead: BTreeMap<(FixedTokens, u32), Weight>,
     /// Summed weights of the members that are not ahead.
     resting: u128,
-    /// Amount by which the volume rose while the group was not ready, summed over all such times.
+    /// Amount by which the volume rose while the group was not ready, summed over all times that it was not ready.
     offset: FixedTokens,
     /// The volume at which the group stopped being ready; `None` while the group is ready.
     closed_at: Option<FixedTokens>,
@@ -58,12 +66,13 @@ pub(crate) struct GroupedMeter {
     floor_noted: Option<u64>,
 }
 
-/// A member that was ahead and has meanwhile been due as much as it got.
+/// A member that was ahead and is no longer, because it has now been due as much as it got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PassedMember {
     pub(crate) flow: u32,
     group: u32,
-    /// The volume at which the member's group had stopped being ready, if the member left the fluid during that time.
+    /// The volume at which the member's group stopped being ready, if the member left the fluid after that; `None` if
+    /// it was in the fluid until the group stopped being ready.
     stopped_at: Option<FixedTokens>,
 }
 
@@ -79,7 +88,8 @@ impl MeterGroups {
         &mut self.list[group as usize]
     }
 
-    /// Enters a group that is not ready into `leaving`, with the first of its members that are ahead.
+    /// Enters a group into `leaving`, with the F of its first member ahead. Does nothing if the group is ready or has
+    /// no member ahead.
     fn list_first(&mut self, group: u32) {
         let state = &self.list[group as usize];
         if let (Some(_), Some(((finish, _), _))) = (state.closed_at, state.ahead.first_key_value())
@@ -201,7 +211,8 @@ impl NodeMeter {
         single.into_iter().chain(grouped.map(|(finish, _)| *finish)).min()
     }
 
-    /// Removes the flow that leaves at this volume, as [`Self::next_to_leave`] returned it. Returns the flow's weight.
+    /// Removes the flow that leaves the fluid at this volume, which [`Self::next_to_leave`] has just returned. Returns
+    /// the weight of the flow.
     pub(super) fn leave_at(&mut self, finish: FixedTokens) -> Option<Weight> {
         if let Some(first) = self.leaving.first_entry().filter(|it| it.key().0 == finish) {
             return Some(first.remove());

@@ -79,7 +79,7 @@ pub enum WorkspaceHolder<'a> {
 pub(super) struct ScheduleCall<'a> {
     pub(super) snapshot: &'a ScheduleSnapshot,
     pub(super) accounts: Vec<ProjectInCall>,
-    /// For each workspace number, the task that took the workspace in this run of the scheduler.
+    /// For each workspace, by its index, the task that took it in this run of the scheduler; `None` if no task did.
     taken_by: Vec<Option<usize>>,
     pub(super) global_spent: u128,
 }
@@ -141,7 +141,8 @@ impl<'a> ScheduleCall<'a> {
         Some(u128::from(limit.0).saturating_sub(self.global_spent))
     }
 
-    /// Returns the obstacles that concern a whole project, one entry per test; `None` if the test is passed.
+    /// Returns the result of each test that concerns a whole project: the obstacle, or `None` if the project passes the
+    /// test.
     pub(super) fn project_tests(&self, project: usize) -> [Option<StartObstacle<'a>>; 5] {
         let parts = self.snapshot.parts();
         let (rules, account) = (&parts.projects[project], &self.accounts[project]);
@@ -160,7 +161,8 @@ impl<'a> ScheduleCall<'a> {
         ]
     }
 
-    /// Returns the obstacles that concern one task only, one entry per test; `None` if the test is passed.
+    /// Returns the result of each test that concerns one task only: the obstacle, or `None` if the task passes the
+    /// test.
     pub(super) fn task_tests(&self, task: usize) -> [Option<StartObstacle<'a>>; 3] {
         let parts = self.snapshot.parts();
         let project = self.snapshot.project_of[task];

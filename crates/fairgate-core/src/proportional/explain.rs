@@ -100,7 +100,7 @@ pub enum TaskReason<'a> {
     Given {
         /// Id of the agent that got the task.
         agent: &'a str,
-        /// Number of the assignment within this result, counted from 1.
+        /// Position of the assignment in the order of all assignments, counted from 1.
         round: usize,
         /// Share of the task's project right before this assignment.
         share: ProjectShare,

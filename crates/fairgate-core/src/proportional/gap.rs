@@ -2,12 +2,12 @@
 
 use super::CreditWeight;
 
-/// The denominators of one comparison, which are the summed weights and the summed tokens of all projects in it.
+/// The denominators of a comparison: the summed weights and the summed tokens of all projects compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct GapTotals {
     /// ΣW, the summed weights in thousandths.
     pub(super) weight: u128,
-    /// ΣT, the summed tokens; 0 is counted as 1 only when gaps are computed.
+    /// ΣT, the summed tokens. If it is 0, gaps are computed with 1 instead.
     pub(super) spent: u128,
 }
 
@@ -19,8 +19,8 @@ pub(super) struct ShareGap {
 }
 
 impl GapTotals {
-    /// Returns ΣT as gaps use it, which is 1 if nothing was used, so that the project with the greater weight goes
-    /// first.
+    /// Returns ΣT for the computation of gaps. If nothing was used, this is 1, so that the project with the greater
+    /// weight goes first.
     fn tokens(&self) -> u128 {
         self.spent.max(1)
     }

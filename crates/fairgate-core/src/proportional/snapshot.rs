@@ -199,8 +199,8 @@ impl ScheduledAgent {
 /// A snapshot before it is checked. The names are those of agent-queue's page. The "window" is the rolling span of time
 /// over which the caller counts usage and completions.
 ///
-/// A map may name projects that are not listed. They take part in nothing, but their usage counts in the classic total,
-/// and their reservations count against the strict global budget.
+/// A map may name projects that are not listed. Such projects get no agents. But in classic mode their usage is part of
+/// the total usage, and in strict mode their reservations count against the global budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleSnapshotParts {
     /// The algorithm by which tasks are assigned.
@@ -228,12 +228,12 @@ pub struct ScheduleSnapshotParts {
     pub workspace_locks: BTreeMap<Box<str>, Option<Box<str>>>,
     /// Tokens that running tasks of each project are expected to use; strict mode only.
     pub project_reserved_tokens: BTreeMap<Box<str>, Tokens>,
-    /// Tokens added to a project's usage in the comparison of projects, because the project was idle for a while;
-    /// strict mode only.
+    /// Tokens that are added to a project's usage when projects are compared; strict mode only. Without them, a project
+    /// that returns after an idle time would get every agent until its usage had caught up with the others.
     pub project_baseline_tokens: BTreeMap<Box<str>, Tokens>,
-    /// Tokens that all projects together may spend; no limit if absent.
+    /// The global budget: tokens that all projects together may spend in the window; no limit if absent.
     pub global_budget: Option<Tokens>,
-    /// Tokens of the global budget that are already spent.
+    /// Tokens that all projects together have used of the global budget, without reservations of running tasks.
     pub global_tokens_used: Tokens,
 }
 
@@ -268,9 +268,9 @@ pub struct ScheduleSnapshot {
     pub(super) records: Vec<ProjectRecord>,
     /// For each task, the index of its project.
     pub(super) project_of: Vec<usize>,
-    /// For each task, the number of the workspace that it prefers; `None` if it prefers none.
+    /// For each task, the index of the workspace that it prefers; `None` if it prefers none.
     pub(super) workspace_of: Vec<Option<usize>>,
-    /// For each workspace number, true if the workspace is held.
+    /// For each workspace, by its index, true if it is held.
     pub(super) workspace_locked: Vec<bool>,
 }
 
@@ -391,8 +391,8 @@ fn projects_of_tasks(parts: &ScheduleSnapshotParts) -> Result<Vec<usize>, Schedu
     parts.tasks.iter().enumerate().map(find).collect()
 }
 
-/// Numbers every workspace that a task prefers. Returns the workspace number of each task, and for each number if the
-/// workspace is held.
+/// Gives an index to every workspace that a task prefers. Returns the index of each task's workspace (`None` if the
+/// task prefers none), and for each index whether the workspace is held.
 fn number_workspaces(parts: &ScheduleSnapshotParts) -> (Vec<Option<usize>>, Vec<bool>) {
     let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
     let mut locked = Vec::new();

@@ -18,15 +18,15 @@
 //! above again. So a stop or a return costs O(log n) for each member that moves, and nothing for the others. Each grant
 //! causes at most one such move, so the cost per grant is O(log n).
 //!
-//! Any other event of a member (a grant, an end, a hold, a new head) first takes it out of the group with its counters
-//! brought up to date. Changes are then reported to this flow individually, until a look finds it ready and it joins
-//! again. A flow that is held or at its cap needs no reports. Membership only affects speed: no decision and no
-//! snapshot depends on it.
+//! Any other event of a member (a grant, an end, a hold, a new head) first brings its counters up to date and takes it
+//! out of the group. From then on, changes of the demand are reported to this flow individually, until a look finds it
+//! ready and it joins the group again. A flow that is held or at its cap needs no reports. Membership only affects
+//! speed: no decision and no snapshot depends on it.
 //!
-//! Only a share flow with a queue inside, and without `max_wait`, can be a member. In other nodes, and around nested
-//! nodes, each flow is visited when its worker fills or frees. If all flows share the worker, a change is O(1): see
-//! `workers.rs`. Measured: 1 000 tenants that are pinned half and half to two full workers cost twice the instructions
-//! of unpinned ones, and so do 4 000.
+//! Only a share flow with a queue inside, and without `max_wait`, can be a member. All other flows are visited one by
+//! one when their worker fills up or frees up. If all flows wait for the same worker, a change costs O(1); see
+//! `workers.rs`. Measured: 1 000 tenants, half of them pinned to one full worker and half to another, cost twice the
+//! instructions of 1 000 unpinned tenants. With 4 000 tenants the factor is also two.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -36,8 +36,8 @@ use crate::arbiter::LocalFlow;
 use crate::meter::{GroupedMeter, NodeMeter};
 use crate::ranking::{KeyRanking, RankingKey as _};
 
-/// Offset added to the scores of members below, so that they stay above 0 however large the group's offset is. Scores
-/// of members and virtual time are below half of this value.
+/// A member below is stored with its score plus this number minus the group's offset. The number is so large that
+/// stored scores stay above 0: scores and virtual time are below half of it.
 const BIAS: Score = 1 << 126;
 
 /// The groups of a share node.
@@ -81,7 +81,7 @@ struct GroupClosedAt {
     rises: u64,
 }
 
-/// The members that are above, or those that are below, sorted by key and by settled score.
+/// One of the two lists of members, above or below, sorted by key and by settled score.
 #[derive(Clone, Debug, Default)]
 struct MemberHeights {
     old: BTreeSet<(ScoreKey, LocalFlow)>,
@@ -133,7 +133,8 @@ impl MemberHeights {
 }
 
 impl ShareGroup {
-    /// Returns the amount that is added to the scores of members that moved below when the group had this offset.
+    /// Returns the number to add to the score of a member that moves below while the group has this offset, before the
+    /// score is stored.
     fn bias(offset: Score) -> Score {
         BIAS - offset
     }

@@ -25,9 +25,9 @@ impl PoolWorkers {
     }
 
     /// Chooses an open rank for a request in the lowest tier that has one. The rank with the fewest waiting tokens
-    /// wins, after the request's cached tokens are credited. Ties go to the rank with the most cached tokens, then to
-    /// the fewest requests in flight, then to the longest time without a grant, then to the worker that was added
-    /// first, then to the lowest rank.
+    /// wins, after the request's cached tokens are credited. Ties go to the rank with the most cached tokens of the
+    /// request, then to the one with the fewest requests in flight, then to the one with the longest time without a
+    /// grant, then to the worker that was added first, then to the lowest rank.
     pub(crate) fn choose(
         &self,
         request: &PoolRequestState,

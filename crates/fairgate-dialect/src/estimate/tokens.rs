@@ -10,7 +10,7 @@ use crate::route::Route;
 static O200K: OnceLock<&CoreBPE> = OnceLock::new();
 static CL100K: OnceLock<&CoreBPE> = OnceLock::new();
 
-/// Size of the largest body that is counted, in bytes. A larger body is not counted, because a caller could cause much
+/// Size of the largest body that is counted, in bytes. A larger body is not counted, because a client could cause much
 /// work at no cost, and because the size of a large text predicts its tokens well.
 pub const COUNTED_BYTES_MAX: usize = 1 << 18;
 
@@ -46,7 +46,7 @@ impl TokenizerTable {
     /// every chat template adds tokens of its own.
     ///
     /// Returns `None` for a body larger than [`COUNTED_BYTES_MAX`], for one that is not a JSON object, and for one
-    /// without any text field of its route. The estimate learned from bytes, which includes files, is better there.
+    /// without any text field of its route. For such bodies, the estimate that is learned from bytes is better.
     ///
     /// Uses CPU time: about 20 ms, measured, for the largest bodies that are counted, and several times that for text
     /// made to be slow. Call it where blocking is allowed, such as tokio's `spawn_blocking`, unless the body is small.
@@ -107,7 +107,7 @@ impl TokenCounter {
         Some(text + tools + if chat { ANSWER_TOKENS } else { 0 })
     }
 
-    /// Counts the tokens of all text in a value. A number counts as one token, because it is a token id that the caller
+    /// Counts the tokens of all text in a value. A number counts as one token, because it is a token id that the client
     /// sent. The recursion is bounded, because `serde_json` limits the nesting of its input.
     fn value(&self, value: &Value) -> u64 {
         match value {

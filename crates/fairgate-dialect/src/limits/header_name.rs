@@ -26,7 +26,8 @@ pub(super) enum LimitField {
     Reset,
 }
 
-/// Prefixes of the names of rate-limit headers, with the unit that counts if no other word of the name says another.
+/// Prefixes of the names of rate-limit headers, each with the unit that applies if no other word of the name states a
+/// unit.
 const PREFIXES: [(&str, LimitUnit); 9] = [
     ("x-ratelimit-", LimitUnit::Requests),
     ("anthropic-ratelimit-", LimitUnit::Requests),
@@ -41,8 +42,8 @@ const PREFIXES: [(&str, LimitUnit); 9] = [
     ("x-ms-ratelimit-", LimitUnit::Requests),
 ];
 
-/// Classifies a header by its name, in upper or lower case. Returns `None` if the header is not about limits, or about
-/// an unknown limit.
+/// Classifies a header by its name, in upper or lower case. Returns `None` if the header is not about limits, or is
+/// about a limit of an unknown kind.
 pub(super) fn read(header: &str) -> Option<HeaderMeaning> {
     if header.len() > NAME_BYTES_MAX {
         return None;

@@ -1,11 +1,11 @@
 //! Classifies a provider's refusal by its cause, which decides what the gateway can do about it.
 //!
-//! Codes decide, not messages, because a provider may quote the request in its message, and the sender of the request
-//! must not be able to take a worker out of service. The few messages that decide are compared from their first
-//! character.
+//! The cause is taken from codes and not from messages. A provider may quote the request in its message, and the sender
+//! of the request must not be able to take a worker out of service with a quoted text. Only a few messages decide the
+//! cause; they must match from their first character.
 //!
-//! Google writes "You exceeded your current quota, please check your plan and billing details" for a limit per minute,
-//! and OpenAI for spent credit. Only the codes distinguish the two.
+//! Google writes "You exceeded your current quota, please check your plan and billing details" when a limit per minute
+//! is reached. OpenAI writes the same when the credit is spent. Only the codes distinguish the two.
 
 use std::time::Duration;
 

@@ -23,7 +23,8 @@ const MONTHS: [&str; 12] =
 pub(super) struct ProviderClock(i64);
 
 impl ProviderClock {
-    /// Creates a clock with the local time `now`, or with the provider's `date` if the two differ plausibly.
+    /// Creates a clock with the local time `now`. If the provider's `date` differs from it by at least [`AGREED_US`]
+    /// and at most [`PLAUSIBLE_US`], the clock has that date instead.
     pub(super) fn new(now: EpochMicros, date: Option<&[u8]>) -> Self {
         let date = date.and_then(|date| std::str::from_utf8(date).ok()).and_then(http_date);
         match date {
@@ -132,7 +133,8 @@ fn time_of_day(text: &str) -> Option<i64> {
 }
 
 /// Returns the number of days from 1970-01-01 to a date, which must not be earlier. A day up to 31 that its month does
-/// not have is counted on into the next month: a wrong date from a provider still gives a wait that is nearly right.
+/// not have is taken as a day of the next month, because even a wrong date from a provider should give a wait that is
+/// nearly right.
 fn day_number(year: i64, month: i64, day: i64) -> Option<i64> {
     if year < 1970 || !(1..=31).contains(&day) {
         return None;

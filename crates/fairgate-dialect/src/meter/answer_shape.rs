@@ -85,7 +85,7 @@ pub(super) struct ValueMeaning {
 
 impl ValueMeaning {
     const NOTHING: Self = Self { place: AnswerPlace::Elsewhere, leaf: AnswerLeaf::Other };
-    /// Meaning of the document itself.
+    /// Meaning of the outermost value of an answer's JSON document.
     pub(super) const ROOT: Self = Self { place: AnswerPlace::Top, leaf: AnswerLeaf::Other };
 
     fn place(place: AnswerPlace) -> Self {

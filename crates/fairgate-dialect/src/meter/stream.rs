@@ -1,5 +1,5 @@
-//! Meters an answer that is a stream of events. Events are read as they pass. Only if the usage event must be hidden,
-//! each event is held back until the event is whole, because a usage event cannot be recognised before.
+//! Meters an answer that is a stream of events. Events are read as they pass. If the usage event must be hidden, each
+//! event is held back until the event is whole, because a usage event can be recognised only at its end.
 
 use std::ops::Range;
 
@@ -182,8 +182,8 @@ impl StreamMeter {
         self.event.data(data);
     }
 
-    /// Classifies the event at the end of a data line that completes a document, or else at the end of the event
-    /// (`whole`).
+    /// Classifies the event as soon as possible and adds its findings to the totals. Called at the end of each data
+    /// line, and again at the end of the event, with `whole` true.
     fn classify_event(&mut self, whole: bool) {
         let Some(verdict) = self.event.classify(whole) else { return };
         match verdict {
@@ -326,7 +326,8 @@ impl StreamEvent {
         self.document.feed(data);
     }
 
-    /// Returns the meaning of the event as soon as it is known. Returns `None` before, and on all later calls.
+    /// Returns the meaning of the event in the first call in which it is known. Returns `None` in all earlier and later
+    /// calls. `whole` is true at the end of the event, when its meaning is always known if it has data.
     fn classify(&mut self, whole: bool) -> Option<StreamEventMeaning> {
         if self.meaning.is_some() || self.data_bytes == 0 {
             return None;

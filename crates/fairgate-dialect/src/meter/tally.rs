@@ -65,8 +65,8 @@ impl UsageReport {
         }
     }
 
-    /// Returns all input tokens, and the cached ones among them. An input of 0 counts as not reported, because every
-    /// prompt has tokens.
+    /// Returns all input tokens, and the cached ones among them. Returns `None` if no input is reported. An input of 0
+    /// counts as not reported, because every prompt has tokens.
     fn inputs(&self) -> Option<(u64, u64)> {
         let [cached, read] = [self.cached, self.cache_read].map(|tokens| tokens.unwrap_or(0));
         let input = self.input?.saturating_add(read).saturating_add(self.writes().total);
@@ -74,8 +74,8 @@ impl UsageReport {
         (input > 0).then_some((input, cached))
     }
 
-    /// Returns the tokens that were written to a cache. The total and the parts by time are reported apart; the larger
-    /// one counts.
+    /// Returns the tokens that were written to a cache. Upstreams report a total, or the parts that are kept for five
+    /// minutes and for an hour, or both. The larger of the total and of the sum of the parts is used.
     fn writes(&self) -> CacheWrites {
         let [total, five_minutes, one_hour] =
             [self.cache_written, self.cache_written_5m, self.cache_written_1h]
@@ -105,7 +105,7 @@ pub(super) struct UsageTally {
     text_bytes: u64,
     /// Text since the last plausible report of output tokens.
     since: UnreportedText,
-    /// Usage before the last report was added. [`UsageTally::so_far`] never returns less.
+    /// Usage before the last document's report was applied. [`UsageTally::so_far`] never returns less than this.
     high: TokenUsage,
 }
 
@@ -169,7 +169,7 @@ impl UsageTally {
         }
     }
 
-    /// Returns the usage with `more_text_bytes` of further text, and if the upstream reported all of it.
+    /// Returns the usage with `more_text_bytes` of further text, and whether the upstream reported all of it.
     pub(super) fn measured(&self, more_text_bytes: u64, complete: bool) -> MeasuredUsage {
         let silent_since = self.since.tokens() == 0 && more_text_bytes == 0;
         let output_told = self.report.output.is_some() && silent_since;

@@ -1,12 +1,13 @@
 //! Counts the pages of a PDF, and the bytes that its compressed streams hold, without a parser of the format.
 //!
-//! The scan looks at all bytes, whatever the file's table of objects says, so that nothing can be hidden from it behind a
-//! table. Pages are the names `/Page` and the references in lists of `/Kids`; the larger number counts. Streams are
+//! The scan looks at all bytes, whatever the file's table of objects says, so that a false table can hide nothing from
+//! the scan. Pages are the names `/Page` and the references in lists of `/Kids`; the larger number counts. Streams are
 //! inflated, because a page may be in one, and because a few kilobytes may hold megabytes of text.
 //!
-//! A file is unreadable if it has a list of kids that is not written out, or that names a page twice (a reader would
-//! count it twice), or a stream that cannot be inflated, such as one that is encrypted or in an old encoding. Some honest
-//! files are: they count as much as the model can read, until the provider has reported what they took.
+//! A file is unreadable if a list of `/Kids` is not written out in place, or if such lists name a page twice, because a
+//! reader would count the page twice. It is also unreadable if a stream cannot be inflated, for example because it is
+//! encrypted or in an old encoding. Some honest files are unreadable in this sense. A budget reserves for them as many
+//! tokens as the model can read, until the provider has reported the real usage.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -17,7 +18,7 @@ use super::base64;
 pub(super) const INFLATED_BYTES_MAX: usize = 8 << 20;
 /// Most bytes between the beginning of an object and its stream.
 const DICTIONARY_BYTES_MAX: usize = 16 << 10;
-/// Most references in lists of kids. No provider takes that many pages.
+/// Most references in the lists of `/Kids` of a file. No provider accepts that many pages.
 const KIDS_MAX: usize = 10_000;
 
 /// Pages and bytes of a PDF.
@@ -147,7 +148,8 @@ struct PageCount {
 }
 
 impl PageCount {
-    /// Counts what these bytes say of pages. Returns `None` if they cannot be counted.
+    /// Adds the pages that these bytes name, and the lists of `/Kids` in them. Returns `None` if they cannot be
+    /// counted.
     fn read(&mut self, bytes: &[u8]) -> Option<()> {
         for (name, end) in names(bytes) {
             match &*name {
@@ -177,8 +179,8 @@ impl PageCount {
     }
 }
 
-/// Iterates over the names in a file, such as `/Page`, without the slash and with their escapes resolved. Each comes with
-/// the offset at which it ends.
+/// Iterates over the names in a file, such as `/Page`, without the slash and with their escapes resolved. Each name
+/// comes with the offset at which it ends.
 fn names(bytes: &[u8]) -> impl Iterator<Item = (Vec<u8>, usize)> + '_ {
     /// Longest name that has a meaning here, with every letter escaped.
     const NAME_BYTES_MAX: usize = 48;

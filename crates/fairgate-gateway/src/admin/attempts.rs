@@ -110,8 +110,9 @@ pub(super) struct AttemptBody {
 }
 
 impl AttemptBody {
-    /// Returns the row as its tenant may see it: with the costs that do not depend on what others have sent, and with
-    /// the family of its class, because the classes of a family differ by what is cached.
+    /// Returns the row as its tenant may see it. The costs are those without the cache, because the real costs depend
+    /// on what others have sent. A class is replaced by its family, because what is cached decides which class of its
+    /// family a request is in.
     pub(super) fn for_tenant(self, family: impl FnOnce(&str, &str) -> Option<String>) -> Self {
         let of_pool = self.pool.as_deref().zip(self.class.as_deref());
         let family = of_pool.and_then(|(pool, class)| family(pool, class));
@@ -124,7 +125,8 @@ impl AttemptBody {
     }
 }
 
-/// Returns a cost without the cache. Rows of an earlier version have none: 0 means the cost that they have.
+/// Returns the cost without the cache. Rows of an earlier version have 0 there; for them, returns the cost with the
+/// cache.
 fn or_cached(uncached: u64, cached: u64) -> u64 {
     if uncached == 0 { cached } else { uncached }
 }

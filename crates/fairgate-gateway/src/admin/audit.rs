@@ -20,7 +20,7 @@ use crate::app::App;
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = AuditEntry)]
 pub(super) struct AuditBody {
-    /// Number of the entry; later entries have higher numbers.
+    /// Sequence number of the entry; newer entries have higher numbers.
     id: i64,
     /// Time of the change, RFC 3339 in UTC.
     #[schema(format = DateTime)]
@@ -89,7 +89,7 @@ pub(super) struct AuditPageQuery {
     limit: Option<u32>,
 }
 
-/// Lists every change of the directory, newest first.
+/// Lists all audited changes, newest first.
 #[utoipa::path(
     get, path = "/api/v1/audit", tag = "directory", params(AuditPageQuery),
     responses((status = 200, description = "A page of changes", body = AuditPage)),

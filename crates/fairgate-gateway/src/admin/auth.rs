@@ -35,8 +35,8 @@ pub(super) enum Viewer {
 /// An agent that sent its own token, on a path that contains the agent's own id.
 pub(super) struct AgentCaller(pub(super) AgentId);
 
-/// Marks a request that arrived at the clients' address instead of the admin API's own address. The admin token is not
-/// accepted there.
+/// Marks a request that arrived at the clients' address, which is not the address of the admin API. The admin token is
+/// not accepted at the clients' address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AtClientAddress;
 

@@ -32,8 +32,8 @@ pub(super) async fn change(
     Ok(changed)
 }
 
-/// Returns the result that the store gave for a change. A missing result becomes an error, although the store gives a
-/// result for every change of this kind.
+/// Returns the result of a change. Returns an error if the store gave none, which does not happen for this kind of
+/// change.
 pub(super) fn require_result<T>(what: Option<T>) -> Result<T, ApiError> {
     what.ok_or_else(|| {
         ApiError::unavailable("store_unavailable", "the change was made; its result is not known")

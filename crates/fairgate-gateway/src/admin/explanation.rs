@@ -13,9 +13,8 @@ use fairgate_journal::explain_text;
 use crate::live::ServiceView;
 use crate::rounding::floor_to_u64;
 
-/// Replaces the names of other owners by the number of these owners, because a tenant may not see the names. The
-/// classes of a bands node by group, tenant, key or project are owners. The classes of a bands node by `class` are
-/// names of the policy, and stay.
+/// Replaces the names of other owners by their count, because a tenant may not see the names. At a bands node by group,
+/// tenant, key or project, the classes are owners. At a bands node by `class`, they are names of the policy, and stay.
 pub(super) fn hide_others(waiting: &mut WaitingRequest, services: &mut [ServiceView]) {
     let counted = |names: &mut Vec<Arc<str>>| match names.len() {
         0 => {}
@@ -37,8 +36,8 @@ pub(super) fn hide_others(waiting: &mut WaitingRequest, services: &mut [ServiceV
     }
 }
 
-/// Removes the levels of classes that belong to a family, because what is cached decides which class of its family a
-/// request is in.
+/// Removes the levels at which the flow is a class of a family. Such a level would show a tenant what is cached,
+/// because that decides which class of its family a request is in.
 pub(super) fn hide_buckets(
     waiting: &mut WaitingRequest,
     services: &mut Vec<ServiceView>,
@@ -53,7 +52,8 @@ pub(super) fn hide_buckets(
     services.retain(|_| levels.next().copied().unwrap_or(true));
 }
 
-/// Removes the obstacle that the pool is full. It concerns all flows, and says nothing about this one.
+/// Marks the blocked flows of a request as ready. Called if the pool is full, because a full pool blocks all flows,
+/// which says nothing about these.
 pub(super) fn set_unblocked(waiting: &mut WaitingRequest) {
     for level in &mut waiting.levels {
         if level.readiness == FlowReadiness::Blocked {
@@ -62,11 +62,12 @@ pub(super) fn set_unblocked(waiting: &mut WaitingRequest) {
     }
 }
 
-/// Whether an explanation has the numbers of tokens that the scheduler counts.
+/// Tells if an explanation shows the token counts of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShownTokens {
     All,
-    /// For a tenant, if the tenants of the pool share cached prompts: what a request costs then depends on others.
+    /// For a tenant, if the tenants of the pool share cached prompts. The cost of a request then depends on the prompts
+    /// of others.
     Hidden,
 }
 

@@ -139,9 +139,8 @@ pub(super) struct NewKey {
     #[serde(default)]
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 86_400_000)]
     deadline_ms: Option<JsonWholeNumber>,
-    /// Shortest deadline that a request may state in an `edf` queue, in milliseconds. Null means the deadline that the
-    /// request would get if it stated no deadline. This is the shorter one of the deadlines of its key and its class,
-    /// or the pool's `queue_timeout` if both have none.
+    /// Shortest deadline that a request may state in an `edf` queue, in milliseconds. Null means the shorter one of the
+    /// deadlines of the request's key and class, or the pool's `queue_timeout` if neither has one.
     #[serde(default)]
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 86_400_000)]
     deadline_min_ms: Option<JsonWholeNumber>,
@@ -210,8 +209,8 @@ pub(super) struct PatchKey {
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 86_400_000)]
     deadline_ms: Option<Option<JsonWholeNumber>>,
-    /// Shortest deadline that a request may state in an `edf` queue, in milliseconds. Null means the deadline that the
-    /// request would get if it stated no deadline.
+    /// Shortest deadline that a request may state in an `edf` queue, in milliseconds. Null means the shorter one of the
+    /// deadlines of the request's key and class, or the pool's `queue_timeout` if neither has one.
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 86_400_000)]
     deadline_min_ms: Option<Option<JsonWholeNumber>>,
@@ -444,8 +443,8 @@ fn with_secret(changed: DirectoryChangeResult) -> Result<KeyWithSecret, ApiError
     Ok(KeyWithSecret { key: KeyBody::from(&key), secret: secret.expose().to_owned() })
 }
 
-/// Converts a priority to the store's type. A priority that is out of range becomes the maximum, which the store then
-/// refuses.
+/// Converts a priority to the store's type. A priority that does not fit becomes the greatest number of that type,
+/// which the store then refuses.
 fn priority_as_i64(priority: JsonWholeNumber) -> i64 {
     i64::try_from(priority.0).unwrap_or(i64::MAX)
 }

@@ -74,11 +74,12 @@ pub(super) struct MyPoolBody {
     slot_cap: Option<u64>,
     /// Share of the pool that the tenant is due among the tenants that have requests now, from 0 to 1.
     weight_share: Option<f64>,
-    /// Lag in tokens, which is the service that the tenant is owed. Below 0, the tenant got more than its share. Null,
-    /// as all numbers of tokens here, if the tenants of the pool share cached prompts: the numbers would show what
-    /// others have sent.
+    /// Lag in tokens, which is the service that the tenant is owed. Below 0, the tenant got more than its share. Null
+    /// if the tenants of the pool share cached prompts. All token counts of the pool are then null, because they would
+    /// show what others have sent.
     lag_tokens: Option<i64>,
-    /// Maximum possible lag now, in tokens. Null if nothing of the tenant is queued, or the pool is partitioned.
+    /// Maximum possible lag now, in tokens. Null if the tenant has no queued request, or if the policy divides slots by
+    /// weight (`partition`).
     lag_bound_tokens: Option<i64>,
     /// Service that the tenant got, and service that it was due.
     #[serde(flatten)]
@@ -92,7 +93,7 @@ pub(super) struct MyPoolBody {
 
 /// Shows the caller's share of each pool and the reason for it.
 ///
-/// Also shows the numbers of the caller's requests, and the rest of the caller's limits and budgets.
+/// Also shows how many requests of the caller wait and are in flight, and what is left of its limits and budgets.
 #[utoipa::path(
     get, path = "/api/v1/me", tag = "tenants", security(("tenant" = [])),
     responses((status = 200, description = "What the tenant is due, has and has left", body = MeBody)),
@@ -192,7 +193,7 @@ fn my_pool(view: &PoolView, caller: &Caller, setup: &PoolSetup) -> MyPoolBody {
 }
 
 impl MyPoolBody {
-    /// Removes the numbers of tokens, which count cached tokens for less.
+    /// Removes the token counts, because they depend on which prompts other tenants have sent.
     fn hide_tokens(&mut self) {
         (self.lag_tokens, self.lag_bound_tokens) = (None, None);
         self.service = std::mem::take(&mut self.service).without_tokens();
@@ -202,7 +203,8 @@ impl MyPoolBody {
         }
     }
 
-    /// Replaces the classes of each family by one row, because what is cached decides which of them a request is in.
+    /// Replaces the classes of each family by one row, because what is cached decides which class of its family a
+    /// request is in.
     fn merge_families(&mut self, setup: &PoolSetup) {
         let mut merged: Vec<ClassView> = Vec::new();
         for mut class in std::mem::take(&mut self.classes) {

@@ -35,8 +35,8 @@ pub(super) fn page_length(limit: Option<u32>) -> Result<u32, ApiError> {
     }
 }
 
-/// Returns a page of a list that is sorted by name. The second value is the name after which the next page begins;
-/// `None` on the last page.
+/// Returns a page of a list that is sorted by name, and the last name of the page if another page follows. The next
+/// page begins after that name.
 pub(super) fn page<'a, T: 'a>(
     sorted: impl Iterator<Item = &'a T>,
     name: impl Fn(&T) -> &str,
@@ -55,8 +55,8 @@ pub(super) fn page<'a, T: 'a>(
     (page, next)
 }
 
-/// Returns a page of a list in any order. The second value is the name after which the next page begins; `None` on the
-/// last page. Returns an error if no entry is named `after`.
+/// Returns a page of a list in any order, and the last name of the page if another page follows. The next page begins
+/// after that name. Returns an error if no entry is named `after`.
 pub(super) fn page_after<T>(
     mut list: Vec<T>,
     name: impl Fn(&T) -> &str,

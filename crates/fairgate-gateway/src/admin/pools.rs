@@ -398,7 +398,8 @@ pub(super) async fn set_cap(
     Ok(Json(ChangedCapBody { pool, by, flow, slots }))
 }
 
-/// Checks that a setting of this flow has an effect in the pool and is not kept elsewhere.
+/// Checks that a change of this flow has an effect. It has none if the pool's policy has no node by the attribute, or
+/// if the setting is kept in another place, which `elsewhere` then names.
 fn check_changed_flow(
     pool: &PoolHandle,
     by: FlowAttribute,
@@ -423,7 +424,8 @@ fn check_changed_flow(
     Ok(())
 }
 
-/// Returns the error of a change that the pool's policy gives no effect, or that is kept elsewhere.
+/// Returns the error for a change that has no effect, because of the pool's policy or because the setting is kept in
+/// another place.
 fn no_effect(message: String) -> ApiError {
     ApiError::new(StatusCode::CONFLICT, "no_effect", message).in_field("by")
 }

@@ -23,7 +23,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryParams<T> {
 /// Maximum length of a name in a query string, in characters.
 const LONGEST_FILTER: usize = 512;
 
-/// A name in a query string, which is a filter or the last entry of the previous page.
+/// A name in a query string: a filter, or the last entry of the previous page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NameFilter(pub(super) String);
 

@@ -84,7 +84,8 @@ pub(super) struct RequestBody {
     requires: Vec<String>,
     /// Expected cost of the request, in tokens. A tenant sees `cost_uncached_tokens` here.
     cost_tokens: u64,
-    /// Expected cost as if no part of the prompt were cached, in tokens. Null if the request has ended meanwhile.
+    /// Expected cost as if no part of the prompt were cached, in tokens. Null if the request has ended since the
+    /// snapshot.
     cost_uncached_tokens: Option<u64>,
     /// Time at which the request was submitted to its pool, RFC 3339 in UTC.
     #[schema(format = DateTime)]
@@ -265,8 +266,8 @@ fn state_of(request: &RequestSnapshot) -> RequestState {
     }
 }
 
-/// Returns a request as the viewer may see it. `None` if the request has ended meanwhile, so that its cost without the
-/// cache, which is the one that a tenant may see, is not known any more.
+/// Returns a request as the viewer may see it. A tenant sees the cost without the cache. Returns `None` for a tenant if
+/// that cost is no longer known, because the request has ended since the snapshot.
 fn body_for(
     viewer: &Viewer,
     pool: &PoolHandle,
@@ -285,7 +286,8 @@ fn body_for(
     })
 }
 
-/// Returns the family of a class, which a tenant sees instead, because the classes of a family differ by what is cached.
+/// Returns the family of a class. A tenant sees the family instead of the class, because what is cached decides which
+/// class of its family a request is in.
 fn family_of(pool: &PoolHandle, class: &str) -> Option<String> {
     pool.setup().family(class).map(str::to_owned)
 }
@@ -457,8 +459,8 @@ async fn find_in_pool(
     }))
 }
 
-/// Returns the number of requests in flight if the pool is full: at its capacity, or with no free slot on any worker
-/// that takes requests.
+/// Returns the number of requests in flight if the pool is full; `None` if it is not. A pool is full if its capacity is
+/// reached, or if no worker that takes requests has a free slot.
 fn full_pool(snapshot: &Snapshot) -> Option<u64> {
     let flights = || snapshot.requests.iter().filter_map(|request| request.flight.as_ref());
     let in_flight = flights().count() as u64;

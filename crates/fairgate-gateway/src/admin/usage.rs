@@ -97,7 +97,7 @@ pub(super) struct UsageRowBody {
     /// Value of the attribute, such as a tenant or model; `-` for rows that have no value. If the attribute is the
     /// tier, 0 means own workers, and 1 and above hosted workers.
     name: String,
-    /// Number of requests, which is the number of rows of last attempts.
+    /// Number of requests. Only the last attempt of each request is counted.
     requests: u64,
     /// Number of these requests that did not complete.
     failed: u64,

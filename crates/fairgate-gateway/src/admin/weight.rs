@@ -7,9 +7,9 @@ use super::name::JsonWholeNumber;
 use crate::app::App;
 use crate::pools::{is_band, takes_weights};
 
-/// Refuses a weight for a name that is a class of a bands node, unless some pool has a share node by the same attribute
-/// that uses the weight. The classes of a bands node have an order and no weights, so the weight would silently have no
-/// effect.
+/// Refuses a weight for a name that is a class of a bands node, because such classes have an order and no weights, so
+/// the weight would silently have no effect. Accepts it if some pool has a share node by the same attribute that uses
+/// the weight.
 pub(super) fn check_weight(
     app: &App,
     by: Attribute,

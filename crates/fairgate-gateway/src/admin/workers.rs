@@ -253,8 +253,8 @@ pub(super) async fn patch(
 
 /// Removes a worker that was added through this API.
 ///
-/// The worker gets no new requests, and is removed once nothing is in flight on it. Workers of the configuration file
-/// and of DNS are removed there; here they can only be drained.
+/// The worker gets no new requests, and is removed once nothing is in flight on it. A worker of the configuration file
+/// or of DNS cannot be removed here, only drained. To remove it, change the file or the DNS name.
 #[utoipa::path(
     delete, path = "/api/v1/pools/{pool}/workers/{worker}", tag = "operation",
     params(

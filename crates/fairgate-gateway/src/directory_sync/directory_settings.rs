@@ -5,31 +5,31 @@ use fairgate_core::policy::{FlowInside, Policy, PolicyNode};
 use fairgate_core::units::Weight;
 use fairgate_store::Directory;
 
-/// A project's id with its weight as policies count it.
+/// A project's id, with the weight that policies use for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProjectWeight {
     pub(crate) id: String,
     pub(crate) weight: u64,
 }
 
-/// Weight and cap of one flow according to the directory, beside those of the policy.
+/// Weight and cap of one flow in the directory, and its weight and cap in the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DirectorySettings<'a> {
     pub(super) by: Attribute,
     pub(super) flow: &'a str,
-    /// Weight of the directory. `None` if no share node leaves the weights open: nodes that list their classes have
-    /// their own.
+    /// Weight in the directory. `None` if every share node by this attribute lists its classes, and so sets their
+    /// weights itself.
     pub(super) weight: Option<Weight>,
     /// Maximum number of requests in flight; `None` if the directory sets no cap.
     pub(super) cap: Option<u64>,
-    /// Weight that the policy gives the flow; `None` if its nodes disagree.
+    /// Weight that the policy gives the flow; `None` if the policy gives none, or if its nodes give different weights.
     pub(super) policy_weight: Option<Weight>,
-    /// Cap that the policy gives the flow in its innermost node.
+    /// Cap that the policy gives the flow in the innermost node by this attribute; `None` if it gives none.
     pub(super) policy_cap: Option<u64>,
 }
 
-/// Returns the settings of all groups, tenants, keys and projects for whose attribute the policy has a share or bands
-/// node. Revoked keys are left out.
+/// Returns the settings of all groups, tenants, keys and projects. Leaves out revoked keys, and attributes by which the
+/// policy has no share or bands node.
 pub(super) fn directory_settings<'a>(
     directory: &'a Directory,
     projects: &'a [ProjectWeight],
@@ -65,8 +65,9 @@ pub(super) fn directory_settings<'a>(
     groups.chain(tenants).chain(keys).chain(projects).filter_map(wish).collect()
 }
 
-/// Returns at most one tenant and one key with an in-flight cap that this policy cannot enforce: some of their requests
-/// pass no share or bands node by that attribute, or share a class with others.
+/// Returns one tenant and one key whose in-flight caps this policy cannot enforce, if there are any. A cap cannot be
+/// enforced if some requests of the tenant or key pass no share or bands node by that attribute, or share a class with
+/// others there.
 pub(super) fn unenforced_caps<'a>(
     directory: &'a Directory,
     policy: &Policy,
@@ -99,7 +100,7 @@ fn is_enforced(node: &PolicyNode, by: Attribute, flow: &str) -> bool {
     })
 }
 
-/// Collects the nodes whose flows may have caps, the innermost first.
+/// Collects the nodes whose flows may have caps. A node comes after the nodes inside it.
 fn capping_nodes<'p>(node: &'p PolicyNode, found: &mut Vec<&'p PolicyNode>) {
     node.nodes_inside().for_each(|inside| capping_nodes(inside, found));
     if let PolicyNode::Share(_) | PolicyNode::Bands(_) = node {

@@ -59,21 +59,22 @@ pub(super) trait ReadSource {
     ) -> Result<ExpectedUsage, Refusal>;
 }
 
-/// The expected usage of a request, and where its prompt is believed to be cached.
+/// The expected usage of a request, and the workers that are believed to have its prompt cached.
 pub(super) struct ExpectedUsage {
     pub(super) expected: TokenEstimate,
     /// Charged tokens of the expected usage.
     pub(super) charged: u64,
     /// Charged tokens of the expected usage as if no worker had the prompt cached.
     pub(super) charged_uncached: u64,
-    /// Input tokens that no worker is believed to have cached.
+    /// Input tokens of the prompt minus those that some worker is believed to have cached.
     pub(super) uncached_input: u64,
     pub(super) prefix: Option<Box<RequestPrefix>>,
     pub(super) last_worker: Option<Box<LastWorker>>,
 }
 
 /// Runs every check that can refuse a request before it is submitted, except the rate limits. Nothing is kept of a
-/// refused request. Returns also the rest of the source.
+/// refused request. Returns the accepted request, its requirements to the pool, and the source with the data that the
+/// checks did not consume.
 pub(super) async fn accept<S: RequestSource>(
     guard: &mut RequestGuard,
     source: S,

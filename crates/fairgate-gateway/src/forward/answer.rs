@@ -30,22 +30,22 @@ use crate::upstream::{
     FailureCause, FailureKind, FaultParty, StatusClass, UpstreamBody, UpstreamFailure,
 };
 
-/// Bytes of a non-streamed answer that are buffered before anything goes to the client.
+/// Most bytes of a non-streamed answer that are buffered before anything goes to the client.
 const WHOLE_BYTES_MAX: usize = 64 << 10;
-/// Bytes of an answer that are buffered for a client that reads slowly.
+/// Most bytes of an answer that are buffered for a client that reads slowly.
 const AHEAD_BYTES_MAX: usize = 1 << 20;
-/// Bytes of small chunks that are joined to one piece, if they are all there already. Each piece costs the meter, the
-/// client's connection and the system a fixed amount of work, whatever its size.
+/// Size at which a piece is large enough. Smaller chunks that have already arrived are joined until their piece has
+/// this size, because each piece costs the meter, the client's connection and the system a fixed amount of work.
 const JOINED_BYTES_MAX: usize = 4 << 10;
-/// Chunks that are joined to one piece at most, so that one answer does not keep the thread.
+/// Most chunks that are joined to one piece, so that one answer does not keep the thread busy for too long.
 const JOINED_CHUNKS_MAX: usize = 1 << 10;
-/// Bytes that are still read if the client leaves after the last text. The usage comes within these bytes or not at
-/// all.
+/// Most bytes that are still read after the client has left behind the last text. The upstream reports the usage within
+/// these bytes or not at all.
 const REST_BYTES_MAX: usize = 64 << 10;
 
-/// The body of an upstream's answer. Usually its request is in flight. If a retry found no other worker, the answer is
-/// that of an earlier attempt, and the request is no longer in flight. After the request has ended, further bytes only
-/// pass through.
+/// The body of an upstream's answer. Usually the request is in flight. It is no longer in flight if a retry found no
+/// other worker, and the client therefore gets the answer of an earlier attempt. After the request has ended, further
+/// bytes are only forwarded, and no longer metered.
 pub(super) struct UpstreamAnswer {
     passage: Box<RequestGuard>,
     /// Name of the upstream; `-` for the answer of an earlier attempt.
@@ -56,7 +56,8 @@ pub(super) struct UpstreamAnswer {
     framing: BodyFraming,
     /// Bytes of the upstream's body that are still to come, if the upstream announced a length.
     bytes_to_come: Option<u64>,
-    /// Result of the body that came after the chunks that were joined last.
+    /// End of the body, if it was met while chunks were joined. It is returned by the next poll, after the joined
+    /// piece.
     after_joined: Option<BodyEnd>,
     /// Pieces that may go to the client now, in order.
     out: UnsentPieces,
@@ -67,7 +68,7 @@ pub(super) struct UpstreamAnswer {
     flow: AnswerState,
     /// True once the status and headers have been sent to the client.
     head_sent: bool,
-    /// Bytes that may still be read after the client has left.
+    /// Number of bytes that may still be read after the client has left.
     rest: usize,
     clock: AnswerTimeouts,
 }
@@ -181,7 +182,7 @@ impl UpstreamAnswer {
         self.poll_until(cx, AHEAD_BYTES_MAX)
     }
 
-    /// Returns true if the model's last text has arrived and only the usage is missing.
+    /// Returns true if the model's last text has arrived and only the report of the usage is missing.
     pub(super) fn is_missing_usage_only(&mut self) -> bool {
         let in_flight = self.passage.in_flight();
         in_flight.is_some_and(|one| one.flight.meter.as_ref().is_some_and(UsageMeter::has_finished))
@@ -262,7 +263,7 @@ impl UpstreamAnswer {
         }
     }
 
-    /// Polls for the next bytes of the body. Small chunks that are there already are joined.
+    /// Polls for the next bytes of the body. Small chunks that have already arrived are joined to one piece.
     fn poll_joined(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FailureKind>>> {
         match self.after_joined.take() {
             Some(BodyEnd::Proper) => return Poll::Ready(None),
@@ -436,8 +437,8 @@ impl UpstreamAnswer {
         self.break_off(kind, UsageBasis::SoFar);
     }
 
-    /// Ends an incomplete answer: a stream with an error event, any other body by closing the connection, or with an
-    /// error response if the client has received nothing yet.
+    /// Ends an incomplete answer. A stream ends with an error event. Any other answer becomes an error response if its
+    /// headers have not been sent yet; else its connection is closed.
     fn break_off(&mut self, kind: FailureKind, used: UsageBasis) {
         // The worker of an earlier attempt was judged when that attempt ended.
         if let Some(mut in_flight) = self.passage.in_flight() {
@@ -462,9 +463,9 @@ impl UpstreamAnswer {
         self.flow = AnswerState::Broken(Box::new(refusal));
     }
 
-    /// Ends an answer whose row could not be written, so that its end must not be sent: a stream ends with an error
-    /// event, any other body by closing the connection, or with an error response if the client has received nothing
-    /// yet.
+    /// Ends an answer whose row could not be written, so that its last pieces must not be sent. A stream ends with an
+    /// error event. Any other answer becomes an error response if its headers have not been sent yet; else its
+    /// connection is closed.
     fn withhold_end(&mut self) {
         let refusal = refusal::rows_not_writable();
         self.end.clear();

@@ -124,19 +124,19 @@ impl WorkerAttempt {
         self.worker.upstream.condition.epoch() != self.epoch
     }
 
-    /// Reports to the worker's circuit breaker that the head of an answer has come.
+    /// Reports to the worker's circuit breaker that the head of an answer has arrived.
     pub(super) fn report_answered(&self) {
         self.worker.upstream.condition.record_answer_head(self.epoch);
     }
 
-    /// Notes the time of the first token: the first text, tool call or reasoning of a stream, the first byte of any
-    /// other body. Engines send an empty event at once, which does not count as a token.
+    /// Notes the time of the first token. In a stream, this is the first text, tool call or reasoning; an empty event,
+    /// which engines send at once, does not count. In any other body, it is the first byte.
     pub(super) fn note_first_token(&mut self, since_arrival: Duration) {
         self.first_token.get_or_insert(since_arrival);
     }
 
-    /// Tells the permit the tokens that would be charged if the caller left now. If `first_token` is true and the
-    /// policy counts first tokens, also reports that the first token has come.
+    /// Tells the permit how many tokens would be charged if the client disconnected now. If `first_token` is true and the
+    /// policy counts first tokens, also reports to the pool that the first token has come.
     pub(super) fn note_used(&mut self, pool: &PoolHandle, first_token: bool) {
         let setup = pool.setup();
         if let Some(meter) = &self.meter {
@@ -216,9 +216,9 @@ impl WorkerAttempt {
         flown
     }
 
-    /// Corrects the prefix index and the count of cache hits with the cached tokens that the answer reports, if it
-    /// reports them. If no successful answer has begun, tells the index that the worker's cache may not hold the
-    /// prompt, because the worker may never have read it.
+    /// Corrects the prefix index and the count of cache hits by the cached tokens in the answer, if the answer reports
+    /// them. If no successful answer has begun, marks the prompt in the index as possibly not cached, because the
+    /// worker may never have read it.
     fn learn_cached(&self, AcceptedRequest { terms, .. }: &AcceptedRequest) {
         let prompt = self.prompt.as_ref().zip(terms.prefix.as_deref());
         match (&self.meter, prompt) {

@@ -2,7 +2,7 @@
 //! scheduler counts.
 //!
 //! There are three units. The scheduler shares `charged`, in weighted tokens. Providers and budgets count
-//! `provider_tokens`, which are `quota` in a submit and a release. Money is in micro-units, by the price that applied
+//! `provider_tokens`, which a submit and a release call `quota`. Money is in micro-units, by the price that applied
 //! (`fairgate-money`). Each unit has columns and names of its own.
 
 use std::time::Instant;
@@ -48,11 +48,11 @@ pub(super) struct AttemptBill {
     source: Option<UsageSource>,
     /// Weighted tokens that the caller is charged in its row and its limits.
     pub(super) charged: u64,
-    /// The same as if no part of the prompt had been cached.
+    /// Weighted tokens that the caller would be charged if no part of the prompt had been cached.
     pub(super) charged_uncached: u64,
-    /// Tokens that the caller's token budgets pay, counted as a provider counts them. For an attempt that did not
-    /// complete and for a lease, at least the price of its time in the slot, but for time no more than the request's
-    /// reservation.
+    /// Tokens that the caller's token budgets pay: input plus output, as a provider counts them. An attempt that did
+    /// not complete, and every lease, pays at least the price of its time in the slot. That minimum is never more than
+    /// the request's reservation.
     pub(super) provider_tokens: u64,
     /// Weighted tokens that the scheduler counts for the flow.
     pub(super) counted: u64,
@@ -61,8 +61,9 @@ pub(super) struct AttemptBill {
 }
 
 impl AttemptBill {
-    /// Computes the bill. A completed attempt pays its metered tokens; any other pays at least the price of its time in
-    /// the slot. A lease always pays at least that price, because the gateway has only its holder's word for the rest.
+    /// Computes the bill. A completed attempt pays its metered tokens. Any other attempt pays at least the price of its
+    /// time in the slot. A lease always pays at least that price, because its usage is known only from its holder's
+    /// report.
     pub(super) fn of(
         arrival: &RequestArrival,
         accepted: &AcceptedRequest,
@@ -137,8 +138,9 @@ impl AttemptBill {
     }
 }
 
-/// Returns the tokens of an attempt that was sent. The input always counts, because the upstream has read it, unless a
-/// provider has refused to take the call of a lease: then the tokens that its holder reports count, or none.
+/// Returns the tokens of an attempt that was sent, and their source. The input counts even if there was no answer,
+/// because the upstream has read it. The exception is a lease whose call the provider has refused: it counts only the
+/// tokens that its holder reports, or none.
 fn used(
     expected: TokenEstimate,
     flight: &WorkerAttempt,

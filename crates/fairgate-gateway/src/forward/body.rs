@@ -1,6 +1,6 @@
 //! Reads a request's body: bounded in size, in time, and in the memory that all bodies together may use.
 //!
-//! A request is parsed in one pass over its bytes. A waiting request holds its body once.
+//! A request is parsed in one pass over its bytes. A waiting request keeps only one copy of its body in memory.
 
 use std::pin::pin;
 

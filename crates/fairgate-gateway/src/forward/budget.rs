@@ -141,16 +141,17 @@ pub(super) async fn reserve(
     }
 }
 
-/// Returns the workers that the request may go to. Returns all if it may go to none: the pool then refuses it.
+/// Returns the workers that the request may go to. Returns all of the pool's workers if the request may go to none,
+/// because the pool refuses such a request later.
 fn candidates<'a>(setup: &'a PoolSetup, choice: &WorkerChoice) -> Vec<&'a Arc<PoolWorker>> {
     let allowed: Vec<_> =
         setup.workers.iter().filter(|worker| choice.allows(&worker.upstream.config)).collect();
     if allowed.is_empty() { setup.workers.iter().collect() } else { allowed }
 }
 
-/// Refuses a request that would cost nothing although a budget counts its money: its model has no price on any worker
-/// that it may go to, or none on such a hosted worker. Own workers without a price cost nothing if the model has a
-/// price elsewhere.
+/// Refuses a request whose money a budget counts if its cost cannot be known. At least one worker that the request may
+/// go to must have a price for the model, and so must every hosted worker that it may go to. Other workers without a
+/// price cost nothing.
 fn check_price(
     counted: &RequestIn<'_, CountedRequest>,
     candidates: &[&Arc<PoolWorker>],
@@ -214,7 +215,8 @@ fn reservation(
     }
 }
 
-/// Logs a failed database call, and returns the refusal for a request that needs its result. `what` is the log message.
+/// Logs a failed database call, and returns the refusal of the request that cannot go on without the call's result.
+/// `what` is the log message.
 fn unavailable(arrival: &RequestArrival, error: &StoreError, what: &'static str) -> Refusal {
     if let Some(left_out) = arrival.app.log_throttle.admit(what, Instant::now()) {
         tracing::error!(request = %arrival.id, %error, left_out, "{what}");

@@ -1,10 +1,11 @@
 //! The salts that keep prompts apart in the cache of an engine.
 //!
 //! An engine reuses a cached prompt only for requests with the same `cache_salt`. Whoever knows a salt and can send it
-//! to the engine can therefore find out, from the time of an answer, whether a prompt was sent with that salt. So no
-//! salt that a client chose reaches an engine: several pools may use one engine, also pools of other gateways, and a
-//! client of one could name the salt of a tenant of another. The engine gets a hash instead, keyed by a secret that
-//! only the store has. All gateways on one database compute the same salts, so they share what the engine has cached.
+//! to the engine can therefore find out, from the time of an answer, whether a prompt was sent with that salt. Several
+//! pools may use one engine, even pools of other gateways, so a client of one pool could send the salt of a tenant of
+//! another pool. Therefore no salt that a client chose reaches an engine. The engine gets a hash instead, keyed by a
+//! secret that only the store has. All gateways on one database compute the same salts, so they share what the engine
+//! has cached.
 
 use bytes::Bytes;
 use fairgate_config::PrefixScope;
@@ -27,11 +28,12 @@ enum SaltOwner<'a> {
     Pool(&'a str),
 }
 
-/// Returns the salt for a request's body, and marks the client's own salt for removal. `None` leaves the body without a
-/// salt.
+/// Returns the salt for a request's body, and adds the client's own salt to `strip`, which lists the fields to remove.
+/// `None` leaves the body without a salt.
 ///
-/// An own worker gets a salt if the pool's index keeps tenants apart. Hosted workers get none, because their APIs do not
-/// have this field. If the client sent a salt of its own, every worker gets one, which the client's salt is part of.
+/// An own worker gets a salt if the pool's index keeps tenants apart. Otherwise a worker gets a salt only if the client
+/// sent one that the rules do not remove; hosted APIs do not have this field. If the client sent a salt, it is part of
+/// the input of the hash.
 pub(super) fn of_request(
     in_flight: &RequestIn<'_, InFlightRequest>,
     body: &Bytes,

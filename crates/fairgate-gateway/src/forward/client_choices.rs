@@ -97,13 +97,13 @@ pub(super) fn read_for_lease(
 #[derive(Clone, Copy)]
 struct OfferedClasses<'a> {
     names: &'a [Box<str>],
-    /// True if the policy lists its classes, so that any other name counts as the policy's default. If false, each name
-    /// is a class of its own.
+    /// True if the policy lists all its classes, so that any other name counts as the policy's default. If false, each
+    /// name is a class of its own.
     are_all: bool,
     /// True if the classes come from a policy file.
     of_file: bool,
-    /// Classes that a key without a list of classes may name if the classes have a strict order; `None` if they have
-    /// none.
+    /// Classes that a key without a list of classes may name. `None` if the classes have no strict order; such a key
+    /// may then name any class of the policy.
     strict_defaults: Option<&'a [Box<str>]>,
     /// Names of the class or family that a request gets if it names none.
     defaults: &'a [Box<str>],

@@ -43,7 +43,7 @@ pub(super) async fn expect(
     expected.with_files(Box::pin(searching).await.unwrap_or(unknown))
 }
 
-/// Returns the numbers by which the files of a request for this model are bounded.
+/// Returns the rates that convert the files in a request for this model to a greatest number of tokens.
 fn file_rates(cost: &FileCostConfig, model: &ModelConfig) -> FileTokenRates {
     FileTokenRates {
         pdf_page_tokens: cost.pdf_page_tokens,
@@ -73,8 +73,8 @@ pub(super) fn look_up_prefix(
 /// Returns the worker that ran the last request of the session. `None` if the request names no session, or the pool has
 /// no sticky sessions.
 ///
-/// This is a guess, because nobody has compared the prompts. It only influences the placement. The cost, and with it
-/// the class and the share of others, must not depend on a name that the client chose.
+/// This is a guess, because the prompts are not compared. It only influences the placement. The cost of the request,
+/// which also affects its class and the shares of others, must not depend on a name that the client chose.
 pub(super) fn last_worker(
     routed: &RequestIn<'_, RoutedRequest>,
     input_tokens: u64,
@@ -107,8 +107,9 @@ pub(super) fn estimate(weights: TokenWeights, expected: TokenEstimate, cached: u
     weights.charge(TokenUsage { input, cached: cached.min(input), output })
 }
 
-/// Returns the tokens that a provider may count for the request: the expected input, plus the output cap of all its
-/// answers, or the expected output if there is no cap. The count is corrected when the request has ended.
+/// Returns the tokens that a provider may count for the request: the expected input plus the output. The output is the
+/// cap on all its answers together, or the expected output if there is no cap. The count is corrected when the request
+/// has ended.
 pub(super) fn quota(accepted: &AcceptedRequest, cap: Option<u64>) -> u64 {
     let TokenEstimate { input, output, .. } = accepted.terms.expected;
     let ask = &accepted.ask;

@@ -4,8 +4,8 @@
 //! arrival of the request, across all of its attempts. A request in flight is never cut off because of it.
 //!
 //! In an `edf` queue the earliest deadline goes first, so a short deadline is a way to the front. In such a queue a
-//! request may state no deadline shorter than its key's `deadline_min`; if the key has none, no shorter than the
-//! deadline that the request would get without stating any.
+//! request may therefore state no deadline shorter than its key's `deadline_min`. If the key has none, the bound is the
+//! shorter of the deadlines of its key and its class; if neither has one, it is the pool's `queue_timeout`.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub(crate) enum DeadlineSource {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SubmitTimeout {
     pub(super) timeout: Micros,
-    /// The request's own deadline, if it comes before the pool's `queue_timeout`.
+    /// The request's own deadline, if it comes before the pool's `queue_timeout` ends.
     own: Option<RequestDeadline>,
 }
 
@@ -102,7 +102,7 @@ impl SubmitTimeout {
     }
 
     /// Returns the refusal of a request that waited this long, if its own deadline was the limit; `None` if the pool's
-    /// `queue_timeout` was.
+    /// `queue_timeout` was the limit.
     pub(super) fn own_refusal(&self) -> Option<Refusal> {
         self.own.map(|deadline| deadline.passed())
     }

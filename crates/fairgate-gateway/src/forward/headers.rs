@@ -38,8 +38,8 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     UPGRADE,
 ];
 
-/// Headers that a client sends to the gateway and to no upstream: its credentials, in the forms of all vendors, and the
-/// organisation or project that pays, which would have to belong to the operator's credential.
+/// Headers that a client sends to the gateway and that no upstream gets: the client's credentials, in the forms of all
+/// vendors, and the organisation or project that pays, which would have to match the operator's credential.
 const CLIENTS_OWN: [HeaderName; 13] = [
     AUTHORIZATION,
     X_API_KEY,
@@ -56,7 +56,7 @@ const CLIENTS_OWN: [HeaderName; 13] = [
     CONTENT_LENGTH,
 ];
 
-/// Headers that an upstream sends to the gateway and to no client.
+/// Headers that an upstream sends to the gateway and that no client gets.
 const UPSTREAMS_OWN: [HeaderName; 2] = [SET_COOKIE, ALT_SVC];
 
 /// Returns the part of a client's query that an upstream may see; `None` if nothing is left.
@@ -78,8 +78,8 @@ pub(super) fn outbound(mut headers: HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Copies the values of the remaining headers into one small buffer. Before, the values are slices of the connection's
-/// read buffer, which is larger and could not be reused as long as the request waits.
+/// Copies the values of the remaining headers into one small buffer. Without the copy, the values would be slices of
+/// the connection's read buffer, which is larger and could not be reused as long as the request waits.
 fn compact(headers: &mut HeaderMap) {
     let mut all = BytesMut::with_capacity(headers.values().map(HeaderValue::len).sum());
     for value in headers.values() {

@@ -10,12 +10,12 @@
 //! DELETE /v1/leases/ID                  cancels a lease
 //! ```
 //!
-//! Each lease has a task (`lease_task`) that takes the lease's request through the same steps, and behind the same
-//! guard, as any other request. Handlers find the lease in the `table` and send a message to its task.
+//! A lease is a request whose call is made by the client. Each lease has a task (`lease_task`) that takes the lease's
+//! request through the same steps, and behind the same guard, as any other request. Instead of an upstream's answer,
+//! the task waits for a message of the client. Handlers find the lease in the `table` and send the message to its task.
 //!
-//! A lease is a request whose call is made by the client. Where another request waits for an upstream, the lease's task
-//! waits for a message of the client. The pool has one worker, which the roster creates in place of the provider. So
-//! rates, pauses, the live view and the ledger need no code for leases.
+//! A pool of leases has one worker, which stands for the provider and is created by the roster. So rates, pauses, the
+//! live view and the ledger need no code of their own for leases.
 
 mod connection_leases;
 mod lease;
@@ -81,7 +81,7 @@ enum LeaseOperation<'a> {
     Cancel(&'a str),
 }
 
-/// Serves a request to the lease API. `connection` ends with the request's connection.
+/// Serves a request to the lease API. `connection` is dropped when the connection of the request closes.
 pub(crate) async fn leases(
     app: Arc<App>,
     connection: &ConnectionLeases,

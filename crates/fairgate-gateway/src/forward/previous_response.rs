@@ -1,6 +1,6 @@
-//! Checks the ids in a request of things that the upstream stores: an earlier response or a conversation that it
-//! continues, items of earlier responses, and files, vector stores, containers and stored prompts. The owners of the ids
-//! are in `response_ids`.
+//! Checks the ids that a request contains of things that the upstream stores: an earlier response or a conversation
+//! that the request continues, items of earlier responses, and files, vector stores, containers and stored prompts. The
+//! owners of responses, conversations and items are in `response_ids`.
 
 use std::time::Instant;
 
@@ -16,9 +16,12 @@ use crate::response_ids::{ResponseIdBounds, ResponseIdOwner};
 /// Builds the refusal of an id that is not known.
 type UnknownIdRefusal = fn(&str) -> Refusal;
 
-/// Returns the tokens of history behind the response or conversation that a request continues. Refuses another tenant's
-/// id in the same words as one that does not exist. An unknown id is refused unless the configuration allows foreign
-/// ids; then it counts 0 tokens. Ids whose owner cannot be known need a right of the key.
+/// Checks the ids of stored things in a request. Returns the tokens of history behind the response or conversation that
+/// the request continues.
+///
+/// Another tenant's id is refused in the same words as an id that does not exist. An unknown id is refused unless the
+/// configuration allows foreign ids; then it counts 0 tokens. Ids whose owner the gateway cannot know, such as those of
+/// files, are allowed only if the key has the right to use foreign ids.
 pub(super) async fn history_tokens(
     app: &App,
     caller: &Caller,

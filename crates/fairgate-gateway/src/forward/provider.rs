@@ -1,15 +1,13 @@
-//! Signals of a provider about its account beside its answers: the remaining quota, a refusal because of a rate limit,
+//! Evaluates what a provider's answer says about the account: the remaining quota, a refusal because of a rate limit,
 //! or that the account is spent or blocked.
 //!
-//! A refusal because the account is spent or blocked may concern that request alone, so the client gets it as it is. It
-//! only makes the gateway suspect the account (`upstream/account/account_closing.rs`).
+//! A refusal because the account is spent or blocked may concern only the one request, so the client gets it unchanged.
+//! It only makes the gateway suspect the account (`upstream/account/account_closing.rs`).
 //!
-//! A rate-limit refusal does not reach the client. The attempt ends with no tokens, and the request returns to its
-//! queue, first in its flow, until the provider takes it or its time to wait has run out.
-//!
-//! The refused attempt gives its slot and its tokens back. The request returns to the queue under its own id, with a
-//! priority above every priority that clients can choose, so that it is the next of its own flow. It passes no other
-//! flow.
+//! A rate-limit refusal does not reach the client. The attempt ends with no tokens, and its slot is released. The
+//! request returns to its queue under its own id, with a priority above every priority that clients can choose, so that
+//! it is the next of its own flow. It passes no other flow. It waits until the provider takes it or its time to wait
+//! has run out.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -169,15 +167,15 @@ pub(super) fn record_accepted(
 /// A provider's refusal to take the call of a lease.
 pub(super) struct RefusedLeaseCall {
     pub(super) refused: Box<RefusedByProvider>,
-    /// Time until which the lease must wait by itself, because the report concerns its tenant alone and the pool does
-    /// not pause. `None` if the pool pauses, or if waiting does not help.
+    /// Time until which this lease alone must wait, because the limit concerns only its tenant and the pool does not
+    /// pause. `None` if the pool pauses, or if waiting does not help.
     pub(super) waits_alone_until: Option<Instant>,
 }
 
 /// Records that the provider has refused the call of a lease. Returns `None` if the reason was not a limit.
 ///
-/// A limit concerns the reporter's tenant alone until a second tenant reports one too. A spent or blocked account ends
-/// that lease alone, because another client may have an account of its own.
+/// A reported limit concerns only the tenant that reports it, until a second tenant reports one as well. A report that
+/// the account is spent or blocked ends only the lease of the report, because another client may use another account.
 pub(super) fn record_refused(
     in_flight: &RequestIn<'_, InFlightRequest>,
     heard: LeaseProviderResponse,

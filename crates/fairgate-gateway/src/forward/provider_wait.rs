@@ -36,8 +36,8 @@ impl ProviderWaitForTask {
         Some(Self { claim, until: UnixMicros(now.0.saturating_add(micros)) })
     }
 
-    /// Reports the limit to the fleet. If the report fails, the fleet tries the task again a little sooner, and counts
-    /// that as a retry.
+    /// Reports the limit to the fleet. If the report fails, the fleet tries the task again before the limit has ended,
+    /// and counts that as a retry.
     pub(super) async fn report_to_fleet(self, arrival: &RequestArrival) {
         let noted = arrival.app.fleet.note_limit(&self.claim, self.until).await;
         if let Err(error) = noted

@@ -36,8 +36,8 @@ pub(super) struct ClientNames {
 }
 
 impl ClientNames {
-    /// Returns the agent and the task of a task key, as agent and session; `None` for any other key. The client's own
-    /// names do not count with a task key, because its agent and task are known.
+    /// Returns the agent and the task of a task key, as agent and session; `None` for any other key. With a task key,
+    /// the names that the client states are ignored, because its agent and task are known.
     pub(super) fn of_task(caller: &Caller) -> Option<Self> {
         let claim = caller.claim.as_ref()?;
         Some(Self { agent: caller.task_agent.clone(), session: Some(claim.task.as_str().into()) })

@@ -163,8 +163,8 @@ pub(super) fn has_untried_worker(
     left.of(&in_flight.pool.setup()).next().is_some()
 }
 
-/// Returns the time until the first unhealthy worker is tried again; 0 if none is unhealthy. Until then the flow's
-/// grants say nothing about the wait, because nothing is granted.
+/// Returns the time from now until the first unhealthy worker is tried again; 0 if no worker is unhealthy. Until then
+/// nothing is granted, so the flow's grants tell nothing about the wait.
 pub(super) fn time_to_next_probe(pool: &PoolHandle, left: WorkersLeft<'_>) -> Duration {
     let setup = pool.setup();
     let soonest =
@@ -172,8 +172,8 @@ pub(super) fn time_to_next_probe(pool: &PoolHandle, left: WorkersLeft<'_>) -> Du
     soonest.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()))
 }
 
-/// Returns the first of the workers that are left, with the reason why its provider takes no further requests, if the
-/// providers of all workers that are left take none.
+/// Returns the name of a worker and the reason why its provider takes no further requests. `None` if at least one of
+/// the workers in `left` can still take requests. The worker is the first in `left`.
 pub(super) fn out_of_service(
     pool: &PoolHandle,
     left: WorkersLeft<'_>,

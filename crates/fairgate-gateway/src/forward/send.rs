@@ -39,8 +39,8 @@ const _: () = assert!(fairgate_store::PRIORITY_MAX < RETRY_PRIORITY);
 /// The header that tells vLLM and SGLang the data-parallel rank for a request.
 const DATA_PARALLEL_RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
 
-/// The data of a request that is sent to a worker. Kept only as long as the request may have to be sent to another
-/// worker too.
+/// The data of a request that is sent to a worker. Kept only while the request may still have to be sent to another
+/// worker.
 pub(super) struct RequestPayload {
     pub(super) wish: PoolRequest,
     /// The body as the client sent it.
@@ -49,12 +49,13 @@ pub(super) struct RequestPayload {
     pub(super) headers: HeaderMap,
 }
 
-/// The requirements of a request to its pool, for forwarded requests and for leases.
+/// The data with which a request is submitted to its pool. Forwarded requests and leases both have it.
 pub(super) struct PoolRequest {
     pub(super) model: Arc<ServedModel>,
     /// Choices of the client; boxed to keep waiting requests small.
     pub(super) chosen: Box<ClientChoices>,
-    /// The output cap for a budgeted request that states none, in tokens.
+    /// Output cap in tokens that the gateway sets for the request, because a budget counts it and it states no cap
+    /// itself. `None` if the gateway sets no cap.
     pub(super) cap: Option<u64>,
     /// The request's own deadline, if it has one.
     pub(super) deadline: Option<RequestDeadline>,
@@ -173,7 +174,7 @@ struct KeptAnswer {
 }
 
 impl KeptAnswer {
-    /// Returns true if the client gets this answer, and not the reason why no other worker was tried.
+    /// Returns true if the client gets this answer instead of `refusal`, which tells why no other worker was tried.
     fn replaces(&self, refusal: &Refusal) -> bool {
         self.is_of_account || refusal.code.is_no_worker()
     }
@@ -190,13 +191,14 @@ pub(super) struct ProviderRetry {
 }
 
 impl ProviderRetry {
-    /// Returns true if the request may wait until that time, once it [waits again](Self::may_wait_again).
+    /// Returns true if the request may wait until `time`, provided that it [may wait again](Self::may_wait_again) at
+    /// all.
     pub(super) fn may_wait_until(&self, time: Instant) -> bool {
         self.until.is_none_or(|until| time < until)
     }
 
-    /// Returns true if the request may wait once more, for the same worker or for another one. `has_another` tells if
-    /// there is another one.
+    /// Returns true if the request may wait once more, for the same worker or for another one. `has_another` is called
+    /// to find out if there is another worker that could take it.
     pub(super) fn may_wait_again(
         &mut self,
         in_flight: &RequestIn<'_, InFlightRequest>,
@@ -218,7 +220,8 @@ impl ProviderRetry {
 /// The output cap of a request. The body, reservation, row and header of the request all use this one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OutputCap {
-    /// Cap on the output tokens of each answer; `None` if the cap that the caller states, or none, applies.
+    /// Cap that the gateway sets on the output tokens of each answer. `None` leaves the cap that the caller states, if
+    /// any.
     cap: Option<u64>,
     /// True if the cap was lowered because the request waited long.
     brownout: bool,
@@ -297,8 +300,9 @@ pub(super) async fn reserve_and_queue<'p>(
     }
 }
 
-/// Returns the refusal of a request that no worker may take. Names the request's own choice of workers, with which a
-/// retry would be refused too, or else the list of its key.
+/// Returns the refusal of a request that no worker may take. If the request itself restricts its workers, the refusal
+/// names this restriction, and a retry would be refused as well. Otherwise the refusal names the list of the key, if
+/// any.
 fn no_worker(refusal: Refusal, choice: &WorkerChoice) -> Refusal {
     match choice.description() {
         Some(description) if choice.is_of_request() => refusal::no_worker_as_chosen(&description),
@@ -348,7 +352,7 @@ fn submit(
     }
 }
 
-/// Replaces the names of upstreams by the names in the core of their workers for this model.
+/// Replaces each upstream's name by the name that the core uses for the upstream's worker of this model.
 fn names_in_core(
     setup: &PoolSetup,
     model: &str,

@@ -65,8 +65,8 @@ pub(super) struct SubmitTerms {
     pub(super) expected: TokenEstimate,
     /// Expected cost, in charged tokens, which the scheduler counts.
     pub(super) estimate: u64,
-    /// Expected cost as if no worker had the prompt cached, in charged tokens. Everything that the tenant can see counts
-    /// this number, because what is cached depends on the prompts of others.
+    /// Expected cost as if no worker had the prompt cached, in charged tokens. All numbers that the tenant can see are
+    /// based on this cost, because what is cached depends on the prompts of others.
     pub(super) estimate_uncached: u64,
     /// Policy class in which the request is queued; `None` if the policy has no classes.
     pub(super) class: Option<Arc<str>>,
@@ -74,15 +74,16 @@ pub(super) struct SubmitTerms {
     pub(super) prefix: Option<Box<RequestPrefix>>,
     /// Worker that ran the last request of the same session, if the pool has sticky sessions.
     pub(super) last_worker: Option<Box<LastWorker>>,
-    /// Entry of `estimate_uncached` in the pool's table; `None` if no worker may have the prompt cached.
+    /// Entry of `estimate_uncached` in the pool's table of uncached costs; `None` if no worker may have the prompt
+    /// cached.
     pub(super) uncached_cost: Option<Box<UncachedCostGuard>>,
     /// Output cap that the gateway sets, because the caller has a budget and the client states no cap.
     pub(super) output_cap: Option<u64>,
 }
 
 impl SubmitTerms {
-    /// Enters the cost without the cache in the pool's table, for the views of tenants. Without cached tokens the
-    /// submitted cost is that cost.
+    /// Adds `estimate_uncached` to the pool's table of uncached costs, which the views of tenants show. Adds nothing if
+    /// no part of the prompt is cached, because then the submitted cost is the same.
     pub(super) fn with_uncached_cost(mut self, pool: &PoolHandle, id: &str) -> Self {
         if !self.cached().is_empty() {
             let cost = self.estimate_uncached.max(1);

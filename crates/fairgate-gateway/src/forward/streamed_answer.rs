@@ -1,15 +1,16 @@
 //! An answer that is sent piece by piece as its client reads it, without letting a slow client hold a slot. A client
-//! that reads in time drives the upstream's connection itself, at no extra cost. If a client falls behind, a watcher
-//! task reads ahead in its place, up to the buffer limit of one client, so that the upstream's answer ends and its slot
-//! is released whatever the client does. With HTTP/2 a client may stop reading one answer while its connection goes on.
+//! that reads in time drives the upstream's connection itself, at no extra cost. If a client falls behind, a task of
+//! the answer, the watcher, reads ahead in the client's place, up to the buffer limit of one client. So the upstream's
+//! answer ends and its slot is released whatever the client does. With HTTP/2 a client may stop reading one answer
+//! while its connection goes on.
 //!
 //! A client that leaves after the last text, but before the upstream has reported the usage, would be charged only for
-//! the forwarded text. So the rest of its answer is read for a short time.
+//! the forwarded text. So the gateway reads the rest of its answer for a short time, to find the usage.
 //!
 //! A client is behind if for 25 ms there has always been a piece that the client has not read; it stays behind until it
 //! has read everything. The time is short because a completed answer pays only for its tokens, and not for the time for
-//! which a slow client holds the slot. A client that reads nothing for `limits.body_timeout` is treated as gone; on
-//! HTTP/2, each stream is treated alone.
+//! which a slow client holds the slot. A client that reads nothing for `limits.body_timeout` is treated as gone. With
+//! HTTP/2 this is decided for each stream, not for the connection.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -27,13 +28,15 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::answer::UpstreamAnswer;
 use crate::reply::BrokenReplyError;
 
-/// Time after the total timeout in which the client's own reading may still end the answer, before the watcher does.
+/// Time that the watcher waits after the total timeout before it ends the answer itself. Within this time, a client
+/// that still reads ends the answer by its own poll.
 const READERS_TURN: Duration = Duration::from_secs(1);
-/// Time that a client may be behind before the watcher reads ahead. Short compared with most answers, because meanwhile
-/// the client holds a slot that it does not pay for; long compared with the time in which a reading client takes a
-/// piece.
+/// Time that a client may be behind before the watcher reads ahead. It is short compared with most answers, because a
+/// client that is behind holds a slot that it does not pay for. It is long compared with the time in which a client
+/// that keeps up reads a piece.
 const AHEAD_AFTER: Duration = Duration::from_millis(25);
-/// The longest time that an answer is still read if its client leaves after the last text.
+/// Longest time that the gateway goes on reading an answer, to find its usage, after the client has left behind the
+/// last text.
 const REST_WITHIN: Duration = Duration::from_secs(2);
 
 /// Body of a response that forwards an upstream's answer while it arrives.
@@ -47,16 +50,16 @@ pub(crate) struct StreamedAnswer {
 /// An answer, and the reading progress of its client.
 struct WatchedAnswer {
     answer: UpstreamAnswer,
-    /// The time since which there has always been an unread piece. A client that reads a little now and then is as far
-    /// behind as one that reads nothing.
+    /// Time since which there has always been an unread piece; `None` if the client has read everything. A client that
+    /// reads a little now and then counts as behind like one that reads nothing.
     behind_since: Option<Instant>,
     /// The last time at which the client polled for a piece.
     came: Instant,
 }
 
 impl StreamedAnswer {
-    /// Creates the body and its watcher. The watcher ends the answer at `until`, or earlier if the client leaves a
-    /// piece unread for longer than `patience`.
+    /// Creates the body and its watcher. The watcher ends the answer soon after `until`, or earlier if the client
+    /// leaves a piece unread for longer than `patience`.
     pub(super) fn new(answer: UpstreamAnswer, until: Instant, patience: Duration) -> Self {
         let now = Instant::now();
         let watched = WatchedAnswer { answer, behind_since: Some(now), came: now };

@@ -4,18 +4,18 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-/// Size of the pieces that small ones are joined to. Each piece costs the client's connection and the memory a fixed
+/// Size up to which small pieces are joined to one. Each piece costs the client's connection and the memory a fixed
 /// amount, whatever its size.
 const JOINED_BYTES: usize = 4 << 10;
-/// Size from which on a piece is not copied.
+/// Smallest size of a piece that is kept as it is. Smaller pieces are copied into a joined piece.
 const LARGE_BYTES: usize = 1 << 10;
 
-/// Pieces that may go to the client, in order. A piece that has to wait behind others is joined with them if it is
-/// small, so that the number of pieces is bounded by their bytes, in however small chunks an upstream sends them.
+/// Pieces that may go to the client, in order. A small piece that waits behind others is joined with the small pieces
+/// next to it. So even an upstream that sends tiny chunks cannot make the number of pieces large.
 #[derive(Debug, Default)]
 pub(super) struct UnsentPieces {
     pieces: VecDeque<Bytes>,
-    /// Small pieces behind all others, joined.
+    /// Small pieces that came last, joined to one.
     tail: BytesMut,
     bytes: usize,
 }

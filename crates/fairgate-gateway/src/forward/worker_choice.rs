@@ -1,8 +1,9 @@
-//! The workers that a request may go to: the pin, the list of workers and the taints of the request, and the list of
-//! workers of its key.
+//! The workers that a request may go to. They follow from the pin, the list of workers and the taints of the request,
+//! and from the list of workers of its key.
 //!
-//! Names of workers are those of the configuration. An upstream that is several workers in the core, one for each model,
-//! has one name here. A request can only narrow what its key allows, and only a key that may choose workers can narrow it.
+//! Names of workers are those of the configuration. An upstream that is several workers in the core, one for each
+//! model, has one name here. A request can only narrow down the workers of its key, and only if the key may choose
+//! workers.
 
 use std::sync::Arc;
 
@@ -29,8 +30,8 @@ const NAME_BYTES_MAX: usize = 128;
 #[derive(Debug, Default)]
 pub(super) struct WorkerChoice {
     pub(super) pin: Option<Pin>,
-    /// Names of the pool's upstreams that the request may go to, in the pool's order; `None` means all. They are those
-    /// that the request lists, or else those of its key's list.
+    /// Names of the pool's upstreams that the request may go to, in the pool's order; `None` means all. The request's
+    /// own list if it has one, else its key's list.
     pub(super) listed: Option<Vec<Arc<str>>>,
     /// Taints that the worker must have, sorted and without duplicates.
     pub(super) requires: Vec<Box<str>>,
@@ -39,8 +40,8 @@ pub(super) struct WorkerChoice {
 }
 
 impl WorkerChoice {
-    /// Reads the choice of a request, and refuses what its key may not choose. `hinted_taints` are those of the body,
-    /// which count if no header names any.
+    /// Reads the choice of a request, and refuses what its key may not choose. `hinted_taints` are the taints in the
+    /// body; they are used only if there is no taint header.
     pub(super) fn read(
         rights: &KeyRights,
         setup: &PoolSetup,
@@ -84,7 +85,7 @@ impl WorkerChoice {
             && self.requires.iter().all(|taint| upstream.taints.iter().any(|has| **has == **taint))
     }
 
-    /// Returns true if the list of workers, if there is one, has this upstream.
+    /// Returns true if this upstream is in the list of workers, or if there is no list.
     pub(super) fn is_listed(&self, upstream: &str) -> bool {
         self.listed.as_ref().is_none_or(|names| names.iter().any(|name| **name == *upstream))
     }
@@ -126,7 +127,7 @@ impl WorkerChoice {
     }
 }
 
-/// Returns the pool's upstreams, each once: the workers of one upstream follow each other.
+/// Returns the pool's upstreams, each once. Relies on the order of the workers: those of one upstream are adjacent.
 fn upstreams(setup: &PoolSetup) -> impl Iterator<Item = &UpstreamConfig> {
     let mut last: Option<&str> = None;
     setup

@@ -24,8 +24,8 @@ pub struct GatewayDrainReport {
 }
 
 impl Gateway {
-    /// Ends the grace period of a running [`drain`](Self::drain): requests in flight are cut off, and everything is
-    /// settled and saved as at its regular end.
+    /// Ends the grace period of a running [`drain`](Self::drain) now. Requests in flight are cut off, and everything is
+    /// settled and saved as if the grace period had run out.
     pub fn cut_short(&self) {
         self.app.phase.advance(GatewayPhase::Closing);
     }

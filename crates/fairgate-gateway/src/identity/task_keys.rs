@@ -1,8 +1,9 @@
 //! Task keys, which are short-lived keys of agents that work on a task. The owners of task keys are in the fleet, not
 //! in the directory.
 //!
-//! A lookup is cached for two seconds, so that not every call of an agent queries the database. A cached key alone lets
-//! nobody spend, because each call needs a reservation, which the store grants only while the claim is in force.
+//! A lookup is cached for two seconds, so that not every call of an agent queries the database. A key that is cached
+//! but no longer valid cannot spend anything, because each call needs a reservation, which the store grants only while
+//! the claim is in force.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +27,8 @@ const CACHE_TTL: Duration = Duration::from_secs(2);
 const KNOWN_MAX: usize = 10_000;
 /// Greatest number of lookups at once, so that unknown keys cannot keep the database busy.
 const LOOKS_MAX: usize = 8;
-/// Wait for a slot up to which a call is not checked again, because its reservation was granted a moment ago.
+/// Longest wait for a slot after which the claim of a call is not checked again. The reservation was granted just
+/// before the wait, while the claim was in force.
 const RECHECK_AFTER: Duration = Duration::from_millis(200);
 
 /// Cache of recently used task keys.

@@ -22,7 +22,8 @@ pub enum LimitOwner {
     Key,
 }
 
-/// Current use of a tenant's or key's queue, and the amounts that are left of its rates. `None` means not limited.
+/// Current use of a tenant's or key's queue, and the amounts that are left of its rates. An amount is `None` if its
+/// rate is not limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitsLeft {
     /// Queued requests in this process.
@@ -46,7 +47,7 @@ pub(super) struct LimitCounts {
     tokens: MinuteBucket,
     /// Requests that left the queue in the last minute, for the proposed wait.
     left: RecentGrants,
-    /// Time that counts as 0 in `left`.
+    /// Time zero of the times in `left`.
     since: Instant,
 }
 

@@ -6,10 +6,10 @@ use super::flows::FlowView;
 /// Share of the pool that all flows of one row of the view are due together; 1 is the whole pool.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DueShare {
-    /// Sum of the shares of the flows that have requests now; `None` if no flow has any.
+    /// Sum of the shares of the flows that have requests now; `None` if no flow has requests.
     wanted: Option<f64>,
-    /// Largest share that an idle flow would be due if it became active. Only one of the idle flows is assumed to
-    /// become active, so the shares of idle flows are not added.
+    /// Largest share that an idle flow would be due if it became active; `None` if there is no idle flow. Only one of
+    /// the idle flows is assumed to become active, so the shares of idle flows are not added.
     idle: Option<f64>,
 }
 

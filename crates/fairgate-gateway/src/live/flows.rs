@@ -21,7 +21,7 @@ pub(super) struct FlowView<'a> {
     /// Name of the group that contains the flow, or of the flow itself if it is a group.
     pub(super) group: Option<&'a str>,
     pub(super) weight: Option<Weight>,
-    /// Maximum number of requests in flight: the flow's slots in a partitioned pool, else its cap.
+    /// Maximum number of requests in flight: the slots that the policy's `partition` gives the flow, else its cap.
     pub(super) slots: Option<u64>,
     pub(super) served: Option<u128>,
     /// Tokens of the requests in flight, at their estimates; `None` unless the flow is in a share node.
@@ -136,8 +136,8 @@ impl<'a> FlowTree<'a> {
         }
     }
 
-    /// Returns the slots of each flow of a partitioned root. The result is empty if the node is not partitioned, or has
-    /// more active flows than slots.
+    /// Returns the slots that the policy's `partition` gives each flow of the root. The result is empty if the node has
+    /// no `partition`, or has more active flows than slots.
     fn partition_slots(
         &self,
         place: &NodePosition<'a>,

@@ -43,7 +43,8 @@ pub(crate) struct PoolSnapshotCache {
 #[derive(Debug, Default)]
 struct CachedPoolSnapshot {
     last: Option<Arc<PoolSnapshot>>,
-    /// An instant on the clock of this process, and a lower bound of the pool's time at that instant.
+    /// A time on the clock of this process, and the pool's estimated time at that moment. The pool's real time was at
+    /// least as late. `None` before the first snapshot.
     clock: Option<(Instant, Micros)>,
 }
 
@@ -108,9 +109,8 @@ impl PoolSnapshotCache {
 
 impl CachedPoolSnapshot {
     /// Returns an estimate of the pool's current time. A snapshot holds the time of the pool's last event, which may be
-    /// long ago. The pool's clock runs as fast as the clock of this process. The estimate is therefore the later one of
-    /// two times, which are the time of the last event, and the previous estimate plus the time that has passed since
-    /// that estimate.
+    /// long ago. The pool's clock runs as fast as the clock of this process, so the previous estimate plus the time
+    /// that has passed since then is also a lower bound. The estimate is the later of the two times.
     fn estimated_pool_time(&mut self, last_event: Micros) -> Micros {
         let now = Instant::now();
         let by_clock = self.clock.map_or(Micros(0), |(then, time)| {

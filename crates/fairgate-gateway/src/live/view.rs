@@ -90,8 +90,8 @@ pub struct PoolView {
     pub workers: Vec<WorkerBody>,
 }
 
-/// Service that a flow got and service that it was due, both since the pool began to count the flow. A flow that has
-/// been idle for long is dropped, and is counted from 0 when it returns.
+/// Service that a flow got and service that it was due. Both are counted since the pool first saw the flow. A flow that
+/// has been idle for long is dropped, and is counted from 0 when it returns.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[schema(as = Service)]
 pub struct ServiceView {
@@ -104,7 +104,7 @@ pub struct ServiceView {
     /// Difference `got_tokens` − `due_tokens`. Below 0, the flow got less than it was due. Null if the policy promises
     /// no share.
     pub difference_tokens: Option<i64>,
-    /// Maximum that is expected for `difference_tokens`, above or below 0, in tokens. Null if the policy promises no
+    /// Greatest absolute value that is expected for `difference_tokens`, in tokens. Null if the policy promises no
     /// share.
     pub bound_tokens: Option<i64>,
     /// True if the difference of every counted flow is within the bound of that flow. Null if the policy promises no
@@ -129,7 +129,7 @@ impl ServiceView {
         service.view()
     }
 
-    /// Returns the view without the numbers of tokens, which depend on what is cached; see [`shares_cached_prompts`].
+    /// Returns the view without the token counts, which depend on what is cached; see [`shares_cached_prompts`].
     ///
     /// [`shares_cached_prompts`]: crate::pools::PoolSetup::shares_cached_prompts
     pub(crate) fn without_tokens(self) -> Self {
@@ -167,7 +167,8 @@ pub struct GroupView {
     /// Expected wait in milliseconds: queued requests ÷ grants per second of the last minute. Null if nothing was
     /// granted in that minute, or the policy does not share by groups.
     pub expected_wait_ms: Option<u64>,
-    /// Maximum number of requests in flight: the slots in a partitioned pool, else the cap. Null means no maximum.
+    /// Maximum number of requests in flight: the slots that the policy's `partition` gives, else the cap. Null means no
+    /// maximum.
     pub slot_cap: Option<u64>,
     /// Tokens that ended requests used since the score was last raised to the virtual time, which happens after an idle
     /// time.
@@ -186,9 +187,11 @@ pub struct GroupView {
     /// Lag in tokens, which is the service that the group is owed. Below 0, the group got more than its share. 0 if the
     /// group has no queued request.
     pub lag_tokens: i64,
-    /// Maximum possible lag now, in tokens. Null if nothing is queued, or the pool is partitioned.
+    /// Maximum possible lag now, in tokens. Null if nothing is queued, or if the policy divides slots by weight
+    /// (`partition`).
     pub lag_bound_tokens: Option<i64>,
-    /// Minimum possible lag now, in tokens. Null if nothing is queued, or the pool is partitioned.
+    /// Minimum possible lag now, in tokens. Null if nothing is queued, or if the policy divides slots by weight
+    /// (`partition`).
     pub lag_floor_tokens: Option<i64>,
     /// Service that the group got, and service that it was due.
     #[serde(flatten)]
@@ -211,7 +214,8 @@ pub struct TenantView {
     /// Expected wait in milliseconds: queued requests ÷ grants per second of the last minute. Null if nothing was
     /// granted in that minute, or the policy does not share by tenants.
     pub expected_wait_ms: Option<u64>,
-    /// Maximum number of requests in flight: the slots in a partitioned pool, else the cap. Null means no maximum.
+    /// Maximum number of requests in flight: the slots that the policy's `partition` gives, else the cap. Null means no
+    /// maximum.
     pub slot_cap: Option<u64>,
     /// Tokens that ended requests used since the score was last raised to the virtual time, which happens after an idle
     /// time.
@@ -230,9 +234,11 @@ pub struct TenantView {
     /// Lag in tokens, which is the service that the tenant is owed. Below 0, the tenant got more than its share. 0 if
     /// the tenant has no queued request.
     pub lag_tokens: i64,
-    /// Maximum possible lag now, in tokens. Null if nothing is queued, or the pool is partitioned.
+    /// Maximum possible lag now, in tokens. Null if nothing is queued, or if the policy divides slots by weight
+    /// (`partition`).
     pub lag_bound_tokens: Option<i64>,
-    /// Minimum possible lag now, in tokens. Null if nothing is queued, or the pool is partitioned.
+    /// Minimum possible lag now, in tokens. Null if nothing is queued, or if the policy divides slots by weight
+    /// (`partition`).
     pub lag_floor_tokens: Option<i64>,
     /// Service that the tenant got, and service that it was due.
     #[serde(flatten)]
@@ -310,8 +316,8 @@ impl FlowServiceSum {
 }
 
 impl PoolView {
-    /// Computes the view of a snapshot. The directory supplies a tenant's group if the policy does not share by groups,
-    /// and the weights of groups and tenants by which the policy does not share.
+    /// Computes the view of a snapshot. The directory supplies what the policy does not know: a tenant's group if the
+    /// policy does not share by groups, and the weights of groups or tenants if it does not share by them.
     pub(crate) fn new(pool: &str, sight: &PoolSnapshot, directory: &Directory) -> Self {
         let snapshot = &sight.snapshot;
         let mut groups: BTreeMap<String, OwnerRow> = BTreeMap::new();
@@ -487,7 +493,6 @@ impl OwnerRow {
     }
 }
 
-/// Describes a class in a strict order by the classes that come after it.
 /// Rounds a score to thousandths of a token per weight.
 fn shown_score(score: PerWeight) -> f64 {
     let thousandths = (score.0 as f64) * 1000.0 / 4_294_967_296.0;

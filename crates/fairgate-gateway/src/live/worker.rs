@@ -27,7 +27,7 @@ pub struct WorkerBody {
     pub address: String,
     /// Number of requests in flight on the worker.
     pub in_flight: u64,
-    /// Input tokens of the requests in flight that the worker has not processed yet, as far as the gateway knows.
+    /// Input tokens of the requests in flight that the worker still has to process, as far as the gateway knows.
     pub prefill_tokens: u64,
     /// Maximum number of requests in flight; null means no maximum.
     pub slots: Option<u64>,
@@ -41,11 +41,11 @@ pub struct WorkerBody {
     pub cache_size: Option<CacheSizeBody>,
     /// Tier of the worker. 0 is an own worker; a higher tier is used when no lower one has room.
     pub tier: u32,
-    /// Limits of the provider's account; null if the worker uses no account. If the worker's models have limits of their
-    /// own, this has no rates, and a pause or a reason only if it concerns all of them.
+    /// Limits of the provider's account; null if the worker uses no account. If each of the worker's models has limits
+    /// of its own, this object has no rates, and shows a pause or a reason only if it concerns all of these models.
     pub quota: Option<QuotaBody>,
-    /// Limits of each model, as the provider names it. Empty if the worker has one model, or if all models share the
-    /// account's limits. `*` stands for the models above 64.
+    /// Limits of each model, with the model's name at the provider. Empty if the worker has one model, or if all models
+    /// share the account's limits. `*` stands for all models beyond the first 64.
     pub models: Vec<ModelQuotaBody>,
 }
 
@@ -146,13 +146,14 @@ pub struct QuotaBody {
     pub tokens_per_minute: Option<u64>,
     /// Origin of `tokens_per_minute`: `file` or `header`.
     pub tokens_from: Option<&'static str>,
-    /// Time until requests are sent again, in milliseconds, after the provider refused one. Null if there is no pause.
+    /// Time until the pause after a provider's refusal ends and requests are sent again, in milliseconds. Null if there
+    /// is no pause.
     pub paused_ms: Option<u64>,
     /// Pause that the provider asked for, in milliseconds. The gateway pauses for at most 60 000 ms.
     pub asked_ms: Option<u64>,
-    /// The provider's reason why the account is spent or blocked. The gateway sends no client's request until the
-    /// provider accepts a small request of its own, once a minute; a person has to resolve the problem with the provider.
-    /// Null if the account is usable.
+    /// The provider's reason why the account is spent or blocked. The gateway then sends no request of a client to the
+    /// account. Once a minute it sends a small request of its own, and it resumes when the provider accepts that one. A
+    /// person has to resolve the problem with the provider. Null if the account is usable.
     pub out: Option<String>,
 }
 

@@ -10,8 +10,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::pool_gauges::gauge_value;
 
-/// Maximum number of projects that have gauges by name. These are the projects with the highest sum of use and
-/// reservations.
+/// Maximum number of projects that have gauges by name: those with the highest sum of use and reservations.
 const PROJECTS_SHOWN: usize = 50;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

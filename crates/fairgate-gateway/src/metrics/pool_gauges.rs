@@ -23,8 +23,9 @@ use crate::pools::{PoolHandle, WorkerView};
 /// Time limit for a pool's answer to a scrape.
 const POOL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Maximum number of tenants per pool that have gauges. Those with the largest lag have gauges of the lag, and those
-/// with the largest difference between got and due tokens have gauges of these tokens, above or below zero.
+/// Maximum number of tenants per pool that have gauges. The tenants with the largest lag, above or below 0, have gauges
+/// of the lag. The tenants with the largest difference between got and due tokens, above or below 0, have gauges of
+/// these tokens.
 const TENANTS_SHOWN: usize = 50;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -280,8 +281,8 @@ impl PoolGauges {
     }
 }
 
-/// Returns the tenants with the largest lags, positive or negative. A tenant in several nodes of the tree counts with
-/// its largest lag.
+/// Returns the tenants with the largest lags, above or below 0. If a tenant is in several nodes of the tree, its
+/// largest lag counts.
 fn largest_of_tenants(nodes: &[NodeFairness]) -> Vec<(&str, FlowLag)> {
     let nodes = nodes.iter().filter(|node| node.by == Attribute::Tenant);
     let mut lags: Vec<(&str, FlowLag)> = nodes
@@ -304,7 +305,7 @@ struct TenantServiceSum {
 }
 
 /// Returns the tenants with the largest difference, above or below 0, between the tokens that they got and the tokens
-/// that they were due. A tenant in several nodes counts with the sums over all these nodes.
+/// that they were due. If a tenant is in several nodes, the sums over these nodes count.
 fn furthest_tenants(nodes: &[NodeFairness]) -> Vec<(&str, TenantServiceSum)> {
     let mut tenants: BTreeMap<&str, TenantServiceSum> = BTreeMap::new();
     let nodes = nodes.iter().filter(|node| node.by == Attribute::Tenant);

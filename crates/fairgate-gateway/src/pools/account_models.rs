@@ -1,9 +1,9 @@
 //! Decides which workers an upstream with an account has in a pool, and which limits each of them has.
 //!
 //! Providers limit each model by itself. If one worker stood for all models of an account, the limit of one model would
-//! stop all others. In the core an upstream with an account is therefore one worker for each model that the pool sends to
-//! it. It is called like the upstream while there is one model, else `UPSTREAM/MODEL`. A request is submitted with the
-//! workers of its model as its allow-list.
+//! stop all others. In the core an upstream with an account is therefore one worker for each model that the pool sends
+//! to it. The worker has the name of the upstream if there is one model, else `UPSTREAM/MODEL`. A request is submitted
+//! with the workers of its model as its allow-list.
 //!
 //! Models are those of the configuration, under the upstream's names for them, so clients cannot add any. The first
 //! [`MODELS_MAX`] models of an account have limits of their own. All others share one state, and one worker
@@ -16,10 +16,11 @@ use fairgate_config::{Config, PoolConfig, UpstreamConfig};
 
 /// Greatest number of models of an account that have limits of their own.
 const MODELS_MAX: usize = 64;
-/// Name that stands for all models above [`MODELS_MAX`].
+/// Name that stands for all models beyond the first [`MODELS_MAX`].
 const REST: &str = "*";
 
-/// Name of an account, and of the model whose limits are meant; no model if all models share the account's limits.
+/// Name of an account, and of a model with limits of its own. `model` is `None` if all models share the account's
+/// limits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AccountModelKey {
     pub(crate) account: Arc<str>,
@@ -50,8 +51,8 @@ pub(super) struct PlannedWorker {
     pub(super) first_slots: u64,
 }
 
-/// Models of a pool, as clients name them, behind the model under which their limits are kept; `None` if an upstream has
-/// no limits of single models.
+/// A model under whose name limits are kept, and the models of a pool that have these limits, as clients name them. The
+/// first part is `None` if the upstream's models have no limits of their own.
 type ModelGroup = (Option<Arc<str>>, Vec<Box<str>>);
 
 /// The models of each account that have limits of their own.
@@ -112,29 +113,30 @@ impl AccountModels {
         planned.collect()
     }
 
-    /// Returns the model under which the limits of `model` are kept.
+    /// Returns the model under whose name the limits of `model` are kept.
     fn state_of(&self, account: &str, model: &str) -> Arc<str> {
         let known = self.0.get(account).into_iter().flatten().find(|known| ***known == *model);
         known.cloned().unwrap_or_else(|| REST.into())
     }
 }
 
-/// Returns true if the models of an upstream with an account have limits of their own. A pool of leases has one worker:
-/// its clients may name any model.
+/// Returns true if each model of an upstream with an account has limits of its own. False if the account's limits are
+/// shared, and for a pool of leases, which has one worker for all models because its clients may name any model.
 fn is_split(upstream: &UpstreamConfig) -> bool {
     !upstream.quota.shared_limits && !upstream.is_leased
 }
 
-/// Returns the slots of one of `count` equal parts of an upstream, for each rank.
+/// Returns the first slots per rank of the worker at index `place`, if the slots of an upstream are divided equally
+/// among `count` workers.
 fn first_slots(upstream: &UpstreamConfig, place: usize, count: usize) -> u64 {
     let Some(slots) = upstream.slots else { return u64::MAX };
     let (place, count) = (place as u64, (count as u64).max(1));
     slots / count + u64::from(place < slots % count)
 }
 
-/// Returns the name of the account that an upstream uses. This is the account that the upstream's configuration names,
-/// or a separate account if the upstream is hosted or leased, else `None`. Workers that are made from an upstream use
-/// the upstream's credential, and therefore its account.
+/// Returns the name of the account that an upstream uses. This is the account that the upstream's configuration names.
+/// If it names none, a hosted or leased upstream has an account of its own, and any other upstream has none. Workers
+/// that are made from an upstream use the upstream's credential, and therefore its account.
 pub(super) fn account_name(upstream: &UpstreamConfig) -> Option<Arc<str>> {
     match &upstream.quota.account {
         Some(account) => Some(account.as_str().into()),

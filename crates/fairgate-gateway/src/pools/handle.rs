@@ -161,10 +161,12 @@ pub struct WorkerView {
     pub cache_size: Option<CacheSizeView>,
     /// Tier of the worker: 0 is an own worker; higher tiers are used when no lower one has room.
     pub tier: u32,
-    /// Limits of the provider's account that the worker uses; `None` if it uses no account. If its models have limits
-    /// of their own, this has no rates, and a pause or reason only if it concerns all of them.
+    /// Limits of the provider's account that the worker uses; `None` if it uses no account. If each of its models has
+    /// limits of its own, this view has no rates, and shows a pause or a reason only if it concerns all of these
+    /// models.
     pub quota: Option<QuotaView>,
-    /// Limits of each model, as the provider names it; empty if the worker has one model, or all share their limits.
+    /// Limits of each model, with the model's name at the provider. Empty if the worker has one model, or if all models
+    /// share their limits.
     pub models: Vec<(String, QuotaView)>,
 }
 
@@ -209,8 +211,10 @@ pub struct QuotaView {
     /// Name of the account, as in the configuration.
     pub account: String,
     /// Requests that the account allows per minute, and the source of that number: `file`, `header` or `learned`.
+    /// `None` if there is no such limit.
     pub requests: Option<(u64, &'static str)>,
-    /// Tokens that the account allows per minute, and the source of that number: `file` or `header`.
+    /// Tokens that the account allows per minute, and the source of that number: `file` or `header`. `None` if there is
+    /// no such limit.
     pub tokens: Option<(u64, &'static str)>,
     /// Time left of the current pause, in which nothing is sent; `None` if there is no pause.
     pub paused: Option<Duration>,
@@ -222,7 +226,7 @@ pub struct QuotaView {
 
 impl PoolSetup {
     /// Returns true if a request costs less because another tenant has sent the same prompt. Tenants are then not shown
-    /// the numbers of tokens that the scheduler counts, because they would show who has sent which prompt.
+    /// the token counts of the scheduler, because these counts would show which prompts other tenants have sent.
     pub(crate) fn shares_cached_prompts(&self) -> bool {
         self.config.prefix_index.is_some_and(|index| index.scope == PrefixScope::Pool)
     }
@@ -294,7 +298,7 @@ impl PoolSetup {
         self.has_load_node && self.config.cost.weights_by_model
     }
 
-    /// Returns the worker of this upstream; the first one if its models are workers of their own.
+    /// Returns the worker of this upstream. If the upstream has one worker for each model, returns the first.
     pub(crate) fn worker(&self, upstream: &str) -> Option<&Arc<PoolWorker>> {
         self.workers.iter().find(|worker| &*worker.upstream.name == upstream)
     }
@@ -304,8 +308,8 @@ impl PoolSetup {
         self.workers.iter().find(|worker| &*worker.name == name)
     }
 
-    /// Returns the name in the core of the worker that gets the requests for this model to this upstream. Returns the
-    /// upstream's name if the pool has no such worker.
+    /// Returns the name that the core uses for the worker of this upstream that gets requests for this model. Returns
+    /// the upstream's name if the pool has no such worker.
     pub(crate) fn name_in_core<'a>(&'a self, upstream: &'a str, model: &str) -> &'a str {
         let is_it =
             |worker: &&Arc<PoolWorker>| &*worker.upstream.name == upstream && worker.serves(model);
@@ -318,10 +322,10 @@ impl PoolSetup {
         self.workers.is_empty() || self.workers.iter().any(|worker| worker.upstream.speaks(dialect))
     }
 
-    /// Returns the names in the core of the workers that serve this model, speak this dialect and whose upstreams were
-    /// not tried yet. Workers above tier 0 are left out if `hosted` is false, and workers of other upstreams than those
-    /// of `listed`, if that is given. Returns `None` if a request may go to all workers of the pool, also to those that
-    /// are added while it waits.
+    /// Returns the names in the core of the workers that a request may go to: those that serve this model, speak this
+    /// dialect and were not tried yet. If `hosted` is false, only workers of tier 0. If `listed` is given, only workers
+    /// of the listed upstreams. Returns `None` if a request may go to all workers of the pool, including those that are
+    /// added while it waits.
     pub(crate) fn allowed(
         &self,
         model: &str,
@@ -402,8 +406,8 @@ impl PoolHandle {
         self.setup.load().config.clone()
     }
 
-    /// Returns the state of the pool's workers, in the order of the configuration. An upstream whose models are workers
-    /// of their own is shown once.
+    /// Returns the state of the pool's upstreams, in the order of the configuration. An upstream with several workers,
+    /// one for each model, is shown once.
     pub fn workers(&self) -> Vec<WorkerView> {
         let setup = self.setup.load();
         let same =
@@ -435,7 +439,7 @@ impl PoolWorker {
     }
 }
 
-/// Returns the view of an upstream with its workers in one pool. There is at least one.
+/// Returns the view of an upstream. `workers` are its workers in one pool, at least one.
 fn upstream_view(workers: &[Arc<PoolWorker>], caches: &WorkerCaches) -> WorkerView {
     let first = &workers[0];
     let Upstream { config, engine, condition, .. } = &*first.upstream;
@@ -478,7 +482,8 @@ fn upstream_view(workers: &[Arc<PoolWorker>], caches: &WorkerCaches) -> WorkerVi
     }
 }
 
-/// Returns the limits of an upstream as a whole, and those of each model if its models are workers of their own.
+/// Returns the limits of an upstream as a whole; `None` if it uses no account. Also returns the limits of each model,
+/// with the model's name, if the upstream has several workers.
 fn quota_views(workers: &[Arc<PoolWorker>]) -> (Option<QuotaView>, Vec<(String, QuotaView)>) {
     let accounts = workers.iter().filter_map(|worker| worker.account.as_ref());
     let mut models: Vec<(String, QuotaView)> = accounts

@@ -10,8 +10,8 @@ pub(crate) fn shares_by(policy: &Policy, by: Attribute) -> bool {
     any(policy.root(), &|node| node.by() == by)
 }
 
-/// Returns the classes that a policy names, sorted. These are the classes that the nodes by class list, and those to
-/// which these nodes give a weight or a cap.
+/// Returns the classes that a policy names, sorted. These are the classes that nodes by class list, and the classes to
+/// which such nodes give a weight or a cap.
 pub(crate) fn class_names(policy: &Policy) -> Vec<Box<str>> {
     let mut names = Vec::new();
     collect_classes(policy.root(), &mut names);
@@ -65,9 +65,8 @@ fn collect_strict_defaults<'a>(node: &'a PolicyNode, defaults: &mut Vec<&'a str>
     node.nodes_inside().for_each(|node| collect_strict_defaults(node, defaults));
 }
 
-/// Returns the class that a request gets in every node by class if it names none, so that it may also be named without
-/// any right. Empty if the policy has no node by class, if nodes have different defaults, or if a node makes a class of
-/// every name.
+/// Returns the class that a request gets in every node by class if it names none. Every key may name this class. Empty
+/// if the policy has no node by class, if nodes have different defaults, or if a node makes a class of every name.
 pub(super) fn default_classes(policy: &Policy) -> Vec<Box<str>> {
     let mut defaults = Vec::new();
     collect_defaults(policy.root(), &mut defaults);

@@ -30,8 +30,8 @@ const BLOCK_MEMORY_BYTES: u64 = 100;
 /// Index of the prefixes that the workers of a pool have cached.
 pub(crate) struct PoolPrefixIndex {
     key: SecretKey,
-    /// Random seed of the hashes of tenants, so that no tenant can choose the tenants whose reports are counted with
-    /// its own.
+    /// Random seed of the hashes by which the index divides tenants into cohorts. The reports of a cohort are counted
+    /// together, and no tenant can choose its cohort.
     origins: RandomState,
     config: PrefixIndexConfig,
     known: Mutex<PrefixIndexState>,

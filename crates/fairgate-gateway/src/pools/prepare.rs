@@ -142,8 +142,8 @@ impl Pools {
         self.prepare_with(staff, Arc::new(next.clone()), roster)
     }
 
-    /// Creates everything that the next configuration needs, which is `file` with the workers of `roster`. Does not
-    /// change the served configuration.
+    /// Creates everything that the next configuration needs. The next configuration is `file` with the workers of
+    /// `roster`. Does not change the served configuration.
     pub(super) fn prepare_with(
         &self,
         staff: OwnedMutexGuard<WorkerSources>,
@@ -386,7 +386,7 @@ async fn new_pool(gate: Gate, config: PoolConfig, workers: WorkerInputs<'_>) -> 
 }
 
 /// Makes a pool without workers require a worker for each grant. A pool that never had a worker grants requests without
-/// one, which a pool whose workers are still to be found by DNS must not do.
+/// one. That would be wrong for a pool whose workers are still to be found by DNS.
 async fn require_workers(gate: &Gate) {
     for state in [WorkerState::Drain, WorkerState::Gone] {
         let name = "none".into();
@@ -401,7 +401,7 @@ fn worker_state_change(worker: &PoolWorker, state: WorkerState) -> WorkerChange 
 }
 
 /// Returns the event for a worker that is new or has changed; `None` if nothing changed. If this process observes the
-/// pool, the end of a drain is left to the reporter, because the worker may be down.
+/// pool, the event does not end a drain: the reporter does so, because it knows if the worker is up.
 fn worker_change(
     worker: &PoolWorker,
     before: Option<&Arc<PoolWorker>>,

@@ -4,9 +4,10 @@
 //! Observers record a change here and continue. A newer change of a worker overwrites one that was not reported yet, so
 //! changes do not accumulate, however often a provider changes its limits.
 //!
-//! Health, circuits, rates, pauses and engine metrics are all reported here. Two independent sources of `pause_until`
-//! would overwrite each other; here the later pause counts. A request that met a limit waits until its pool knows the
-//! pause ([`WorkerReporter::wait_flushed`]) before it is submitted again.
+//! Health, circuits, rates, pauses and engine metrics are all reported here. If a worker's downtime and its provider's
+//! pause each set `pause_until`, one would overwrite the other. Here they are joined: the worker is paused until the
+//! later of the two ends. A request that met a limit waits until its pool knows the pause
+//! ([`WorkerReporter::wait_flushed`]) before it is submitted again.
 //!
 //! A worker is removed only after all pending reports about it were sent, because a late report would create the worker
 //! again in the core.
@@ -36,7 +37,7 @@ struct ReportQueue {
     reports: Mutex<PendingReports>,
     changed: Notify,
     observes: AtomicBool,
-    /// Number of recorded changes that were already sent to the pool.
+    /// Number of recorded changes that were sent to the pool so far.
     flushed: watch::Sender<u64>,
     /// Held while a report is being sent to the pool.
     report_lock: TurnMutex<()>,
@@ -65,7 +66,8 @@ struct WorkerReport {
     paused_until: Option<Instant>,
     /// True while the account at the worker's provider is spent or blocked.
     is_out: bool,
-    /// Requests and tokens that the worker's provider would accept at once; cleared after each report.
+    /// Requests and tokens that the worker's provider would accept at once, if this is still to be reported; cleared
+    /// after each report.
     remaining: RemainingQuota,
     is_changed: bool,
 }
@@ -133,7 +135,7 @@ impl WorkerReporter {
         self.queue.changed.notify_one();
     }
 
-    /// Returns true if this process reports the pool's workers.
+    /// Returns true if this process reports the state of the pool's workers to the pool; false if another process does.
     pub(crate) fn is_observing(&self) -> bool {
         self.queue.observes.load(Ordering::Relaxed)
     }
@@ -183,8 +185,8 @@ impl WorkerReporter {
         self.queue.record(worker, |report| report.rates = Some(rates));
     }
 
-    /// Waits until the pool has received all changes that were recorded so far, so that they are in force for a request
-    /// that is submitted afterwards.
+    /// Waits until the pool has received all changes that were recorded before this call. A request that is submitted
+    /// afterwards then meets them.
     pub(crate) async fn wait_flushed(&self) {
         let notes = self.queue.lock().notes;
         let mut told = self.queue.flushed.subscribe();
@@ -266,8 +268,8 @@ impl ReportQueue {
         self.changed.notify_one();
     }
 
-    /// Returns the next worker with a change to report. If there is none, returns as the error the number of recorded
-    /// changes, all of which were sent.
+    /// Returns the next worker with a change to report. If there is none, all recorded changes were sent, and the error
+    /// is their number.
     fn next(&self) -> Result<(Arc<str>, WorkerReport), u64> {
         let mut reports = self.lock();
         let notes = reports.notes;
@@ -313,8 +315,8 @@ async fn report_changes(desk: Arc<ReportQueue>, gate: Gate) {
     }
 }
 
-/// Returns the event for a worker, and the end of the worker's pause. The pause ends with the worker's downtime or with
-/// the pause of its provider, whichever is later.
+/// Returns the event for a worker, and the end of the worker's pause; `None` if the worker is not paused. The pause
+/// lasts until the worker's downtime and its provider's pause have both ended.
 fn change(name: &str, report: &WorkerReport, now: Instant) -> (WorkerChange, Option<Instant>) {
     let WorkerReport {
         availability: stands,

@@ -1,5 +1,5 @@
-//! Workers that are not in the configuration file, because an operator added them or DNS found them, and the drained
-//! workers.
+//! The roster: workers that an operator added or DNS found, and operators' changes to workers, such as drains. None of
+//! this is in the configuration file.
 //!
 //! Every change of the roster makes a new configuration from the file and the roster, which is put in force exactly
 //! like a reload. A worker that is added, found, removed or gone from DNS is therefore handled by the same code as a
@@ -130,7 +130,8 @@ fn found_at(template: &UpstreamConfig, address: IpAddr, port: u16) -> UpstreamCo
     }
 }
 
-/// Returns the name of the worker at an address. Colons are replaced by `-`, so that the name is valid in a file too.
+/// Returns the name of the worker at an address. Colons are replaced by `-`, so that the name is also valid in a
+/// configuration file.
 pub(super) fn found_name(upstream: &str, address: IpAddr) -> String {
     format!("{upstream}-{}", address.to_string().replace(':', "-"))
 }
@@ -192,7 +193,7 @@ impl WorkerRoster {
         next
     }
 
-    /// Describes the added workers that this file makes impossible, one sentence each.
+    /// Describes each added worker that cannot exist with this configuration file, in one sentence.
     pub(super) fn lost_with(&self, file: &Config) -> Vec<String> {
         let lost = self.changes.added.iter().filter_map(|added| {
             let AddedWorker { pool, name, like, .. } = added;

@@ -29,15 +29,15 @@ struct SessionTable {
     by_age: BTreeMap<Age, SessionId>,
     /// Sessions of each key, ordered by the end of their last request.
     by_key: HashMap<Arc<str>, BTreeMap<Age, SessionId>>,
-    /// Number of each worker's current incarnation. The number changes when a worker restarts, cannot be reached, or is
-    /// removed and added again, because the worker's cache is then lost.
+    /// Sequence number of each worker's current incarnation. It changes when a worker restarts, cannot be reached, or
+    /// is removed and added again, because the worker's cache is then lost.
     incarnations: HashMap<Arc<str>, Incarnation>,
     clock: u64,
 }
 
 /// Hash of a key's id and a session name. The hash is kept instead of the name, because names may be long.
 type SessionId = [u8; 16];
-/// Logical time, which is the number of earlier changes.
+/// Logical time: the number of changes of the table before this one.
 type Age = u64;
 type Incarnation = u64;
 

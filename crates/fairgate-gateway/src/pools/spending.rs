@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fairgate_money::MicroUnits;
 
-/// Greatest number of tenants that are counted individually. Usage of further tenants is counted only in the total; a
-/// directory has fewer tenants.
+/// Greatest number of tenants that are counted individually. The usage of further tenants is counted only in the total.
+/// Directories have fewer tenants than this.
 const TENANTS_MAX: usize = 100_000;
 
 /// Usage on own workers, or on hosted workers.

@@ -1,9 +1,9 @@
 //! Files of `data_dir/state`, which keep knowledge of this process across restarts.
 //!
-//! A file is replaced as a whole: written beside, synced, renamed, and then the folder is synced. So a crash leaves the
-//! old file or the new one. A file can still be damaged from outside, for example by a failing disk,
-//! or be of an earlier edition of the rules. Such a file is set aside (renamed, not deleted), and the gateway starts
-//! without it: a gateway that has forgotten its scores still serves its users.
+//! A file is replaced as a whole: the new content is written to another file, which is synced and then renamed, and
+//! then the folder is synced. So a crash leaves the old file or the new one. A file can still be damaged from outside,
+//! for example by a failing disk, or be of an earlier edition of the rules. Such a file is set aside (renamed, not
+//! deleted), and the gateway starts without it: a gateway that has forgotten its scores still serves its users.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 use fairgate_runtime::private_files::{private_file, private_folder};
 
-/// Ending of the name of a file that was set aside. A newer one replaces an older one, so there is at most one of each.
+/// Suffix of the name of a file that was set aside. It replaces an earlier file of that name, so each state file has at
+/// most one that was set aside.
 const SET_ASIDE: &str = ".set-aside";
 
 /// Returns the path of a file in the state folder.

@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Costs by request id. The table has an entry for each request of the pool that a worker may have cached, from before
-/// its submit until its end, so its size is bounded by the number of requests.
+/// Costs by request id. The table has an entry for each request whose prompt a worker may have cached, from before its
+/// submit until its end, so its size is bounded by the number of requests.
 #[derive(Debug, Default)]
 pub(crate) struct UncachedCosts(Mutex<HashMap<Arc<str>, u64>>);
 

@@ -38,7 +38,7 @@ pub(crate) enum WorkerError {
     Pools(#[from] PoolsError),
 }
 
-/// Effect of a change, which has none if the requested state was already in force.
+/// Tells if a change had an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChangeEffect {
     Yes,

@@ -9,8 +9,8 @@ use fairgate_store::{
 
 use super::{Refusal, RefusalCode};
 
-/// Refuses with 429 because a budget has too little left for a request. The message says if the request fits after the
-/// budget's next period begins, after requests in flight have ended, or never.
+/// Refuses with 429 because a budget has too little left for a request. The message says when the request will fit:
+/// after the budget's next period begins, after requests in flight have ended, or never.
 pub(crate) fn budget_exhausted(
     exhausted: &BudgetExhausted,
     currency: Option<Currency>,

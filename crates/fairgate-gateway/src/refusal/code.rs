@@ -23,7 +23,7 @@ pub(crate) enum RetryRule {
     PointlessBefore,
     /// The response has neither header.
     Unstated,
-    /// The response has a `retry-after` of this time, because it is not known when the cause ends.
+    /// The response has this fixed time as `retry-after`, because it is not known when the cause ends.
     After(Duration),
     /// The response has a `retry-after` that is computed for each refusal.
     Computed,
@@ -32,8 +32,8 @@ pub(crate) enum RetryRule {
 const ONE_SECOND: RetryRule = RetryRule::After(Duration::from_secs(1));
 const TWO_SECONDS: RetryRule = RetryRule::After(Duration::from_secs(2));
 
-/// Declares the codes. An entry is the meaning as doc comment, then `Variant = STATUS "text" rule;`, with the length of
-/// a computed wait after the rule.
+/// Declares the codes. An entry is the meaning as a doc comment, then `Variant = STATUS "text" rule;`. If the rule
+/// computes the wait, the rule is followed by a text that describes the wait.
 macro_rules! refusal_codes {
     ($(
         $(#[doc = $line:literal])+
@@ -71,7 +71,7 @@ macro_rules! refusal_codes {
                 match self { $(Self::$variant => concat!($($line),+),)+ }
             }
 
-            /// Returns the length of a computed wait for the documentation; empty for other retry rules.
+            /// Returns the description of a computed wait for the documentation; empty for other retry rules.
             #[cfg(test)]
             fn wait(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($wait)?),)+ }
@@ -203,9 +203,9 @@ refusal_codes! {
     PushedOut = 429 "pushed_out" Computed, "expected wait";
     /// Too many requests of the class wait.
     ClassRequests = 429 "class_requests" Computed, "expected wait";
-    /// Too many input tokens of the class wait.
+    /// The waiting requests of the class have too many input tokens.
     ClassInputTokens = 429 "class_input_tokens" Computed, "expected wait";
-    /// Too many cached tokens of the class wait.
+    /// The waiting requests of the class have too many cached tokens.
     ClassCachedTokens = 429 "class_cached_tokens" Computed, "expected wait";
     /// The tenant or key has used its requests per minute.
     RateLimitedRequests = 429 "rate_limited_requests" Computed, "until the bucket has room";
@@ -231,7 +231,7 @@ refusal_codes! {
     Duplicate = 500 "duplicate" Unstated;
     /// No connection to the upstream could be made.
     UpstreamUnreachable = 502 "upstream_unreachable" Unstated;
-    /// The upstream's certificate is not trusted, or it does not speak TLS.
+    /// The upstream's certificate is not trusted, or the upstream does not speak TLS.
     UpstreamTls = 502 "upstream_tls" Unstated;
     /// The upstream's connection broke.
     UpstreamReset = 502 "upstream_reset" Unstated;
@@ -247,14 +247,14 @@ refusal_codes! {
     UpstreamCredentials = 502 "upstream_credentials" Unstated;
     /// The request waited as long as the pool lets requests wait.
     QueueTimeout = 503 "queue_timeout" Computed, "expected wait";
-    /// No worker that could take the request is there, or all are drained.
+    /// The pool has no worker that could take the request, or all such workers are drained.
     NoWorker = 503 "no_worker" Unstated;
-    /// No worker that the request's own pin, list or taints allow is there, or all of these are drained.
+    /// The pool has no worker that the request's own pin, list or taints allow, or all such workers are drained.
     NoWorkerAsChosen = 503 "no_worker" Pointless;
-    /// A provider's limit has delayed the request for as long as it may wait. The status is 429 for a new lease of a tenant that alone reports the limit.
+    /// A provider's limit has delayed the request for as long as it may wait. The status is 429 for a new lease if only its own tenant has reported the limit.
     ProviderLimited = 503 "provider_limited" Computed,
         "until the time that the provider stated, or until its pause ends";
-    /// The provider's account is spent or blocked.
+    /// The operator's account at the provider has no credit left, or the provider has blocked it.
     ProviderOut = 503 "provider_out" Pointless;
     /// The gateway is about to stop.
     Draining = 503 "draining" ONE_SECOND;
@@ -295,7 +295,7 @@ impl RefusalCode {
     }
 
     /// Returns true if a budget of the directory is used up. OpenAI's clients then see a used-up quota, which they do
-    /// not retry, and no rate limit.
+    /// not retry, instead of a rate limit, which they do.
     pub(super) fn is_quota(self) -> bool {
         matches!(self, Self::BudgetExhausted | Self::BudgetReserved)
     }

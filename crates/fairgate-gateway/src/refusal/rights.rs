@@ -34,7 +34,8 @@ pub(crate) fn forbidden_class(class: &str, allowed: &[&str]) -> Refusal {
     Refusal::new(RefusalCode::ClassNotAllowed, message)
 }
 
-/// Refuses with 403 because a key without a list of classes names a class of a strict order that is not the default.
+/// Refuses with 403 because a key without a list of classes names a class other than the default, although the classes
+/// have a strict order.
 pub(crate) fn strict_class(class: &str, defaults: &[Box<str>]) -> Refusal {
     let defaults: Vec<&str> = defaults.iter().map(|name| &**name).collect();
     let message = format!(
@@ -66,7 +67,8 @@ pub(crate) fn forbidden_lease() -> Refusal {
     Refusal::new(RefusalCode::LeaseNotAllowed, message)
 }
 
-/// Refuses with 403 because the body has an id of something that the upstream stores, whose owner is not known.
+/// Refuses with 403 because the body has an id of something that the upstream stores, and the owner of the id is not
+/// known.
 pub(crate) fn foreign_id(field: &str) -> Refusal {
     let message = format!(
         "This key may not use `{field}`: it names something that the upstream stores for all who use this gateway. The key may \
@@ -154,7 +156,8 @@ pub(crate) fn bad_workers(header: &str, count_max: usize, bytes_max: usize) -> R
     Refusal::new(RefusalCode::InvalidWorkers, message)
 }
 
-/// Refuses with 503 because no worker is left that the request itself allows. `choice` describes those that it does.
+/// Refuses with 503 because the request itself restricts its workers, and none of those workers is left. `choice`
+/// describes the allowed workers.
 pub(crate) fn no_worker_as_chosen(choice: &str) -> Refusal {
     let message = format!(
         "No worker can take this request: it may go only to {choice}. None of them is there, or all are drained. Leave the \

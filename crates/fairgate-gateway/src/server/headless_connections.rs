@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Part of `connections_max` that one address may hold without a whole head: one in this many.
+/// Divisor of `connections_max`: one address may hold this part of the connections without a whole head.
 const PART_OF_ALL: u64 = 4;
 
 /// Counts the connections without a whole head, by address. An address without such a connection has no entry.

@@ -25,7 +25,7 @@ use crate::refusal;
 pub(super) struct ConnectionRequests {
     begun: AtomicU64,
     ended: AtomicU64,
-    /// Count of the connection as one without a whole head, until its first request begins.
+    /// Guard that counts the connection as one without a whole head; dropped when the first request begins.
     headless: Mutex<Option<HeadlessConnection>>,
     /// The client program whose queued leases end with the connection.
     pub(super) leases: ConnectionLeases,
@@ -36,7 +36,7 @@ impl ConnectionRequests {
         Self { headless: Mutex::new(headless), ..Self::default() }
     }
 
-    /// Counts a request as begun, and returns its number.
+    /// Counts a request as begun, and returns its number on this connection, from 1.
     pub(super) fn begin(&self) -> u64 {
         let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
         if number == 1 {

@@ -1,10 +1,10 @@
 //! The limits of one model of a provider's account, and the workers that share these limits. If all models share the
 //! account's limits, they have one such state together (`pools/account_models.rs`).
 //!
-//! Every answer of the provider shows that a request was accepted or that it was one too many, and often states the
-//! remaining quota. All upstreams of one account share this knowledge about a model, in whatever pools they are. The resulting rates,
-//! remaining quota and pauses are sent to these pools as worker events, through each pool's own reporter. The pools
-//! decide about grants.
+//! Every answer of the provider shows whether a request was accepted or refused for a limit, and often states the
+//! remaining quota. All upstreams of one account share this knowledge about a model, whatever pools they are in. The
+//! resulting rates, remaining quota and pauses are sent to these pools as worker events, through each pool's own
+//! reporter. The pools decide about grants.
 //!
 //! The rules of the dialect ([`AccountQuota`]) interpret the provider's answers. They decide between different
 //! statements of a limit, and compute the remaining quota and the length of a pause. This module divides a rate among
@@ -45,7 +45,7 @@ use crate::rounding::{floor_to_u64, to_f64};
 
 /// Interval at which the learned rate, the division of the rates among workers, and the remaining quota are updated.
 const TENDED_EVERY: Duration = Duration::from_secs(1);
-/// Burst that a learned rate allows, in seconds at that rate.
+/// Burst that a learned rate allows, as the number of seconds in which that rate fills it.
 const LEARNED_BURST_SECONDS: u64 = 1;
 
 /// One model of a provider's account, shared by all workers that send this model to the account.
@@ -77,11 +77,11 @@ pub(crate) struct AccountMember {
     pub(crate) pool: Arc<str>,
     pub(crate) worker: Arc<str>,
     pub(crate) reporter: Weak<WorkerReporter>,
-    /// Numbers of queued requests of the worker's models.
+    /// Numbers of queued requests of the worker's models, one for each model.
     waiting: Vec<LiveCount>,
     part: f64,
-    /// Use of the account's rates by the worker since the last update. Each request adds the fraction that it is of the
-    /// requests or of the tokens per minute, whichever is more.
+    /// Use of the account's rates by the worker since the last update. Each request adds 1 ÷ the requests per minute,
+    /// or its tokens ÷ the tokens per minute, whichever is more.
     used: f64,
     last_sent: Option<WorkerRates>,
 }
@@ -233,7 +233,8 @@ impl ProviderAccount {
     }
 
     /// Records that the provider refused a tenant's request because the account is spent or blocked. Returns true if
-    /// this closes the account. It does so only where probes are forbidden; else it makes a probe due.
+    /// this closes the account. A refusal can close it only if the operator forbids probes; otherwise it makes a probe
+    /// due.
     pub(crate) fn record_account_refusal(
         &self,
         tenant: &Arc<str>,
@@ -268,8 +269,8 @@ impl ProviderAccount {
         inner.closing.probed_at().map(|span| inner.started + span)
     }
 
-    /// Opens this model, because a probe has shown that the reason for which another model of the account was closed
-    /// has gone. Does nothing if this model is closed for another reason.
+    /// Opens this model if it was closed for `reason`. Called when a probe of another model, closed for the same
+    /// reason, was not refused.
     pub(crate) fn open_if_closed_for(&self, reason: &str) {
         if self.block_reason().as_deref() == Some(reason) {
             self.record_probe(ProbeOutcome::Usable);
@@ -344,8 +345,9 @@ impl ProviderAccount {
         }
     }
 
-    /// Updates the learned rate, the block, the division of the rates and the remaining quota, and reports the results
-    /// to the pools. `hungry` is true for each member whose pool has queued requests.
+    /// Updates the learned rate, the division of the rates and the remaining quota, opens an account whose closed time
+    /// is over, and reports the results to the pools. `hungry` has one value for each member: true if requests for the
+    /// member's models are queued.
     fn update(&self, hungry: &[bool], now: Instant) {
         let mut inner = self.lock();
         inner.learned.grow(now);
@@ -390,7 +392,7 @@ impl ProviderAccountState {
         ProviderPause { until: self.started + until, counted, asked }
     }
 
-    /// Calls `hear`, which leads to a pause, and reports the pause to the pools if it is new.
+    /// Calls `hear`, which records an answer that causes a pause, and reports the pause to the pools if it is new.
     fn pause_as(
         &mut self,
         now: Instant,
@@ -465,7 +467,8 @@ impl ProviderAccountState {
         }
     }
 
-    /// Reports a pause and the rates in it. The levels are set to one, and stay there until the end of the pause.
+    /// Reports a pause and the rates during the pause. Sets the levels of the core's buckets to one; they stay there
+    /// until the end of the pause.
     fn report_pause(&mut self, pause: ProviderPause) {
         self.report_rates();
         let left = RemainingQuota { requests: Some(1), tokens: Some(1) };
@@ -484,9 +487,9 @@ impl ProviderAccountState {
         }
     }
 
-    /// Reports the remaining quota to the pools, if it is less than the burst. A larger remaining quota makes no
-    /// difference. After refusals only a quota that is nearly used up is reported, and as one at most, because the
-    /// pool's own level may be lower than the remaining quota and must not be raised.
+    /// Reports the remaining quota to the pools if it is less than the burst; a larger one would not change their
+    /// levels. After refusals only a quota of less than one second of the rate is reported, and as one at most, because
+    /// the report must not raise a level that is lower than the remaining quota.
     fn report_remaining(&mut self, now: Instant) {
         let rates = PerMinuteLimits {
             requests_per_minute: self.requests_rate().map(|rate| rate.per_minute),

@@ -4,9 +4,11 @@
 //! A connection that cannot be made counts against the upstream, whichever request needed it. Once a request was sent,
 //! its failure may be its own fault; for example, a server that answers 500 to an image that it cannot read is healthy,
 //! and so is one whose handler resets the connection. A connection that breaks before the head of the answer, and an
-//! answer that is not HTTP, are therefore failed answers too. Failed answers do not open the circuit by themselves. They raise a suspicion if more than half of the last
-//! attempts failed, and not only those of one tenant among several. Then the upstream is probed (`health.rs`), and the
-//! result of the probe decides.
+//! answer that is not HTTP, therefore count as failed answers, like a server error.
+//!
+//! Failed answers do not open the circuit by themselves. They raise a suspicion if more than half of the last attempts
+//! failed, and if the failed ones are not all of one tenant while other tenants have attempts too. Then the upstream is
+//! probed (`health.rs`), and the result of the probe decides.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -189,8 +191,8 @@ impl UpstreamCondition {
         closes.max(inner.next_check.filter(|_| !inner.healthy))
     }
 
-    /// Returns the standing, and the time at which it changes even if nothing happens. Begins a trial if the circuit
-    /// has been open long enough.
+    /// Returns the standing, and the time at which it will change if no event changes it before; `None` if there is no
+    /// such time. Begins a trial if the circuit has been open long enough.
     pub(super) fn update_standing(&self, now: Instant) -> (UpstreamStanding, Option<Instant>) {
         let mut inner = self.lock();
         if let CircuitState::Open { until } = inner.circuit
@@ -247,9 +249,9 @@ impl UpstreamConditionState {
         self.attempts.push_back(attempt);
     }
 
-    /// Returns true if the failed attempts point to the upstream and not to the requests. This is so if at least
-    /// `least` attempts and more than half of all failed, and they are not all of one tenant while other tenants
-    /// succeeded.
+    /// Returns true if the failures are probably the upstream's fault and not that of the requests: at least `least` of
+    /// the kept attempts failed, and these are more than half of the kept attempts. If all failures are of one tenant, the
+    /// result is true only if no other tenant has a kept attempt.
     fn is_suspect(&self, least: u32) -> bool {
         let failed: Vec<u64> =
             self.attempts.iter().filter(|one| one.failed).map(|one| one.tenant).collect();

@@ -1,9 +1,9 @@
 //! One connection to an upstream, which is polled by the request that uses it.
 //!
-//! hyper requires a connection to be polled beside the request on it. Usually a separate task does that, and every
-//! answer then costs two task switches. Here the request's own future, and later the body of the answer, polls the
-//! connection, so that the bytes of an answer pass from socket to socket in one task. An idle connection is not polled.
-//! If the server has closed it, this is noticed before the next request is sent on it.
+//! hyper requires that a connection is polled in addition to the request on it. Usually a separate task does that, and
+//! every answer then costs two task switches. Here the request's own future, and later the body of the answer, polls
+//! the connection, so that the bytes of an answer pass from socket to socket in one task. An idle connection is not
+//! polled. If the server has closed it, this is noticed before the next request is sent on it.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};

@@ -1,13 +1,13 @@
 //! Decodes answers that an upstream compresses although it was asked not to (`accept-encoding: identity`).
 //!
-//! The answers are decoded here, before the meter reads them, and are sent to the client uncompressed, because the
-//! meter must read tokens as they pass, and the client must get what was metered. An unknown coding is refused, because
-//! an answer that cannot be read would be charged by its compressed size.
+//! The answers are decoded before the meter reads them, and are sent to the client uncompressed: the meter must read
+//! tokens as they pass, and the client must get what was metered. An unknown coding is refused, because an answer that
+//! cannot be read would be charged by its compressed size.
 //!
 //! A decoder produces at most [`PIECE_BYTES_MAX`] at a time, and only when the client has taken the previous piece, so
 //! a small body that decodes to gigabytes costs no memory. Windows are bounded: 32 KiB for gzip and deflate, 16 MiB for
-//! br, 8 MiB for zstd (RFC 9659). Output of a chunk beyond one piece may appear only with the next chunk or the end,
-//! because the decoders want input before they produce more.
+//! br, 8 MiB for zstd (RFC 9659). If a chunk decodes to more than one piece, the further pieces may come only with the
+//! next chunk or at the end of the body, because the decoders ask for input before they produce more.
 
 use std::io::{self, BufRead, Read};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
@@ -183,8 +183,8 @@ fn is_zlib(first: &[u8]) -> bool {
         if method & 0x0f == 8 && u16::from_be_bytes([*method, *flags]).is_multiple_of(31))
 }
 
-/// The coded bytes that have arrived. If there are none and the body has not ended, reading fails with `WouldBlock`,
-/// after which decoders can continue.
+/// The coded bytes that have arrived. If there are none and the body has not ended, reading fails with `WouldBlock`.
+/// Decoders can continue after this error once more bytes have arrived.
 struct CodedBytes {
     chunks: Receiver<Bytes>,
     current: Bytes,

@@ -37,7 +37,7 @@ pub(crate) struct UpstreamEngine {
 
 struct UpstreamEngineState {
     rule: Option<SlotRule>,
-    /// Last change of the slots, with the number of slots per rank before it.
+    /// Number of slots per rank before their last change, and that change; `None` before the first change.
     last_change: Option<(u64, SlotChange)>,
     overload: OverloadConfig,
     reading: Option<EngineReading>,
@@ -50,7 +50,7 @@ pub(crate) struct EngineChanges {
     pub(crate) restarted: bool,
     /// Size of the engine's cache in tokens, if the size has changed or the engine was restarted.
     pub(crate) cache_tokens: Option<u64>,
-    /// Change of the slots, with the numbers of slots per rank before and after it.
+    /// Numbers of slots per rank before and after a change, and the change; `None` if the slots have not changed.
     pub(crate) slots: Option<(u64, u64, SlotChange)>,
 }
 

@@ -86,8 +86,8 @@ impl FailureKind {
         }
     }
 
-    /// Returns true if the upstream ended the attempt itself, without an answer that can be used. The time in the slot
-    /// is charged for such an attempt, but no budget pays for it.
+    /// Returns true if the upstream ended the attempt itself, without an answer that can be used. The scheduler counts
+    /// the time in the slot of such an attempt, but no budget pays for it.
     pub(crate) fn is_lost(self) -> bool {
         matches!(self, Self::Reset | Self::Garbage | Self::Incomplete)
     }

@@ -1,4 +1,4 @@
-//! Log messages about a failing upstream. They are enough to find the reason, but not every failed request gets a line.
+//! Log messages about a failing upstream. They show the reason of failures, but not every failed request gets a line.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -21,24 +21,24 @@ use super::failure::FailureKind;
 /// common load balancers close idle connections.
 const IDLE_MAX: Duration = Duration::from_secs(50);
 /// Longest idle time of a connection without TLS whose server states no time. uvicorn, which serves vLLM and SGLang,
-/// closes idle connections after 5 s and does not say so. A request that is sent at that moment fails, because it
-/// cannot be sent again without the risk that it runs twice.
+/// closes idle connections after 5 s and does not say so. A request that is sent at the moment of the close is lost,
+/// and cannot be sent again without the risk that it runs twice.
 const PLAIN_UNSTATED_IDLE: Duration = Duration::from_secs(4);
-/// Time by which an idle connection is closed before its server would close it, because a request that is sent at the
-/// last moment may arrive too late.
+/// Time by which the gateway closes an idle connection earlier than its server would, because a request that is sent at
+/// the last moment may arrive after the close.
 const MARGIN: Duration = Duration::from_secs(1);
-/// Time for which no connection is kept after the server has closed one before its time. It doubles each time, up to
-/// [`DISTRUST_MAX`], until a kept connection was used again.
+/// Time for which no idle connections are kept after the server has closed one too early. It doubles with each early
+/// close, up to [`DISTRUST_MAX`], and starts again from this value once a kept connection was used.
 const DISTRUST_FIRST: Duration = Duration::from_secs(10);
 const DISTRUST_MAX: Duration = Duration::from_secs(640);
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 
 /// Idle connections to one upstream.
 ///
-/// A server may close a connection that it promised to keep. Such a close can be noticed only after it has arrived, and
-/// a request that is sent just before is lost. So once the server has closed a connection before its time, no
-/// connections are kept for a while. Connections that break while a request is on them do not count here: a tenant's
-/// requests can cause that, and all tenants would pay for new connections.
+/// A server may close a connection earlier than it promised. The gateway notices such a close only when it arrives, and
+/// a request that is sent just before is lost. So after an early close, no connections are kept for a while.
+/// Connections that break while a request is on them do not count as early closes: a tenant's requests can cause that,
+/// and all tenants would pay for new connections.
 pub(super) struct IdleConnections {
     state: Mutex<IdleState>,
     max: usize,
@@ -50,14 +50,14 @@ pub(super) struct IdleConnections {
 struct IdleState {
     /// Connections that are not in use, the most recently used last.
     connections: Vec<IdleConnection>,
-    /// Time until which no connections are kept; `None` if the server never closed one before its time.
+    /// Time until which no connections are kept; `None` if the server never closed one too early.
     distrusted_until: Option<Instant>,
-    /// Length of the last such time; 0 if a kept connection was used since.
+    /// Length of the last time without kept connections; 0 if a kept connection was used since then.
     distrust: Duration,
 }
 
 impl IdleState {
-    /// Records that the server closed a connection before its time.
+    /// Records that the server closed a connection earlier than it promised.
     fn record_early_close(&mut self, now: Instant) {
         self.connections.clear();
         self.distrust = (self.distrust * 2).clamp(DISTRUST_FIRST, DISTRUST_MAX);
@@ -81,7 +81,7 @@ pub(super) struct KeepAlive {
 }
 
 impl KeepAlive {
-    /// Reads the header `Keep-Alive` of an answer. Without a time there, the connection may be idle for `unstated`.
+    /// Reads the header `Keep-Alive` of an answer. If it states no time, the connection may be idle for `unstated`.
     fn of(headers: &HeaderMap, unstated: Duration) -> Self {
         let closes = |value: &HeaderValue| {
             let options = value.to_str().unwrap_or_default().split(',');

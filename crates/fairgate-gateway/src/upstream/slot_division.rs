@@ -1,11 +1,13 @@
 //! Divides the slots of an upstream among its workers in a pool, one for each model.
 //!
-//! The parts are those of an account's rates among pools (`account/rate_division.rs`): a worker whose models have no
-//! queued requests gets what it uses and a little more, and the rest is divided equally among the others. If there are
-//! fewer slots than workers, those with queued requests take turns.
+//! The rule is the same by which an account's rates are divided (`account/rate_division.rs`). A worker whose models
+//! have no queued requests gets the slots that it uses and a few more. The rest is divided equally among the workers
+//! whose models have queued requests. If there are fewer slots than workers, the workers with queued requests take
+//! turns.
 //!
-//! The workers together must not have more requests in flight than the upstream has slots. A worker that gets fewer
-//! slots may still have more requests in flight, so another worker gets these slots only once they are free.
+//! The workers together must not have more requests in flight than the upstream has slots. A worker whose slots are
+//! reduced may still have requests in flight in the slots that it loses. So another worker gets these slots only once
+//! they are free.
 
 use super::account::rate_division::{RateUse, divide};
 use crate::rounding::{floor_to_u64, to_f64};
@@ -21,7 +23,7 @@ pub(super) struct SlotUse {
     pub(super) now: u64,
 }
 
-/// Returns the slots of each worker. `turn` is a number that grows with each call.
+/// Returns the slots of each worker. `turn` is the number of the call, by which workers take turns.
 pub(super) fn divide_slots(total: u64, uses: &[SlotUse], turn: u64) -> Vec<u64> {
     let targets = targets(total, uses, turn);
     let taken = uses.iter().map(|it| it.in_flight.max(it.now)).fold(0, u64::saturating_add);
@@ -64,8 +66,8 @@ fn targets(total: u64, uses: &[SlotUse], turn: u64) -> Vec<u64> {
     slots
 }
 
-/// Gives one slot each to `total` of the workers, those with queued requests first, beginning with another one at each
-/// turn.
+/// Gives one slot each to `total` of the workers, those with queued requests first. Each `turn` begins with another one
+/// of the workers with queued requests.
 fn in_turn(total: u64, uses: &[SlotUse], turn: u64) -> Vec<u64> {
     let count = uses.len() as u64;
     let mut order: Vec<usize> = (0..uses.len()).collect();

@@ -8,7 +8,7 @@ use super::failure_log::FailureCause;
 pub(crate) enum StatusClass {
     /// Any 2xx status. The answer is metered.
     Success,
-    /// Any 4xx status except 401, 403 and 429, which is the request's own fault.
+    /// Any 4xx status except 401, 403 and 429. The request itself is at fault.
     ClientError,
     /// Status 429, because the worker accepts no more requests now.
     Busy,

@@ -28,13 +28,14 @@ pub(crate) struct UpstreamWatcher {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// A worker of the upstream in one pool. An upstream with an account may have several, one for each model.
+/// One pool that has a worker of the upstream, and that worker. An upstream with an account may have several workers in
+/// a pool, one for each model.
 #[derive(Clone)]
 pub(crate) struct PoolOfWorker {
     pub(crate) pool: Arc<str>,
     /// Name of the worker in the core.
     pub(crate) worker: Arc<str>,
-    /// Numbers of queued requests of the worker's models.
+    /// Numbers of queued requests of the worker's models, one for each model.
     pub(crate) waiting: Vec<LiveCount>,
     /// Slots of the worker when it was added, for each rank.
     pub(crate) first_slots: u64,
@@ -57,7 +58,7 @@ struct ReportedState {
     overdue: bool,
     /// Slots of the worker per rank; `u64::MAX` if unlimited.
     slots: u64,
-    /// Slots per rank of all workers of the upstream in the same pool.
+    /// Slots per rank that all workers of the upstream in the same pool have together.
     slots_together: u64,
     /// True if the worker's engine is overloaded.
     overloaded: bool,
@@ -194,8 +195,9 @@ impl PoolsOfWorker {
         hooks.iter().for_each(|hook| tell(&**hook));
     }
 
-    /// Returns the pools to which the current state was not sent yet, with this state, and marks it as sent. Also
-    /// returns the next time at which the `down_wait` of a pool ends, because the state for that pool then changes.
+    /// Returns each pool to which the current state was not sent yet, with that state, and marks the state as sent.
+    /// Also returns the next time at which the state changes by itself: the slots are divided again, or the `down_wait`
+    /// of a pool ends.
     fn take_outdated(
         &self,
         upstream: &Upstream,
@@ -237,16 +239,17 @@ impl PoolsOfWorker {
 struct WorkerSlots {
     slots: u64,
     slots_together: u64,
-    /// True if the slots are a part of the upstream's, which changes with the load.
+    /// True if the worker has only a part of the upstream's slots, which changes with the load.
     is_divided: bool,
 }
 
-/// Returns the slots per rank of each worker. The workers of a pool have the upstream's slots together. An upstream on
-/// trial may have one request more in flight in each pool than it had when the trial began.
+/// Returns the slots per rank of each worker. In each pool, the workers have the upstream's slots together. During a
+/// trial, this number is one more than the requests that the pool had in flight on the upstream when the trial began.
 ///
-/// If the pool has no other upstream and its capacity is at most these slots, then the capacity limits the workers
-/// together, and each may use all slots: the policy decides which model's request is next. Otherwise the slots are
-/// divided among the models, whatever the weights of the tenants that use them.
+/// The slots are divided among the workers of a pool, that is, among the models, without regard to the weights of
+/// tenants. They need not be divided if the pool has no other upstream and the pool's capacity is at most these slots.
+/// Then each worker may use all slots, because the capacity already limits the workers together, and the policy decides
+/// which model's request is next.
 fn slots_of_workers(
     pools: &[(PoolOfWorker, Option<ReportedState>)],
     upstream: &Upstream,

@@ -14,7 +14,7 @@ use crate::read::number::{count, signed, small_count, task_weight, tokens, weigh
 use crate::read::policy::{attribute, policy};
 use crate::read::worker::{self, texts};
 
-/// The fields of each kind of event, including `at` and `event`, which [`fields`] skips.
+/// The fields of each kind of event. They include `at` and `event`, which all events have and which [`fields`] skips.
 const TICK: &[&str] = &["at", "event"];
 const ID: &[&str] = &["at", "event", "id"];
 const RELEASE: &[&str] = &["at", "event", "id", "tokens", "quota"];
@@ -64,7 +64,7 @@ const SUBMIT: &[&str] = &[
 ];
 const PIN: &[&str] = &["worker", "rank"];
 
-/// A function that reads the other fields of a line whose event name is known.
+/// A function that reads the fields of one kind of event from the line of the event.
 type EventReader = fn(&mut JsonCursor<'_>) -> Result<Event, JournalFault>;
 
 /// The function that reads each kind of event, by the event's name.

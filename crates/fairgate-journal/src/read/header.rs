@@ -20,8 +20,8 @@ pub const VERSION: u64 = 1;
 /// Name of the field of the first line that marks the file as a journal and states its version.
 pub(crate) const VERSION_FIELD: &str = "fairgate_journal";
 
-/// Number of the version of the scheduling rules by which this program decides. The field `machine` of a first line
-/// states it.
+/// Edition of the scheduling rules by which this program decides. A journal's first line states the edition of its
+/// writer in the field `machine`.
 pub const EDITION: u64 = 3;
 
 /// The values that a first line states.
@@ -32,7 +32,7 @@ pub(crate) struct JournalHeader {
 }
 
 /// Name of the field for the snapshot's time. Every snapshot of the first edition of the rules has this field, and no
-/// later snapshot has it.
+/// snapshot of another edition has it.
 const FIRST_EDITION_FIELD: &str = "now";
 const FIRST_EDITION: &str = "is of the first edition, whose counters mean something else. Start with a new state \
      file or journal: counters start at 0. The version that wrote this one can still read it";

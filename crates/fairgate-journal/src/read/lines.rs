@@ -2,7 +2,8 @@
 
 use std::io::{self, BufRead, Read};
 
-/// Reads lines, and counts the lines and their bytes.
+/// Reads an input line by line, with a limit on the length of a line. Keeps the number of lines and of bytes that were
+/// read.
 #[derive(Debug)]
 pub(crate) struct BoundedLines<R> {
     input: R,
@@ -18,7 +19,7 @@ pub(crate) struct BoundedLines<R> {
 pub(crate) enum BoundedLine<'a> {
     /// The bytes of a line, without the line end.
     Bytes(&'a [u8]),
-    /// The line is longer than allowed. Only the allowed number of bytes was read.
+    /// The line is longer than allowed. Reading stopped one byte after the limit.
     TooLong,
     /// The input has no further line.
     End,
@@ -29,7 +30,8 @@ impl<R: BufRead> BoundedLines<R> {
         Self { input, buffer: Vec::new(), count: 0, bytes: 0 }
     }
 
-    /// Reads the next line, which may have at most `most` bytes. The last line may lack a line end.
+    /// Reads the next line, which may have at most `most` bytes without its line end. The last line may lack a line
+    /// end.
     pub(crate) fn next(&mut self, most: u64) -> io::Result<BoundedLine<'_>> {
         self.buffer.clear();
         let mut bounded = self.input.by_ref().take(most.saturating_add(1));
@@ -46,7 +48,7 @@ impl<R: BufRead> BoundedLines<R> {
         }
     }
 
-    /// Frees the buffer's memory, after a line that was much longer than later lines will be.
+    /// Frees the memory of the buffer. Used after the first line, which may be much longer than all others.
     pub(crate) fn release_buffer(&mut self) {
         self.buffer = Vec::new();
     }

@@ -1,9 +1,9 @@
 //! Reads a journal's text into the core's types.
 //!
-//! A journal's line is walked twice, without building a tree. The first walk checks the JSON itself, including its
-//! nesting, and reads the fields that select how to read the rest (the event's name, the header's version). The second
-//! reads each field directly into the core's types. Numbers are read from their text, so that a decimal is exact and
-//! never a float.
+//! A journal's line is read in two passes, without building a tree. The first pass checks the JSON itself, including
+//! its nesting, and reads the fields that decide how the rest is read (the event's name, the header's version). The
+//! second reads each field directly into the core's types. Numbers are read from their text, so that a decimal is exact
+//! and never a float.
 
 pub(crate) mod cursor;
 mod event;

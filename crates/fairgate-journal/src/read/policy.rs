@@ -72,7 +72,7 @@ fn node(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<PolicyNode, Journal
     })
 }
 
-/// Reads an object whose only field names the kind of a node, and whose value has the node's settings.
+/// Reads an object with a single field. The field's name is the kind of a node, and `read` reads the field's value.
 pub(crate) fn node_by_kind<'a, T>(
     cursor: &mut JsonCursor<'a>,
     read: impl Fn(&str, &mut JsonCursor<'a>) -> Result<T, JournalFault>,
@@ -204,7 +204,8 @@ fn bands(cursor: &mut JsonCursor<'_>, depth: usize) -> Result<BandsPolicy, Journ
     })
 }
 
-/// Reads the field `queue` or `inside`, which states the inside of a flow, in a node of this depth.
+/// Reads the field `queue` or `inside` of a node of this depth, or of one of its classes. Either field states what is
+/// inside a flow: a queue or another node.
 pub(super) fn inside_field(
     already: &Option<FlowInside>,
     field: &str,

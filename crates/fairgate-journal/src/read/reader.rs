@@ -85,7 +85,7 @@ impl<R: BufRead> JournalReader<R> {
         next
     }
 
-    /// Returns a moment of the journal with its time of day; `None` if the first line states none.
+    /// Returns one moment of the journal together with its time of day; `None` if the first line states none.
     pub fn clock(&self) -> Option<JournalClock> {
         self.clock
     }
@@ -97,8 +97,8 @@ impl<R: BufRead> JournalReader<R> {
 
     /// Returns true if the writer used another edition of the scheduling rules than [`EDITION`], which this program
     /// uses. The replayed decisions may then differ from the original ones. The result is true if the first line names
-    /// another edition. It is also true if the first line names no edition although it states a clock and workers,
-    /// because a writer of this edition always names it then.
+    /// another edition. It is also true if the first line states a clock and workers but no edition, because a writer
+    /// of this edition states the edition whenever it states a clock.
     pub fn is_of_other_edition(&self) -> bool {
         self.is_of_other_edition
     }
@@ -108,7 +108,7 @@ impl<R: BufRead> JournalReader<R> {
         self.lines.count
     }
 
-    /// Number of bytes of the journal that were read so far.
+    /// Returns the number of bytes of the journal that were read so far.
     pub fn bytes_read(&self) -> u64 {
         self.lines.bytes
     }
@@ -139,7 +139,7 @@ impl<R: BufRead> JournalReader<R> {
         read(text).map(Some).map_err(|fault| JournalError::from_fault(fault, text, line))
     }
 
-    /// Checks that only blank lines follow the blank line with the number `blank`.
+    /// Checks that only blank lines follow the blank line whose line number is `blank`.
     fn expect_end(&mut self, blank: u64, most_bytes: u64) -> Result<(), JournalError> {
         loop {
             let line = self.lines.count + 1;

@@ -45,8 +45,9 @@ pub fn write_assignments(
     write_line(out, layout, |json| json.list(assignments, assignment))
 }
 
-/// Writes an explanation as one JSON object and ends the line: `assignments` as [`write_assignments`] has them, then
-/// `projects` and `tasks`, each with a `reason` code that never changes and a `text` for people.
+/// Writes an explanation as one JSON object and ends the line. The object has `assignments`, as [`write_assignments`]
+/// writes them, then `projects` and `tasks`. Each project and task has a `reason` code that never changes and a `text`
+/// for people.
 pub fn write_explanation(
     out: impl Write,
     explanation: &ScheduleExplanation<'_>,

@@ -1,7 +1,7 @@
 //! Writes the explanation of a grant, the location of a request, and the fairness of flows.
 //!
-//! Names of fields include their units. Tokens per weight are text, a decimal with three places as the core prints it;
-//! everything else is an ordinary number, however large. Absent values are left out.
+//! Names of fields include their units. Tokens per weight are written as text, which is a decimal with three places as
+//! the core prints it. All other numbers are ordinary JSON numbers, however large. Absent values are left out.
 
 use std::sync::Arc;
 
@@ -44,11 +44,13 @@ pub fn write_request_location(whereabouts: &RequestLocation) -> String {
 /// Each flow is `{"flow":…,"weight":…,"waiting":…,"in_flight":…,"got_tokens":…,"due_tokens":…,"difference_tokens":…,
 /// "bound_tokens":…,"within_bound":…,"cap_use":…,"lag_tokens_per_weight":"…","lag_bound_tokens_per_weight":
 /// {"least":"…","most":"…"}}`:
-/// - `weight` and the four fields from `due_tokens` on are absent in a load or bands node, which promise no shares;
-/// - `goes_before`, the classes that wait while this one is ready, is present in a bands node;
-/// - `cap_use` is a decimal with three places, present if the flow has a cap and a request has waited under the cap;
-/// - the lag is present if a request waits in a flow of a share or drr node; the lag's bound is absent in a partitioned
-///   share node.
+/// - `weight` and the four fields from `due_tokens` to `within_bound` are absent in a load or bands node, which
+///   promises no shares;
+/// - `goes_before`, a list of the classes that wait while this one is ready, is present only in a bands node;
+/// - `cap_use` is a decimal with three places, present if the flow has a cap and a request has waited in the flow since
+///   the cap was set;
+/// - `lag_tokens_per_weight` is present if a request waits in a flow of a share or drr node; its bound is absent in a
+///   partitioned share node.
 pub fn write_fairness(nodes: &[NodeFairness]) -> String {
     let mut json = JsonWriter::default();
     json.list(nodes, |json, node| {

@@ -16,8 +16,8 @@ pub(crate) fn header(json: &mut JsonWriter, clock: Option<JournalClock>, config:
     });
 }
 
-/// Writes the fields with which every first line begins: the version, and the clock and the edition if a clock is
-/// given.
+/// Writes the fields with which every first line begins. These are the version and, if a clock is given, the clock and
+/// the edition.
 pub(crate) fn version(json: &mut JsonWriter, clock: Option<JournalClock>) {
     json.field(VERSION_FIELD, VERSION);
     if let Some(clock) = clock {

@@ -140,8 +140,8 @@ impl JsonWriter {
         }
     }
 
-    /// Writes a field with an integer that is, or may become, too large for many readers of JSON. Its digits are
-    /// written as text.
+    /// Writes a field with an integer that may be too large for many readers of JSON. Its digits are always written as
+    /// text.
     pub(crate) fn wide_field(&mut self, name: &str, value: impl Display) {
         self.name(name).wide(value);
     }

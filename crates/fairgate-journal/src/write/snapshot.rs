@@ -25,8 +25,8 @@ struct SnapshotOutput<'a, W> {
 }
 
 impl<W: Write> SnapshotOutput<'_, W> {
-    /// Writes the collected text to the output once it is long enough. Call this only between two values, where the
-    /// next text begins with a comma or a closing bracket.
+    /// Writes the collected text to the output once it is long enough. Call this only after a complete value, when the
+    /// next text will begin with a comma or a closing bracket.
     fn pass_on(&mut self) -> io::Result<()> {
         match self.json.as_str().len() < PART_BYTES {
             true => Ok(()),

@@ -35,8 +35,9 @@ impl<W: Write> JournalWriter<W> {
         Self { output, line: JsonWriter::default(), clock: None }
     }
 
-    /// Makes the first line state two more facts: the time of day that belongs to one value of `at`, and the edition of
-    /// the rules by which the pool decides. Both are information for readers; no decision depends on them.
+    /// Makes the first line state two more facts: the time of day of one moment of the journal's clock, and the edition
+    /// of the scheduling rules by which the pool decides. Both are information for readers, and no decision depends on
+    /// them.
     ///
     /// ```
     /// use fairgate_core::event::PoolConfig;
@@ -74,14 +75,14 @@ impl<W: Write> JournalWriter<W> {
 
     /// Writes the first line of a journal that continues from here: `{"fairgate_journal":1,"snapshot":{…}}`.
     ///
-    /// A reader gets the same snapshot. The fields have the names of [`Snapshot`], with their units, or the names of
-    /// headers and events for the same values. Counters of 128 bits (deficits, virtual time, tokens served, …) are JSON
-    /// strings of decimal digits, whatever their value, because few readers of JSON have numbers so large; everything
-    /// else is an ordinary number. Equal snapshots give equal bytes.
+    /// A reader gets the same snapshot. A field that a first line or an event also has is called as it is there. Most
+    /// other fields are called as in [`Snapshot`], followed by their unit if they have one. Counters of 128 bits
+    /// (deficits, virtual time, tokens served, …) are always JSON strings of decimal digits, because few readers of
+    /// JSON have numbers so large. All other numbers are ordinary JSON numbers. Equal snapshots give equal bytes.
     ///
     /// The line is long if many requests wait, and it reaches `W` in many parts. So give a journal file its final name
-    /// only after the whole line is written. A worker that does not state all that
-    /// [`Pool::snapshot`](fairgate_core::Pool::snapshot) states is an error of kind
+    /// only after the whole line is written. Each worker must state exactly the fields that
+    /// [`Pool::snapshot`](fairgate_core::Pool::snapshot) states. Otherwise the result is an error of kind
     /// [`InvalidInput`](io::ErrorKind::InvalidInput), and nothing is written.
     ///
     /// ```

@@ -15,7 +15,7 @@ use crate::scenario::ScenarioLeaseReport;
 
 /// Path of the lease API.
 const LEASES: &str = "/v1/leases";
-/// Time for which the gateway may hold one question about a queued lease, in milliseconds.
+/// Longest time for which the gateway may delay the response to one request about a queued lease, in milliseconds.
 const WAIT_MS: u64 = 5000;
 
 impl ProveClient {
@@ -75,7 +75,8 @@ impl ProveClient {
         }
     }
 
-    /// Returns the JSON that the gateway answers with status 200, or else the end of the request.
+    /// Returns the JSON of a response with status 200. For any other response, the error is the result that the client
+    /// records for the lease.
     async fn ask_gateway(
         &self,
         connection: &mut ClientConnection,

@@ -18,9 +18,8 @@ pub(super) fn by_quanta(case: &JudgedCase<'_>) -> ProveBar {
     ProveBar::new("by the quanta", passed, says)
 }
 
-/// Checks the class of each request that was granted within the measured window. It must be the
-/// class that the scenario expects for the tenant, from the policy family and the uncached tokens
-/// of its requests.
+/// Checks that each request that was granted within the measured window had the class that the scenario expects for its
+/// tenant. The expected class follows from the policy family and the uncached tokens of the tenant's requests.
 pub(super) fn own_class(case: &JudgedCase<'_>) -> ProveBar {
     let name = "in their classes";
     let Some((from, until)) = case.service.window else {

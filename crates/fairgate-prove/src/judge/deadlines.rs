@@ -10,8 +10,8 @@ use crate::evidence::AnswerEnd;
 use crate::replay::{FlowChange, RequestIndex};
 use crate::report::ProveBar;
 
-/// Greatest time between a request's deadline and its refusal. In virtual time this is below 50 ms;
-/// the limit here is higher, because the machine has other work too.
+/// Greatest time between a request's deadline and its refusal. With a simulated clock this time is below 50 ms; the
+/// limit here is higher, because the machine also does other work.
 const LATE_MAX: Micros = Micros(250_000);
 
 /// Error code of a request whose own deadline has passed.

@@ -62,8 +62,8 @@ fn leaves_late(case: &JudgedCase<'_>, tenant: usize) -> bool {
     case.scenario.tenants.get(tenant).is_some_and(|tenant| late(tenant.pattern.manner))
 }
 
-/// Checks that the final rows agree with the clients' results, both in number by tenant and end,
-/// and request by request.
+/// Checks that the final rows agree with the clients' results, first as counts for each tenant and kind of end, then
+/// request by request.
 pub(super) fn rows_match(case: &JudgedCase<'_>) -> ProveBar {
     let name = "ledger = clients";
     let mut problems = Vec::new();
@@ -108,7 +108,7 @@ pub(super) fn rows_match(case: &JudgedCase<'_>) -> ProveBar {
     }
 }
 
-/// Returns the store's own numbers of a tenant's requests, by end.
+/// Returns the number of a tenant's requests for each kind of end, from the store's own sums.
 fn summed(case: &JudgedCase<'_>, tenant: &str) -> Vec<(ComparedEnd, u64)> {
     let sums = case.evidence.ledger.sums.iter().filter(|(name, _)| name == tenant);
     let end = |name: &str| match name {

@@ -70,13 +70,14 @@ pub(super) fn is_used(cases: &[&JudgedCase<'_>], quota: ScenarioQuota) -> ProveB
     ProveBar::new(name, part >= least, says)
 }
 
-/// Quota that a pool used within the measured window.
+/// Quota that a pool used per second, on average over the measured window.
 struct UsedQuota {
     requests_per_second: f64,
     tokens_per_second: f64,
 }
 
-/// Returns the quota of the provider that a pool used within the measured window; `None` if there was no such window.
+/// Returns the provider's quota that a pool used per second within the measured window; `None` if there was no such
+/// window.
 fn per_second(case: &JudgedCase<'_>, quota: ScenarioQuota) -> Option<UsedQuota> {
     let (from, until) = case.service.window?;
     let seconds = (until.0 - from.0) as f64 / 1e6;

@@ -1,4 +1,4 @@
-//! The bar about strict priority: a class is granted a slot only while no class above it can be.
+//! The bar about strict priority: a class is granted a slot only while no class above it can be granted one.
 
 use std::collections::BTreeMap;
 

@@ -36,8 +36,8 @@ const POLICIES: [ScenarioPolicy; 4] = [
     ScenarioPolicy::Drr,
 ];
 
-/// Attacks, each with its title and with the scenario's name under each of [`POLICIES`], or under
-/// the first of them alone.
+/// Attacks. Each entry has the kind, the names of the scenarios, and their title. The names are for [`POLICIES`] in
+/// this order; an attack with one name runs only under the first policy.
 const TRICKS: [(AttackKind, &[&str], &str); 10] = [
     (
         AttackKind::Poison,
@@ -105,7 +105,7 @@ const CLIENTS: usize = 24;
 /// more of them are needed to keep requests queued.
 const CLIENTS_WHO_DO_NOT_READ: usize = 120;
 
-/// Tokens after which the victim's clients leave, if it is a victim that leaves.
+/// Tokens after which the victim's clients leave in the attack with embeddings ([`AttackKind::Embed`]).
 const LEFT_AFTER_TOKENS: u64 = 24;
 
 /// Returns the scenarios of all attacks under all policies.

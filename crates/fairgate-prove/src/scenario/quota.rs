@@ -86,11 +86,11 @@ struct StrictQuota {
     title: &'static str,
     refill: QuotaRefill,
     limit: StrictLimit,
-    /// Number of clients of both tenants.
+    /// Number of clients of both tenants together.
     clients: usize,
 }
 
-/// The limit that is reached. The other one is too high to be.
+/// The limit that the scenario reaches. The other limit is too high to be reached.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StrictLimit {
     Requests,
@@ -169,7 +169,8 @@ const STRICT: [StrictQuota; 8] = {
     ]
 };
 
-/// Returns a scenario with a provider that does not smooth. Refusals count after two minutes.
+/// Returns a scenario with a provider of [`STRICT`]. Only refusals after the join are judged, which comes after two
+/// minutes.
 fn strict_quota(scenario: &Scenario, quota: ScenarioQuota, strict: StrictQuota) -> Scenario {
     let far = 1_000_000_000;
     let (requests_per_minute, tokens_per_minute) = match strict.limit {

@@ -29,8 +29,8 @@ pub(super) const POOLS: [&str; 2] = MODELS;
 /// until all clients of the smallest tenant have been granted a slot.
 const QUOTA_QUEUE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Queue timeout in scenarios with a model whose limit is used up. It ends the requests that wait for that model, and
-/// is several times the wait of all others.
+/// Queue timeout in scenarios with a model whose limit is used up. It ends the requests that wait for that model. It is
+/// several times as long as the other requests wait.
 const HOSTED_QUEUE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Size at which the gateway starts a new journal file. It is small, so that the replay is compared

@@ -90,12 +90,13 @@ struct JoinState {
     gaps: Vec<GrantGap>,
 }
 
-/// Time since a flow's last grant or, before its first one, since the join.
+/// State at the beginning of a flow's current gap, which began at the flow's last grant or, before its first grant, at
+/// the join.
 #[derive(Clone, Debug)]
 struct GrantGap {
     /// E of each flow at the beginning of the gap.
     charged: Vec<i128>,
-    /// Credit of the flow to which the gap belongs, M.
+    /// M of the flow to which the gap belongs.
     own: i128,
     /// True if the scores at the beginning of the gap are known only relative to virtual time.
     loose: bool,
@@ -168,8 +169,8 @@ impl<'a> ServiceMeter<'a> {
         self.look_for_hindrance(flow);
     }
 
-    /// Accounts for a grant to a fresh flow while other flows are fresh too. Virtual time may then
-    /// rise above the scores of those others, up to the settled tokens per weight of some flow.
+    /// Accounts for a grant to a fresh flow while other flows are fresh too. Virtual time may then rise above the
+    /// scores of the other fresh flows, up to the settled score of some flow.
     fn pass_the_fresh(&mut self, granted: usize) {
         if !mem::take(&mut self.books[granted].fresh) {
             return;
@@ -184,8 +185,8 @@ impl<'a> ServiceMeter<'a> {
         }
     }
 
-    /// Returns L of a flow: the smaller of cost and usage, summed over the requests that were in
-    /// flight when the flow last began to wait and still are.
+    /// Returns L of a flow. It is a sum over the requests that were in flight when the flow last began to wait and are
+    /// still in flight now. Each of them adds its cost or its usage, whichever is smaller.
     fn old(&self, flow: usize) -> i128 {
         let old = self.books[flow].old.iter().map(|index| &self.requests[*index]);
         old.map(|request| i128::from(request.cost().min(request.counted()))).sum()

@@ -18,9 +18,10 @@ pub(super) struct ServiceWindow {
 }
 
 impl ServiceWindow {
-    /// Finds the longest run of consecutive steps in which all flows have requests queued after
-    /// every step. Neighbouring runs are added to it if only lapses lie between them. At the join
-    /// and at the end, queues may fill and empty for a moment, so only runs that last are included.
+    /// Finds the longest run of consecutive steps in which all flows have requests queued after every step. Extends it
+    /// by the runs before and after it, as long as the lapse before the next run is at most [`LAPSE_MAX`] and that run
+    /// itself lasts at least [`LAPSE_MAX`]. Shorter runs end the window, because at the join and at the end all queues
+    /// may be filled for a moment only.
     pub(super) fn find(replay: &ReplayedJournal, flows: usize) -> Self {
         let runs = runs(replay, flows);
         let Some(longest) = (0..runs.len()).max_by_key(|run| runs[*run].len()) else {

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// Reason why a new file was begun, which its name ends with. Each file begins with a snapshot and can be replayed on
-/// its own.
+/// Reason why a file was begun. It is the last word of the file's name. Each file begins with a snapshot and can be
+/// replayed without the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GateJournalFileKind {
-    /// A process started a gate.
+    /// The file is the first one that a process began, when it started the gate.
     Start,
     /// The previous file was full, and the new file continues exactly where that one ends.
     Next,
@@ -29,7 +29,7 @@ impl GateJournalFileKind {
 /// The name of one file of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GateJournalFileName {
-    /// Number of the file in its journal, from 0.
+    /// Sequence number of the file in its journal, from 0.
     pub(crate) number: u64,
     /// Reason why the file was begun.
     pub(crate) kind: GateJournalFileKind,

@@ -1,8 +1,8 @@
 //! The thread that writes a journal's files.
 //!
-//! Each chunk of whole lines is one write, so that a killed process leaves whole lines. A file is synced when it ends
-//! and when the gate is drained; between these, a loss of power loses everything that the operating system has not yet
-//! written.
+//! Each chunk of whole lines is one write, so that the file of a killed process has only whole lines. A file is synced
+//! only when the next file begins or the gate is drained. A loss of power before that loses everything that the
+//! operating system has not yet written.
 
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
@@ -101,7 +101,7 @@ impl GateJournalWriter {
         self.current.take().map_or(Ok(()), |mut current| current.file.sync())
     }
 
-    /// Deletes the oldest files, so that with one new file there are at most `files_max`.
+    /// Deletes the oldest files, so that there are at most `files_max` files after one new file is added.
     fn remove_oldest(&self) -> io::Result<()> {
         let names = names(&*self.disk)?;
         let too_many = (names.len() + 1).saturating_sub(self.files_max);

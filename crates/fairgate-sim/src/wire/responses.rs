@@ -1,5 +1,5 @@
-//! Format of OpenAI's Responses API. An answer has one output item, a message or a function call. A stream sends it as
-//! numbered events.
+//! Format of OpenAI's Responses API. An answer has one output item, a message or a function call. A stream sends the
+//! item as numbered events.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! Converts many rows to one array per column, as the statements for many rows take them.
+//! Converts a list of rows to arrays, one for each column. The statements of [`super::sql`] that write or lock many
+//! rows take their values in this form.
 
 use fairgate_usage::TaskClaim;
 use tokio_postgres::types::ToSql;
@@ -42,8 +43,8 @@ pub(super) struct AttemptArrays<'a> {
     prices: Vec<Option<&'a str>>,
     tiers: Vec<i64>,
     classes: Vec<Option<&'a str>>,
-    /// Columns of the estimate and the charged tokens as if nothing were cached, then of the tokens written to a cache,
-    /// and of those that are kept for an hour.
+    /// Columns of four numbers, in this order: the estimate and the charged tokens as if nothing were cached, the
+    /// tokens written to a cache, and the part of them that is kept for an hour.
     cache: [Vec<i64>; 4],
     claims: ClaimArrays<'a>,
 }

@@ -2,8 +2,8 @@
 //!
 //! Every process is an instance with a lease. The process renews its lease three times within the length of the lease.
 //! The database's clock decides whether a lease has run out. Any process that finds reservations of an instance without
-//! a lease turns them into rows with the outcome `lost`. If the process of that instance was only paused and comes
-//! back, it settles its requests normally, and its real rows replace the guessed rows.
+//! a lease turns them into guessed rows, with the outcome `lost`. If the process of that instance was only paused and
+//! comes back, it settles its requests normally, and its real rows replace the guessed rows.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -122,7 +122,7 @@ impl InstanceLease {
 
 /// Resolves at most [`BATCH_MAX`] reservations. Returns the number of reservations found, and the charges for them. A
 /// reservation whose request already has its last row is released without a charge: the client had left before the
-/// reservation was made, and the process died before it could release it.
+/// reservation was made, and the process died before releasing the reservation.
 async fn resolve_some(session: &mut PostgresSession) -> Result<(u64, ResolvedReservations)> {
     let [take, drop_lost, made, put, add] = session
         .prepare([

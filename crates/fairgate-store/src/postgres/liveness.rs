@@ -1,10 +1,11 @@
 //! Liveness of the server, judged by the time of its last answer.
 //!
 //! A caller that needs the database must get an error soon after the database became unavailable. A fixed time limit is
-//! not suitable, because a busy server answers late although it is available. So a wait ends when the server has
-//! answered nothing at all, to any task of this process, for [`crate::StoreOptions::patience`].
+//! not suitable, because a busy server answers late although it is available. So a wait ends only when the server has
+//! answered nothing at all, to any task of this process, for a certain time.
 //!
-//! Reservations and budget checks wait in this way. The default of this limit is 200 ms.
+//! For reservations, budget checks and rows that the spool did not accept, this time is
+//! [`crate::StoreOptions::patience`], which is 200 ms by default. Reads and transactions of callers have longer limits.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -49,7 +49,7 @@ pub(super) struct PostgresReserver {
     /// Ids of requests that may have a reservation that nobody will end, because the caller left before the result or
     /// got an error. These reservations are released before anything else is reserved.
     orphans: HashSet<String>,
-    /// Earliest time at which orphans are released again after a failure.
+    /// Earliest time of the next try to release orphans, after a try that failed.
     release_at: Instant,
     /// True if any statement of the last batch may have reached the server.
     was_sent: bool,

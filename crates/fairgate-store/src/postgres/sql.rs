@@ -1,7 +1,7 @@
 //! SQL statements for PostgreSQL only. They write many rows at once, from one array per column, or lock rows.
 //!
-//! Each statement sees all rows that were committed before it began. So it sees the changes that earlier statements of
-//! its transaction waited for.
+//! Each statement sees all rows that were committed before the statement began. So after a statement that waited for a
+//! lock, the next statement of the same transaction sees what the former holder of the lock has changed.
 
 use crate::sql::{add_to_sum, attempt_columns, guess_columns, reservation_columns, sum_columns};
 
@@ -24,7 +24,7 @@ pub(super) const DROP_LOST: &str = concat!(
     guess_columns!()
 );
 
-/// Deletes the guessed rows that have the numbers of these attempts, and returns them; see
+/// Deletes the guessed rows that have the same request and attempt number as these attempts, and returns them; see
 /// [`crate::sql::DROP_LOST_ATTEMPT`].
 pub(super) const DROP_LOST_ATTEMPTS: &str = concat!(
     "DELETE FROM attempts WHERE outcome = 'lost' \
@@ -32,7 +32,7 @@ pub(super) const DROP_LOST_ATTEMPTS: &str = concat!(
     guess_columns!()
 );
 
-/// Selects the number of each request's last attempt, and true if the request has ended; see
+/// Selects, for each request, the number of its last attempt, and true if the request has ended; see
 /// [`crate::sql::ATTEMPTS_MADE`].
 pub(super) const ATTEMPTS_MADE: &str = "SELECT request, MAX(attempt), BOOL_OR(last_attempt) FROM attempts \
      WHERE request = ANY($1) GROUP BY request";
@@ -91,8 +91,8 @@ pub(super) const FILE_RESERVATIONS: &str = concat!(
      OR hosted_tokens IS NOT NULL)"
 );
 
-/// Deletes and returns at most `$1` reservations of instances whose lease has run out. Skips those that another process
-/// has locked.
+/// Deletes at most `$1` reservations of instances whose lease has run out, and returns the deleted reservations. Leaves
+/// out reservations that another transaction has locked.
 pub(super) const TAKE_ABANDONED: &str = concat!(
     "DELETE FROM reservations WHERE request IN (SELECT r.request FROM reservations r \
      LEFT JOIN instances i ON i.id = r.instance AND i.lease_until > clock_timestamp() \

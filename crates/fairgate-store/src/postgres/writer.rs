@@ -54,8 +54,8 @@ pub(super) struct PostgresWriter {
     rows: Vec<SpooledRow>,
     /// Rows that could not be written to the spool, with the channels to their callers.
     unspooled: Vec<UnspooledRow>,
-    /// Callers of a flush. The number of each is the count of rows from the spool that must be in the database before
-    /// the caller is answered.
+    /// Callers that wait for a flush, each with the number of rows of the spool that must be in the database before the
+    /// caller is answered.
     flushers: Vec<(u64, Reply<()>)>,
     /// True if the last transaction failed.
     failing: Arc<AtomicBool>,

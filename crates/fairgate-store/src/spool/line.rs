@@ -1,8 +1,8 @@
 //! Format of a row as one line of text, which consists of the format version, a hash of the row, and the row as JSON.
 //!
-//! A line with a wrong hash was not written completely, so its row was not acknowledged, or the machine lost power. A
-//! line with a correct hash that cannot be parsed was written by another version of the program, and only that version
-//! can read it.
+//! A line with a wrong hash is incomplete: either the process was killed before it acknowledged the row, or the machine
+//! lost power. A line with a correct hash that cannot be parsed was written by another version of the program, and only
+//! that version can read it.
 
 use crate::ledger::AttemptRow;
 

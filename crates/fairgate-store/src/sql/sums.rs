@@ -47,7 +47,7 @@ pub(crate) const DROP_LOST: &str = concat!(
     guess_columns!()
 );
 
-/// Deletes the guessed row of a request if it has the number of this attempt, and returns it.
+/// Deletes the guessed row of a request if it has the same attempt number as this attempt, and returns it.
 pub(crate) const DROP_LOST_ATTEMPT: &str = concat!(
     "DELETE FROM attempts WHERE request = $1 AND attempt = $2 AND outcome = 'lost' RETURNING ",
     guess_columns!()

@@ -166,8 +166,9 @@ impl<'a> SqliteBatch<'a> {
         Ok(rows > 0)
     }
 
-    /// Deletes the guessed row of a request, or of one attempt, that was wrongly taken for lost, and subtracts its
-    /// usage. Returns the time of the guessed row, whose usage was counted in the periods that contain this time.
+    /// Deletes the guessed row of a request that was wrongly taken for lost, and subtracts the row's usage. If
+    /// `attempt` is set, deletes the row only if it has this attempt number. Returns the time of the deleted row, which
+    /// names the periods in which its usage was counted, or `None` if there was no such row.
     fn delete_lost_row(
         &mut self,
         request: &str,

@@ -2,17 +2,18 @@
 //!
 //! Only a checkpoint waits for the disk. If the writer made the checkpoints, all callers that wait for a commit (of a
 //! reservation or a change) would also wait for the disk, some milliseconds a few times a second. A passive checkpoint
-//! on another thread never stops the writer. The log can be restarted only by a checkpoint of the writer itself. When
-//! the writer makes that checkpoint, only the most recent part of the log is left to move.
+//! on another thread never stops the writer. Only a checkpoint of the writer itself can start the log again at its
+//! beginning, so the writer still makes one now and then. By then, only the most recent part of the log is left to
+//! move.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use rusqlite::Connection;
 
-/// Interval between checkpoints, and so the longest time whose commits a power loss may undo. Commits wait for the disk
-/// during a checkpoint, and the wait is longer the more the checkpoint has to write. With a commit for every few rows,
-/// an interval of 500 ms gave a p99 of 2 to 3 ms, and an interval of 5 s gave 30 to 40 ms.
+/// Interval between checkpoints. A power loss may undo the commits since the last checkpoint. The disk is busy during a
+/// checkpoint, and commits then take longer, the more so the more the checkpoint has to write. With a commit for every
+/// few rows, an interval of 500 ms gave a p99 of 2 to 3 ms, and an interval of 5 s gave 30 to 40 ms.
 const EVERY: Duration = Duration::from_millis(500);
 
 /// Makes checkpoints until the sender of `stop` is dropped.

@@ -1,7 +1,7 @@
 //! Rules that decide which data is synced to the disk, and when.
 //!
-//! Before a row is acknowledged, the operating system's kernel has its line of the [`Spool`](crate::spool::Spool).
-//! Before any other commit is acknowledged, the kernel has its part of the write-ahead log, which is synced at
+//! A row is acknowledged once the operating system's kernel has the row's line of the [`Spool`](crate::spool::Spool).
+//! Any other commit is acknowledged once the kernel has the commit's part of the write-ahead log. This log is synced at
 //! checkpoints (`synchronous = NORMAL`). So a killed process loses nothing that was acknowledged. When the *machine*
 //! loses power, rows and reservations of about the last half second may be lost, newest first; the database itself
 //! stays consistent. Changes of the directory are synced before they are acknowledged; see [`SqliteDurability`].

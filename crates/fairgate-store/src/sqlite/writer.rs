@@ -103,8 +103,8 @@ pub(super) struct SqliteWriter {
     _lock: Option<FileLock>,
 }
 
-/// Closes the spool in whatever way the writer ends, so that no row is written to files that another process may own by
-/// then.
+/// Closes the spool when the writer ends for any reason, so that no row is written to files that another process may
+/// own by then.
 impl Drop for SqliteWriter {
     fn drop(&mut self) {
         self.permits.close();

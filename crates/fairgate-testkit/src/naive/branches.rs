@@ -4,7 +4,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// A branch of the replay rules that random journals should take often.
+/// A branch of the replay rules that random journals should take often. A look, as some of them mention, is one update
+/// of which flows wait and are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RuleBranch {
     /// The first class of a `bands` node is granted a slot.
@@ -37,24 +38,24 @@ pub enum RuleBranch {
     /// An `edf` queue dispatches its oldest late request (`max_wait_us`), which is not the first in
     /// the queue's order.
     LateBeforeEarliestDeadline,
-    /// The two best places differ first in their prefill minus the credit for cached tokens.
+    /// The best place is better than the second best in prefill minus the credit for cached tokens.
     PlacedByBurden,
     /// Without any credit for cached tokens the request would go to another place.
     PlacedByCredit,
     /// The credit for cached tokens is limited because some places are idle, and without the limit
     /// the request would go to another place.
     PlacedByLimitedCredit,
-    /// The two best places differ first in the number of cached tokens.
+    /// The best place is equal to the second best in the criteria before this one, and has more cached tokens.
     PlacedByMostCached,
-    /// The two best places differ first in their number of requests in flight.
+    /// The best place is equal to the second best in the criteria before this one, and has fewer requests in flight.
     PlacedByFlights,
-    /// The two best places differ first in the time of their last grant.
+    /// The best place is equal to the second best in the criteria before this one, and its last grant is older.
     PlacedByLastGrant,
     /// The two best places differ only in the order in which their workers were added.
     PlacedByWorkerOrder,
     /// The two best places differ only in their rank at the same worker.
     PlacedByRank,
-    /// A worker with an unknown name is removed while requests are queued.
+    /// An event removes a worker that does not exist, while requests are queued.
     UnknownWorkerGone,
     /// Two or more flows of a share node become ready at the same look.
     TurnedReadyTogether,

@@ -172,9 +172,9 @@ impl NodeRule for NaiveDrrNode {
         Some(pick.through(index, NodeChange::Deficits(deficits)))
     }
 
-    /// Charges the cost and moves the cursor. If the class is empty, its deficit becomes 0 and the cursor moves to the
-    /// next class. If its next head is ready and not affordable, the cursor moves too. Otherwise the cursor stays: the
-    /// head is affordable, or nothing in the class is ready now.
+    /// Charges the cost and moves the cursor. If the class is now empty, its deficit becomes 0 and the cursor moves to
+    /// the next class. The cursor also moves if the class's next head is ready and costs more than the deficit that is
+    /// left. Otherwise the cursor stays: the next head is affordable, or nothing in the class is ready now.
     fn charge(&mut self, step: &NodeChoice, cost: u64, world: &NaiveState, busy: BusyThresholds) {
         if let NodeChange::Deficits(deficits) = &step.change {
             for (class, deficit) in self.classes.iter_mut().zip(deficits) {

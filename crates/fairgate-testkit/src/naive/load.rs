@@ -9,13 +9,13 @@ use fairgate_core::policy::{BusyThresholds, LoadPolicy};
 use super::state::NaiveState;
 use super::tree::{NaiveFlow, NaivePick, NodeChange, NodeChoice, NodeRule};
 
-/// Number of past totals of Q that `auto_tune` keeps.
+/// Number of past totals of Q that `auto_tune` keeps. Q is the depth of a flow.
 const TOTALS: usize = 10;
 /// The number 1, in millionths.
 const ONE: u128 = 1_000_000;
 /// Step by which `auto_tune` lowers or raises alpha: 0.01, in millionths.
 const ALPHA_STEP: u128 = 10_000;
-/// Greatest alpha to which `auto_tune` raises it: 0.5, in millionths.
+/// Greatest value to which `auto_tune` raises alpha: 0.5, in millionths.
 const ALPHA_TOP: u128 = 500_000;
 
 #[derive(Clone, Debug)]
@@ -34,10 +34,10 @@ impl NaiveLoadNode {
         Self { policy: policy.clone(), flows: Vec::new(), alpha, totals: Vec::new() }
     }
 
-    /// Returns the pick of a late flow: a ready flow whose D has reached `max_wait_ticks`. It goes before all others
-    /// and dispatches its oldest request, whatever its priority. Of several late flows the one with the largest D goes
-    /// first; ties go to the lower seq of the oldest requests. A flow whose oldest request has no open place competes
-    /// like any other flow.
+    /// Returns the pick of a late flow, which is a ready flow whose D has reached `max_wait_ticks`. A late flow goes
+    /// before all others and dispatches its oldest request, whatever the request's priority. Of several late flows the
+    /// one with the largest D goes first; ties go to the lower seq of the oldest requests. A flow whose oldest request
+    /// has no open place competes like any other flow.
     fn pick_late(
         &self,
         ready: &[usize],
@@ -64,7 +64,8 @@ impl NaiveLoadNode {
         }
     }
 
-    /// Returns whether two or more flows wait and 4·(n·ΣD² − (ΣD)²) > (ΣD)².
+    /// Returns whether two or more flows wait and 4·(n·ΣD² − (ΣD)²) > (ΣD)². This means that the standard deviation of
+    /// the ages D of the n waiting flows is more than half of their mean.
     fn ages_vary(&self, ticks: u64) -> bool {
         let waiting = self.flows.iter().filter(|flow| !flow.is_empty());
         let ages: Vec<u128> = waiting.map(|flow| age(flow, ticks)).collect();

@@ -144,8 +144,8 @@ impl NaivePool {
         }
     }
 
-    /// Applies a submit. The tests have this order: duplicate, `no_worker` (no eligible place), `overloaded` (all
-    /// eligible places are overloaded), class limits, full queue.
+    /// Applies a submit. The reasons for a rejection are checked in this order: duplicate, `no_worker` (no eligible
+    /// place), `overloaded` (all eligible places are overloaded), class limits, full queue.
     fn submit(&mut self, at: Micros, submit: &Submit) {
         let request = Arc::new(self.request(at, submit));
         match self.refusal(&request) {
@@ -288,7 +288,7 @@ impl NaivePool {
         }
     }
 
-    /// Removes the prefill tokens of a request from its place, once.
+    /// Sets the prefill tokens of a request to 0, so that they no longer count at its place.
     fn first_token(&mut self, id: &str) {
         for it in &mut self.world.in_flight {
             if *it.request.submit.id == *id {

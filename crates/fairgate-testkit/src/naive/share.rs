@@ -17,7 +17,8 @@ pub(super) struct NaiveShareNode {
     policy: SharePolicy,
     flows: Vec<NaiveShareFlow>,
     virtual_time: i128,
-    /// Number of the last moment of this node; moments are numbered from 1.
+    /// Sequence number of the node's last moment, from 1. A grant is a moment, and so is the time at which a flow
+    /// becomes new. Ties between flows go to the earlier moment.
     moments: u64,
 }
 
@@ -34,9 +35,8 @@ struct NaiveShareFlow {
     moment: u64,
     /// True if the flow had requests queued at the last look.
     waited: bool,
-    /// Virtual time at which the flow stopped being ready or, if it was never ready, at which it
-    /// began to wait. `None` unless the flow had requests queued at the last look and was not
-    /// ready.
+    /// Virtual time at which the flow stopped being ready or, if it has not been ready since it began to wait, at which
+    /// it began to wait. `None` if the flow was ready or had no requests queued at the last look.
     stopped_at: Option<i128>,
 }
 
@@ -109,7 +109,8 @@ impl NaiveShareNode {
 
     /// Returns virtual time after a grant. Two numbers are computed before the grant: the highest settled score of the
     /// ready flows, and the lowest score of the ready flows that are not new. Virtual time rises to the lesser of the
-    /// two, or to the first if all ready flows are new. It never falls. Partition does not change this.
+    /// two, or to the first if all ready flows are new. It never falls. In a partitioned pool it is computed in the
+    /// same way.
     fn virtual_time_after(
         &self,
         ready: &[(usize, &NaiveShareFlow, NaivePick)],
@@ -122,8 +123,8 @@ impl NaiveShareNode {
         bound.map_or(self.virtual_time, |bound| bound.max(self.virtual_time))
     }
 
-    /// Returns the slots of each flow; `None` if the node is not partitioned. The pool's capacity is divided among the
-    /// n flows that are ready or have requests in flight, sorted by name. `None` if the capacity is below n.
+    /// Returns the slots of each flow. The pool's capacity is divided among the n flows that are ready or have requests
+    /// in flight, sorted by name. `None` if the node is not partitioned, or if the capacity is below n.
     fn slots(
         &self,
         ready: &[(usize, &NaiveShareFlow, NaivePick)],
@@ -185,8 +186,8 @@ impl NaiveShareNode {
         }
     }
 
-    /// Counts the branches of the rules that the flows that became ready at the same look took, if
-    /// there are two or more.
+    /// Counts the branches in `turned`, one for each flow that became ready at the same look. Does nothing if there are
+    /// fewer than two.
     fn note_turned_ready(turned: &[RuleBranch], world: &NaiveState) {
         if turned.len() < 2 {
             return;
@@ -285,8 +286,9 @@ impl NodeRule for NaiveShareNode {
         self.flows[index].generation
     }
 
-    /// Settles an ended request. `used` is its tokens, at least 1, or its cost if no tokens are known. In the same
-    /// generation: pending −= cost, served += used. Otherwise: served += max(0, used − cost).
+    /// Settles an ended request. `used` is its tokens, at least 1, or its cost if no tokens are known. If the flow's
+    /// generation has not changed since the grant: pending −= cost, served += used. Otherwise: served += max(0, used −
+    /// cost).
     fn ended(&mut self, index: usize, cost: u64, tokens: Option<u64>, generation: u64) {
         let flow = &mut self.flows[index];
         let cost = i128::from(cost);

@@ -40,7 +40,7 @@ pub(super) enum NaiveInside {
     Node(Box<NaiveNode>),
 }
 
-/// A request in flight, as a flow on the request's path keeps it.
+/// Entry about a request in flight, which each flow on the request's path keeps.
 #[derive(Clone, Debug)]
 pub(super) struct FlowInFlight {
     request: Arc<NaiveRequest>,
@@ -57,7 +57,8 @@ pub(super) struct NaivePick {
     pub(super) steps: Vec<NodeChoice>,
 }
 
-/// Choice that one node on the path of a pick made.
+/// Choice of one node on the path of a pick: the flow that it chose, and the change of the node's state if the request
+/// is granted.
 #[derive(Clone, Debug)]
 pub(super) struct NodeChoice {
     /// Index of the flow that the node chose.
@@ -65,8 +66,8 @@ pub(super) struct NodeChoice {
     pub(super) change: NodeChange,
 }
 
-/// Change of a node's state that comes with a grant, before the charge. It is computed together
-/// with the choice, from the state before the grant.
+/// Change of a node's state at a grant, before the grant is charged. It is computed together with the choice, from the
+/// state before the grant.
 #[derive(Clone, Debug)]
 pub(super) enum NodeChange {
     /// New deficits of a drr node's classes.
@@ -535,7 +536,7 @@ fn note_order(
 }
 
 impl NaivePick {
-    /// Extends the pick by the choice of the next node outwards.
+    /// Adds the choice of the next outer node to the pick.
     pub(super) fn through(mut self, flow: usize, change: NodeChange) -> Self {
         self.steps.push(NodeChoice { flow, change });
         self

@@ -34,7 +34,7 @@ pub(super) struct NaivePoolWorker {
 struct NaiveRate {
     per_minute: u64,
     level: i128,
-    /// Number of the worker's change that last set the level of the rate.
+    /// Value of the worker's `levels_set` at the change that last set the level of the rate.
     setting: u64,
 }
 

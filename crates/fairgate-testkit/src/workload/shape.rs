@@ -20,11 +20,11 @@ pub enum NodeKind {
 pub enum FlowHomes {
     /// Any worker, though some requests are pinned to one.
     Any,
-    /// Each name of a flow has its own worker, so that a flow that is blocked does not block the
-    /// others.
+    /// Flows of the same name share a worker that no other flow uses, so that a blocked flow does not block flows of
+    /// other names.
     Own,
-    /// The names of flows are spread over two to four small workers. A worker that gets full, or
-    /// gets a free slot, blocks many flows at once or makes them ready.
+    /// The names of flows are spread over two to four small workers. A worker that becomes full blocks many flows at
+    /// once, and a worker that gets a free slot makes many flows ready at once.
     Few,
 }
 
@@ -48,7 +48,7 @@ impl CostDistribution {
     pub const ALL: [Self; 5] = [Self::Tiny, Self::Ordinary, Self::Equal, Self::Huge, Self::Mixed];
 }
 
-/// Parameters of random journals. Values that a shape leaves open are drawn for each journal.
+/// Parameters of random journals. Where a parameter is a range or a list, each journal draws its own value from it.
 #[derive(Clone, Debug)]
 pub struct WorkloadShape {
     /// Number of flow names for each attribute.
@@ -61,15 +61,16 @@ pub struct WorkloadShape {
     pub kinds: Vec<NodeKind>,
     /// Range from which the pool's capacity and that of capacity events are drawn.
     pub capacity: RangeInclusive<u64>,
-    /// True if the pool has workers.
+    /// True if the journals use workers: most pools start with some, worker events add, change and remove them, and
+    /// requests have placement fields. If false, no pool ever has a worker.
     pub workers: bool,
-    /// True if the workers have rates and pauses, and requests state quotas.
+    /// True if workers have rates and pauses, and some requests state quotas.
     pub rates: bool,
     /// Workers on which the requests of a flow may run, if the pool has workers.
     pub homes: FlowHomes,
-    /// True if requests and workers are drawn so that places often differ in only one criterion.
+    /// True if requests and workers are drawn so that places often differ in only one criterion of the placement.
     pub ties: bool,
-    /// True if most requests have a timeout.
+    /// True if 30, 60 or 100 % of a journal's requests have a timeout.
     pub timeouts: bool,
     /// True if the journal has policy events.
     pub policy_changes: bool,
@@ -162,8 +163,8 @@ impl WorkloadShape {
         }
     }
 
-    /// Share nodes inside each other over few names, which are often capped. A flow of each name
-    /// exists under several parents.
+    /// Nested share nodes over few flow names. The flows are often capped, and each name has a flow under several
+    /// parents.
     pub fn copies() -> Self {
         Self {
             flows: 2..=3,
@@ -198,8 +199,8 @@ impl WorkloadShape {
         }
     }
 
-    /// A few share flows, each with its own worker, which pauses and runs out of quota. So flows
-    /// become blocked and ready as time passes, without other events, while the others are served.
+    /// A few share flows, each with its own worker. The workers pause and run out of quota, so that some flows become
+    /// blocked and ready only because time passes, while the other flows are served.
     pub fn paused() -> Self {
         Self {
             flows: 3..=4,
@@ -224,7 +225,8 @@ impl WorkloadShape {
         Self { workers: true, capacity: 6..=12, kinds: vec![NodeKind::Share], ..Self::restless() }
     }
 
-    /// Bands, alone or with other nodes inside, whose classes are often capped.
+    /// Trees of all kinds of node, in which `bands` is drawn twice as often as each other kind. Classes are often
+    /// capped.
     pub fn bands() -> Self {
         Self {
             kinds: vec![

@@ -37,7 +37,7 @@ pub(super) struct SubmitGenerator {
 /// modulo the number of workers.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum NameHomes {
-    /// There are as many workers as names. All attributes of a request have the same number.
+    /// There are as many workers as names. The names of all attributes of a request have the same number.
     Own,
     /// There are only a few workers. The name of one attribute decides which of them a request is
     /// assigned to.

@@ -212,8 +212,8 @@ impl TrafficGenerator {
         self.phase_left = self.rng.count(least..=least + self.shape.events / 4);
     }
 
-    /// Draws the time since the last event. The time before a tick is longer, so that the tick
-    /// triggers changes that depend only on time.
+    /// Draws the time from the last event to the next. The time before a tick is longer, so that more of the changes
+    /// that depend only on time are due at the tick.
     fn gap(&mut self, choice: TrafficChoice) -> u64 {
         if self.rng.range(1..=5000) == 1 {
             return self.rng.one_of(&[1 << 40, 1 << 62]);
@@ -292,8 +292,8 @@ impl TrafficGenerator {
         }
     }
 
-    /// Ends, by a release or a cancel, a request that was already released when it was guessed to
-    /// be in flight. It may still be queued, because the guess may have been wrong.
+    /// Releases or cancels a request of `doubtful` once more. The request was already released when it was guessed to
+    /// be in flight, but it may still be queued, because the guess may have been wrong.
     fn end_again(&mut self) -> Event {
         if self.doubtful.is_empty() {
             return self.cancel_of(false);

@@ -126,8 +126,8 @@ impl PolicyGrower<'_> {
         BandsPolicy { by, default, classes, inside }
     }
 
-    /// Draws a class of a `bands` node, with its own node or queue inside or with the one that the
-    /// `bands` node gives all classes.
+    /// Draws a class of a `bands` node. The class has a node or queue of its own inside, or the one that the `bands`
+    /// node gives to its classes.
     fn band_class(&mut self, name: &str, depth: usize, inside: &FlowInside) -> BandClass {
         let own = self.rng.percent(60);
         let depth = self.depth_of_class(depth);
@@ -157,8 +157,8 @@ impl PolicyGrower<'_> {
         }
     }
 
-    /// Draws a class of a `drr` node, mostly with its own node or queue inside, else with the one
-    /// that the `drr` node gives all classes.
+    /// Draws a class of a `drr` node. Most classes have a node or queue of their own inside; the others have the one
+    /// that the `drr` node gives to its classes.
     fn class(
         &mut self,
         name: &str,
@@ -254,8 +254,8 @@ impl PolicyGrower<'_> {
         }
     }
 
-    /// Draws a class of a `share` node, with its own node or queue inside or with the one that the
-    /// `share` node gives all classes.
+    /// Draws a class of a `share` node. The class has a node or queue of its own inside, or the one that the `share`
+    /// node gives to its classes.
     fn share_class(
         &mut self,
         name: &str,

@@ -17,9 +17,9 @@ const MEAN_GAP: u64 = 85;
 pub(super) struct WorkerGenerator {
     /// True if the workers have rates and pauses.
     pub(super) rates: bool,
-    /// Number of workers, if each flow name has its own worker.
+    /// Number of workers if each flow name has its own worker; else `None`.
     pub(super) homes: Option<usize>,
-    /// Number of workers, if many flow names share a few small workers.
+    /// Number of workers if many flow names share a few small workers; else `None`.
     pub(super) few: Option<usize>,
     /// True if all workers are nearly equal.
     pub(super) ties: bool,
@@ -138,7 +138,7 @@ impl WorkerGenerator {
         }
     }
 
-    /// Draws a rate that allows one request in a few mean times between events.
+    /// Draws a rate of requests, mostly one that allows one request in 1 to 40 times [`MEAN_GAP`].
     fn requests_per_minute(&self, rng: &mut SeededRng) -> u64 {
         if rng.percent(4) {
             return rng.one_of(&[1, u64::MAX]);
@@ -147,8 +147,8 @@ impl WorkerGenerator {
         (60_000_000 / (gaps * MEAN_GAP * self.time_scale)).max(1)
     }
 
-    /// Draws a rate that allows the tokens of one usual request in a few mean times between events.
-    /// In some cases the rate is so low that a single request takes its level to the bottom.
+    /// Draws a rate of tokens, mostly one that allows the tokens of one usual request in 1 to 40 times [`MEAN_GAP`]. In
+    /// some cases the rate is so low that a single request takes its level to the bottom.
     fn tokens_per_minute(&self, rng: &mut SeededRng) -> u64 {
         if rng.percent(15) {
             return rng.one_of(&[1, 5, self.usual_cost, self.usual_cost / 2 + 1, u64::MAX]);
@@ -189,9 +189,8 @@ fn small(rng: &mut SeededRng, name: Box<str>) -> WorkerChange {
     }
 }
 
-/// Draws a change of a worker with few slots, which mostly makes it unavailable or available, by
-/// its state or by its slots. Rarely the worker is removed, which rejects all requests that can
-/// only run there.
+/// Draws a change of a worker with few slots. Most changes make the worker unavailable or available again, by its state
+/// or by its slots. Rarely the worker is removed, which rejects all requests that can only run on this worker.
 fn small_change(rng: &mut SeededRng, name: Box<str>) -> WorkerChange {
     let states = [
         (8, Some(WorkerState::Up)),

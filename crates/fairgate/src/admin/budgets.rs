@@ -1,4 +1,4 @@
-//! Budgets, the budget of the hosted tier, and prices.
+//! The commands `fairgate hosted` and `fairgate price`, and the table of budgets that several commands print.
 
 use std::io::Write;
 

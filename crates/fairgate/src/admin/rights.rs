@@ -1,4 +1,5 @@
-//! Flags for the rights of keys and projects, which are the same for both, and the rights in tables.
+//! Command-line options for the rights of keys and projects, which have the same rights, and the columns of tables that
+//! show these rights.
 
 use clap::Args;
 use fairgate_fleet::{RightsPatchBody, WeightNumber};

@@ -229,8 +229,9 @@ fn table(workers: &Value) -> TextTable {
     table
 }
 
-/// Formats the size of a worker's cache in tokens, as `LEARNED of BELIEVED` if a size was learned, else as the believed
-/// size alone.
+/// Formats the size of a worker's cache in tokens, such as `8000 of 32000`. The first number is the size learned from
+/// the worker's reports, and is left out if none was learned. The second is the size that the engine's metrics or the
+/// configuration state.
 fn cache_tokens(size: &Value) -> String {
     let [believed, learned] = ["believed_tokens", "learned_tokens"].map(|name| size[name].as_u64());
     match (believed, learned) {

@@ -14,8 +14,8 @@ use super::{AgentApi, AgentApiError, ClaimId, ClaimLease, RetryBackoff};
 /// Longest pause between two attempts while the gateway does not answer.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Longest time to keep a lease because the gateway reports that its database is unavailable. If several gateways share
-/// a database, another one may still reach it and give the task to another agent.
+/// Longest time for which an agent keeps a lease that cannot be renewed because the gateway's database is unavailable.
+/// If several gateways share the database, another gateway may still reach it and give the task to another agent.
 const STORE_AWAY_MAX: Duration = Duration::from_secs(300);
 
 /// Shortest time between two heartbeats.

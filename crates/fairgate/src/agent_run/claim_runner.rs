@@ -381,8 +381,8 @@ fn heartbeat_content(
     move || TaskHeartbeatBody { progress: printed.last_line(), tokens: tokens_in(&tokens) }
 }
 
-/// Returns true if the end is a failure with neither a time nor a token count. The command supplies these two values,
-/// and the gateway may refuse them.
+/// Returns true if the end is a failure that states neither a time to wait nor a number of tokens. These two values
+/// come from the command, and the gateway may refuse them.
 fn is_plain(end: &ClaimEnd) -> bool {
     matches!(end, ClaimEnd::Fail(TaskFailureBody { limited_until: None, tokens: None, .. }))
 }

@@ -58,9 +58,9 @@ impl LogBuffer {
         (!self.piece.is_empty()).then(|| (self.first_byte, self.piece.clone()))
     }
 
-    /// Records that the piece arrived, and that the gateway expects `next_byte` next. If `next_byte` is later than the
-    /// end of the piece, the gateway's number counts. An earlier number is ignored, because acknowledged bytes are no
-    /// longer kept.
+    /// Records that the piece arrived. `next_byte` is the number of the byte that the gateway expects next. If it is
+    /// greater than the number after the piece's last byte, the numbers continue from `next_byte`. A smaller
+    /// `next_byte` is ignored, because acknowledged bytes are no longer kept.
     pub(super) fn acknowledged(&mut self, next_byte: u64) {
         let sent = self.first_byte + u64::try_from(self.piece.len()).unwrap_or(u64::MAX);
         self.piece.clear();

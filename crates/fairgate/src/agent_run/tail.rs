@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Longest line of progress, in bytes.
+/// Greatest length of the line that is reported as progress, in bytes.
 const LINE_BYTES_MAX: usize = 1 << 10;
 
 /// The last bytes of a stream.

@@ -1,10 +1,10 @@
-//! Measures the share of each class under drr and under share, with a closed loop of clients through the scheduler, in
-//! virtual time.
+//! Measures the share of each class under drr and under share. Simulated clients send requests to the real scheduler in
+//! a closed loop, on a simulated clock.
 //!
-//! In each class twelve clients send one request after the other, eight requests are in flight at once, and 20 000 are
-//! counted. A class's requests have the sizes of real requests that fall into its bucket. Under drr a request costs its
-//! uncached input, as in Dynamo; under share its whole estimate, which is exact here, and settlement uses its real
-//! tokens.
+//! Each class has twelve clients, and each client sends its next request when its last one has ended. Eight requests
+//! are in flight at once, and 20 000 are counted. A class's requests have the sizes of real requests that fall into its
+//! bucket. Under drr a request costs its uncached input, as in Dynamo. Under share it costs its estimate of input and
+//! output, which is exact here, and is settled with its real tokens.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -84,11 +84,11 @@ struct ClosedLoopRun<'a> {
     arbiter: ClassArbiter,
     pool: Pool,
     now: Micros,
-    /// Sizes of each class's requests, and the index of the next.
+    /// Sizes of each class's requests, and the index of the size that the class's next request gets.
     sizes: Vec<(Vec<RequestSize>, usize)>,
-    /// Requests that were submitted and have not ended, with class and size.
+    /// Class and size of each request that was submitted and has not ended, by the request's number.
     open: BTreeMap<u64, (usize, RequestSize)>,
-    /// Times at which the requests in flight end.
+    /// Times at which the requests in flight end, each with the request's number.
     ends: BinaryHeap<Reverse<(Micros, u64)>>,
     submitted: u64,
     got: Vec<ClassTokens>,
@@ -126,7 +126,7 @@ impl<'a> ClosedLoopRun<'a> {
         self.apply(Event::Submit(Box::new(submit)));
     }
 
-    /// Ends the request in flight that ends first, and submits its client's next one.
+    /// Ends the request in flight that ends first, and submits the next request of its client.
     fn end_next(&mut self) {
         let Some(Reverse((at, id))) = self.ends.pop() else { return };
         let Some((class, size)) = self.open.remove(&id) else { return };

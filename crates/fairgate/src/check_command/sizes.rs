@@ -11,8 +11,8 @@ const fn size(input: u64, output: u64) -> RequestSize {
     RequestSize { input, output }
 }
 
-/// Sizes of requests in Azure's public traces of 2023. Every 302nd request of the conversations and every 137th of the
-/// code completions were taken, in turn.
+/// Sizes of requests in Azure's public traces of 2023. The list alternates between every 302nd request of the
+/// conversations and every 137th of the code completions.
 pub(super) const SIZES: [RequestSize; 128] = [
     size(1316, 200),
     size(7436, 8),

@@ -22,7 +22,7 @@ use crate::agent_api::{
     RetryBackoff, StatusCallback,
 };
 
-/// Wait of a claim that states none, in seconds. The longest wait is `WAIT_S_MAX`.
+/// Seconds that the tool `claim` waits for a task if its arguments state no wait. The longest wait is `WAIT_S_MAX`.
 const WAIT_S: u64 = 30;
 const WAIT_S_MAX: u64 = 60;
 /// Time for which a request is retried while the gateway does not answer.

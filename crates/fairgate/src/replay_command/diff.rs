@@ -78,8 +78,8 @@ impl RunDiff {
 }
 
 impl PolicyDiff {
-    /// Compares two runs of the same arrivals. A flow that exists in only one run, as classes may, has zeros for the
-    /// other run.
+    /// Compares two runs of the same arrivals. A flow that exists in only one run, which is possible if flows are
+    /// classes, has zeros for the other run.
     pub(crate) fn new(
         recorded: &FlowTallies,
         what_if: &FlowTallies,

@@ -88,7 +88,7 @@ pub(crate) struct FlowTallyCollector {
     roster: LiveRequests,
     names: HashMap<Box<str>, usize>,
     flows: Vec<FlowTally>,
-    /// Index of each request's flow, and the request's cost once it was granted, by the request's index.
+    /// By the index of a request: the index of its flow, and its cost, which is `None` until the request is granted.
     requests: Vec<(usize, Option<Tokens>)>,
     now: Micros,
 }

@@ -1,4 +1,5 @@
-//! Maps ids to requests. Each request gets a number, because an id may be used again after its request has ended.
+//! Maps ids to requests. Each request gets an index of its own, because an id may be used again after its request has
+//! ended.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -44,8 +45,8 @@ impl LiveRequests {
         self.live.get(id).copied()
     }
 
-    /// Handles an event before it is applied. Returns the request in flight that the event ends; `None` if it ends
-    /// none.
+    /// Updates the map before an event is applied to the pool. If the event releases or cancels a request in flight,
+    /// returns that request; otherwise returns `None`.
     pub(crate) fn before(&mut self, event: &Event) -> Option<ReplayRequestIndex> {
         match event {
             Event::Submit(submit) => {
@@ -69,7 +70,8 @@ impl LiveRequests {
         }
     }
 
-    /// Handles a decision. Returns the request that the decision is about.
+    /// Updates the map for a decision of the pool. Returns the request that the decision is about; `None` if it is
+    /// unknown.
     pub(crate) fn decided(
         &mut self,
         at: Micros,
@@ -99,8 +101,8 @@ impl LiveRequests {
         }
     }
 
-    /// Handles an event after it was applied. Returns the request that the event cancelled while it waited; `None` if
-    /// there is none.
+    /// Updates the map after an event was applied to the pool. If the event was the cancel of a queued request, returns
+    /// that request; otherwise returns `None`.
     pub(crate) fn after(&mut self) -> Option<ReplayRequestIndex> {
         if let Some((id, live)) = self.arriving.take() {
             self.live.insert(id, live);

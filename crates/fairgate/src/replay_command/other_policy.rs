@@ -2,9 +2,9 @@
 //!
 //! With a policy file every arrival gets a new class. The journal has the data for that: the input tokens of a request,
 //! the cached part on each worker, and the workers that it may run on. It does not have the family that the client
-//! named, only the resulting class. A class that is in the file therefore keeps its family, any other recorded class
-//! counts as a named family or explicit class, and all other requests get the default family. The journal has no
-//! models: the file's profile for all models applies to every request.
+//! named, only the resulting class. If the file has a class of that name, the request keeps the family of this class.
+//! Any other recorded class counts as the name of a family or of an explicit class. A request without a recorded class
+//! gets the default family. The journal has no models, so the file's profile for all models applies to every request.
 
 use std::fs;
 use std::path::Path;
@@ -68,8 +68,8 @@ fn class<'a>(classes: &'a PolicyClasses, submit: &Submit) -> &'a str {
     classes.resolve(family.or(recorded), uncached_tokens(submit)).class.as_str()
 }
 
-/// Returns the request's input tokens minus its cached tokens. Of the workers that may run the request, the one with
-/// the most cached tokens counts. Ignores taints.
+/// Returns the request's input tokens minus its cached tokens. The cached tokens are those of the worker that has the
+/// most, among the workers that the pin or the allow-list permits. Ignores taints.
 fn uncached_tokens(submit: &Submit) -> u64 {
     let may_run_on = |worker: &str| match (&submit.pin, &submit.allow) {
         (Some(pin), _) => *pin.worker == *worker,

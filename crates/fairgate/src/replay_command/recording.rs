@@ -77,7 +77,8 @@ impl ReplayRecording {
 
     /// Returns the service time of a request with this cost. This is the recorded service time or, if the request never
     /// ran in the recording, its cost times the mean service time per token, rounded down. Returns `None` if the
-    /// request's run has no end in the recording, or if no run has one.
+    /// request was granted in the recording but did not end, or if it was not granted and the mean is unknown because
+    /// no request ran to its end.
     pub(crate) fn service(&self, fact: &RecordedRequest, cost: Tokens) -> Option<Micros> {
         match (fact.granted_at(), fact.end) {
             (Some(granted), RecordedEnd::Flight { mark, .. }) => {

@@ -9,12 +9,12 @@
 //!   requests that ran to their end: service times ÷ tokens used, or costs if those are not known) and uses its cost. A
 //!   request that still ran when the recording ended keeps its slot to the end.
 //! * A client that gave up waiting gives up at the same time: its request leaves the queue if it still waits, or ends
-//!   if it runs. If a request was cancelled in flight, that was the end of its service, and moves with the grant.
+//!   if it runs. The cancel of a request in flight counts as the end of its service, and moves with the grant.
 //! * Policy events are left out: the new policy applies throughout.
 //! * If the new policy is a policy file, each arrival gets a new class (`other_policy.rs`). Requests that wait or are
 //!   in flight when the recording begins keep theirs. Costs and tokens used are those of the recording.
-//! * After the last line, granted requests still end in their time, and so do the requests granted by that, until no
-//!   request in flight has an end.
+//! * After the last line, requests in flight still end after their service times. So do requests that are granted as a
+//!   result, until only requests without a known end are in flight.
 //!
 //! An end at the same microsecond as a recorded event goes first, in the order of the grants, with one exception: a
 //! request granted at the very time of its recorded grant follows the lines of the recording. Each line that is left
@@ -94,7 +94,7 @@ impl<'a> WhatIfReplay<'a> {
         Ok(self.pool)
     }
 
-    /// Applies all scheduled events that are due until the given time, or all of them if no time is given.
+    /// Applies all scheduled events that are due up to the given time, or all scheduled events if no time is given.
     fn catch_up(
         &mut self,
         until: Option<Micros>,

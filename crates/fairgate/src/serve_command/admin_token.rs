@@ -20,8 +20,8 @@ pub(super) fn file(config: &Config) -> PathBuf {
     config.data_dir.join(FILE)
 }
 
-/// Returns the configured token, else the token in the data folder. If there is none either, generates a token and
-/// stores it there.
+/// Returns the configured token, else the token in the data folder. If neither exists, generates a token and stores it
+/// in the data folder.
 pub(super) fn find_or_make(config: &Config) -> Result<Secret> {
     if let Some(token) = &config.admin.token {
         return Ok(token.clone());

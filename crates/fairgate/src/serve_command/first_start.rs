@@ -18,7 +18,7 @@ const TENANT: &str = "demo";
 const WEIGHT: u64 = 100;
 
 /// Creates a first tenant and its key, if there is no key yet. Returns the key's secret; `None` if there was a key. The
-/// key is closed like every new key.
+/// key has the default rights of a new key.
 pub(super) async fn first_key(store: &Store) -> Result<Option<KeySecret>> {
     if !store.directory().await?.keys.is_empty() {
         return Ok(None);

@@ -179,7 +179,7 @@ fn busy(section: &ConfigSection<'_>) -> Option<BusyThresholds> {
     Some(BusyThresholds { tokens: tokens?, fraction: fraction? })
 }
 
-/// Reads a decimal of any precision, because Dynamo reads a float here, and rounds it to thousandths.
+/// Reads a decimal and rounds it to thousandths. Any precision is accepted, because Dynamo reads a float here.
 fn fraction(field: ConfigField<'_>) -> Option<BatchFraction> {
     let number = field.plain().and_then(|text| text.parse::<f64>().ok());
     let number = number.filter(|number| (0.0..=1e6).contains(number));

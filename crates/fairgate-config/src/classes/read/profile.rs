@@ -127,7 +127,8 @@ fn classes<'a>(
     all.into_iter().collect()
 }
 
-/// Builds the families that the classes name. Records an error for each family without exactly one class per bucket.
+/// Builds the families that the classes name. Records an error for each family that does not have exactly one class for
+/// each bucket.
 fn families(
     field: &ConfigField<'_>,
     listed: &[ClassEntry<'_>],

@@ -48,7 +48,7 @@ pub(in crate::admin) struct HeartbeatBody {
     epoch: JsonWholeNumber,
     /// Current activity of the agent as text; truncated to 4 KiB.
     progress: Option<String>,
-    /// Total tokens that this claim has used so far. Counts only for agents that report their tokens.
+    /// Total tokens that this claim has used so far. Ignored unless the agent was added with `reports_tokens`.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_i64)]
     tokens: Option<JsonWholeNumber>,
 }
@@ -64,7 +64,7 @@ pub(in crate::admin) struct CompleteBody {
     /// Result of the task; at most 64 KiB.
     #[schema(max_length = 65536, pattern = "^([^\\x00]*[^\\s\\x00][^\\x00]*)?$")]
     result: Option<String>,
-    /// Total tokens that this claim used. Counts only for agents that report their tokens.
+    /// Total tokens that this claim used. Ignored unless the agent was added with `reports_tokens`.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_i64)]
     tokens: Option<JsonWholeNumber>,
 }
@@ -83,7 +83,7 @@ pub(in crate::admin) struct FailBody {
     /// end of this claim does not count as a failure of the task.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 253_402_300_799_999_999_i64)]
     limited_until: Option<JsonWholeNumber>,
-    /// Total tokens that this claim used. Counts only for agents that report their tokens.
+    /// Total tokens that this claim used. Ignored unless the agent was added with `reports_tokens`.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_i64)]
     tokens: Option<JsonWholeNumber>,
 }
@@ -99,7 +99,7 @@ pub(in crate::admin) struct AskBody {
     /// The question for a person; at most 16 KiB.
     #[schema(max_length = 16384, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
     question: String,
-    /// Total tokens that this claim used. Counts only for agents that report their tokens.
+    /// Total tokens that this claim used. Ignored unless the agent was added with `reports_tokens`.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_i64)]
     tokens: Option<JsonWholeNumber>,
 }

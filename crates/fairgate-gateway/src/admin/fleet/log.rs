@@ -28,7 +28,7 @@ const PIECE_BYTES_MAX: usize = 256 << 10;
 #[into_params(parameter_in = Query)]
 #[serde(default, deny_unknown_fields)]
 pub(in crate::admin) struct LogQuery {
-    /// Epoch of the claim whose log is read; the last claim if absent.
+    /// Epoch of the claim whose log is read; that of the task's last claim if absent.
     #[param(minimum = 0, maximum = 9_007_199_254_740_991_i64, nullable = false)]
     epoch: Option<u64>,
     /// Offset of the first byte to return, counted from the start of the log (default 0).

@@ -22,24 +22,25 @@ use crate::app::App;
 /// Time after the close of a connection within which a client program that is alive listens again.
 const LISTENS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Number of the next listener, over all connections.
+/// Sequence number of the next listener; all connections share one sequence.
 static NEXT_LISTENER: AtomicU64 = AtomicU64::new(1);
 
-/// The client program that listened last on a connection, and whose queued leases end with the connection. Dropped
-/// when the connection closes.
+/// The client program that listened last on a connection, if it has stated that its queued leases end with the
+/// connection. Dropped when the connection closes.
 #[derive(Default)]
 pub(crate) struct ConnectionLeases(Mutex<Option<LeaseListener>>);
 
 struct LeaseListener {
     app: Arc<App>,
     key: Arc<str>,
-    /// Weak, so that an idle connection does not keep the record of a program without leases.
+    /// Weak, so that an idle connection does not keep this value in memory after the program's last lease is forgotten.
     changes: Weak<LeaseChanges>,
     number: u64,
 }
 
 impl ConnectionLeases {
-    /// Records that a client program listens on this connection, and so no longer on another one.
+    /// Records that a client program listens on this connection. A connection on which it listened before no longer
+    /// ends its leases.
     pub(super) fn set_listener(&self, app: &Arc<App>, key: &Arc<str>, changes: &Arc<LeaseChanges>) {
         let number = NEXT_LISTENER.fetch_add(1, Ordering::Relaxed);
         changes.set_listener(number);

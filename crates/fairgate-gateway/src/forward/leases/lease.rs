@@ -26,7 +26,7 @@ pub(super) struct LeaseHandle {
     pub(super) ttl: Duration,
     pub(super) mailbox: Arc<LeaseChanges>,
     state: watch::Sender<LeaseStatus>,
-    /// Number of the lease's last change, counted over all leases of its client program.
+    /// Sequence number of the lease's last change; all leases of one client program share one sequence.
     changed: AtomicU64,
     renewed_at: Mutex<Instant>,
     /// Time of the last grant; `None` before the first.
@@ -82,14 +82,14 @@ pub(super) struct LeaseReport {
 pub(super) struct LeaseChanges {
     changes: Mutex<u64>,
     pub(super) changed_notify: Notify,
-    /// Number of the connection's listener through which the program listened last; 0 if it does not say that its
-    /// leases end with its connection.
+    /// Sequence number of the listener (`connection_leases.rs`) through which the program listened last. 0 if the
+    /// program has not stated that its leases end with its connection.
     listener: AtomicU64,
 }
 
 impl LeaseChanges {
-    /// Gives a change the next number, and stores the number in `changed`. Done under a lock, so that a reader that
-    /// sees a number also sees all lower ones.
+    /// Gives a change the next sequence number, and stores the number in `changed`. Done under a lock, so that a reader
+    /// that sees a number also sees all changes with lower numbers.
     fn number(&self, changed: &AtomicU64) {
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         *changes += 1;
@@ -198,8 +198,8 @@ impl LeaseHandle {
         *self.renewed_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// Sends a message to the lease's task. The message is dropped if the task has not yet taken the previous one,
-    /// because one message is enough.
+    /// Sends a message to the lease's task. The message is dropped if the previous one still waits for the task,
+    /// because the task needs only one message to end or to return the lease.
     pub(super) fn send_message(&self, word: LeaseMessage) {
         let _ = self.messages.try_send(word);
     }

@@ -128,8 +128,8 @@ async fn run_request(
     }
 }
 
-/// Records that the tenant opens a lease. Refuses the lease if the tenant alone has reported that its provider takes no
-/// calls for a while.
+/// Records that the tenant opens a lease. Refuses the lease while a provider's limit applies that this tenant alone has
+/// reported.
 fn refused_alone(passage: &RequestGuard, pool: &PoolHandle) -> Option<Refusal> {
     let setup = pool.setup();
     let account = setup.workers.iter().find_map(|worker| worker.account.as_ref())?;
@@ -188,8 +188,8 @@ async fn wait_call_end(
     }
 }
 
-/// Records the provider's response to a call that is not made again. A call that the provider has refused is charged
-/// for its time in the slot alone, unless the call was larger than the provider's whole limit. Returns true if the
+/// Records the provider's response to a call that is not made again. If the provider has refused the call, only the
+/// time in the slot is charged, unless the call was larger than the provider's whole limit. Returns true if the
 /// provider took the call.
 fn record_last_response(
     in_flight: &mut RequestIn<'_, InFlightRequest>,
@@ -207,7 +207,8 @@ fn record_last_response(
 }
 
 /// Ends the attempt of a call that its provider has refused. The slot is released, its time is charged, and the request
-/// waits again, first in its flow. Returns also the time until which it must not be queued, if the pool does not pause.
+/// may wait again, first in its flow. If the pool does not pause, also returns the time before which the request must
+/// not be queued.
 async fn return_to_queue<'p>(
     mut in_flight: RequestIn<'p, InFlightRequest>,
     again: &mut ProviderRetry,

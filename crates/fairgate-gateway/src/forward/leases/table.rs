@@ -83,7 +83,7 @@ impl LeaseTable {
         Ok(clients.entry(client.into()).or_default().clone())
     }
 
-    /// Adds a lease. If the key already has a lease with the same id of the client's choice, returns that one instead.
+    /// Adds a lease. If the key already has a lease with the same client-chosen id, returns that lease instead.
     pub(super) fn open(
         &self,
         key: &Arc<str>,

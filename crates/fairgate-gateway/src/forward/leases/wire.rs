@@ -102,8 +102,8 @@ impl LeaseSubmissionBody {
 #[serde(deny_unknown_fields, default)]
 #[schema(as = LeaseSettlement)]
 pub(super) struct LeaseSettlementBody {
-    /// Charge in weighted tokens; computed with the pool's weights if absent. The price of the time in
-    /// the slot is charged if it is more.
+    /// Charge in weighted tokens; computed with the pool's weights if absent. If the price of the time in the slot is
+    /// higher, that price is charged instead.
     tokens: Option<u64>,
     /// Input tokens that the call used.
     input_tokens: Option<u64>,
@@ -120,7 +120,7 @@ pub(super) struct LeaseSettlementBody {
     headers: BTreeMap<String, String>,
 }
 
-/// The result of a call. Either is charged at least the price of its time in the slot.
+/// The outcome of a call. With either outcome at least the price of the time in the slot is charged.
 #[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(as = LeaseOutcome)]
@@ -163,11 +163,11 @@ pub(super) struct LeaseBody {
     #[schema(value_type = Option<f64>)]
     weight: Option<Option<WeightNumber>>,
     /// Expected wait in milliseconds: requests waiting in the lease's flow ÷ the flow's grants per second in the last
-    /// minute. Present for a queued lease; null if unknown, because it was not asked for or nothing was granted in the
-    /// last minute.
+    /// minute. Present for a queued lease. Null if the gateway has not computed it for this response, or if nothing was
+    /// granted in the last minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     expected_wait_ms: Option<Option<u64>>,
-    /// Number of this grant, from 1; one more after each refusal by the provider.
+    /// Number of this grant of the lease: 1 for the first, and one more after each refusal by the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     attempt: Option<u32>,
     /// Time in the queue, in milliseconds.

@@ -29,7 +29,7 @@ use crate::refusal::{EndCode, Refusal};
 use crate::row_write::RowWrite;
 use crate::upstream::FaultParty;
 
-/// A request in stage `S`. Borrows the guard, so nothing else can advance the request meanwhile.
+/// A request in stage `S`. Borrows the guard, so nothing else can advance the request while this handle exists.
 pub(in crate::forward) struct RequestIn<'p, S> {
     passage: &'p mut RequestGuard,
     stage: PhantomData<S>,
@@ -51,7 +51,7 @@ impl<'p, S: StageData> RequestIn<'p, S> {
         (arrival, S::of_mut(stage).unwrap_or_else(|| wrong_stage()))
     }
 
-    /// Advances to another stage. Returns the handle on that stage, and the data that the stage does not keep.
+    /// Advances to another stage. Returns the handle on that stage, and the data that the new stage does not keep.
     fn step<T: StageData, R>(self, next: impl FnOnce(S) -> (T, R)) -> (RequestIn<'p, T>, R) {
         let stage = mem::replace(&mut self.passage.stage, RequestStage::Identified);
         let (known, rest) = next(S::taken(stage).unwrap_or_else(|| wrong_stage()));
@@ -117,8 +117,8 @@ impl<'p> RequestIn<'p, RoutedRequest> {
 }
 
 impl<'p> RequestIn<'p, AcceptedRequest> {
-    /// Counts the request in the limits of its tenant and key, or refuses it. The queues of both count it until the
-    /// returned `limits::QueuedCountGuard` is dropped.
+    /// Counts the request in the limits of its tenant and key, or refuses it. The tenant's and the key's counts of
+    /// queued requests include it until the returned `limits::QueuedCountGuard` is dropped.
     pub(in crate::forward) fn count_in(
         self,
         bytes: u64,
@@ -138,7 +138,7 @@ impl<'p> RequestIn<'p, CountedRequest> {
 }
 
 impl<'p> RequestIn<'p, QueuedRequest> {
-    /// Restarts the wait, because the granted worker no longer exists and the request is submitted again.
+    /// Restarts the clock of the wait, because the granted worker no longer exists and the request is submitted again.
     pub(in crate::forward) fn restart_wait(&mut self) {
         self.since = Instant::now();
     }
@@ -170,15 +170,15 @@ impl<'p> RequestIn<'p, InFlightRequest> {
         in_flight.flight.note_first_token(arrival.at.elapsed());
     }
 
-    /// Tells the permit the tokens that would be charged if the caller left now. `first_token` is true if the first
+    /// Tells the permit how many tokens would be charged if the caller left now. `first_token` is true if the first
     /// token has come.
     pub(in crate::forward) fn note_used(&mut self, first_token: bool) {
         let InFlightRequest { counted, flight } = &mut **self;
         flight.note_used(&counted.pool, first_token);
     }
 
-    /// Records that the attempt failed and which party is at fault. If it is the worker, the pool forgets what the
-    /// worker has cached.
+    /// Records that the attempt failed and which party is at fault. If the worker is at fault, the pool no longer
+    /// assumes anything in the worker's cache.
     pub(in crate::forward) fn blame(&mut self, blame: FaultParty) {
         let (arrival, InFlightRequest { counted, flight }) = self.parts();
         flight.blame(blame, &arrival.caller.tenant);

@@ -1,11 +1,11 @@
-//! Decides when a model of a spent or blocked account is closed, and when it is opened again. Where all models share the
-//! account's limits, they are closed together.
+//! Decides when a model of a spent or blocked account is closed, and when it is opened again. Where all models share
+//! the account's limits, they are closed together.
 //!
-//! A refusal for credit or for the key may concern one request alone: a provider may have credit for a shorter answer,
-//! and a 401 may be about a tool of the request. If one such answer closed the account, one tenant could stop all
-//! others. The answer is therefore only a suspicion. The gateway then sends a request of its own, the probe, and closes
-//! the account only if the provider refuses the probe too. A closed account is probed once a minute, and is opened as
-//! soon as a probe is not refused.
+//! A refusal because of the credit or the key may concern one request alone: the credit may be enough for a shorter
+//! answer, and a 401 may be about a tool of the request. If one such answer closed the account, one tenant could stop
+//! all others. The answer is therefore only a suspicion. The gateway then sends a request of its own, the probe, and
+//! closes the account only if the provider refuses the probe too. A closed account is probed once a minute, and is
+//! opened as soon as a probe is not refused.
 //!
 //! Tenants can cause probes, at most one a minute. The operator pays for them, and they are in the ledger.
 //!
@@ -23,10 +23,11 @@ use fairgate_dialect::Route;
 pub(crate) const PROBE_EVERY: Duration = Duration::from_secs(60);
 /// Longest time between the refusals of two tenants that together close an account without probes.
 const SUSPECT_FOR: Duration = Duration::from_secs(60);
-/// Time for which an account without probes stays closed.
+/// Time for which an account that was closed without a probe stays closed.
 pub(super) const CLOSED_FOR: Duration = Duration::from_secs(300);
 
-/// The model, pool and upstream of a request whose account the provider refused, which a probe repeats.
+/// The model, pool, upstream and route of a request that the provider refused because the account is spent or blocked.
+/// A probe repeats such a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeTarget {
     pub(crate) pool: Arc<str>,
@@ -39,11 +40,11 @@ pub(crate) struct ProbeTarget {
 /// The result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProbeOutcome {
-    /// The provider refused the probe for the account too; the value is the provider's code.
+    /// The provider refused the probe because the account is spent or blocked. The value is the provider's code.
     Refused(Arc<str>),
     /// The provider gave another answer, so the account is usable. Also the result if the target is no longer served.
     Usable,
-    /// No answer came that tells.
+    /// No answer came, or none that shows whether the account is usable.
     Unknown,
 }
 
@@ -52,7 +53,7 @@ pub(crate) enum ProbeOutcome {
 pub(super) struct AccountClosing {
     closed: Option<ClosedAccount>,
     suspicion: Option<AccountSuspicion>,
-    /// Target of the next probe of a closed account.
+    /// Target of the next probe of a suspect or closed account.
     target: Option<ProbeTarget>,
     /// Time at which the last probe was sent. A probe ends long before the next is due.
     probed_at: Option<Duration>,
@@ -77,8 +78,8 @@ impl AccountClosing {
         self.closed.as_ref().map(|closed| &closed.reason)
     }
 
-    /// Records that the provider refused a tenant's request for the account. `probes` is false if the operator forbids
-    /// probes. Returns true if this closes the account.
+    /// Records that the provider refused a tenant's request because the account is spent or blocked. `probes` is false
+    /// if the operator forbids probes. Returns true if this closes the account.
     pub(super) fn record_refusal(
         &mut self,
         tenant: &Arc<str>,
@@ -137,7 +138,7 @@ impl AccountClosing {
         was_closed != self.closed.is_some()
     }
 
-    /// Opens an account without probes when its time is over. Returns true if it was opened.
+    /// Opens an account that was closed without a probe, once [`CLOSED_FOR`] has passed. Returns true if it was opened.
     pub(super) fn open_after_time(&mut self, probes: bool, now: Duration) -> bool {
         let is_over = |closed: &ClosedAccount| now.saturating_sub(closed.since) >= CLOSED_FOR;
         let opens = !probes && self.closed.as_ref().is_some_and(is_over);

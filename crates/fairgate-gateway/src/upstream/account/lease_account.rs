@@ -1,4 +1,5 @@
-//! The part of an account that the reports of leases change. `lease_reports` decides which of them count for all.
+//! The part of an account that the reports of leases change. `lease_reports` decides which reports count for all
+//! tenants.
 
 use std::time::Duration;
 
@@ -27,8 +28,9 @@ pub(crate) enum LeaseRefusalReport<'a> {
 }
 
 impl ProviderAccount {
-    /// Records that a tenant opens a lease. If it is the second tenant that is there, what the first has reported is
-    /// forgotten, because it counts for all only while there is nobody else.
+    /// Records that a tenant opens a lease. A tenant's reports count for all only as long as it is the only active one.
+    /// So if this is the second active tenant, the limits and the pause that follow from the first one's reports are
+    /// forgotten.
     pub(crate) fn record_lease_opened(&self, tenant: &str) {
         let mut inner = self.lock();
         let now = Instant::now();
@@ -38,7 +40,8 @@ impl ProviderAccount {
         }
     }
 
-    /// Returns the time until which a tenant's new leases are refused, because it alone reports a limit.
+    /// Returns the time until which a tenant's new leases are refused, because this tenant alone has reported a limit.
+    /// `None` if they are not refused.
     pub(crate) fn lease_limited_until(&self, tenant: &str) -> Option<Instant> {
         let inner = self.lock();
         let until = inner.lease_reports.limited_until(tenant, inner.span(Instant::now()))?;
@@ -100,7 +103,7 @@ impl ProviderAccount {
 }
 
 impl ProviderAccountState {
-    /// Forgets the limits and the pause that were reported, so that the rates of the file alone count.
+    /// Forgets the limits and the pause that were reported, so that only the rates of the configuration file apply.
     fn forget_statements(&mut self, now: Instant) {
         self.quota.forget_statements();
         self.recovery = PauseRecovery::default();

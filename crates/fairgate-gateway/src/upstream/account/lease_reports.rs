@@ -1,18 +1,19 @@
-//! Reports of lease holders about their provider, and the rule which of them count for all tenants.
+//! Reports of lease holders about their provider, and the rule that decides which reports count for all tenants.
 //!
-//! The gateway does not see the calls of leases, so anybody who holds a lease can report a refusal or a limit that never
-//! was. A report therefore concerns its own tenant alone, until a second tenant says the same:
+//! The gateway does not see the calls of leases, so anybody who holds a lease can report a refusal or a limit that
+//! never was. A report therefore concerns only the tenant that makes it, until a second tenant reports the same:
 //!
-//! - A refusal delays the tenant's new leases until the stated time. The pool pauses until the time by which two tenants
-//!   say that the provider takes calls again, which is the second-latest of all tenants' times.
-//! - A limit or a remaining quota in headers counts only where another tenant has stated the same one lately. Of two
-//!   statements the higher one counts.
+//! - A report of a refusal delays the tenant's new leases until the time that it states. The pool pauses until the
+//!   second-latest of all tenants' times, which is the latest time that two tenants agree on.
+//! - A limit or a remaining quota in headers counts for all only if another tenant has stated the same kind of limit
+//!   shortly before. The higher of the two numbers counts.
 //!
-//! If only one tenant is there, its reports count at once: they can harm nobody else. A tenant is there if it has opened
-//! a lease within the last ten minutes. When a second one comes, whatever the first has reported is forgotten.
+//! If only one tenant is active, its reports count at once, because they can harm nobody else. A tenant is active for
+//! ten minutes after it has opened a lease or reported a refusal. When a second tenant becomes active, the limits and
+//! the pause that the first has reported are forgotten.
 //!
-//! This module decides only what is believed. At most 1024 tenants are remembered, each with at most one refusal and one
-//! set of headers.
+//! This module decides only which reports are believed. At most 1024 tenants are remembered, each with at most one
+//! refusal and one set of headers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,13 +21,13 @@ use std::time::Duration;
 use fairgate_dialect::limits::{RateLimit, RateLimitHeaders};
 use fairgate_dialect::quota::PAUSE_MAX;
 
-/// Time for which a tenant counts as there after it has opened a lease.
+/// Time for which a tenant counts as active after it has opened a lease or reported a refusal.
 const PRESENT_FOR: Duration = Duration::from_secs(600);
 /// Greatest age of a statement of another tenant that supports a limit.
 const LIMIT_AGE_MAX: Duration = Duration::from_secs(60);
 /// Greatest age of a statement of another tenant that supports a remaining quota.
 const REMAINING_AGE_MAX: Duration = Duration::from_secs(3);
-/// The most tenants that are remembered; the one that opened its last lease first is dropped.
+/// The most tenants that are remembered; beyond that, the tenant that was not active for the longest time is dropped.
 const TENANTS_MAX: usize = 1024;
 
 /// Reports of leases on one account, by tenant. Times are durations since any fixed moment.
@@ -37,25 +38,26 @@ pub(super) struct LeaseReports {
 
 #[derive(Debug, Default)]
 struct TenantReports {
-    /// Time at which the tenant opened its last lease.
+    /// Time at which the tenant last opened a lease or reported a refusal.
     seen: Duration,
-    /// Time until which the provider refuses calls, by the tenant's last report of a refusal.
+    /// Time until which the provider refuses calls; the latest such time that the tenant has reported.
     limited_until: Duration,
-    /// Limits that the tenant's last report with limits states, and the time of that report.
+    /// Time of the tenant's last report that stated any limits, and those limits. `None` before such a report.
     stated: Option<(Duration, Vec<RateLimit>)>,
 }
 
 impl LeaseReports {
-    /// Records that a tenant opens a lease. Returns true if it is the second one that is there, so that the reports of
-    /// the first do not count for all any more.
+    /// Records that a tenant opens a lease. Returns true if this makes it the second active tenant, so that the reports
+    /// of the first no longer count for all.
     pub(super) fn record_opened(&mut self, tenant: &str, now: Duration) -> bool {
         let (was_there, others) = (self.is_there(tenant, now), self.others(tenant, now));
         self.reports_of(tenant, now);
         !was_there && others == 1
     }
 
-    /// Records that a tenant reports a refusal of its provider for `wait` from now on, at most a minute. Returns the
-    /// time until which the pool must pause; `None` if no other tenant says that there is a limit.
+    /// Records a tenant's report that its provider refuses calls for `wait` from now on; more than a minute counts as a
+    /// minute. Returns the time until which the pool must pause; `None` if other tenants are active and none of them
+    /// reports a refusal.
     pub(super) fn record_refused(
         &mut self,
         tenant: &str,
@@ -68,7 +70,7 @@ impl LeaseReports {
         self.pause_until(now)
     }
 
-    /// Returns the limits of a report that count for all.
+    /// Records the limits that a tenant's headers state. Returns the headers with only those limits that count for all.
     pub(super) fn confirm(
         &mut self,
         tenant: &str,
@@ -89,16 +91,16 @@ impl LeaseReports {
         RateLimitHeaders { limits: believed, ..told.clone() }
     }
 
-    /// Returns the time until which a tenant's new leases are refused, because it alone says that its provider refuses
-    /// calls; `None` if they are not.
+    /// Returns the time until which a tenant's new leases are refused, because it reports a longer refusal than the
+    /// pool pauses for. `None` if they are not refused.
     pub(super) fn limited_until(&self, tenant: &str, now: Duration) -> Option<Duration> {
         let until = self.tenants.get(tenant)?.limited_until;
         let is_longer = self.pause_until(now).is_none_or(|pause| until > pause);
         (until > now && is_longer).then_some(until)
     }
 
-    /// Returns the time until which the pool must pause: that of the only tenant that is there, or the second-latest of
-    /// all tenants'.
+    /// Returns the time until which the pool must pause: the time that the only active tenant has reported, or the
+    /// second-latest of all active tenants' times. `None` if that time has passed.
     fn pause_until(&self, now: Duration) -> Option<Duration> {
         let mut ends: Vec<Duration> = self.present(now).map(|(_, it)| it.limited_until).collect();
         ends.sort_unstable_by(|a, b| b.cmp(a));
@@ -106,8 +108,8 @@ impl LeaseReports {
         end.copied().filter(|until| *until > now)
     }
 
-    /// Returns the more generous of a limit and the same one of another tenant; `None` if no other tenant has stated it
-    /// lately.
+    /// Returns the limit with the higher of this tenant's and another tenant's numbers; `None` if no other active
+    /// tenant has stated the same kind of limit within [`LIMIT_AGE_MAX`].
     fn supported(&self, tenant: &str, limit: RateLimit, now: Duration) -> Option<RateLimit> {
         let is_same = |it: &&RateLimit| (it.counted, it.window) == (limit.counted, limit.window);
         let others = self.present(now).filter(|(name, _)| **name != *tenant);
@@ -128,7 +130,7 @@ impl LeaseReports {
         })
     }
 
-    /// Returns the reports of a tenant that is there now.
+    /// Returns the reports of a tenant, and marks the tenant as active now.
     fn reports_of(&mut self, tenant: &str, now: Duration) -> &mut TenantReports {
         if !self.tenants.contains_key(tenant) && self.tenants.len() >= TENANTS_MAX {
             let oldest = self.tenants.iter().min_by_key(|(_, reports)| reports.seen);
@@ -151,7 +153,7 @@ impl LeaseReports {
         self.present(now).any(|(name, _)| name == tenant)
     }
 
-    /// Returns the number of other tenants that are there.
+    /// Returns the number of other tenants that are active.
     fn others(&self, tenant: &str, now: Duration) -> usize {
         self.present(now).filter(|(name, _)| *name != tenant).count()
     }

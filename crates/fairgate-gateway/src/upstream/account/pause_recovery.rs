@@ -1,18 +1,18 @@
 //! Rates of an account in a pause and after it.
 //!
-//! The level of a bucket in the core rises with the rate, also while its worker is paused. At the end of a pause of p
-//! seconds p × rate ÷ 60 requests would be sent at once, and a provider that does not smooth refuses most of them. The
-//! provider has no such amount: in a sliding minute only as much becomes free as was sent a minute ago, and a provider
-//! with a bucket has an empty one.
+//! The level of a bucket in the core rises with the rate, even while its worker is paused. At the end of a pause of p
+//! seconds, p × rate ÷ 60 requests would be sent at once. A provider that does not accept such a burst refuses most of
+//! them, because it has not saved up any quota during the pause: in a sliding minute, only as much becomes free as was
+//! sent a minute ago, and a provider with a bucket has an empty one.
 //!
-//! In a pause the rates are therefore set to one a minute and the levels to one. The top of such a bucket is one
-//! request, or one token, so at the end of the pause the level is still one and nothing was saved. One token lets one
-//! request pass, as a grant needs one token and may owe the rest. After the pause the rate is raised in ten steps of a
-//! second, from a tenth to the full rate. If the provider refuses again, few requests are under way. While the rate is
-//! raised, at most one second of it is saved.
+//! In a pause the rates are therefore set to one a minute and the levels to one. A bucket with such a rate holds at
+//! most one request, or one token, so at the end of the pause its level is still one. One token lets one request pass,
+//! because a grant needs one token and may owe the rest. After the pause the rate is raised in ten steps of a second,
+//! from a tenth to the full rate, so few requests are in flight if the provider refuses again. While the rate is
+//! raised, a bucket holds at most what the rate adds in one second.
 //!
-//! A pause costs 4.5 s at the full rate beside its own length: a tenth to nine tenths, for a second each. The full rate
-//! is below the stated one by the margin of `refusal_margin.rs`, which makes pauses rare.
+//! Beside its own length, a pause costs as much as 4.5 s without requests: the rate is a tenth to nine tenths, for a
+//! second each. The full rate is below the stated one by the margin of `refusal_margin.rs`, which makes pauses rare.
 //!
 //! A learned rate falls at each refusal by its own rule (`learned_rate.rs`), so it is not raised in steps, and has no
 //! margin.
@@ -25,26 +25,26 @@ use super::refusal_margin::RefusalMargin;
 const STEPS: u64 = 10;
 /// Duration of one step.
 const STEP: Duration = Duration::from_secs(1);
-/// Seconds of the rate that may be saved where a provider does not accept bursts.
+/// Seconds of the rate that a bucket may hold where a provider does not accept bursts.
 pub(super) const LEAST_BURST_SECONDS: u64 = 1;
 
 /// End of the last pause of an account, and the margin below its stated rates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PauseRecovery {
-    /// End of the last pause; `None` before the first.
+    /// End of the last pause, as a time on the quota's clock; `None` before the first pause.
     paused_until: Option<Duration>,
     margin: RefusalMargin,
 }
 
 impl PauseRecovery {
-    /// Records that the provider refused a request because of a limit. Call it before the pause is recorded.
+    /// Records that the provider refused a request because of a limit. Must be called before the pause is recorded.
     pub(super) fn record_refusal(&mut self, now: Duration) {
         if self.steps(now) == STEPS {
             self.margin.grow(now);
         }
     }
 
-    /// Records a pause, or another end of the pause in force.
+    /// Records a pause that lasts until `until`. Extends the pause in force, but never shortens it.
     pub(super) fn record_pause(&mut self, until: Duration) {
         self.paused_until = self.paused_until.max(Some(until));
     }
@@ -55,32 +55,32 @@ impl PauseRecovery {
     }
 
     /// Returns true if the remaining quota that the provider states must not raise the levels: in a pause, while the
-    /// rate is raised, and while there is a margin. In a sliding minute a part of the quota remains because of the
-    /// margin. If that part were added to the levels each second, the rate would exceed the stated one again.
+    /// rate is raised, and while there is a margin. With a margin the gateway leaves a part of the quota unused. If
+    /// that part were added to the levels each second, the rate would exceed the stated one again.
     pub(super) fn distrusts_remaining(&self, now: Duration) -> bool {
         self.is_recovering(now) || self.margin.thousandths(now) > 0
     }
 
-    /// Returns the rate in force of a stated rate, at least 1 per minute.
+    /// Converts a stated rate to the rate that applies now, at least 1 per minute.
     pub(super) fn of_stated(&self, per_minute: u64, now: Duration) -> u64 {
         let part = u128::from(self.steps(now) * (1000 - self.margin.thousandths(now)));
         let rate = u128::from(per_minute) * part / u128::from(STEPS * 1000);
         u64::try_from(rate).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Returns the rate in force of a learned rate, at least 1 per minute.
+    /// Converts a learned rate to the rate that applies now, at least 1 per minute.
     pub(super) fn of_learned(&self, per_minute: u64, now: Duration) -> u64 {
         if self.steps(now) == 0 { 1 } else { per_minute.max(1) }
     }
 
-    /// Returns the seconds of the rate that may be saved, of those that the configuration allows: one second in a
-    /// pause, while the rate is raised, and while refusals recur.
+    /// Returns the seconds of the rate that a bucket may hold: those that the configuration allows, but at most one
+    /// second in a pause, while the rate is raised, and while refusals recur.
     pub(super) fn burst_seconds(&self, configured: u64, now: Duration) -> u64 {
         let forbids_bursts = self.is_recovering(now) || self.margin.has_recurred(now);
         if forbids_bursts { configured.min(LEAST_BURST_SECONDS) } else { configured }
     }
 
-    /// Returns the number of steps of the full rate that are reached: 0 in a pause, 10 at the full rate.
+    /// Returns the number of tenths of the full rate that apply now: 0 in a pause, 10 at the full rate.
     fn steps(&self, now: Duration) -> u64 {
         match self.paused_until {
             None => STEPS,

@@ -1,8 +1,8 @@
-//! Divides the rates of one account among the workers that use it, in whatever pools they are.
+//! Divides the rates of one account among the workers that use it, whatever pools they are in.
 //!
 //! Each pool counts its own workers' rates exactly and does not know the others, so each worker gets a fraction of the
-//! rates, and the fractions add up to 1. A worker whose pool has an empty queue gets the fraction that it uses and a
-//! little more; the rest is divided equally among the workers whose pools have queued requests.
+//! rates, and the fractions add up to 1. A worker without queued requests gets the fraction that it uses and a little
+//! more; the rest is divided equally among the workers with queued requests.
 //!
 //! If each pool had the whole rate, the pools together would exceed it, and the provider would refuse requests. If each
 //! pool knew the grants of the others, two pools could still grant the last request of the quota at the same time.
@@ -10,16 +10,17 @@
 /// Recent use of the account's rates by one worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in crate::upstream) struct RateUse {
-    /// Fraction of the account's rates that the worker used, of requests or of tokens, whichever is more.
+    /// Fraction of the account's rates that the worker used: that of the requests or that of the tokens, whichever is
+    /// more.
     pub(in crate::upstream) used: f64,
-    /// True if requests are queued in the worker's pool.
+    /// True if requests that need this worker are queued.
     pub(in crate::upstream) has_queue: bool,
 }
 
 /// Least fraction that a worker with an empty queue keeps, relative to an equal division among all workers. It lets an
 /// idle worker start at once.
 const RESERVE: f64 = 0.1;
-/// Ratio of a worker's fraction to the worker's recent use, if the queue of its pool is empty.
+/// Ratio of a worker's fraction to the worker's recent use, if no requests are queued for it.
 const HEADROOM: f64 = 1.25;
 
 /// Returns the fraction of the account's rates for each worker; the fractions add up to 1.

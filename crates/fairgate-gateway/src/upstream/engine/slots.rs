@@ -29,7 +29,7 @@ pub(crate) struct SlotRule {
     ranks: u64,
     /// True once the slots have gone down since the start.
     has_stepped_down: bool,
-    /// Number of readings before the slots may rise again.
+    /// Number of readings that must still come before the slots may rise again.
     cooldown: u32,
     /// The previous reading; `None` at the start and after each change of the slots.
     before: Option<SlotReading>,

@@ -1,4 +1,4 @@
-//! Reads the holds, weights and caps that events have set from a snapshot. Each list may name a flow only once.
+//! Reads from a snapshot the holds, weights and caps that events have set. Each list may name a flow only once.
 
 use fairgate_core::attribute::Attribute;
 use fairgate_core::snapshot::{CapSnapshot, CapUseSnapshot};

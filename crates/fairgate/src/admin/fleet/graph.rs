@@ -56,7 +56,8 @@ pub(super) fn steps(given: &[NewTask], added: &AddedTasks) -> TextTable {
 }
 
 /// Returns the step of each task, counted from 1. The gateway has already refused tasks that need each other in a
-/// cycle. If there is a cycle nevertheless, the loop ends and its tasks keep the last computed step.
+/// cycle. If there is a cycle nevertheless, this function still ends, and the tasks of the cycle keep the last computed
+/// step.
 fn numbered(tasks: &[&NewTask]) -> Vec<usize> {
     let places = tasks.iter().enumerate().filter_map(|(i, task)| Some((task.id.as_deref()?, i)));
     let places: HashMap<&str, usize> = places.collect();

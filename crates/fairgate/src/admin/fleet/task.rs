@@ -40,12 +40,12 @@ enum TaskSubcommand {
     },
     /// Show the prompt of one task, the tasks that it needs, and its history step by step.
     Show {
-        /// Name of the task.
+        /// Name of the task, as `fairgate task list` shows it.
         id: String,
     },
     /// Change a task that no agent holds. Settings that are not given stay as they are.
     Set {
-        /// Name of the task.
+        /// Name of the task, as `fairgate task list` shows it.
         id: String,
         #[command(flatten)]
         prompt: TaskPromptArgs,
@@ -75,26 +75,26 @@ enum TaskSubcommand {
     },
     /// Let a paused task continue.
     Resume {
-        /// Name of the task.
+        /// Name of the task, as `fairgate task list` shows it.
         id: String,
     },
     /// Start a blocked or failed task again, with all its retries.
     Restart {
-        /// Name of the task.
+        /// Name of the task, as `fairgate task list` shows it.
         id: String,
     },
     /// Count a blocked or failed task as completed, so that the tasks that need it can start.
     Skip(TaskReasonArgs),
     /// Answer the question of a task's agent. The task continues with the answer.
     Answer {
-        /// Name of the task.
+        /// Name of the task, as `fairgate task list` shows it.
         id: String,
         /// Text of the answer.
         text: String,
     },
     /// Explain the state of a task in a sentence, followed by the numbers.
     Why {
-        /// Name of the task.
+        /// Name of the task, as `fairgate task list` shows it.
         id: String,
     },
     Log(TaskLogArgs),
@@ -102,9 +102,9 @@ enum TaskSubcommand {
 
 #[derive(Debug, Args)]
 struct TaskReasonArgs {
-    /// Name of the task.
+    /// Name of the task, as `fairgate task list` shows it.
     id: String,
-    /// Reason for the action, which is kept in the task's history.
+    /// Reason why the task is cancelled or skipped. It is kept in the task's history.
     #[arg(long)]
     reason: Option<String>,
 }

@@ -21,8 +21,9 @@ use crate::input::read_text;
 pub(super) struct TaskAddArgs {
     #[command(flatten)]
     prompt: TaskPromptArgs,
-    /// YAML file with a list of tasks, or with `tasks:` and `project:`, the project of tasks that name none. `-` is
-    /// standard input. A task that exists with the same content is not changed, so a file may be added twice.
+    /// YAML file with a list of tasks, or with the fields `tasks` and `project`; a task that names no project belongs
+    /// to that project. `-` is standard input. A task that exists with the same content is not changed, so a file may
+    /// be added twice.
     #[arg(short, long, value_name = "FILE", conflicts_with_all = [
         "prompt", "prompt_file", "id", "title", "priority", "needs", "estimate", "retries", "not_before", "workspace",
         "affinity", "affinity_wait",

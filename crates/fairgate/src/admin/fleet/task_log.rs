@@ -21,9 +21,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// Show the output of a task's command.
 #[derive(Debug, Args)]
 pub(super) struct TaskLogArgs {
-    /// Name of the task.
+    /// Name of the task, as `fairgate task list` shows it.
     id: String,
-    /// Number of the task's claim whose output is shown. Default: the last claim.
+    /// Epoch of the claim whose output is shown. Default: the task's last claim.
     #[arg(long, value_name = "CLAIM")]
     epoch: Option<u64>,
     /// Continue with new output, also of later claims, until the task has ended.

@@ -198,8 +198,8 @@ fn millionths(part: f64) -> u64 {
     (part * 1_000_000.0).round() as u64
 }
 
-/// Formats a flow's service got minus service due, with its sign, and with a mark if the difference is outside the
-/// bound.
+/// Formats the service that a flow got minus the service that it was due, with the sign, and with a mark if the
+/// difference is outside the bound.
 fn difference(flow: &Value) -> String {
     let Some(difference) = flow["difference_tokens"].as_i64() else { return "-".to_owned() };
     let mark = if is_outside(flow) { "! " } else { "" };
@@ -265,7 +265,8 @@ fn providers(pool: &Value) -> Vec<String> {
     sentences.collect()
 }
 
-/// Returns a worker with the name and the limits of one of its models.
+/// Returns an object like a worker's, for one of the worker's models: with the names of both, and with the state and
+/// limits of the model.
 fn of_model(worker: &Value, model: &Value) -> Value {
     let quota = &model["quota"];
     let state = match (quota["out"].is_null(), quota["paused_ms"].is_null()) {

@@ -38,7 +38,7 @@ pub(crate) struct JournalTime {
     pub(crate) at: Micros,
 }
 
-/// An event while a request waited, and the waiting state after it.
+/// An event that happened while a request waited, and the state of the waiting request after the event.
 #[derive(Debug)]
 pub(crate) struct WaitEvent {
     pub(crate) when: JournalTime,
@@ -46,14 +46,14 @@ pub(crate) struct WaitEvent {
     pub(crate) waiting: Box<WaitingRequest>,
 }
 
-/// The end of a request.
+/// Outcome of a request at the end of the journal: the way in which its wait ended, or that it still waits.
 #[derive(Debug)]
 pub(crate) enum RequestOutcome {
     /// The request still waits at the end of the journal.
     Waits,
     /// The request was cancelled while it waited.
     GaveUp { when: JournalTime },
-    /// The request was rejected, possibly because of another event.
+    /// The request was rejected. The cause may be its own submit or another event.
     Refused { when: JournalTime, reject: RejectedRequest, cause: RejectionCause },
     /// The request waited longer than its timeout.
     Expired { when: JournalTime, timeout: Option<Micros> },

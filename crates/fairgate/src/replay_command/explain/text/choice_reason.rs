@@ -6,7 +6,7 @@ use fairgate_journal::explain_text::{flow_name, strict_order};
 
 use crate::text_format::{DecimalThousandths, counted};
 
-/// Explains why one level picked its flow.
+/// Explains why the node at one level of the path picked its flow.
 pub(crate) fn reason(choice: &FlowChoice, cost: Tokens) -> String {
     let flow = flow_name(choice.by, &choice.flow);
     let numbers = numbers(&choice.standing, false);
