@@ -139,8 +139,8 @@ async fn sync_pool(
     }
     let Some(told) = all.get_mut(&pool.name) else { return Ok(()) };
     told.warn_of_unenforced_caps(pool, directory);
-    for wish in directory_settings(directory, projects, &told.policy) {
-        told.send_differences(pool, &wish).await?;
+    for wanted_settings in directory_settings(directory, projects, &told.policy) {
+        told.send_differences(pool, &wanted_settings).await?;
     }
     Ok(())
 }
@@ -181,22 +181,22 @@ impl LastSent {
     async fn send_differences(
         &mut self,
         pool: &PoolHandle,
-        wish: &DirectorySettings<'_>,
+        wanted_settings: &DirectorySettings<'_>,
     ) -> Result<(), GateChangeError> {
-        let flow: Flow = (wish.by, wish.flow.into());
-        let weight = self.weights.get(&flow).copied().or(wish.policy_weight);
-        if let Some(wanted) = wish.weight.filter(|wanted| weight != Some(*wanted)) {
-            pool.gate.set_weight(wish.by, wish.flow, wanted).await?;
+        let flow: Flow = (wanted_settings.by, wanted_settings.flow.into());
+        let weight = self.weights.get(&flow).copied().or(wanted_settings.policy_weight);
+        if let Some(wanted) = wanted_settings.weight.filter(|wanted| weight != Some(*wanted)) {
+            pool.gate.set_weight(wanted_settings.by, wanted_settings.flow, wanted).await?;
             self.weights.insert(flow.clone(), wanted);
         }
         // The directory has no caps of projects: an operator sets them for each pool.
-        if wish.by == Attribute::Project {
+        if wanted_settings.by == Attribute::Project {
             return Ok(());
         }
-        let cap = self.caps.get(&flow).copied().unwrap_or(wish.policy_cap);
-        let wanted = wish.cap.or(wish.policy_cap);
+        let cap = self.caps.get(&flow).copied().unwrap_or(wanted_settings.policy_cap);
+        let wanted = wanted_settings.cap.or(wanted_settings.policy_cap);
         if cap != wanted {
-            pool.gate.set_cap(wish.by, wish.flow, wanted).await?;
+            pool.gate.set_cap(wanted_settings.by, wanted_settings.flow, wanted).await?;
             self.caps.insert(flow, wanted);
         }
         Ok(())

@@ -157,8 +157,8 @@ async fn view(app: &App, pool: Option<&str>) -> Result<LiveView, ApiError> {
     let directory = app.identity.directory();
     let mut views = Vec::with_capacity(pools.len());
     for pool in &pools {
-        let sight = app.control.snapshots.recent(pool).await?;
-        views.push(sight.view(&pool.name, &directory).clone().with_tiers(pool, &sight.snapshot));
+        let recent = app.control.snapshots.recent(pool).await?;
+        views.push(recent.view(&pool.name, &directory).clone().with_tiers(pool, &recent.snapshot));
     }
     let one = (views.len() == 1).then(|| views[0].clone());
     let ledger = LedgerView {

@@ -110,8 +110,8 @@ pub(super) async fn me(
     let directory = app.identity.directory();
     let mut pools = Vec::new();
     for pool in app.pools.all() {
-        let sight = app.control.snapshots.recent(&pool).await?;
-        let view = sight.view(&pool.name, &directory);
+        let recent = app.control.snapshots.recent(&pool).await?;
+        let view = recent.view(&pool.name, &directory);
         pools.push(my_pool(view, &caller, &pool.setup()));
     }
     let now = Instant::now();

@@ -515,9 +515,9 @@ pub(super) fn pool_by_name(app: &App, name: &str) -> Result<Arc<PoolHandle>, Api
 async fn body(app: &App, pool: &PoolHandle) -> Result<PoolBody, ApiError> {
     let closed = |_: GateClosedError| ApiError::from(PoolUnavailableError(pool.name.clone()));
     let live = pool.gate.status().await.map_err(closed)?;
-    let sight = app.control.snapshots.recent(pool).await?;
+    let recent = app.control.snapshots.recent(pool).await?;
     let config = pool.config();
-    let held = sight.snapshot.holds.iter();
+    let held = recent.snapshot.holds.iter();
     let (status, error) = match live.journal.status {
         JournalStatus::Off => ("off", None),
         JournalStatus::Writing => ("writing", None),
@@ -526,7 +526,7 @@ async fn body(app: &App, pool: &PoolHandle) -> Result<PoolBody, ApiError> {
     Ok(PoolBody {
         name: pool.name.to_string(),
         models: config.models.iter().map(|model| model.name.clone()).collect(),
-        algorithm: describe_policy(&sight.snapshot.policy),
+        algorithm: describe_policy(&recent.snapshot.policy),
         capacity: live.capacity,
         in_flight: live.in_flight,
         queued: live.waiting,
@@ -534,7 +534,7 @@ async fn body(app: &App, pool: &PoolHandle) -> Result<PoolBody, ApiError> {
         queue_timeout_ms: u64::try_from(config.queue_timeout.as_millis()).unwrap_or(u64::MAX),
         draining: live.draining,
         held: held.map(|(by, flow)| FlowBody { by: (*by).into(), flow: (**flow).into() }).collect(),
-        workers: workers(&sight.snapshot, pool),
+        workers: workers(&recent.snapshot, pool),
         journal: JournalBody {
             status,
             error,
@@ -557,6 +557,6 @@ pub(super) async fn worker_bodies(
     app: &App,
     pool: &PoolHandle,
 ) -> Result<Vec<WorkerBody>, ApiError> {
-    let sight = app.control.snapshots.recent(pool).await?;
-    Ok(workers(&sight.snapshot, pool))
+    let recent = app.control.snapshots.recent(pool).await?;
+    Ok(workers(&recent.snapshot, pool))
 }

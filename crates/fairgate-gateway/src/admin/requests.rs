@@ -222,13 +222,13 @@ pub(super) async fn list(
     };
     let mut list = RequestList { items: Vec::new(), omitted: 0 };
     for pool in pools {
-        let sight = app.control.snapshots.recent(&pool).await?;
-        let waits = sight.expected_waits_ms();
-        let requests = sight.snapshot.requests.iter().zip(waits);
+        let recent = app.control.snapshots.recent(&pool).await?;
+        let waits = recent.expected_waits_ms();
+        let requests = recent.snapshot.requests.iter().zip(waits);
         for (request, wait) in requests.filter(|(each, _)| wanted(&viewer, &query, each)) {
             if list.items.len() >= limit {
                 list.omitted += 1;
-            } else if let Some(body) = body_for(&viewer, &pool, &sight, request, wait) {
+            } else if let Some(body) = body_for(&viewer, &pool, &recent, request, wait) {
                 list.items.push(body);
             }
         }
@@ -271,11 +271,11 @@ fn state_of(request: &RequestSnapshot) -> RequestState {
 fn body_for(
     viewer: &Viewer,
     pool: &PoolHandle,
-    sight: &PoolSnapshot,
+    recent: &PoolSnapshot,
     request: &RequestSnapshot,
     expected_wait_ms: Option<u64>,
 ) -> Option<RequestBody> {
-    let body = body(pool, sight, request, expected_wait_ms);
+    let body = body(pool, recent, request, expected_wait_ms);
     Some(match viewer {
         Viewer::Admin => body,
         Viewer::Tenant(_) => RequestBody {
@@ -294,17 +294,17 @@ fn family_of(pool: &PoolHandle, class: &str) -> Option<String> {
 
 fn body(
     pool: &PoolHandle,
-    sight: &PoolSnapshot,
+    recent: &PoolSnapshot,
     request: &RequestSnapshot,
     expected_wait_ms: Option<u64>,
 ) -> RequestBody {
     let of = |by| request.attributes.get(by).map(str::to_owned);
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    let age = micros(sight.since(request.at));
+    let age = micros(recent.since(request.at));
     let flight = request.flight.as_ref();
-    let in_flight_us = flight.map(|flight| micros(sight.since(flight.granted_at)));
+    let in_flight_us = flight.map(|flight| micros(recent.since(flight.granted_at)));
     let worker = flight.and_then(|flight| flight.place).and_then(|(number, _)| {
-        let workers = &sight.snapshot.workers.as_ref()?.list;
+        let workers = &recent.snapshot.workers.as_ref()?.list;
         let worker = workers.iter().find(|worker| worker.number == number)?;
         Some(worker.settings.name.to_string())
     });
@@ -404,8 +404,8 @@ async fn find_in_pool(
         timeout(SEARCH_TIMEOUT, pool.gate.whereabouts(id)).await.map_err(|_| unavailable())?;
     let Some(whereabouts) = answer.map_err(|_| unavailable())? else { return Ok(None) };
     // The snapshot names the tenant. If the request has ended meanwhile, its ledger row is shown instead.
-    let sight = app.control.snapshots.newer_than(pool, asked).await?;
-    let Some(request) = sight.request(id) else { return Ok(None) };
+    let recent = app.control.snapshots.newer_than(pool, asked).await?;
+    let Some(request) = recent.request(id) else { return Ok(None) };
     if !viewer.may_see(request.attributes.get(Attribute::Tenant).unwrap_or_default()) {
         return Ok(None);
     }
@@ -413,8 +413,8 @@ async fn find_in_pool(
         RequestLocation::Waiting(waiting) => waiting.place,
         RequestLocation::InFlight { .. } => None,
     };
-    let expected_wait_ms = place.and_then(|place| sight.expected_wait_ms(place.saturating_add(1)));
-    let Some(shown) = body_for(viewer, pool, &sight, request, expected_wait_ms) else {
+    let expected_wait_ms = place.and_then(|place| recent.expected_wait_ms(place.saturating_add(1)));
+    let Some(shown) = body_for(viewer, pool, &recent, request, expected_wait_ms) else {
         return Ok(None);
     };
     let detail = RequestDetail {
@@ -428,11 +428,11 @@ async fn find_in_pool(
     Ok(Some(match whereabouts {
         RequestLocation::Waiting(mut waiting) => {
             let ahead = ahead_for(viewer, &waiting);
-            let full = full_pool(&sight.snapshot);
+            let full = full_pool(&recent.snapshot);
             if full.is_some() {
                 explanation::set_unblocked(&mut waiting);
             }
-            let mut services = services(&sight, &waiting);
+            let mut services = services(&recent, &waiting);
             let mut tokens = ShownTokens::All;
             if let Viewer::Tenant(_) = viewer {
                 explanation::hide_others(&mut waiting, &mut services);
@@ -500,11 +500,11 @@ fn ahead_for(viewer: &Viewer, waiting: &WaitingRequest) -> Vec<RequestsAhead> {
 }
 
 /// Returns the service of the flows that contain a request, from the root down.
-fn services(sight: &PoolSnapshot, waiting: &WaitingRequest) -> Vec<ServiceView> {
+fn services(recent: &PoolSnapshot, waiting: &WaitingRequest) -> Vec<ServiceView> {
     let names: Vec<&str> = waiting.levels.iter().map(|level| &*level.flow).collect();
     let of_level = |depth: usize| {
         let around = names[..depth].iter().copied();
-        let mut nodes = sight.fairness.iter();
+        let mut nodes = recent.fairness.iter();
         let node = nodes.find(|node| node.path.iter().map(|name| &**name).eq(around.clone()))?;
         node.flows.iter().find(|flow| *flow.name == *names[depth])
     };

@@ -45,7 +45,7 @@ pub(super) fn directory_settings<'a>(
     let keys = directory.keys.iter().filter(|key| key.revoked_at.is_none());
     let keys = keys.map(|key| (Attribute::Key, key.id.as_str(), key.weight, key.limits.in_flight));
     let projects = projects.iter().map(|it| (Attribute::Project, it.id.as_str(), it.weight, None));
-    let wish = |(by, flow, weight, cap)| {
+    let wanted_settings = |(by, flow, weight, cap)| {
         let of_it = || nodes.iter().filter(move |node| node.by() == by);
         let first = of_it().next()?;
         // The classes of a bands node have caps but no weights.
@@ -62,7 +62,7 @@ pub(super) fn directory_settings<'a>(
             policy_cap: first.cap_of(flow),
         })
     };
-    groups.chain(tenants).chain(keys).chain(projects).filter_map(wish).collect()
+    groups.chain(tenants).chain(keys).chain(projects).filter_map(wanted_settings).collect()
 }
 
 /// Returns one tenant and one key whose in-flight caps this policy cannot enforce, if there are any. A cap cannot be

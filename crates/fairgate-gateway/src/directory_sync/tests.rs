@@ -35,11 +35,17 @@ type Told = (&'static str, String, Option<u64>, Option<u64>, Option<u64>);
 fn told(policy: &str) -> Vec<Told> {
     let directory = directory();
     let policy = parse_policy(policy).expect("a policy");
-    let wish = |wish: &DirectorySettings<'_>| {
-        let weight = wish.weight.map(|weight| weight.get());
-        (wish.by.name(), wish.flow.to_owned(), weight, wish.cap, wish.policy_cap)
+    let wanted_settings = |wanted_settings: &DirectorySettings<'_>| {
+        let weight = wanted_settings.weight.map(|weight| weight.get());
+        (
+            wanted_settings.by.name(),
+            wanted_settings.flow.to_owned(),
+            weight,
+            wanted_settings.cap,
+            wanted_settings.policy_cap,
+        )
     };
-    directory_settings(&directory, &[], &policy).iter().map(wish).collect()
+    directory_settings(&directory, &[], &policy).iter().map(wanted_settings).collect()
 }
 
 #[test]
@@ -173,8 +179,11 @@ fn projects_have_their_weights_where_a_policy_shares_by_project() {
     let told = |policy| {
         let policy = parse_policy(policy).expect("a policy");
         let wishes = directory_settings(&directory, &projects, &policy);
-        let of = wishes.iter().filter(|wish| wish.by == Attribute::Project);
-        of.map(|wish| (wish.flow.to_owned(), wish.weight.map(Weight::get))).collect::<Vec<_>>()
+        let of = wishes.iter().filter(|wanted_settings| wanted_settings.by == Attribute::Project);
+        of.map(|wanted_settings| {
+            (wanted_settings.flow.to_owned(), wanted_settings.weight.map(Weight::get))
+        })
+        .collect::<Vec<_>>()
     };
     let tree = r#"{"share":{"by":"tenant","inside":{"share":{"by":"project"}}}}"#;
     assert_eq!(told(tree), [("web".to_owned(), Some(300))]);

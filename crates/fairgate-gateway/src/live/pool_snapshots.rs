@@ -75,8 +75,8 @@ impl PoolSnapshotCache {
         };
         // A reader that comes while a snapshot is being taken waits here, and then gets that one.
         let mut seen = slot.lock().await;
-        if let Some(sight) = seen.last.as_ref().filter(|sight| sight.taken >= oldest) {
-            return Ok(sight.clone());
+        if let Some(recent) = seen.last.as_ref().filter(|recent| recent.taken >= oldest) {
+            return Ok(recent.clone());
         }
         let taken = Instant::now();
         let gate = &pool.gate;
@@ -88,7 +88,7 @@ impl PoolSnapshotCache {
         let (snapshot, fairness, grants) =
             answer.map_err(|_: fairgate_runtime::GateClosedError| unavailable())?;
         let now = seen.estimated_pool_time(snapshot.now);
-        let sight = Arc::new(PoolSnapshot {
+        let recent = Arc::new(PoolSnapshot {
             snapshot,
             fairness,
             grants,
@@ -96,8 +96,8 @@ impl PoolSnapshotCache {
             taken,
             view: OnceLock::new(),
         });
-        seen.last = Some(sight.clone());
-        Ok(sight)
+        seen.last = Some(recent.clone());
+        Ok(recent)
     }
 
     /// Drops the snapshots of pools that no longer exist.

@@ -318,8 +318,8 @@ impl FlowServiceSum {
 impl PoolView {
     /// Computes the view of a snapshot. The directory supplies what the policy does not know: a tenant's group if the
     /// policy does not share by groups, and the weights of groups or tenants if it does not share by them.
-    pub(crate) fn new(pool: &str, sight: &PoolSnapshot, directory: &Directory) -> Self {
-        let snapshot = &sight.snapshot;
+    pub(crate) fn new(pool: &str, recent: &PoolSnapshot, directory: &Directory) -> Self {
+        let snapshot = &recent.snapshot;
         let mut groups: BTreeMap<String, OwnerRow> = BTreeMap::new();
         let mut tenants: BTreeMap<(String, String), OwnerRow> = BTreeMap::new();
         let mut projects: BTreeMap<String, OwnerRow> = BTreeMap::new();
@@ -328,8 +328,8 @@ impl PoolView {
             let found = directory.tenants.iter().find(|known| known.name == tenant);
             found.map_or_else(|| "-".to_owned(), |known| known.group.clone())
         };
-        let activity = FlowActivity::of(sight);
-        for_each_flow(sight, &activity, |flow| match flow.by {
+        let activity = FlowActivity::of(recent);
+        for_each_flow(recent, &activity, |flow| match flow.by {
             Attribute::Group => groups.entry(flow.name.to_owned()).or_default().add(&flow),
             Attribute::Tenant => {
                 let group = flow.group.map_or_else(|| group_of(flow.name), str::to_owned);
@@ -342,7 +342,7 @@ impl PoolView {
             Attribute::Class => classes.add(&flow),
             _ => {}
         });
-        count_requests(sight, &mut groups, &mut tenants, &mut projects);
+        count_requests(recent, &mut groups, &mut tenants, &mut projects);
         let shown = most_active(tenants);
         let nobody = Directory::default();
         Self {
@@ -351,7 +351,7 @@ impl PoolView {
             max_in_flight: snapshot.capacity,
             global_in_flight: activity.in_flight,
             global_queued: activity.waiting,
-            classes: classes.views(sight.now),
+            classes: classes.views(recent.now),
             groups: groups.into_iter().map(|(name, row)| row.group(name, directory)).collect(),
             tenants_omitted: shown.1,
             tenants: shown.0.into_iter().map(|(key, row)| row.tenant(key, directory)).collect(),
@@ -380,12 +380,12 @@ impl PoolView {
 /// Counts all queued and running requests by group, tenant and project, even if the policy does not share by these
 /// attributes.
 fn count_requests(
-    sight: &PoolSnapshot,
+    recent: &PoolSnapshot,
     groups: &mut BTreeMap<String, OwnerRow>,
     tenants: &mut BTreeMap<(String, String), OwnerRow>,
     projects: &mut BTreeMap<String, OwnerRow>,
 ) {
-    for request in &sight.snapshot.requests {
+    for request in &recent.snapshot.requests {
         let of = |by| request.attributes.get(by).unwrap_or("-").to_owned();
         let (group, tenant) = (of(Attribute::Group), of(Attribute::Tenant));
         let project = request.attributes.get(Attribute::Project);

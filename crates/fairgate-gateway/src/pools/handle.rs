@@ -191,16 +191,16 @@ pub struct EngineView {
 }
 
 impl EngineView {
-    fn of(sight: &EngineSnapshot) -> Option<Self> {
-        let reading = sight.reading?;
+    fn of(recent: &EngineSnapshot) -> Option<Self> {
+        let reading = recent.reading?;
         Some(Self {
             kind: reading.kind.name(),
             running: reading.running,
             waiting: reading.waiting,
             cache_used_milli: reading.cache_used_milli,
             cache_tokens: reading.cache_tokens,
-            overload_waiting: sight.overload.waiting,
-            overload_cache_milli: sight.overload.cache_milli,
+            overload_waiting: recent.overload.waiting,
+            overload_cache_milli: recent.overload.cache_milli,
         })
     }
 }
@@ -444,8 +444,8 @@ fn upstream_view(workers: &[Arc<PoolWorker>], caches: &WorkerCaches) -> WorkerVi
     let first = &workers[0];
     let Upstream { config, engine, condition, .. } = &*first.upstream;
     let (quota, models) = quota_views(workers);
-    let sight = engine.snapshot();
-    let overloaded = sight.overloaded.map(|why| why.to_string());
+    let recent = engine.snapshot();
+    let overloaded = recent.overloaded.map(|why| why.to_string());
     let is_out = quota.as_ref().is_some_and(|quota| quota.out.is_some());
     let is_paused = quota.as_ref().is_some_and(|quota| quota.paused.is_some());
     let (state, reason) = match condition.standing() {
@@ -472,8 +472,8 @@ fn upstream_view(workers: &[Arc<PoolWorker>], caches: &WorkerCaches) -> WorkerVi
         address,
         in_flight: workers.iter().map(|worker| worker.in_flight.now()).sum(),
         slots: first.upstream.total_slots(),
-        slots_reason: sight.slots_reason.clone(),
-        engine: EngineView::of(&sight),
+        slots_reason: recent.slots_reason.clone(),
+        engine: EngineView::of(&recent),
         cache: first.hits.view(first.expects_hits),
         cache_size: caches.cache_size(&first.upstream.name),
         tier: config.tier,

@@ -203,7 +203,7 @@ impl Pools {
     pub(crate) async fn switch(&self, mut prepared: PreparedPools, grace: Duration) {
         let before = self.served.load_full();
         let mut served = ServedPools::default();
-        let mut employers: HashMap<Arc<str>, Vec<PoolOfWorker>> = HashMap::new();
+        let mut worker_pools: HashMap<Arc<str>, Vec<PoolOfWorker>> = HashMap::new();
         let mut members: BTreeMap<AccountModelKey, Vec<AccountMember>> = BTreeMap::new();
         for PreparedPool { config, from } in prepared.pools {
             let workers = WorkerInputs {
@@ -237,7 +237,7 @@ impl Pools {
                     .workers
                     .iter()
                     .all(|other| other.upstream.name == worker.upstream.name);
-                let employer = PoolOfWorker {
+                let worker_pool = PoolOfWorker {
                     pool: pool.name.clone(),
                     worker: worker.name.clone(),
                     waiting: worker.waiting.clone(),
@@ -248,7 +248,7 @@ impl Pools {
                     in_flight: worker.in_flight.clone(),
                     down_wait: pool.setup().config.down_wait,
                 };
-                employers.entry(worker.upstream.name.clone()).or_default().push(employer);
+                worker_pools.entry(worker.upstream.name.clone()).or_default().push(worker_pool);
             }
             for model in &pool.setup().config.models {
                 let waiting = pool.queued_requests(&model.name);
@@ -258,15 +258,15 @@ impl Pools {
             served.pools.insert(pool.name.clone(), pool);
         }
         for (name, made) in prepared.upstreams {
-            let employers = employers.remove(&name).unwrap_or_default();
+            let worker_pools = worker_pools.remove(&name).unwrap_or_default();
             let watcher = match made {
                 PreparedUpstream::Kept(watcher) => {
-                    watcher.set_pools(employers);
+                    watcher.set_pools(worker_pools);
                     watcher
                 }
                 PreparedUpstream::New(upstream) => {
                     let watcher = UpstreamWatcher::start(upstream);
-                    watcher.set_pools(employers);
+                    watcher.set_pools(worker_pools);
                     Arc::new(watcher)
                 }
             };

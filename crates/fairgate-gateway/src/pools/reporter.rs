@@ -287,15 +287,15 @@ impl ReportQueue {
 }
 
 /// Reports every change to the pool, forever.
-async fn report_changes(desk: Arc<ReportQueue>, gate: Gate) {
+async fn report_changes(queue: Arc<ReportQueue>, gate: Gate) {
     loop {
-        desk.changed.notified().await;
-        while desk.observes.load(Ordering::Relaxed) {
-            let _telling = desk.report_lock.lock().await;
-            let (name, report) = match desk.next() {
+        queue.changed.notified().await;
+        while queue.observes.load(Ordering::Relaxed) {
+            let _telling = queue.report_lock.lock().await;
+            let (name, report) = match queue.next() {
                 Ok(next) => next,
                 Err(notes) => {
-                    desk.flushed.send_replace(notes);
+                    queue.flushed.send_replace(notes);
                     break;
                 }
             };
@@ -305,12 +305,12 @@ async fn report_changes(desk: Arc<ReportQueue>, gate: Gate) {
                 Some(until) => gate.pause_worker(change, until).await,
                 None => gate.change_worker(change).await,
             };
-            desk.report_capacity(&gate).await;
+            queue.report_capacity(&gate).await;
         }
-        if !desk.observes.load(Ordering::Relaxed) {
+        if !queue.observes.load(Ordering::Relaxed) {
             // Another process reports: nobody has to wait for this one.
-            let notes = desk.lock().notes;
-            desk.flushed.send_replace(notes);
+            let notes = queue.lock().notes;
+            queue.flushed.send_replace(notes);
         }
     }
 }
@@ -357,7 +357,7 @@ mod tests {
     const UP: WorkerAvailability =
         WorkerAvailability { state: WorkerState::Up, slots: 4, down_until: None };
 
-    fn desk() -> ReportQueue {
+    fn queue() -> ReportQueue {
         let workers = BTreeMap::from([("w".into(), WorkerReport::default())]);
         ReportQueue {
             reports: Mutex::new(PendingReports { workers, ..PendingReports::default() }),
@@ -396,20 +396,20 @@ mod tests {
 
     #[tokio::test]
     async fn news_is_told_once_and_only_of_workers_that_the_pool_has() {
-        let desk = desk();
-        desk.record("stranger", |report| report.availability = Some(UP));
-        assert!(desk.next().is_err());
-        desk.record("w", |report| {
+        let queue = queue();
+        queue.record("stranger", |report| report.availability = Some(UP));
+        assert!(queue.next().is_err());
+        queue.record("w", |report| {
             report.remaining.overwrite_with(RemainingQuota { requests: Some(5), tokens: None })
         });
-        desk.record("w", |report| {
+        queue.record("w", |report| {
             report.remaining.overwrite_with(RemainingQuota { requests: Some(3), tokens: Some(7) })
         });
-        let (_, told) = desk.next().unwrap();
+        let (_, told) = queue.next().unwrap();
         assert_eq!(told.remaining, RemainingQuota { requests: Some(3), tokens: Some(7) });
-        assert!(desk.next().is_err());
-        desk.record("w", |report| report.availability = Some(UP));
+        assert!(queue.next().is_err());
+        queue.record("w", |report| report.availability = Some(UP));
         // What was left then is not what is left now.
-        assert_eq!(desk.next().unwrap().1.remaining, RemainingQuota::default());
+        assert_eq!(queue.next().unwrap().1.remaining, RemainingQuota::default());
     }
 }

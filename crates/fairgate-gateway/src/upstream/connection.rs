@@ -102,13 +102,13 @@ impl UpstreamConnection {
 /// Polls a body and its connection. The body is polled first, then the connection, which may read more of the body, and
 /// then the body again.
 pub(super) fn poll_with_connection<T>(
-    lane: Option<&mut UpstreamConnection>,
+    connection: Option<&mut UpstreamConnection>,
     cx: &mut Context<'_>,
     mut body: impl FnMut(&mut Context<'_>) -> Poll<T>,
 ) -> Poll<T> {
-    match (body(cx), lane) {
-        (Poll::Pending, Some(lane)) => {
-            lane.drive(cx);
+    match (body(cx), connection) {
+        (Poll::Pending, Some(connection)) => {
+            connection.drive(cx);
             body(cx)
         }
         (polled, _) => polled,

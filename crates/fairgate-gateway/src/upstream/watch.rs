@@ -95,8 +95,8 @@ impl UpstreamWatcher {
     }
 
     /// Sets the pools that have the upstream as a worker; the state of the upstream is sent to all of them again.
-    pub(crate) fn set_pools(&self, employers: Vec<PoolOfWorker>) {
-        *self.pools.lock() = employers.into_iter().map(|one| (one, None)).collect();
+    pub(crate) fn set_pools(&self, members: Vec<PoolOfWorker>) {
+        *self.pools.lock() = members.into_iter().map(|one| (one, None)).collect();
         self.upstream.condition.changed.notify_one();
     }
 }
@@ -110,7 +110,7 @@ impl Drop for UpstreamWatcher {
 }
 
 /// Reports every change of the upstream's standing, in order, forever.
-async fn report_changes(upstream: Arc<Upstream>, told: Arc<PoolsOfWorker>) {
+async fn report_changes(upstream: Arc<Upstream>, pools: Arc<PoolsOfWorker>) {
     let mut sweep_at = Instant::now() + SWEEP_EVERY;
     // Workers start as up, which needs no report.
     let mut down_since: Option<Instant> = None;
@@ -123,17 +123,15 @@ async fn report_changes(upstream: Arc<Upstream>, told: Arc<PoolsOfWorker>) {
             sweep_at = now + SWEEP_EVERY;
         }
         let (standing, until) = upstream.condition.update_standing(now);
-        let down = announce(&upstream, &told, standing, down_since.is_some());
+        let down = announce(&upstream, &pools, standing, down_since.is_some());
         if down && down_since.is_none() {
             // After the outage it may be another process.
-            told.for_each_hook(|hook| hook.restarted(&upstream.name));
+            pools.for_each_hook(|hook| hook.restarted(&upstream.name));
         }
         down_since = down.then(|| down_since.unwrap_or(now));
-        let (behind, next) = told.take_outdated(&upstream, standing, down_since, now, turn);
-        for (employer, news) in behind {
-            employer
-                .reporter
-                .set_availability(&employer.worker, availability(news, &employer, now));
+        let (behind, next) = pools.take_outdated(&upstream, standing, down_since, now, turn);
+        for (member, state) in behind {
+            member.reporter.set_availability(&member.worker, availability(state, &member, now));
         }
         let wake_at = [until, next].into_iter().flatten().fold(sweep_at, Instant::min);
         tokio::select! {
@@ -146,7 +144,7 @@ async fn report_changes(upstream: Arc<Upstream>, told: Arc<PoolsOfWorker>) {
 /// Logs, for each pool of the worker, that the worker went down or is back. Returns true if the worker is down now.
 fn announce(
     upstream: &Upstream,
-    told: &PoolsOfWorker,
+    pools: &PoolsOfWorker,
     standing: UpstreamStanding,
     was_down: bool,
 ) -> bool {
@@ -161,7 +159,7 @@ fn announce(
     };
     let down = standing != UpstreamStanding::Up;
     let (worker, cause) = (&upstream.name, cause.map(|cause| cause.to_string()));
-    for pool in told.pools().into_iter().filter(|_| down != was_down) {
+    for pool in pools.pools().into_iter().filter(|_| down != was_down) {
         match down {
             true => tracing::warn!(%pool, %worker, why, cause, "a worker is down"),
             false => tracing::info!(%pool, %worker, "a worker is back"),
@@ -173,25 +171,24 @@ fn announce(
 impl PoolsOfWorker {
     /// Returns the names of the pools, each once.
     fn pools(&self) -> Vec<Arc<str>> {
-        let mut pools: Vec<_> =
-            self.lock().iter().map(|(employer, _)| employer.pool.clone()).collect();
+        let mut pools: Vec<_> = self.lock().iter().map(|(member, _)| member.pool.clone()).collect();
         pools.dedup();
         pools
     }
 
     /// Returns true if this process observes any of the pools.
     pub(super) fn is_observed(&self) -> bool {
-        self.lock().iter().any(|(employer, _)| employer.reporter.is_observing())
+        self.lock().iter().any(|(member, _)| member.reporter.is_observing())
     }
 
     /// Returns the number of requests of all pools that are in flight on the upstream.
     pub(super) fn in_flight(&self) -> u64 {
-        self.lock().iter().map(|(employer, _)| employer.in_flight.now()).sum()
+        self.lock().iter().map(|(member, _)| member.in_flight.now()).sum()
     }
 
     /// Calls `tell` with every pool's observer of the engine.
     pub(super) fn for_each_hook(&self, tell: impl Fn(&dyn EngineHook)) {
-        let hooks: Vec<_> = self.lock().iter().map(|(employer, _)| employer.hook.clone()).collect();
+        let hooks: Vec<_> = self.lock().iter().map(|(member, _)| member.hook.clone()).collect();
         hooks.iter().for_each(|hook| tell(&**hook));
     }
 
@@ -214,16 +211,16 @@ impl PoolsOfWorker {
         if slots.iter().any(is_divided) {
             next = Some(now + DIVIDE_EVERY);
         }
-        for ((employer, last), slots) in pools.iter_mut().zip(slots) {
-            let overdue_at = down_since.map(|since| since + employer.down_wait);
+        for ((member, last), slots) in pools.iter_mut().zip(slots) {
+            let overdue_at = down_since.map(|since| since + member.down_wait);
             let overdue = overdue_at.is_some_and(|at| at <= now);
             let WorkerSlots { slots, slots_together, .. } = slots;
-            let news = ReportedState { standing, overdue, slots, slots_together, overloaded };
-            if *last != Some(news) {
-                *last = Some(news);
-                behind.push((employer.clone(), news));
+            let state = ReportedState { standing, overdue, slots, slots_together, overloaded };
+            if *last != Some(state) {
+                *last = Some(state);
+                behind.push((member.clone(), state));
             }
-            if let Some(at) = overdue_at.filter(|_| !news.overdue) {
+            if let Some(at) = overdue_at.filter(|_| !state.overdue) {
                 next = Some(next.map_or(at, |next| next.min(at)));
             }
         }
@@ -295,18 +292,18 @@ fn slots_of_workers(
 /// Returns the availability to send to the core. A worker that is down is paused, so that new requests wait for it with
 /// the queued ones. Once it has been down longer than `down_wait` it is overloaded, so that new requests that no other
 /// worker can serve are refused.
-fn availability(news: ReportedState, employer: &PoolOfWorker, now: Instant) -> WorkerAvailability {
-    let slots = news.slots;
+fn availability(state: ReportedState, member: &PoolOfWorker, now: Instant) -> WorkerAvailability {
+    let slots = state.slots;
     let up = WorkerAvailability { state: WorkerState::Up, slots, down_until: None };
-    match (news.standing, news.overdue) {
+    match (state.standing, state.overdue) {
         (UpstreamStanding::Unhealthy | UpstreamStanding::Broken, true) => {
             WorkerAvailability { state: WorkerState::Overloaded, ..up }
         }
         (UpstreamStanding::Unhealthy | UpstreamStanding::Broken, false) => {
-            WorkerAvailability { down_until: Some(now + employer.down_wait), ..up }
+            WorkerAvailability { down_until: Some(now + member.down_wait), ..up }
         }
         (UpstreamStanding::Trial, _) => up,
-        (UpstreamStanding::Up, _) if news.overloaded => {
+        (UpstreamStanding::Up, _) if state.overloaded => {
             WorkerAvailability { state: WorkerState::Overloaded, ..up }
         }
         (UpstreamStanding::Up, _) => up,
