@@ -301,7 +301,8 @@ async fn a_model_of_ones_own_is_no_larger_share() {
     tokio::time::timeout(Duration::from_secs(60), enough).await.expect("answers");
     let (large, small) = (large.load(Ordering::Relaxed), small.load(Ordering::Relaxed));
     stop.store(true, Ordering::Relaxed);
-    (large_clients.join_all().await, small_clients.join_all().await);
+    large_clients.join_all().await;
+    small_clients.join_all().await;
     let percent = small * 100 / (small + large);
     assert!((7..=14).contains(&percent), "{small} of {}: {percent} %, due are 10 %", small + large);
     house.close().await;
@@ -414,14 +415,10 @@ async fn a_reload_from_one_model_to_two_and_back_finishes_what_runs() {
     .await;
     let take = async |count: usize| {
         let taken = async {
-            loop {
-                let mut held = held.lock().unwrap();
-                if held.len() >= count {
-                    return held.drain(..).collect::<Vec<Call>>();
-                }
-                drop(held);
+            while held.lock().unwrap().len() < count {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
+            held.lock().unwrap().drain(..).collect::<Vec<Call>>()
         };
         tokio::time::timeout(SOON, taken).await.expect("the requests reach the provider")
     };
