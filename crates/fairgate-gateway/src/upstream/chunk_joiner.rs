@@ -20,8 +20,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const SMALL_CHUNK_BYTES: u64 = 512;
 /// Greatest size of an answer's head that is kept until the rest of it arrives, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Greatest number of headers in an answer, as in hyper.
-const HEADERS_MAX: usize = 100;
 /// Greatest number of digits in the size of a chunk.
 const SIZE_DIGITS_MAX: u32 = 8;
 
@@ -276,42 +274,72 @@ fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
     Some(from + end + 4)
 }
 
-/// Returns the position after the head of an answer.
+/// Returns the position after the head of an answer, which ends with an empty line.
+///
+/// hyper parses the head again and refuses what is malformed. So this reads no more than the framing needs, and is
+/// strict only where hyper is lenient: every line must end with CRLF and be a header of its own.
 fn position_after_head(head: &[u8]) -> AnswerPosition {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
-    let mut answer = httparse::Response::new(&mut headers);
-    let is_read = answer.parse(head).is_ok_and(|status| status.is_complete());
-    let Some(code) = answer.code.filter(|_| is_read && answer.version == Some(1)) else {
-        return AnswerPosition::Unknown;
-    };
+    let Some(code) = status_code(head) else { return AnswerPosition::Unknown };
     match code {
         101 => return AnswerPosition::Unknown,
         100..200 | 204 | 304 => return AnswerPosition::Head,
         _ => {}
     }
-    let named = |name: &'static str| {
-        let is_named = move |header: &&httparse::Header<'_>| header.name.eq_ignore_ascii_case(name);
-        answer.headers.iter().filter(is_named).map(|header| header.value)
-    };
-    let one = |name: &'static str| {
-        let mut values = named(name);
-        (values.next(), values.next())
-    };
-    match (one("transfer-encoding"), one("content-length")) {
-        ((Some(encoding), None), (None, None)) if encoding.eq_ignore_ascii_case(b"chunked") => {
-            CHUNK_BEGIN
+    let (mut encoding, mut length) = (None, None);
+    let mut begin = 0;
+    for line_feed in memchr::memchr_iter(b'\n', head) {
+        let Some(line) = head[begin..line_feed].strip_suffix(b"\r") else {
+            return AnswerPosition::Unknown;
+        };
+        begin = line_feed + 1;
+        let found = match line.first() {
+            Some(b't' | b'T') => value(line, b"transfer-encoding").map(|it| encoding.replace(it)),
+            Some(b'c' | b'C') => value(line, b"content-length").map(|it| length.replace(it)),
+            // The rest of a folded header.
+            Some(b' ' | b'\t') => return AnswerPosition::Unknown,
+            // The empty line is the end.
+            None if begin != head.len() => return AnswerPosition::Unknown,
+            _ => None,
+        };
+        if found.flatten().is_some() {
+            return AnswerPosition::Unknown;
         }
-        ((None, None), (Some(length), None)) => {
-            let digits = std::str::from_utf8(length).ok().filter(|text| text.len() < 19);
-            let is_number = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
-            match digits.filter(is_number).and_then(|text| text.parse().ok()) {
-                Some(0) => AnswerPosition::Head,
-                Some(length) => AnswerPosition::SizedBody(length),
-                None => AnswerPosition::Unknown,
-            }
-        }
+    }
+    match (encoding, length) {
+        (Some(encoding), None) if encoding.eq_ignore_ascii_case(b"chunked") => CHUNK_BEGIN,
+        (None, Some(length)) => match decimal(length) {
+            Some(0) => AnswerPosition::Head,
+            Some(length) => AnswerPosition::SizedBody(length),
+            None => AnswerPosition::Unknown,
+        },
         _ => AnswerPosition::Unknown,
     }
+}
+
+/// Returns the status of a head of HTTP/1.1; `None` for anything else.
+fn status_code(head: &[u8]) -> Option<u64> {
+    let code = head.strip_prefix(b"HTTP/1.1 ")?.get(..4)?;
+    match code[3] {
+        b' ' | b'\r' => decimal(&code[..3]),
+        _ => None,
+    }
+}
+
+/// Returns the value of a header line if it has this name, without the whitespace around it.
+fn value<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let (found, rest) = line.split_at_checked(name.len())?;
+    let value = rest.strip_prefix(b":")?;
+    found.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
+}
+
+/// Returns the number that a text of 1 to 18 decimal digits states; `None` for anything else.
+fn decimal(text: &[u8]) -> Option<u64> {
+    if !(1..=18).contains(&text.len()) {
+        return None;
+    }
+    text.iter().try_fold(0, |number, byte| {
+        byte.is_ascii_digit().then(|| number * 10 + u64::from(byte - b'0'))
+    })
 }
 
 #[cfg(test)]
@@ -401,6 +429,13 @@ mod tests {
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n",
             "HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\n",
             "HTTP/1.1 101 Switching Protocols\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n , gzip\r\n\r\n",
+            "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n1\r\na\r\n0\r\n\r\n",
+            "HTTP/1.1 2000 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
             "nonsense\r\n\r\n",
         ] {
             let answer = format!("{head}{small}{small}");
