@@ -144,6 +144,10 @@ pub struct FleetConfig {
     pub min_task_guarantee: bool,
     /// Expected tokens of a task if neither the task nor the project's history gives an estimate (default 20 000).
     pub default_estimate: u64,
+    /// Unit in which projects share agents (default `larger`).
+    pub credit: FleetCreditUnit,
+    /// Tokens that a second of an agent's time costs; learned if absent.
+    pub agent_second_tokens: Option<u64>,
     /// The time after which an agent without a heartbeat loses its task (default 60 s).
     pub lease: Duration,
     /// Wait before the first retry of a failed task (default 60 s). The wait doubles after each further failure.
@@ -154,6 +158,27 @@ pub struct FleetConfig {
     pub log_bytes_max: u64,
     /// Folder of the journal of rounds, `data_dir/fleet`; `None` if the journal is switched off.
     pub journal: Option<PathBuf>,
+}
+
+/// Unit in which the projects of the fleet share agents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FleetCreditUnit {
+    /// The larger of a task's tokens and the price of its agents' time.
+    Larger,
+    /// Tokens alone.
+    Tokens,
+    /// Time alone.
+    Time,
+}
+
+impl fmt::Display for FleetCreditUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Larger => "larger",
+            Self::Tokens => "tokens",
+            Self::Time => "time",
+        })
+    }
 }
 
 /// One backend: a server of your own or a hosted provider.

@@ -50,7 +50,7 @@ pub use classes::{
 };
 pub use config::{
     AdminConfig, AutoSlots, BreakerConfig, BrownoutConfig, Config, CostConfig, DiscoverConfig,
-    FileCostConfig, FleetConfig, HealthConfig, HostedBudget, HostedOverBudget, JournalConfig,
+    FileCostConfig, FleetConfig, FleetCreditUnit, HealthConfig, HostedBudget, HostedOverBudget, JournalConfig,
     LeasesConfig, LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig,
     PoolConfig, PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig,
     Tokenizer, UpstreamConfig, UpstreamCredential, UpstreamDialects, UpstreamTimeouts,

@@ -11,8 +11,10 @@
 
 use fairgate_money::UnixMicros;
 use fairgate_store::{StoreError, TaskClaim, Transaction};
+use fairgate_usage::HELD_STATES;
 
 use crate::call_context::{CallContext, bump_version};
+use crate::credit;
 use crate::error::FleetError;
 use crate::model::{
     TaskCompletionBody, TaskFailureBody, TaskHeartbeatBody, TaskLeaseBody, TaskLine,
@@ -189,17 +191,22 @@ pub(crate) fn complete(
     tasks::one_line(tx, call, named.task)
 }
 
-/// Updates the project's learned estimate. Each completed task moves the estimate a quarter of the way towards the
-/// usage of that task.
+/// Updates the project's learned estimates of tokens and of credit. Each completed task moves an estimate a quarter of
+/// the way towards the usage of that task.
 fn learn(tx: &mut dyn Transaction, completed: &TaskRow) -> Result<(), StoreError> {
     let used = completed.used.saturating_add(completed.used_before);
-    let sql = "SELECT learned FROM fleet_projects WHERE id = $1";
-    let project = completed.project.as_str();
-    let before = tx.first(sql, &[project.into()], |row| row.count_or_null(0))?.flatten();
-    let learned = i64::try_from(learned(before, used)).unwrap_or(i64::MAX);
+    let sql = "SELECT p.learned, p.learned_credit, t.credit_extra FROM fleet_tasks t \
+               JOIN fleet_projects p ON p.id = t.project WHERE t.id = $1";
+    let before = tx.first(sql, &[completed.id.as_str().into()], |row| {
+        Ok((row.count_or_null(0)?, row.count_or_null(1)?, row.int(2)?))
+    })?;
+    let (tokens_before, credit_before, extra) = before.unwrap_or_default();
+    let int = |number| i64::try_from(number).unwrap_or(i64::MAX);
+    let tokens = int(learned(tokens_before, used));
+    let credit = int(learned(credit_before, used.saturating_add_signed(extra)));
     tx.run(
-        "UPDATE fleet_projects SET learned = $1 WHERE id = $2",
-        &[learned.into(), project.into()],
+        "UPDATE fleet_projects SET learned = $1, learned_credit = $2 WHERE id = $3",
+        &[tokens.into(), credit.into(), completed.project.as_str().into()],
     )?;
     Ok(())
 }
@@ -279,22 +286,22 @@ fn limited(standing: &TaskRow, until: UnixMicros, reason: String) -> TaskTransit
 }
 
 /// Records that a provider's limit stops the model calls of a claim until `until`. Does nothing if the claim is over.
-/// If several limits are recorded, the one that ends last counts.
+/// If several limits are recorded, the one that ends last counts. The claim's time does not count meanwhile.
 pub(crate) fn note_limit(
     tx: &mut dyn Transaction,
+    call: &CallContext,
     claim: &TaskClaim,
     until: UnixMicros,
 ) -> Result<(), FleetError> {
     validate::check_moment("until", until)?;
     let epoch = i64::try_from(claim.epoch).unwrap_or(i64::MAX);
-    let noted = tx.run(
-        concat!(
-            "UPDATE fleet_tasks SET resume_after = $1 WHERE id = $2 AND epoch = $3 AND state IN ",
-            fairgate_usage::held_states!(),
-            " AND (resume_after IS NULL OR resume_after < $1)"
-        ),
-        &[until.into(), claim.task.as_str().into(), epoch.into()],
-    )?;
+    let sql = format!(
+        "UPDATE fleet_tasks SET resume_after = $1, {} WHERE id = $2 AND epoch = $3 AND state IN {HELD_STATES} \
+         AND (resume_after IS NULL OR resume_after < $1)",
+        credit::note_wait("CAST($4 AS BIGINT)", "CAST($1 AS BIGINT)")
+    );
+    let values = [until.into(), claim.task.as_str().into(), epoch.into(), call.now.into()];
+    let noted = tx.run(&sql, &values)?;
     if noted > 0 {
         bump_version(tx)?;
     }

@@ -121,12 +121,16 @@ struct ExplainedTask {
     claimed_at: Option<UnixMicros>,
     question: Option<String>,
     progress: Option<String>,
+    calls: u64,
+    /// True if the task's latest agent reports its tokens itself.
+    reports: bool,
 }
 
 /// SQL columns of an [`ExplainedTask`], for a table `t` of tasks.
 const COLUMNS: &str = "t.id, t.project, t.state, t.reason, t.estimate, t.retries, t.retries_max, \
     t.resume_after, t.workspace, t.affinity, t.ready_at + t.affinity_wait, t.agent, t.epoch, t.lease_until, t.claimed_at, \
-    t.question, t.progress";
+    t.question, t.progress, t.calls, \
+    EXISTS (SELECT 1 FROM fleet_agents a WHERE a.id = t.agent AND a.reports)";
 
 fn subject(row: &dyn RowColumns) -> Result<ExplainedTask, StoreError> {
     Ok(ExplainedTask {
@@ -147,6 +151,8 @@ fn subject(row: &dyn RowColumns) -> Result<ExplainedTask, StoreError> {
         claimed_at: row.moment_or_null(14)?,
         question: row.text_or_null(15)?,
         progress: row.text_or_null(16)?,
+        calls: row.count(17)?,
+        reports: row.flag(18)?,
     })
 }
 
@@ -236,7 +242,7 @@ fn explain(
         TaskState::InProgress => held(context, subject, true),
         TaskState::WaitingInput => asked(subject),
         TaskState::Paused => paused(context, subject),
-        TaskState::Completed => ExplanationDraft::new("completed", "It is completed."),
+        TaskState::Completed => completed(subject),
         TaskState::Failed => ExplanationDraft::new(
             "failed",
             format!("It ended without success{}.", because(subject)),
@@ -351,6 +357,17 @@ fn paused(context: &ExplanationContext, subject: &ExplainedTask) -> ExplanationD
         format!("It is tried again in {left}, at {at} (retry {retry}){because}."),
     )
     .fact("retry", retry)
+}
+
+/// Explains that a task is completed, and says so if its agent made no call through the gateway: either the work needed
+/// no model, or the agent calls one behind the gateway's back.
+fn completed(subject: &ExplainedTask) -> ExplanationDraft {
+    // A task that was skipped had no claim that could call.
+    if subject.calls > 0 || subject.reports || subject.epoch == 0 {
+        return ExplanationDraft::new("completed", "It is completed.");
+    }
+    let sentence = "It is completed, and no call was made through the gateway for it.";
+    ExplanationDraft::new("completed", sentence).fact("calls", "0")
 }
 
 fn blocked(subject: &ExplainedTask) -> ExplanationDraft {

@@ -13,6 +13,7 @@ use fairgate_money::UnixMicros;
 use fairgate_store::{KeyHash, Store, StoreError, TaskClaim, Transaction, TransactionDurability};
 use tokio::sync::Notify;
 
+use crate::credit::FleetCredit;
 use crate::call_context::CallContext;
 use crate::claims::ClaimRef;
 use crate::error::FleetError;
@@ -65,6 +66,10 @@ pub struct FleetOptions {
     pub min_task_guarantee: bool,
     /// Expected usage of a task, in tokens, if the task has no estimate and its project has not learned one.
     pub default_estimate: u64,
+    /// Unit in which projects share agents.
+    pub credit: FleetCredit,
+    /// Tokens that a second of an agent costs; learned from the work of all projects if `None`.
+    pub agent_second_tokens: Option<u64>,
     /// Time without a heartbeat after which an agent loses its task.
     pub lease: Duration,
     /// Pause of a task after its first failure, and its longest pause. The pause doubles with every failure up to the
@@ -83,6 +88,8 @@ impl Default for FleetOptions {
             budget: None,
             min_task_guarantee: true,
             default_estimate: 20_000,
+            credit: FleetCredit::default(),
+            agent_second_tokens: None,
             lease: Duration::from_secs(60),
             backoff: (Duration::from_secs(60), Duration::from_secs(300)),
             log_bytes_max: 1 << 20,
@@ -558,8 +565,8 @@ impl Fleet {
     /// the task before that time, the task waits until then, and no failure is counted.
     pub fn note_limit<'a>(&'a self, claim: &TaskClaim, until: UnixMicros) -> FleetFuture<'a, ()> {
         let claim = claim.clone();
-        self.transact(TransactionDurability::ThroughKill, "fleet".to_owned(), move |tx, _| {
-            claims::note_limit(tx, &claim, until)
+        self.transact(TransactionDurability::ThroughKill, "fleet".to_owned(), move |tx, call| {
+            claims::note_limit(tx, call, &claim, until)
         })
     }
 

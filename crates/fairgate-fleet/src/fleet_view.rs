@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use fairgate_core::proportional::CreditWeight;
 use fairgate_store::{KeyRights, SqlValue, StoreError, Transaction};
-use fairgate_usage::HELD_STATES;
+use fairgate_usage::{CreditSums, HELD_STATES};
 
 use crate::call_context::{CallContext, not_found};
 use crate::error::FleetError;
@@ -51,8 +51,9 @@ fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>,
     let held = project_account::reserved_tokens(tx)?;
     let sql = format!(
         "SELECT id, tenant, status, weight, concurrency, exclusive, agent_max, budget, learned, created_at, baseline, \
-         baseline_at, rights, {} FROM fleet_projects ORDER BY made",
-        WindowSums::COLUMNS
+         baseline_at, rights, {}, {}, window_without_calls FROM fleet_projects ORDER BY made",
+        WindowSums::COLUMNS,
+        CreditSums::COLUMNS
     );
     let mut views = tx.list(&sql, &[], |row| {
         let id = row.text(0)?;
@@ -61,6 +62,7 @@ fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>,
             baseline: row.count(10)?,
             baseline_at: row.moment(11)?,
             sums: WindowSums::read(row, 13)?,
+            credit: CreditSums::read(row, 17)?,
         };
         let weight = CreditWeight::from_thousandths(row.count(3)?).map_err(|_| wrong("weight"))?;
         Ok(ProjectView {
@@ -73,6 +75,8 @@ fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>,
             budget: row.count_or_null(7)?,
             rights: RightsBody::from(&KeyRights::from_stored_text(&row.text(12)?)?),
             used: account.used(window, now),
+            charged: account.charged(window, now),
+            completed_without_calls: row.count(19)?,
             reserved: held.get(&id).copied().unwrap_or(0),
             baseline: account.baseline(window, now),
             learned_estimate: row.count_or_null(8)?,
@@ -92,14 +96,14 @@ fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>,
 /// Sets `share_ppm` and `target_ppm` of each active project. Both are parts of the sum over all active projects.
 fn set_shares(views: &mut [ProjectView]) {
     let active = || views.iter().filter(|view| view.status == ProjectStatus::Active);
-    let used: u128 = active().map(|view| u128::from(view.used)).sum();
+    let charged: u128 = active().map(|view| u128::from(view.charged)).sum();
     let weight: u128 = active().map(|view| u128::from(view.weight.0.thousandths())).sum();
     let ppm = |part: u64, whole: u128| {
         let ppm = (u128::from(part) * 1_000_000).checked_div(whole);
         ppm.map(|ppm| u64::try_from(ppm).unwrap_or(u64::MAX))
     };
     for view in views.iter_mut().filter(|view| view.status == ProjectStatus::Active) {
-        view.share_ppm = ppm(view.used, used);
+        view.share_ppm = ppm(view.charged, charged);
         view.target_ppm = ppm(view.weight.0.thousandths(), weight);
     }
 }
@@ -176,7 +180,7 @@ pub(crate) fn fleet(
 fn sort_by_owed(views: &mut [ProjectView]) {
     let is_active = |view: &ProjectView| view.status == ProjectStatus::Active;
     let spent = |view: &ProjectView| {
-        i128::from(view.used) + i128::from(view.reserved) + i128::from(view.baseline)
+        i128::from(view.charged) + i128::from(view.reserved) + i128::from(view.baseline)
     };
     let weight = |view: &ProjectView| i128::from(view.weight.0.thousandths());
     let active = || views.iter().filter(|view| is_active(view));

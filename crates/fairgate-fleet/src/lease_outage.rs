@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use fairgate_money::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
+use fairgate_usage::HELD_STATES;
 
+use crate::credit;
 use crate::fleet::FleetClock;
 use crate::retry_policy;
 
@@ -28,6 +30,14 @@ pub(crate) struct LeaseOutage {
     since: Option<UnixMicros>,
     /// Duration of the outage; not used if `since` is `None`.
     length: Duration,
+}
+
+#[cfg(test)]
+impl LeaseOutage {
+    /// Creates the outage between two moments.
+    pub(crate) fn between(since: UnixMicros, until: UnixMicros) -> Self {
+        Self { since: Some(since), length: micros(until.0 - since.0) }
+    }
 }
 
 /// Reading of the wall clock and the steady clock at one moment.
@@ -107,6 +117,7 @@ pub(crate) fn extend_leases(
     let Some((since, length)) = known(tx, lapse, now)? else { return Ok(()) };
     let length = i64::try_from(length.as_micros()).unwrap_or(i64::MAX / 4).min(i64::MAX / 4);
     let until = retry_policy::later(now, lease * 2 / 3);
+    note_waits(tx, since, length, now)?;
     tx.run(
         concat!(
             "UPDATE fleet_tasks SET lease_until = CASE WHEN lease_until + $1 < $2 THEN lease_until + $1 ELSE $2 END \
@@ -115,6 +126,22 @@ pub(crate) fn extend_leases(
         ),
         &[length.into(), until.into(), since.into()],
     )?;
+    Ok(())
+}
+
+/// Notes that the outage, which ends now, is no time of the claims that were in force when it began.
+fn note_waits(
+    tx: &mut dyn Transaction,
+    since: UnixMicros,
+    length: i64,
+    now: UnixMicros,
+) -> Result<(), StoreError> {
+    let sql = format!(
+        "UPDATE fleet_tasks SET {} WHERE lease_until > $3 AND state IN {HELD_STATES}",
+        credit::note_wait("CAST($1 AS BIGINT)", "CAST($2 AS BIGINT)")
+    );
+    let from = UnixMicros(now.0.saturating_sub(length)).max(since);
+    tx.run(&sql, &[from.into(), now.into(), since.into()])?;
     Ok(())
 }
 

@@ -11,6 +11,7 @@ mod call_context;
 mod claim_waiters;
 mod claims;
 mod counting_transaction;
+mod credit;
 mod dependency_cycle;
 mod error;
 mod explain;
@@ -50,6 +51,7 @@ mod whole_number;
 mod window_usage;
 mod workspaces;
 
+pub use credit::FleetCredit;
 pub use error::FleetError;
 pub use fleet::{AgentId, Fleet, FleetClock, FleetFuture, FleetOptions, RoundStats, SystemClock};
 pub use model::*;

@@ -197,6 +197,12 @@ pub struct ProjectView {
     pub rights: RightsBody,
     /// Tokens that the project used in the rolling window. The tokens of the oldest 24th of the window fade linearly.
     pub used: u64,
+    /// Tokens that the project is charged for in the window: for each claim, the tokens that it used or the price of its
+    /// agent's time, whichever is more, unless the fleet counts one of them alone. The share is computed from it.
+    pub charged: u64,
+    /// Number of tasks that were completed in the window without a call through the gateway. Tasks of agents that report
+    /// their tokens themselves do not count.
+    pub completed_without_calls: u64,
     /// Tokens that are reserved for the project's running tasks and requests in flight, and not used yet.
     pub reserved: u64,
     /// Tokens that count as spent because the project was idle before it got work again. They fade within one window.
@@ -204,8 +210,8 @@ pub struct ProjectView {
     /// Expected usage of one of the project's tasks, in tokens, learned from its completed tasks; absent before the
     /// first.
     pub learned_estimate: Option<u64>,
-    /// Tokens that this project used in the window, in parts per million of the tokens that all active projects used;
-    /// absent if the project is not active or if nothing was used.
+    /// Tokens that this project is charged for in the window, in parts per million of what all active projects are
+    /// charged for; absent if the project is not active or if nothing was charged.
     pub share_ppm: Option<u64>,
     /// Weight of this project in parts per million of the weights of all active projects, which is the share of tokens
     /// that it is due; absent if the project is not active.
@@ -466,6 +472,12 @@ pub struct TaskView {
     pub lease_until: Option<UnixMicros>,
     /// Number of requests that agents sent through the gateway for the task.
     pub calls: u64,
+    /// Tokens that the task was charged for in its project's share: its used tokens, or the price of its agents' time if
+    /// that is more. Of a claim that goes on, only the tokens count so far.
+    pub charged: u64,
+    /// Time for which agents held the task in claims that ended, in milliseconds, without waits for a provider's limit
+    /// or an outage.
+    pub agent_ms: u64,
     /// Latest progress that the agent reported.
     pub progress: Option<String>,
     /// Latest question of the agent.

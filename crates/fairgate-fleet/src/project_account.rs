@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use fairgate_money::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
-use fairgate_usage::SET_ASIDE_BY_PROJECT;
+use fairgate_usage::{CreditSums, SET_ASIDE_BY_PROJECT};
 
 use crate::window_usage::{UsageWindow, WindowSums};
 
@@ -23,12 +23,23 @@ pub(crate) struct ProjectAccount {
     pub(crate) sums: WindowSums,
     pub(crate) baseline: u64,
     pub(crate) baseline_at: UnixMicros,
+    pub(crate) credit: CreditSums,
 }
 
 impl ProjectAccount {
     /// Returns the tokens that the project used in the window.
     pub(crate) fn used(&self, window: UsageWindow, now: UnixMicros) -> u64 {
         window.used(&self.sums, now)
+    }
+
+    /// Returns credit − tokens of the claims that ended in the window.
+    pub(crate) fn extra(&self, window: UsageWindow, now: UnixMicros) -> i64 {
+        self.credit.extra(window, self.sums.bucket, now)
+    }
+
+    /// Returns the tokens that the project is charged for in the window, by the unit in which projects share agents.
+    pub(crate) fn charged(&self, window: UsageWindow, now: UnixMicros) -> u64 {
+        self.used(window, now).saturating_add_signed(self.extra(window, now))
     }
 
     /// Returns the part of the baseline that has not faded yet, in tokens.

@@ -10,8 +10,8 @@
 //!         w × min over the other busy, active projects of (spent + baseline) ÷ weight − s)
 //! ```
 //!
-//! rounded down. *Spent* is what tasks have really used in the window; a running task counts with what it has used so
-//! far. The baseline fades to 0 within one window. The rest of the previous baseline counts, because otherwise
+//! rounded down. *Spent* is what the project was charged for in the window: tokens that tasks have really used, and the time
+//! of claims that ended (`credit.rs`). A running task counts with the tokens that it has used so far. The baseline fades to 0 within one window. The rest of the previous baseline counts, because otherwise
 //! a project could lower its baseline, and so gain tokens that it is not due, by being idle for a moment. Projects that
 //! become busy in one transaction are compared with the projects that were busy before that transaction.
 //!
@@ -32,6 +32,8 @@ use std::collections::BTreeMap;
 
 use fairgate_money::UnixMicros;
 use fairgate_store::{SqlValue, StoreError, Transaction};
+
+use fairgate_usage::CreditSums;
 
 use crate::project_account::ProjectAccount;
 use crate::sql_placeholders;
@@ -110,7 +112,7 @@ fn begin(
 pub(crate) struct ProjectLevel {
     /// Weight of the project, in thousandths.
     pub(crate) weight: u64,
-    /// Tokens that the project used in the window, without the baseline.
+    /// Tokens that the project was charged for in the window, without the baseline.
     pub(crate) spent: u64,
     /// Part of the project's baseline that has not faded yet, in tokens.
     pub(crate) baseline: u64,
@@ -138,14 +140,16 @@ fn baselines<'a>(
 ) -> Result<Vec<(&'a str, u64)>, StoreError> {
     window_usage::roll(tx, window, now)?;
     let sql = format!(
-        "SELECT id, busy, status, weight, baseline, baseline_at, {} FROM fleet_projects",
-        WindowSums::COLUMNS
+        "SELECT id, busy, status, weight, baseline, baseline_at, {}, {} FROM fleet_projects",
+        WindowSums::COLUMNS,
+        CreditSums::COLUMNS
     );
     let all = tx.list(&sql, &[], |row| {
         let account = ProjectAccount {
             baseline: row.count(4)?,
             baseline_at: row.moment(5)?,
             sums: WindowSums::read(row, 6)?,
+            credit: CreditSums::read(row, 10)?,
         };
         let competes = row.flag(1)? && row.text(2)? == "ACTIVE";
         Ok((row.text(0)?, competes, row.count(3)?, account))
@@ -153,7 +157,7 @@ fn baselines<'a>(
     let mut standings = BTreeMap::new();
     let mut others = Vec::new();
     for (id, competes, weight, account) in all {
-        let spent = account.used(window, now);
+        let spent = account.charged(window, now);
         let standing = ProjectLevel { weight, spent, baseline: account.baseline(window, now) };
         if competes {
             others.push(standing);

@@ -18,6 +18,7 @@ use fairgate_journal::schedule::ScheduleRound;
 use fairgate_money::UnixMicros;
 use fairgate_store::{KeyHash, StoreError, Transaction};
 
+use crate::credit::CreditTerms;
 use crate::fleet::FleetOptions;
 use crate::lease_outage::{self, LeaseOutage};
 use crate::model::Claim;
@@ -40,6 +41,7 @@ pub(crate) struct RoundOptions {
     pub(crate) budget: Option<u64>,
     pub(crate) min_task_guarantee: bool,
     pub(crate) default_estimate: u64,
+    pub(crate) credit: CreditTerms,
     lease: Duration,
     /// Pause of a task after its first failure, and its longest pause.
     backoff: (Duration, Duration),
@@ -52,6 +54,7 @@ impl RoundOptions {
             budget: options.budget,
             min_task_guarantee: options.min_task_guarantee,
             default_estimate: options.default_estimate,
+            credit: CreditTerms::new(options),
             lease: options.lease,
             backoff: options.backoff,
         }

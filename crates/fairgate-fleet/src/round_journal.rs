@@ -175,7 +175,7 @@ mod tests {
 
     fn call(at: i64) -> ScheduleRound {
         let snapshot = ScheduleSnapshot::check(ScheduleSnapshotParts::default()).unwrap();
-        ScheduleRound { at, snapshot, assignments: Vec::new() }
+        ScheduleRound { at, price_per_1000_s: None, snapshot, assignments: Vec::new() }
     }
 
     /// The moments in each file, by the file's name.

@@ -145,12 +145,15 @@ pub(crate) fn view(
     let history = task_history::of(tx, id)?;
     let sql = format!(
         "SELECT {LINE}, t.prompt, t.workspace, t.in_workspace, t.affinity, t.epoch, t.lease_until, t.calls, \
-         t.progress, t.question, t.answer, t.result {FROM} WHERE t.id = $1"
+         t.progress, t.question, t.answer, t.result, t.credit_extra, t.agent_us {FROM} WHERE t.id = $1"
     );
     let at = |place: usize| LINE_COLUMNS + place;
     let found = tx.first(&sql, &[id.into()], |row| {
+        let line = line(row, call.options.default_estimate)?;
         Ok(TaskView {
-            line: line(row, call.options.default_estimate)?,
+            charged: line.used.saturating_add_signed(row.int(at(11))?),
+            agent_ms: row.count(at(12))? / 1_000,
+            line,
             prompt: row.text(at(0))?,
             needs: needs.clone(),
             needed_by: needed_by.clone(),

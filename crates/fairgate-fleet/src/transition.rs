@@ -7,6 +7,7 @@ use fairgate_money::UnixMicros;
 use fairgate_store::{RowColumns, StoreError, Transaction};
 
 use crate::call_context::{CallContext, bump_version, not_found};
+use crate::credit::{self, CreditTerms, EndingClaim};
 use crate::error::FleetError;
 use crate::project_baseline;
 use crate::state::TaskState;
@@ -114,6 +115,10 @@ pub(crate) fn apply(
 ) -> Result<(), FleetError> {
     if !from.state.may_become(next.state) {
         return Err(illegal(from, next.state, hint));
+    }
+    let ending = EndingClaim { task: &from.id, is_completed: next.state == TaskState::Completed };
+    if from.state.is_held() {
+        credit::charge(tx, &CreditTerms::new(&call.options), &[ending], call.now)?;
     }
     write::release(tx, &call.actor, call.now, &[(next.step(from), next)])?;
     let mut projects = vec![from.project.clone()];

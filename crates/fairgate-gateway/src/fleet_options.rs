@@ -1,7 +1,7 @@
 //! Conversion of the `fleet` section of the configuration to the fleet's options.
 
-use fairgate_config::FleetConfig;
-use fairgate_fleet::FleetOptions;
+use fairgate_config::{FleetConfig, FleetCreditUnit};
+use fairgate_fleet::{FleetCredit, FleetOptions};
 
 pub(crate) fn fleet_options(config: &FleetConfig) -> FleetOptions {
     FleetOptions {
@@ -9,9 +9,19 @@ pub(crate) fn fleet_options(config: &FleetConfig) -> FleetOptions {
         budget: config.budget,
         min_task_guarantee: config.min_task_guarantee,
         default_estimate: config.default_estimate,
+        credit: credit(config.credit),
+        agent_second_tokens: config.agent_second_tokens,
         lease: config.lease,
         backoff: (config.backoff, config.backoff_max),
         log_bytes_max: config.log_bytes_max,
         journal: config.journal.clone(),
+    }
+}
+
+fn credit(unit: FleetCreditUnit) -> FleetCredit {
+    match unit {
+        FleetCreditUnit::Larger => FleetCredit::Larger,
+        FleetCreditUnit::Tokens => FleetCredit::Tokens,
+        FleetCreditUnit::Time => FleetCredit::Time,
     }
 }

@@ -24,11 +24,14 @@ use crate::read::fault::JournalFault;
 pub use crate::write::json::JsonLayout;
 
 /// One round of the fleet's scheduler with its time, its input and its result. This is a line of the fleet's journal:
-/// `{"at":…,"snapshot":{…},"assignments":[…]}`.
+/// `{"at":…,"price_per_1000_s":…,"snapshot":{…},"assignments":[…]}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleRound {
     /// Time of the round, in microseconds since 1970-01-01T00:00:00Z.
     pub at: i64,
+    /// Tokens that 1000 seconds of an agent's time cost, by which the fleet computed some numbers of the snapshot. It is
+    /// for readers and decides nothing.
+    pub price_per_1000_s: Option<u64>,
     /// The projects, tasks and agents before the round.
     pub snapshot: ScheduleSnapshot,
     /// The tasks that the round assigned to agents.

@@ -342,6 +342,7 @@ fn a_written_snapshot_reads_back_the_same() {
         }
         let round = ScheduleRound {
             at: seed.cast_signed() - 7,
+            price_per_1000_s: (seed % 3 > 0).then_some(seed),
             assignments: schedule(&snapshot),
             snapshot,
         };

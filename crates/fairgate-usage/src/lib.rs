@@ -5,6 +5,7 @@
 //! rules are pure functions. If a rule also exists in SQL, the SQL is in the same module as the function. This crate
 //! opens no database: a caller passes rows as [`UsageColumns`], and runs statements by [`UsageWriter`].
 
+mod agent_credit;
 mod balances;
 mod claim;
 mod claim_charges;
@@ -14,6 +15,7 @@ mod rolling_window;
 mod set_aside;
 pub mod sql;
 
+pub use agent_credit::CreditSums;
 pub use balances::{UsageBalances, UsageTerms, WindowBudgetExhausted};
 pub use claim::{LeaseLost, TaskClaim};
 pub use claim_charges::{ClaimCharges, ClaimUsage};

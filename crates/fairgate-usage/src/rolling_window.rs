@@ -77,8 +77,14 @@ impl UsageWindow {
     /// Returns the tokens that a project used in the window before a moment, rounded up. If the sums were not rolled
     /// and so belong to an earlier bucket, the result is an upper bound.
     pub fn used(self, sums: &WindowSums, at: UnixMicros) -> u64 {
-        let past_us = at.0.saturating_sub(sums.bucket).clamp(0, self.bucket_us);
-        sums.tokens.saturating_add(part(sums.oldest, self.bucket_us - past_us, self.bucket_us))
+        sums.tokens.saturating_add(self.fading_part(sums.oldest, sums.bucket, at))
+    }
+
+    /// Returns the part, at the moment `at`, of an amount of the oldest bucket that has not faded yet, rounded up.
+    /// `bucket` is the bucket that was current when the amount was computed.
+    pub(crate) fn fading_part(self, amount: u64, bucket: i64, at: UnixMicros) -> u64 {
+        let past_us = at.0.saturating_sub(bucket).clamp(0, self.bucket_us);
+        part(amount, self.bucket_us - past_us, self.bucket_us)
     }
 
     /// Returns the part of `amount` that is left at `at`, rounded up. The amount is whole until `since`, and then falls

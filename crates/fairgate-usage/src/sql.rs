@@ -39,6 +39,21 @@ macro_rules! project_balance {
     };
 }
 
+/// Expands to an SQL assignment of the sum of a column over the buckets of a project that match a condition.
+macro_rules! rolled_sum {
+    ($target:literal, $column:literal, $condition:literal) => {
+        concat!(
+            ", ",
+            $target,
+            " = COALESCE((SELECT CAST(SUM(u.",
+            $column,
+            ") AS BIGINT) FROM fleet_usage u WHERE u.project = fleet_projects.id AND ",
+            $condition,
+            "), 0)"
+        )
+    };
+}
+
 /// Selects the state and tokens of task `$1`, for [`crate::UsageBalances::put_task`].
 pub const TASK: &str = concat!(task_balance!(), "$1");
 /// Selects the states and tokens of the tasks in the array `$1`, like [`TASK`].
@@ -62,14 +77,20 @@ pub const TOTAL: &str = concat!(
 /// Rows of buckets after `$1` exist if a clock ran ahead and was set back. They count in full, because usage must not
 /// be forgotten. Buckets that were written with another window length begin at other times. Such a bucket counts as
 /// part of the fading bucket if it begins after `$3` and not after `$2`.
-pub const ROLL: &str = "UPDATE fleet_projects SET window_bucket = $1, \
-     window_tokens = COALESCE((SELECT CAST(SUM(u.tokens) AS BIGINT) FROM fleet_usage u \
-     WHERE u.project = fleet_projects.id AND u.bucket > $2), 0), \
-     window_oldest = COALESCE((SELECT CAST(SUM(u.tokens) AS BIGINT) FROM fleet_usage u \
-     WHERE u.project = fleet_projects.id AND u.bucket > $3 AND u.bucket <= $2), 0), \
-     window_completed = COALESCE((SELECT CAST(SUM(u.completed) AS BIGINT) FROM fleet_usage u \
-     WHERE u.project = fleet_projects.id AND u.bucket > $3), 0) \
-     WHERE window_bucket <> $1";
+pub const ROLL: &str = concat!(
+    "UPDATE fleet_projects SET window_bucket = $1",
+    rolled_sum!("window_tokens", "tokens", "u.bucket > $2"),
+    rolled_sum!("window_oldest", "tokens", "u.bucket > $3 AND u.bucket <= $2"),
+    rolled_sum!("window_completed", "completed", "u.bucket > $3"),
+    rolled_sum!("window_extra", "credit_extra", "u.bucket > $2"),
+    rolled_sum!("window_extra_oldest", "credit_extra", "u.bucket > $3 AND u.bucket <= $2"),
+    rolled_sum!("window_paid", "paid", "u.bucket > $3"),
+    rolled_sum!("window_agent_us", "agent_us", "u.bucket > $3"),
+    rolled_sum!("window_work_tokens", "work_tokens", "u.bucket > $3"),
+    rolled_sum!("window_work_us", "work_us", "u.bucket > $3"),
+    rolled_sum!("window_without_calls", "without_calls", "u.bucket > $3"),
+    " WHERE window_bucket <> $1"
+);
 
 /// Deletes the usage of all buckets before `$1`.
 pub const FORGET: &str = "DELETE FROM fleet_usage WHERE bucket < $1";

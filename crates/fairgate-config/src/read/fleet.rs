@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::config::FleetConfig;
+use crate::config::{FleetConfig, FleetCreditUnit};
 use crate::defaults;
 use crate::field::ConfigField;
 
@@ -13,6 +13,8 @@ const FLEET: &[&str] = &[
     "budget",
     "min_task_guarantee",
     "default_estimate",
+    "credit",
+    "agent_second_tokens",
     "lease",
     "backoff",
     "backoff_max",
@@ -30,6 +32,13 @@ const BACKOFF: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(2
 /// Largest budget of all projects together, in tokens.
 const TOKENS_MAX: u64 = 1_000_000_000_000_000;
 const ESTIMATE_MAX: u64 = 1_000_000_000_000;
+/// Highest price of a second of an agent, in tokens.
+const SECOND_TOKENS_MAX: u64 = 1_000_000_000;
+const CREDIT: [(&str, FleetCreditUnit); 3] = [
+    ("larger", FleetCreditUnit::Larger),
+    ("tokens", FleetCreditUnit::Tokens),
+    ("time", FleetCreditUnit::Time),
+];
 
 pub(crate) fn default_fleet(data_dir: &Path) -> FleetConfig {
     FleetConfig {
@@ -37,6 +46,8 @@ pub(crate) fn default_fleet(data_dir: &Path) -> FleetConfig {
         budget: None,
         min_task_guarantee: true,
         default_estimate: defaults::FLEET_ESTIMATE,
+        credit: FleetCreditUnit::Larger,
+        agent_second_tokens: None,
         lease: defaults::FLEET_LEASE,
         backoff: defaults::FLEET_BACKOFF.0,
         backoff_max: defaults::FLEET_BACKOFF.1,
@@ -54,6 +65,9 @@ pub(super) fn fleet(field: ConfigField<'_>, data_dir: &Path) -> Option<FleetConf
         fleet.or("min_task_guarantee", default.min_task_guarantee, ConfigField::boolean);
     let default_estimate = fleet
         .or("default_estimate", default.default_estimate, |field| field.integer(1..=ESTIMATE_MAX));
+    let credit = fleet.or("credit", default.credit, |field| field.one_of(&CREDIT));
+    let agent_second_tokens =
+        fleet.optional("agent_second_tokens", |field| field.integer(1..=SECOND_TOKENS_MAX));
     let lease = fleet.or("lease", default.lease, |field| field.duration(LEASE));
     let backoff = fleet.or("backoff", default.backoff, |field| field.duration(BACKOFF));
     // A stated first wait that is longer than the default maximum raises the maximum.
@@ -72,6 +86,8 @@ pub(super) fn fleet(field: ConfigField<'_>, data_dir: &Path) -> Option<FleetConf
         budget: budget?,
         min_task_guarantee: min_task_guarantee?,
         default_estimate: default_estimate?,
+        credit: credit?,
+        agent_second_tokens: agent_second_tokens?,
         lease: lease?,
         backoff: backoff?,
         backoff_max: backoff_max?,

@@ -208,6 +208,8 @@ fn fleet_settings(list: &mut SettingList<'_>, fleet: &FleetConfig) {
         budget,
         min_task_guarantee,
         default_estimate,
+        credit,
+        agent_second_tokens,
         lease,
         backoff,
         backoff_max,
@@ -218,6 +220,8 @@ fn fleet_settings(list: &mut SettingList<'_>, fleet: &FleetConfig) {
     list.fixed_option("fleet.budget", *budget);
     list.fixed("fleet.min_task_guarantee", min_task_guarantee);
     list.fixed("fleet.default_estimate", default_estimate);
+    list.fixed("fleet.credit", credit);
+    list.fixed_option("fleet.agent_second_tokens", *agent_second_tokens);
     list.fixed("fleet.lease", format_duration(*lease));
     list.fixed("fleet.backoff", format_duration(*backoff));
     list.fixed("fleet.backoff_max", format_duration(*backoff_max));

@@ -46,6 +46,8 @@ const OPTIONS: &[(&str, &str)] = &[
     ("fleet.budget", "1000000"),
     ("fleet.min_task_guarantee", "false"),
     ("fleet.default_estimate", "7"),
+    ("fleet.credit", "tokens"),
+    ("fleet.agent_second_tokens", "40"),
     ("fleet.lease", "30s"),
     ("fleet.backoff", "1s"),
     ("fleet.backoff_max", "10m"),

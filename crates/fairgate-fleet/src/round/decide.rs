@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
+use std::time::Duration;
 
 use fairgate_core::proportional::{
     ScheduleMode, ScheduleSnapshot, ScheduleSnapshotError, ScheduleSnapshotParts, ScheduledAgent,
@@ -21,6 +22,9 @@ use super::round_input::{ProjectRow, ReadyTask, RoundInput};
 
 /// Largest number of scheduler calls in a round. The remaining agents wait for the next round, which follows at once.
 const CALLS_MAX: usize = 64;
+
+/// Time for which the journal has the price of an agent.
+const PRICE_TIME: Duration = Duration::from_secs(1_000);
 
 /// Decision of a round.
 #[derive(Debug, Default)]
@@ -72,7 +76,9 @@ pub(crate) fn decide(input: &RoundInput) -> Result<RoundDecision, ScheduleSnapsh
             round_state.record_start(agent, task);
             decision.starts.push(TaskStart { agent, task });
         }
-        decision.calls.push(ScheduleRound { at: input.at.0, snapshot, assignments });
+        let price_per_1000_s = input.price.map(|price| price.cost(PRICE_TIME));
+        let call = ScheduleRound { at: input.at.0, price_per_1000_s, snapshot, assignments };
+        decision.calls.push(call);
     }
     decision.out_of_loaded_tasks = round_state.out_of_loaded_tasks();
     Ok(decision)
@@ -116,6 +122,8 @@ struct RoundState<'a> {
 /// Numbers of a project that change during a round.
 struct ProjectRoundState {
     reserved: u64,
+    /// Credit − tokens, as in [`ProjectRow::extra`].
+    extra: i64,
     running: u64,
     running_by_kind: BTreeMap<String, u64>,
     /// Number of free workspaces; `None` if the project has no workspaces.
@@ -126,6 +134,7 @@ impl<'a> RoundState<'a> {
     fn new(input: &'a RoundInput) -> Self {
         let now = |project: &ProjectRow| ProjectRoundState {
             reserved: project.reserved,
+            extra: project.extra,
             running: project.running,
             running_by_kind: project.running_by_kind.clone(),
             free: project.free_workspaces,
@@ -195,6 +204,11 @@ impl<'a> RoundState<'a> {
         ScheduleSnapshot::check(parts)
     }
 
+    /// Returns what a task counts with while it runs: its expected credit, or its expected tokens if a budget limits it.
+    fn counted_estimate(&self, task: &ReadyTask) -> u64 {
+        if self.input.is_limited(task.project) { task.estimate } else { task.credit }
+    }
+
     fn task(&self, task: &ReadyTask) -> ScheduledTask {
         ScheduledTask {
             id: task.id.clone(),
@@ -202,7 +216,7 @@ impl<'a> RoundState<'a> {
             status: TaskStatus::Ready,
             priority: task.priority,
             created: task.made,
-            estimated_tokens: Some(Tokens(task.estimate)),
+            estimated_tokens: Some(Tokens(self.counted_estimate(task))),
             preferred_workspace_id: task.workspace.clone(),
         }
     }
@@ -224,15 +238,19 @@ impl<'a> RoundState<'a> {
         if !is_listed {
             return;
         }
+        // What was charged beyond tokens is compared, and limits nothing, as a baseline does. If tokens count less than
+        // they are, the budget is moved by the same number, so that as much of it is left.
+        let more = u64::try_from(now.extra).unwrap_or(0);
+        let less = now.extra.min(0).unsigned_abs().min(row.used);
         parts.projects.push(ScheduledProject {
             max_concurrent_agents: agents_max(row, now, kind),
             credit_weight: row.weight,
-            budget_limit: row.budget.map(Tokens),
+            budget_limit: row.budget.map(|budget| Tokens(budget.saturating_sub(less))),
             ..ScheduledProject::new(id())
         });
         let tokens = [
-            (&mut parts.project_token_usage, row.used),
-            (&mut parts.project_baseline_tokens, row.baseline),
+            (&mut parts.project_token_usage, row.used - less),
+            (&mut parts.project_baseline_tokens, row.baseline.saturating_add(more)),
         ];
         for (map, count) in tokens {
             if count > 0 {
@@ -258,8 +276,11 @@ impl<'a> RoundState<'a> {
     fn record_start(&mut self, agent: usize, place: usize) {
         let input = self.input;
         let task = &input.tasks[place];
+        let counted = self.counted_estimate(task);
         let now = &mut self.projects[task.project];
-        now.reserved = now.reserved.saturating_add(task.estimate);
+        now.reserved = now.reserved.saturating_add(counted);
+        let extra = i128::from(task.credit) - i128::from(counted);
+        now.extra = now.extra.saturating_add(i64::try_from(extra).unwrap_or(i64::MAX));
         now.running += 1;
         *now.running_by_kind.entry(input.waiting[agent].kind.to_string()).or_default() += 1;
         now.free = now.free.map(|free| free.saturating_sub(1));

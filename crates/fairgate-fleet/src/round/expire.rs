@@ -5,6 +5,7 @@ use fairgate_store::{StoreError, Transaction};
 use fairgate_usage::HELD_STATES;
 
 use super::RoundOptions;
+use crate::credit::{self, EndingClaim};
 use crate::project_baseline;
 use crate::retry_policy::{self, AfterFailure};
 use crate::state::TaskState;
@@ -37,6 +38,9 @@ pub(super) fn expire(
         return Ok(ExpiryResult::default());
     }
     let ends: Vec<_> = due.iter().map(|it| end(it, rules, now)).collect();
+    let held = due.iter().filter(|it| it.state.is_held());
+    let held: Vec<_> = held.map(|it| EndingClaim { task: &it.id, is_completed: false }).collect();
+    credit::charge(tx, &rules.credit, &held, now)?;
     let changes = due.iter().zip(&ends).map(|(due, end)| (end.step(due), end));
     write::release(tx, "fleet", now, &changes.collect::<Vec<_>>())?;
     let failed = due.iter().zip(&ends).filter(|(due, end)| end.is_failure(due));

@@ -24,8 +24,10 @@ struct ProjectDemand {
 pub(super) fn limits(input: &RoundInput, default_estimate: u64) -> Vec<Option<u64>> {
     let agents = input.waiting.len() as u64;
     let open = || input.projects.iter().filter(|project| project.is_open());
-    let estimate =
-        |project: &ProjectRow| i128::from(project.learned.unwrap_or(default_estimate).max(1));
+    let estimate = |project: &ProjectRow| {
+        let tokens = project.learned.unwrap_or(default_estimate);
+        i128::from(tokens.max(project.learned_credit.unwrap_or(0)).max(1))
+    };
     let weight = |project: &ProjectRow| i128::from(project.weight.thousandths());
     let weights = open().map(weight).sum::<i128>().max(1);
     let mean =
@@ -78,5 +80,6 @@ impl ProjectDemand {
 }
 
 fn spent(project: &ProjectRow) -> i128 {
-    i128::from(project.used) + i128::from(project.reserved) + i128::from(project.baseline)
+    let spent = i128::from(project.used) + i128::from(project.reserved) + i128::from(project.baseline);
+    (spent + i128::from(project.extra)).max(0)
 }

@@ -10,15 +10,21 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use fairgate_core::proportional::CreditWeight;
 use fairgate_money::UnixMicros;
 use fairgate_store::{DatabaseKind, RowColumns, SqlValue, StoreError, Transaction};
+use fairgate_price::TokenRate;
+use fairgate_usage::{CreditSums, HELD_STATES};
 use serde_json::json;
 
 use super::decide::OutOfLoadedTasks;
 use super::round_input::{ProjectRow, ReadyTask, RoundAgent, RoundInput};
 use super::{RoundOptions, forecast};
+use crate::credit::{self, ClaimTimes, FleetCredit, ProjectWork};
 use crate::project_account::{self, ProjectAccount};
 use crate::window_usage::WindowSums;
 use crate::{json_rows, state};
 
+/// Payer that stands for all projects, for the price by which running tasks are compared. No project has this name. The
+/// charge of a claim that ends is exact: it leaves out the work of the project that pays.
+const EVERYBODY: &str = "";
 /// Number of tasks to load of a project whose loaded tasks block each other.
 const FURTHER: u64 = 1_024;
 /// Largest total number of tasks to load that are kept for one of the waiting agents.
@@ -35,15 +41,18 @@ pub(crate) struct HeldTask {
     pub(crate) agent: String,
     pub(crate) kind: String,
     pub(crate) epoch: u64,
+    /// Larger of the tokens that are reserved for the claim and those that it used.
+    pub(crate) tokens: u64,
+    pub(crate) times: ClaimTimes,
 }
 
 /// Returns all tasks that agents hold.
 pub(crate) fn held(tx: &mut dyn Transaction) -> Result<Vec<HeldTask>, StoreError> {
     tx.list(
-        concat!(
-            "SELECT t.id, t.project, t.agent, COALESCE(a.kind, ''), t.epoch FROM fleet_tasks t \
-             LEFT JOIN fleet_agents a ON a.id = t.agent WHERE t.state IN ",
-            fairgate_usage::held_states!()
+        &format!(
+            "SELECT t.id, t.project, t.agent, COALESCE(a.kind, ''), t.epoch, t.reserved, t.used, {} FROM fleet_tasks t \
+             LEFT JOIN fleet_agents a ON a.id = t.agent WHERE t.state IN {HELD_STATES}",
+            ClaimTimes::COLUMNS
         ),
         &[],
         |row| {
@@ -53,6 +62,8 @@ pub(crate) fn held(tx: &mut dyn Transaction) -> Result<Vec<HeldTask>, StoreError
                 agent: row.text_or_null(2)?.unwrap_or_default(),
                 kind: row.text(3)?,
                 epoch: row.count(4)?,
+                tokens: u64::try_from(row.int(5)?.max(row.int(6)?)).unwrap_or(0),
+                times: ClaimTimes::read(row, 7)?,
             })
         },
     )
@@ -66,7 +77,8 @@ pub(crate) fn round_input(
     waiting: Vec<RoundAgent>,
     now: UnixMicros,
 ) -> Result<RoundInput, StoreError> {
-    let mut projects = projects(tx, rules, now)?;
+    let (mut projects, works) = projects(tx, rules, now)?;
+    let price = rules.credit.price(&credit::price_book(works), EVERYBODY);
     let set_aside = project_account::reserved_tokens(tx)?;
     let mut places = HashMap::new();
     for (place, project) in projects.iter_mut().enumerate() {
@@ -75,14 +87,17 @@ pub(crate) fn round_input(
     }
     for task in held {
         let Some(place) = places.get(task.project.as_str()) else { continue };
-        projects[*place].running += 1;
-        *projects[*place].running_by_kind.entry(task.kind.clone()).or_default() += 1;
+        let project = &mut projects[*place];
+        project.running += 1;
+        project.extra = project.extra.saturating_add(running_extra(rules, price, project, task, now));
+        *project.running_by_kind.entry(task.kind.clone()).or_default() += 1;
     }
     workspaces(tx, &mut projects, &places)?;
     Ok(RoundInput {
         at: now,
         budget: rules.budget,
         min_task_guarantee: rules.min_task_guarantee,
+        price: (rules.credit.unit != FleetCredit::Tokens).then_some(price),
         projects,
         tasks: Vec::new(),
         waiting,
@@ -93,22 +108,25 @@ fn projects(
     tx: &mut dyn Transaction,
     rules: &RoundOptions,
     now: UnixMicros,
-) -> Result<Vec<ProjectRow>, StoreError> {
+) -> Result<(Vec<ProjectRow>, Vec<ProjectWork>), StoreError> {
     let sql = format!(
-        "SELECT id, status, weight, concurrency, exclusive, agent_max, budget, baseline, baseline_at, learned, {}, \
-         (SELECT t.disabled FROM tenants t WHERE t.name = fleet_projects.tenant) FROM fleet_projects WHERE status <> 'ARCHIVED' OR window_tokens > 0 OR window_oldest > 0 \
+        "SELECT id, status, weight, concurrency, exclusive, agent_max, budget, baseline, baseline_at, learned, {}, {}, \
+         learned_credit, {}, (SELECT t.disabled FROM tenants t WHERE t.name = fleet_projects.tenant) FROM fleet_projects WHERE status <> 'ARCHIVED' OR window_tokens > 0 OR window_oldest > 0 \
          ORDER BY made",
-        WindowSums::COLUMNS
+        WindowSums::COLUMNS,
+        CreditSums::COLUMNS,
+        ProjectWork::COLUMNS
     );
-    tx.list(&sql, &[], |row| {
+    let rows = tx.list(&sql, &[], |row| {
         let account = ProjectAccount {
             baseline: row.count(7)?,
             baseline_at: row.moment(8)?,
             sums: WindowSums::read(row, 10)?,
+            credit: CreditSums::read(row, 14)?,
         };
         // The gateway refuses every model call of a disabled tenant, so its tasks would fail one after the other.
-        let is_disabled = row.flag(14)?;
-        Ok(ProjectRow {
+        let is_disabled = row.flag(22)?;
+        let project = ProjectRow {
             id: row.text(0)?.into(),
             is_active: row.text(1)? == state::ProjectStatus::Active.word() && !is_disabled,
             weight: weight(row.count(2)?)?,
@@ -118,14 +136,33 @@ fn projects(
             used: account.used(rules.window, now),
             reserved: 0,
             baseline: account.baseline(rules.window, now),
+            extra: account.extra(rules.window, now),
+            learned_credit: row.count_or_null(16)?,
             learned: row.count_or_null(9)?,
             completed: account.sums.completed,
             running: 0,
             running_by_kind: BTreeMap::new(),
             free_workspaces: None,
             has_unloaded_tasks: false,
-        })
-    })
+        };
+        Ok((project, ProjectWork::read(row, 17)?))
+    })?;
+    Ok(rows.into_iter().unzip())
+}
+
+/// Returns the credit of a running task, by its time so far or as its project's tasks cost, beyond the tokens that are
+/// counted for it.
+fn running_extra(
+    rules: &RoundOptions,
+    price: TokenRate,
+    project: &ProjectRow,
+    task: &HeldTask,
+    now: UnixMicros,
+) -> i64 {
+    let so_far = rules.credit.extra(task.tokens, task.times.counted(now), price);
+    let expected = rules.credit.expected(task.tokens, project.learned_credit);
+    let expected = i128::from(expected) - i128::from(task.tokens);
+    so_far.max(i64::try_from(expected).unwrap_or(i64::MAX))
 }
 
 fn weight(thousandths: u64) -> Result<CreditWeight, StoreError> {
@@ -359,12 +396,14 @@ fn ready_task(
     let unknown = || StoreError::Database("a task's project is not in the round".into());
     let project = input.projects.get(place).ok_or_else(unknown)?;
     let expected = project.learned.unwrap_or(rules.default_estimate);
+    let estimate = row.count_or_null(4)?.unwrap_or(expected);
     Ok(ReadyTask {
         id: row.text(1)?.into(),
         project: place,
         priority: row.int(2)?,
         made: row.int(3)?,
-        estimate: row.count_or_null(4)?.unwrap_or(expected),
+        estimate,
+        credit: rules.credit.expected(estimate, project.learned_credit),
         workspace: row.text_or_null(5)?.map(Into::into),
         epoch: row.count(6)?,
         affinity: row.text_or_null(7)?.map(Into::into),

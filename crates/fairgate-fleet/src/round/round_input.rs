@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use fairgate_core::proportional::CreditWeight;
 use fairgate_money::UnixMicros;
+use fairgate_price::TokenRate;
 
 /// Everything that the decision of a round depends on.
 #[derive(Clone, Debug)]
@@ -14,6 +15,8 @@ pub(crate) struct RoundInput {
     pub(crate) budget: Option<u64>,
     /// If true, projects of which no task was completed or failed in the window get agents before all other projects.
     pub(crate) min_task_guarantee: bool,
+    /// Price of an agent's second by which running tasks count; `None` if time does not count.
+    pub(crate) price: Option<TokenRate>,
     /// All projects that are not archived, and archived ones that still have usage in the window, in the order of their
     /// creation.
     pub(crate) projects: Vec<ProjectRow>,
@@ -42,6 +45,12 @@ pub(crate) struct ProjectRow {
     pub(crate) reserved: u64,
     /// Tokens that count as spent because the project was idle before it got work again.
     pub(crate) baseline: u64,
+    /// Credit − tokens in the window: of claims that ended, and of running claims by their time so far or their expected
+    /// credit. It is compared like used tokens, but budgets do not count it.
+    pub(crate) extra: i64,
+    /// Expected credit of one of the project's tasks, in tokens, learned from its completed tasks; `None` before the
+    /// first.
+    pub(crate) learned_credit: Option<u64>,
     /// Expected usage of one of the project's tasks, in tokens, learned from its completed tasks; `None` before the
     /// first.
     pub(crate) learned: Option<u64>,
@@ -68,6 +77,8 @@ pub(crate) struct ReadyTask {
     pub(crate) made: i64,
     /// Expected usage of the task, in tokens.
     pub(crate) estimate: u64,
+    /// Expected credit of the task, in tokens.
+    pub(crate) credit: u64,
     /// Name of the workspace that the task must run in; any workspace of its project if `None`.
     pub(crate) workspace: Option<Box<str>>,
     /// Name of the only agent that may take the task now; `None` if any agent may take it.
@@ -107,6 +118,11 @@ impl RoundInput {
     /// Returns the tokens that all projects used in the window.
     pub(crate) fn used(&self) -> u64 {
         self.projects.iter().fold(0, |sum, project| sum.saturating_add(project.used))
+    }
+
+    /// Returns whether a budget limits the project's tasks. Estimates of such tasks must be tokens, not credit.
+    pub(crate) fn is_limited(&self, project: usize) -> bool {
+        self.budget.is_some() || self.projects[project].budget.is_some()
     }
 
     /// Returns the tokens that are reserved for all projects together.

@@ -8,6 +8,7 @@ use fairgate_store::{BudgetOwners, StoreError, Transaction};
 
 use super::expected_state::ExpectedClaim;
 use super::simulated_fleet::FleetSimulation;
+use crate::credit::FleetCredit;
 
 impl FleetSimulation {
     /// Returns the first column of each row.
@@ -30,6 +31,7 @@ impl FleetSimulation {
         self.check_holds().await;
         self.check_tasks().await;
         self.check_ledger().await;
+        self.check_credit().await;
         self.check_budgets().await;
     }
 
@@ -154,6 +156,47 @@ impl FleetSimulation {
         );
         let failed = self.numbers(failed).await[0].1.cast_unsigned();
         assert_eq!(counted, self.counts.completed + failed, "seed {}: tries", self.seed);
+    }
+
+    /// Checks what claims were charged for their time. The history of states says how long each claim was held; waits are
+    /// left out, so no more than that may count.
+    async fn check_credit(&self) {
+        let sql = concat!(
+            "SELECT t.id, t.epoch, t.agent_us, t.credit_extra, (SELECT CAST(SUM(CASE \
+             WHEN h.to_state = 'ASSIGNED' THEN -h.at WHEN h.from_state IN ",
+            fairgate_usage::held_states!(),
+            " AND h.to_state <> 'IN_PROGRESS' THEN h.at ELSE 0 END) AS BIGINT) FROM fleet_history h WHERE h.task = t.id) \
+             FROM fleet_tasks t WHERE t.epoch > 0 AND t.state NOT IN ",
+            fairgate_usage::held_states!()
+        );
+        let work = move |tx: &mut dyn Transaction| {
+            tx.list(sql, &[], |row| {
+                Ok((row.text(0)?, row.int(1)?, [row.int(2)?, row.int(3)?, row.int(4)?]))
+            })
+        };
+        let tasks = self.store.inspect::<_, StoreError>(work).await.unwrap();
+        for (id, claims, [counted_us, extra, held_us]) in tasks {
+            let at = format!("seed {}: {id}: {counted_us} of {held_us} µs, {extra}", self.seed);
+            assert!((0..=held_us).contains(&counted_us), "{at}");
+            match (self.options.credit, self.options.agent_second_tokens) {
+                (FleetCredit::Tokens, _) => assert_eq!(extra, 0, "{at}"),
+                (unit, Some(price)) => {
+                    let most = price.cast_signed() * counted_us / 1_000_000 + claims;
+                    assert!(extra <= most, "{at}: more than its time costs");
+                    assert!(extra >= 0 || unit == FleetCredit::Time, "{at}");
+                }
+                (unit, None) => assert!(extra >= 0 || unit == FleetCredit::Time, "{at}"),
+            }
+        }
+        let sums = |table: &str, group: &str| {
+            format!(
+                "SELECT {group}, CAST(SUM(credit_extra) AS BIGINT) FROM {table} GROUP BY {group} \
+                 HAVING SUM(credit_extra) <> 0 ORDER BY {group}"
+            )
+        };
+        let by_task = self.numbers(&sums("fleet_tasks", "project")).await;
+        let by_bucket = self.numbers(&sums("fleet_usage", "project")).await;
+        assert_eq!(by_task, by_bucket, "seed {}: charges of projects", self.seed);
     }
 
     /// Compares the ledger, the calls in flight, and the tenant's own sums.

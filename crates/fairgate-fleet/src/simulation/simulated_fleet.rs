@@ -12,6 +12,7 @@ use super::FleetSimRng;
 use super::expected_state::{ClaimEnding, ExpectedState};
 use super::messages::FleetSimMessage;
 use crate::claim_waiters::ClaimResult;
+use crate::credit::FleetCredit;
 use crate::fleet::{AgentId, Fleet, FleetClock, FleetOptions};
 use crate::model::*;
 use crate::round_timer::RoundTimer;
@@ -186,6 +187,9 @@ impl FleetSimulation {
             budget: dice.one_in(3).then(|| dice.within(2_000, 20_000) * many),
             min_task_guarantee: dice.one_in(2),
             default_estimate: dice.within(50, 500),
+            credit: [FleetCredit::Larger, FleetCredit::Tokens, FleetCredit::Time]
+                [usize::try_from(dice.below(3)).unwrap()],
+            agent_second_tokens: dice.one_in(2).then(|| dice.within(1, 20)),
             ..FleetOptions::default()
         };
         let mut world = Self {

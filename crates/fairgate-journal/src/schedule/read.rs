@@ -41,7 +41,9 @@ const TASK: &[&str] = &[
     "preferred_workspace_id",
 ];
 const AGENT: &[&str] = &["id", "state"];
-const ROUND: &[&str] = &["at", "snapshot", "assignments"];
+const ROUND: &[&str] = &["at", "snapshot", "assignments", "price_per_1000_s"];
+/// Number of the first fields of [`ROUND`] that every round has.
+const ROUND_REQUIRED: usize = 3;
 const ASSIGNMENT: &[&str] = &["agent_id", "task_id", "project_id"];
 
 /// Reads a snapshot and checks that ids are unique and every task's project is listed.
@@ -56,29 +58,37 @@ pub fn read_snapshot(text: &str) -> Result<ScheduleSnapshot, ScheduleReadError> 
 pub fn read_round(text: &str) -> Result<ScheduleRound, ScheduleReadError> {
     let mut cursor = JsonCursor::new(text);
     let read = round(&mut cursor).and_then(|read| cursor.end().map(|()| read));
-    let (at, parts, assignments) =
-        read.map_err(|fault| ScheduleReadError::from_fault(fault, text))?;
+    let read = read.map_err(|fault| ScheduleReadError::from_fault(fault, text))?;
+    let RoundFields { at, parts, assignments, price_per_1000_s } = read;
     let within = |error: ScheduleSnapshotError| {
         let error = ScheduleReadError::from(error);
         ScheduleReadError { field: format!("snapshot.{}", error.field), ..error }
     };
     let snapshot = ScheduleSnapshot::check(parts).map_err(within)?;
-    Ok(ScheduleRound { at, snapshot, assignments })
+    Ok(ScheduleRound { at, price_per_1000_s, snapshot, assignments })
 }
 
-fn round(
-    cursor: &mut JsonCursor<'_>,
-) -> Result<(i64, ScheduleSnapshotParts, Vec<TaskAssignment>), JournalFault> {
-    let (mut at, mut parts, mut assignments) = (0, ScheduleSnapshotParts::default(), Vec::new());
-    cursor.record(ROUND, ROUND.len(), |field, cursor| {
+/// Fields of a round whose snapshot is not checked yet.
+#[derive(Default)]
+struct RoundFields {
+    at: i64,
+    parts: ScheduleSnapshotParts,
+    assignments: Vec<TaskAssignment>,
+    price_per_1000_s: Option<u64>,
+}
+
+fn round(cursor: &mut JsonCursor<'_>) -> Result<RoundFields, JournalFault> {
+    let mut round = RoundFields::default();
+    cursor.record(ROUND, ROUND_REQUIRED, |field, cursor| {
         match field {
-            "at" => at = signed(cursor)?,
-            "snapshot" => parts = snapshot(cursor)?,
-            _ => assignments = cursor.list(assignment)?,
+            "at" => round.at = signed(cursor)?,
+            "snapshot" => round.parts = snapshot(cursor)?,
+            "price_per_1000_s" => round.price_per_1000_s = Some(tokens(cursor)?.0),
+            _ => round.assignments = cursor.list(assignment)?,
         }
         Ok(())
     })?;
-    Ok((at, parts, assignments))
+    Ok(round)
 }
 
 fn assignment(cursor: &mut JsonCursor<'_>) -> Result<TaskAssignment, JournalFault> {

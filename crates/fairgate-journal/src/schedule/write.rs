@@ -30,6 +30,7 @@ pub fn write_round(out: impl Write, round: &ScheduleRound) -> io::Result<()> {
     write_line(out, JsonLayout::Compact, |json| {
         json.object(|json| {
             json.field("at", round.at);
+            json.optional("price_per_1000_s", round.price_per_1000_s);
             snapshot_object(json.name("snapshot"), &round.snapshot);
             json.name("assignments").list(&round.assignments, assignment);
         });

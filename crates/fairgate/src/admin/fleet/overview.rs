@@ -59,6 +59,9 @@ fn format_fleet(fleet: &FleetView) -> Result<String> {
         writeln!(out, "\nrunning")?;
         running(&fleet.running).write_within(&mut out, terminal_width())?;
     }
+    for project in fleet.projects.iter().filter(|project| project.completed_without_calls > 0) {
+        writeln!(out, "\n{}", without_calls(project))?;
+    }
     if !fleet.waiting.is_empty() {
         writeln!(out, "\nwaiting")?;
         let mut table = TextTable::new(vec!["task", "state", "why"]);
@@ -92,6 +95,7 @@ fn projects(list: &[ProjectView]) -> TextTable {
         "got",
         "target",
         "used",
+        "charged",
         "set aside",
         "budget",
         "running",
@@ -114,6 +118,7 @@ fn projects(list: &[ProjectView]) -> TextTable {
             TableCell::Number(ppm(project.share_ppm)),
             TableCell::Number(ppm(project.target_ppm)),
             TableCell::Number(project.used.to_string()),
+            TableCell::Number(project.charged.to_string()),
             TableCell::Number(project.reserved.to_string()),
             TableCell::Number(project.budget.map_or("-".to_owned(), |budget| budget.to_string())),
             TableCell::Number(project.running.to_string()),
@@ -122,6 +127,12 @@ fn projects(list: &[ProjectView]) -> TextTable {
         ]);
     }
     table
+}
+
+/// Returns a sentence about tasks that were completed without a call through the gateway.
+fn without_calls(project: &ProjectView) -> String {
+    let (tasks, name) = (counted(project.completed_without_calls, "task"), safe_name(&project.id));
+    format!("{name}: {tasks} completed without a call through the gateway within the window")
 }
 
 /// Lists the number of a project's tasks that neither run nor can start, by state, such as `2 DEFINED, 1 BLOCKED`.

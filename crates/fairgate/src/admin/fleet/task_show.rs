@@ -61,6 +61,7 @@ fn facts(task: &TaskView) -> Vec<(&'static str, String)> {
                 counted(task.calls, "call")
             ),
         ),
+        ("charged", charged(task)),
         (
             "tries",
             format!(
@@ -90,6 +91,15 @@ fn facts(task: &TaskView) -> Vec<(&'static str, String)> {
     ];
     facts.extend(optional.into_iter().filter_map(|(name, value)| Some((name, value?))));
     facts
+}
+
+/// Returns what the task was charged for, such as `1200 tokens for 60.0 s of agents' time`.
+fn charged(task: &TaskView) -> String {
+    let (charged, seconds) = (task.charged, format!("{}.{}", task.agent_ms / 1_000, task.agent_ms / 100 % 10));
+    if charged == task.line.used {
+        return format!("{charged} tokens for its tokens; agents held it for {seconds} s");
+    }
+    format!("{charged} tokens for {seconds} s of agents' time")
 }
 
 /// Prints a text of several lines under a name, indented. Prints nothing if there is no text.

@@ -1,0 +1,206 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::fleet::AgentId;
+use crate::model::{TaskCompletionBody, TaskFailureBody};
+use crate::testing::FleetTestWorld;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn terms(unit: FleetCredit, stated: Option<u64>) -> CreditTerms {
+    let options =
+        FleetOptions { credit: unit, agent_second_tokens: stated, ..FleetOptions::default() };
+    CreditTerms::new(&options)
+}
+
+fn work(payer: &str, tokens: u64, seconds: u64) -> ProjectWork {
+    let us = seconds * 1_000_000;
+    let payer = payer.to_owned();
+    ProjectWork { payer, paid: tokens, agent_us: us, work_tokens: tokens, work_us: us }
+}
+
+#[test]
+fn a_claim_is_charged_the_larger_of_tokens_and_time() {
+    let price = TokenRate::new(20, SECOND);
+    let extra = |unit, tokens| terms(unit, None).extra(tokens, 10 * SECOND, price);
+    assert_eq!(extra(FleetCredit::Larger, 0), 200);
+    assert_eq!(extra(FleetCredit::Larger, 150), 50);
+    assert_eq!(extra(FleetCredit::Larger, 201), 0);
+    assert_eq!([0, 201].map(|tokens| extra(FleetCredit::Tokens, tokens)), [0, 0]);
+    assert_eq!([0, 201].map(|tokens| extra(FleetCredit::Time, tokens)), [200, -1]);
+    // No claim is charged more than a task may use, so sums of claims do not overflow.
+    let most = TokenRate::new(u64::MAX, Duration::from_nanos(1));
+    let extra = terms(FleetCredit::Larger, None).extra(0, Duration::MAX, most);
+    assert_eq!(extra.cast_unsigned(), validate::TASK_TOKENS_MAX);
+}
+
+#[test]
+fn the_price_is_stated_or_what_others_bring_per_second_or_the_default() {
+    let second = |terms: CreditTerms, works: &[ProjectWork], payer: &str| {
+        terms.price(&price_book(works.to_vec()), payer).cost(SECOND)
+    };
+    let learned = terms(FleetCredit::Larger, None);
+    assert_eq!(second(learned, &[], "free"), 200, "20 000 tokens in 100 s");
+    let works = [work("calls", 60_000, 1_000), work("also", 40_000, 1_000)];
+    assert_eq!(second(learned, &works, "free"), 50);
+    assert_eq!(second(learned, &works, "calls"), 40, "its own work is left out");
+    assert_eq!(second(terms(FleetCredit::Larger, Some(7)), &works, "free"), 7);
+    // A hundred agents for ninety days, which is more than the book takes as it is.
+    let long = [work("calls", 60_000_000_000, 1_000_000_000), work("also", 40_000, 1_000)];
+    assert_eq!(second(learned, &long, "free"), 60);
+}
+
+/// One project alone cannot set the price for the others: neither with many tokens in little time, nor with long tasks
+/// that make one small call.
+#[test]
+fn one_project_cannot_choose_the_price_of_the_others() {
+    let learned = terms(FleetCredit::Larger, None);
+    let honest = [work("a", 50_000, 1_000), work("b", 60_000, 1_000), work("c", 40_000, 1_000)];
+    let with = |liar: ProjectWork| {
+        let works = [&honest[..], &[liar]].concat();
+        learned.price(&price_book(works), "free").cost(SECOND)
+    };
+    assert!(with(work("liar", 1_000_000_000, 1_000)) <= 4 * 60);
+    assert!(with(work("liar", 1, 100_000)) >= 24);
+    // And long tasks without any call have no rate of their own: they pay what the others pay.
+    let paid = ProjectWork { work_tokens: 0, work_us: 0, ..work("liar", 5_000_000, 100_000) };
+    assert_eq!(with(paid), 50);
+}
+
+#[test]
+fn waits_do_not_count() {
+    let at = |seconds: i64| UnixMicros(seconds * 1_000_000);
+    let times =
+        |waited_s: i64, until: i64| ClaimTimes {
+            claimed_at: at(100),
+            waited_us: waited_s * 1_000_000,
+            waited_until: at(until),
+        };
+    assert_eq!(times(0, 0).counted(at(160)).as_secs(), 60);
+    assert_eq!(times(20, 130).counted(at(160)).as_secs(), 40);
+    // The wait from 110 to 180 is not over yet.
+    assert_eq!(times(70, 180).counted(at(160)).as_secs(), 10);
+    // A clock that goes back.
+    assert_eq!(times(0, 0).counted(at(50)), Duration::ZERO);
+}
+
+fn agent(id: &str) -> AgentId {
+    AgentId { id: id.into(), seed: [0; 32], token: None }
+}
+
+async fn charged(w: &FleetTestWorld, task: &str) -> (u64, u64, u64) {
+    let view = w.fleet().task(task).await.unwrap();
+    (view.line.used, view.charged, view.agent_ms / 1_000)
+}
+
+/// Two projects with equal weights and one agent: one uses 85 tokens in 2 s, the other none in 2 s.
+async fn shares(unit: FleetCredit) -> [u32; 2] {
+    let mut w = FleetTestWorld::new().await;
+    w.options.credit = unit;
+    w.project("calls", |_| {}).await;
+    w.project("free", |_| {}).await;
+    w.tasks("calls", 120).await;
+    w.tasks("free", 120).await;
+    w.agents(1).await;
+    let mut counts = [0, 0];
+    for _ in 0..100 {
+        let task = w.given(&["a0"]).await.concat();
+        w.pass(2);
+        let is_free = task.starts_with("free");
+        if !is_free {
+            let sql = "UPDATE fleet_tasks SET used = 85, calls = 1 WHERE id = $1";
+            w.run(sql, &[task.as_str().into()]).await;
+            let sql = "UPDATE fleet_projects SET window_tokens = window_tokens + 85 WHERE id = 'calls'";
+            w.run(sql, &[]).await;
+        }
+        counts[usize::from(is_free)] += 1;
+        w.fleet().complete(&agent("a0"), &task, 1, TaskCompletionBody::default()).await.unwrap();
+    }
+    counts
+}
+
+#[tokio::test]
+async fn work_without_tokens_is_not_free() {
+    let [calls, free] = shares(FleetCredit::Larger).await;
+    assert!((45..=55).contains(&calls), "{calls} tasks with calls and {free} without");
+    let [calls, free] = shares(FleetCredit::Time).await;
+    assert!((45..=55).contains(&calls), "{calls} tasks with calls and {free} without");
+    let [calls, _] = shares(FleetCredit::Tokens).await;
+    assert!(calls < 5, "as before: {calls} tasks with calls");
+}
+
+#[tokio::test]
+async fn a_task_shows_what_it_was_charged_for() {
+    let mut w = FleetTestWorld::new().await;
+    w.options.agent_second_tokens = Some(10);
+    w.options.lease = Duration::from_secs(3_600);
+    w.project("p", |_| {}).await;
+    w.tasks("p", 2).await;
+    w.agents(1).await;
+    w.given(&["a0"]).await;
+    w.pass(30);
+    w.fleet().complete(&agent("a0"), "p-0", 1, TaskCompletionBody::default()).await.unwrap();
+    assert_eq!(charged(&w, "p-0").await, (0, 300, 30));
+    let why = w.fleet().why("p-0").await.unwrap();
+    assert_eq!(why.sentence, "It is completed, and no call was made through the gateway for it.");
+    let project = &w.fleet().projects(None).await.unwrap()[0];
+    assert_eq!((project.used, project.charged, project.completed_without_calls), (0, 300, 1));
+    // The next one waits for a provider's limit for 50 of its 60 s, and uses more tokens than its time costs.
+    let round = w.round(&["a0"]).await;
+    assert_eq!(round.calls[0].price_per_1000_s, Some(10_000));
+    let claim = fairgate_store::TaskClaim { project: "p".into(), task: "p-1".into(), epoch: 1 };
+    w.pass(10);
+    w.fleet().note_limit(&claim, UnixMicros(w.now.0 + 100_000_000)).await.unwrap();
+    w.run("UPDATE fleet_tasks SET used = 101, calls = 3 WHERE id = 'p-1'", &[]).await;
+    w.pass(50);
+    w.fleet().fail(&agent("a0"), "p-1", 1, TaskFailureBody::default()).await.unwrap();
+    assert_eq!(charged(&w, "p-1").await, (101, 101, 10));
+}
+
+/// The time of an outage counts once, however many servers notice it.
+#[tokio::test]
+async fn an_outage_is_not_charged() {
+    let mut w = FleetTestWorld::new().await;
+    w.options.agent_second_tokens = Some(10);
+    w.options.lease = Duration::from_secs(3_600);
+    w.project("p", |_| {}).await;
+    w.tasks("p", 1).await;
+    w.agents(1).await;
+    w.given(&["a0"]).await;
+    w.pass(5);
+    let since = w.now;
+    w.pass(20);
+    let (lease, now) = (w.options.lease, w.now);
+    for _ in 0..2 {
+        let work = move |tx: &mut dyn Transaction| {
+            let outage = crate::lease_outage::LeaseOutage::between(since, now);
+            crate::lease_outage::extend_leases(tx, outage, lease, now)
+        };
+        let durability = fairgate_store::TransactionDurability::ThroughKill;
+        w.store.transact::<_, StoreError>(durability, work).await.unwrap();
+    }
+    w.pass(5);
+    w.fleet().complete(&agent("a0"), "p-0", 1, TaskCompletionBody::default()).await.unwrap();
+    assert_eq!(charged(&w, "p-0").await, (0, 100, 10));
+}
+
+/// Time is compared, but a budget of tokens has as much room as before.
+#[tokio::test]
+async fn budgets_count_tokens_alone() {
+    for unit in [FleetCredit::Larger, FleetCredit::Time] {
+        let mut w = FleetTestWorld::new().await;
+        w.options.credit = unit;
+        w.options.agent_second_tokens = Some(1_000);
+        w.options.lease = Duration::from_secs(3_600);
+        w.project("p", |p| (p.budget, p.used) = (Some(1_000), 850)).await;
+        w.task("one", "p", |t| t.estimate = Some(100)).await;
+        w.task("two", "p", |t| t.estimate = Some(100)).await;
+        w.task("big", "p", |t| t.estimate = Some(151)).await;
+        w.agents(2).await;
+        assert_eq!(w.given(&["a0"]).await, ["one"]);
+        w.pass(600);
+        w.fleet().complete(&agent("a0"), "one", 1, TaskCompletionBody::default()).await.unwrap();
+        // 600 000 tokens of time were charged; 850 of 1000 tokens are used.
+        assert_eq!(w.given(&["a0", "a1"]).await, ["two", "-"], "{unit:?}");
+    }
+}
