@@ -155,9 +155,12 @@ async def work(fleet, client):
     wrong = await refused(client, "add_tasks", tasks=[{"prompt": "x", "needs": ["no-such"]}])
     assert "no-such" in wrong
     assert "tasks[0]" in await refused(client, "add_tasks", tasks=[{"title": "no prompt"}])
+    foreign = [{"prompt": "x"}, {"prompt": "x", "project": "somebody-elses"}]
+    assert "tasks[1].project" in await refused(client, "add_tasks", tasks=foreign)
 
     _, done = await call(client, "complete", result="a poem about tides")
     assert done["state"] == "COMPLETED"
+    assert (await call(client, "complete", result="again"))[1] == done
     assert fleet.task("first")["result"] == "a poem about tides"
     assert not os.path.exists(claim["key_file"])
     assert fleet.task("second")["state"] == "READY"

@@ -103,9 +103,9 @@ pub(crate) fn add(
     check_cycles(&tasks)?;
     let here = tasks_of(&tasks);
     for (field, task) in fields.iter().zip(&tasks) {
-        check_needs(field, task, &here, &found)?;
+        check_needs(call, field, task, &here, &found)?;
     }
-    check_workspaces(tx, &fields, &tasks)?;
+    check_workspaces(tx, call, &fields, &tasks)?;
     check_affinities(tx, &fields, &tasks)?;
 
     let there: Vec<&NewTask> = tasks.iter().filter(|task| is_existing(task, &found)).collect();
@@ -285,8 +285,10 @@ fn is_existing(task: &NewTask, found: &ReferencedRows) -> bool {
     task.id.as_ref().is_some_and(|id| found.tasks.contains_key(id))
 }
 
-/// Checks each task that `needs` names: it must exist or be one of the new tasks, and belong to the tenant of `task`.
+/// Checks each task that `needs` names: it must exist or be one of the new tasks, and belong to the tenant of `task`. An
+/// agent is not told whether a task of another tenant exists.
 fn check_needs(
+    call: &CallContext,
     field: &str,
     task: &NewTask,
     here: &HashMap<&str, usize>,
@@ -299,12 +301,12 @@ fn check_needs(
         let tenant = project.map(|project| project.tenant.as_str());
         match found.tasks.get(need) {
             // A tenant's users can see the tasks that theirs wait for, so these must not belong to another tenant.
-            Some(other) if Some(other.tenant.as_str()) != tenant => {
+            Some(other) if Some(other.tenant.as_str()) != tenant && !call.is_by_agent() => {
                 return wrong(format!("task {:?} belongs to another tenant", shown()));
             }
-            Some(_) => {}
+            Some(other) if Some(other.tenant.as_str()) == tenant => {}
             None if here.contains_key(need.as_str()) => {}
-            None => return wrong(format!("there is no task {:?}, here or in this call", shown())),
+            _ => return wrong(format!("there is no task {:?}, here or in this call", shown())),
         }
     }
     Ok(())
@@ -323,6 +325,7 @@ fn named<'a>(
 
 fn check_workspaces(
     tx: &mut dyn Transaction,
+    call: &CallContext,
     fields: &[String],
     tasks: &[NewTask],
 ) -> Result<(), FleetError> {
@@ -332,8 +335,10 @@ fn check_workspaces(
     for (field, task, workspace) in named {
         let problem = match projects.get(workspace) {
             Some(project) if *project == task.project => continue,
-            Some(project) => format!("workspace {workspace:?} belongs to project {project:?}"),
-            None => format!("there is no workspace {:?}", validate::cut(workspace, 80)),
+            Some(project) if !call.is_by_agent() => {
+                format!("workspace {workspace:?} belongs to project {project:?}")
+            }
+            _ => format!("there is no workspace {:?}", validate::cut(workspace, 80)),
         };
         return Err(unknown(format!("{field}.workspace"), problem));
     }

@@ -13,7 +13,7 @@ use fairgate_money::UnixMicros;
 use fairgate_store::{StoreError, TaskClaim, Transaction};
 use fairgate_usage::HELD_STATES;
 
-use crate::call_context::{CallContext, bump_version};
+use crate::call_context::{CallContext, bump_version, not_found};
 use crate::credit;
 use crate::error::FleetError;
 use crate::model::{
@@ -76,8 +76,30 @@ fn held(tx: &mut dyn Transaction, named: ClaimRef<'_>) -> Result<TaskRow, FleetE
     let standing = transition::load_task(tx, named.task)?;
     match named.is_held(&standing) {
         true => Ok(standing),
-        false => Err(named.lost(&standing)),
+        false => Err(not_held(tx, named, &standing)?),
     }
+}
+
+/// Returns the error for a claim that does not hold its task. An agent that never had the task learns no more than if
+/// there were no such task: it could otherwise find out the names, states and agents of all tasks.
+pub(crate) fn not_held(
+    tx: &mut dyn Transaction,
+    named: ClaimRef<'_>,
+    standing: &TaskRow,
+) -> Result<FleetError, StoreError> {
+    if standing.agent.as_deref() == Some(named.agent) {
+        return Ok(named.lost(standing));
+    }
+    let sql = "SELECT 1 FROM fleet_history WHERE task = $1 AND (actor = $2 OR reason = $3)";
+    let values = [
+        named.task.into(),
+        format!("agent:{}", named.agent).into(),
+        write::given_to(named.agent).into(),
+    ];
+    Ok(match tx.first(sql, &values, |_| Ok(()))? {
+        Some(()) => named.lost(standing),
+        None => not_found("task", named.task),
+    })
 }
 
 /// Returns the task if it is held under this claim. Returns `None` if the claim's agent already ended the claim and the
@@ -93,7 +115,7 @@ fn held_or_ended(
         return Ok(Some(standing));
     }
     if standing.ended_epoch < named.epoch {
-        return Err(named.lost(&standing));
+        return Err(not_held(tx, named, &standing)?);
     }
     let is_it = |step: &crate::model::TaskStep| {
         step.epoch == named.epoch
@@ -103,7 +125,7 @@ fn held_or_ended(
     };
     match task_history::of(tx, named.task)?.iter().any(is_it) {
         true => Ok(None),
-        false => Err(named.lost(&standing)),
+        false => Err(not_held(tx, named, &standing)?),
     }
 }
 

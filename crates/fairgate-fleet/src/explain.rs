@@ -23,6 +23,10 @@ use crate::{agents, json_rows, task_history, validate};
 
 /// Largest number of tasks that the sentence of an explanation names.
 const NAMED: usize = 3;
+/// Limits of the search for the blocked tasks behind a task: steps along `needs`, and tasks. Then how many are listed.
+const ROOT_STEPS_MAX: usize = 200;
+const ROOT_TASKS_MAX: usize = 1_000;
+const ROOTS_MAX: usize = 20;
 /// Longest quotation of an agent's or operator's text in a sentence, in bytes.
 const REPEATED: usize = 300;
 /// Name of the hypothetical agent for which the next round is simulated.
@@ -280,6 +284,7 @@ fn needs(
         .filter(|(_, state)| matches!(state, TaskState::Blocked | TaskState::Failed))
         .map(|(id, _)| id.clone())
         .collect();
+    let stuck = if stuck.is_empty() { stuck_roots(tx, &open)? } else { stuck };
     let listed_names = listed(&named, NAMED);
     let sentence = if stuck.is_empty() {
         format!("It waits for {}: {listed_names}.", many(open.len() as u64, "task"))
@@ -292,9 +297,48 @@ fn needs(
     };
     let code = if stuck.is_empty() { "needs" } else { "needs_stuck" };
     let later = subject.resume_after.filter(|at| *at > context.now).map(moment);
+    let roots = (!stuck.is_empty()).then(|| listed(&stuck, ROOTS_MAX));
     Ok(ExplanationDraft::new(code, sentence)
         .fact("waits for", named.join(", "))
+        .maybe("stuck at", roots)
         .maybe("and not before", later))
+}
+
+/// Returns the blocked and failed tasks that these open tasks wait for, directly or through other tasks, the nearest
+/// first. Looks at no more than [`ROOT_STEPS_MAX`] steps and [`ROOT_TASKS_MAX`] tasks. All of them are of one tenant,
+/// because tasks may need only tasks of their own tenant.
+fn stuck_roots(
+    tx: &mut dyn Transaction,
+    open: &[(String, TaskState)],
+) -> Result<Vec<String>, StoreError> {
+    let mut seen: HashSet<String> = open.iter().map(|(id, _)| id.clone()).collect();
+    let mut next: Vec<String> = seen.iter().cloned().collect();
+    let mut roots = Vec::new();
+    for _ in 0..ROOT_STEPS_MAX {
+        if next.is_empty() || seen.len() > ROOT_TASKS_MAX {
+            break;
+        }
+        let names = json_rows::texts(tx.database(), 1);
+        let sql = format!(
+            "SELECT DISTINCT t.id, t.state, t.made FROM fleet_needs n JOIN fleet_tasks t ON t.id = n.needs \
+             WHERE n.task IN {names} AND t.state <> 'COMPLETED' ORDER BY t.made"
+        );
+        let values = [json_rows::names(next.iter().map(String::as_str))];
+        let found = tx.list(&sql, &values, |row| {
+            Ok((row.text(0)?, task_history::state(&row.text(1)?)?))
+        })?;
+        next = Vec::new();
+        for (id, state) in found {
+            if !seen.insert(id.clone()) {
+                continue;
+            }
+            match state {
+                TaskState::Blocked | TaskState::Failed => roots.push(id),
+                _ => next.push(id),
+            }
+        }
+    }
+    Ok(roots)
 }
 
 fn held(

@@ -9,7 +9,7 @@ use fairgate_usage::{CreditSums, HELD_STATES};
 use crate::call_context::{CallContext, not_found};
 use crate::error::FleetError;
 use crate::explain::{self, ExplanationContext};
-use crate::model::{FleetView, ProjectShareWeight, ProjectView};
+use crate::model::{AgentView, FleetView, ProjectShareWeight, ProjectView};
 use crate::project_account::{self, ProjectAccount};
 use crate::rights_body::RightsBody;
 use crate::state::{AgentState, ProjectStatus, TaskState};
@@ -18,6 +18,9 @@ use crate::{agents, task_history, tasks};
 
 /// Largest number of waiting tasks that the fleet's view explains, for each project and in total.
 const EXPLAINED: (usize, usize) = (3, 60);
+/// Time for which an agent counts as connected after it was seen, in microseconds. An agent that waits for a task asks at
+/// least once a minute, at any server.
+const SEEN_US: i64 = 75_000_000;
 /// Largest number of running tasks in the fleet's view.
 const RUNNING_MAX: usize = 1_000;
 
@@ -149,9 +152,14 @@ pub(crate) fn fleet(
     let sum = |of: fn(&ProjectView) -> u64| projects.iter().map(of).fold(0, u64::saturating_add);
     let (used, reserved) = (sum(|view| view.used), sum(|view| view.reserved));
     projects.retain(|view| view.status != ProjectStatus::Archived);
-    sort_by_owed(&mut projects);
     let mut agents = agents::list(tx)?;
     agents.retain(|agent| agent.state != AgentState::Retired);
+    let is_connected = |agent: &AgentView| {
+        let was_seen = agent.last_seen.is_some_and(|at| call.now.0.saturating_sub(at.0) < SEEN_US);
+        agent.task.is_some() || waiting.contains(&agent.id) || was_seen
+    };
+    let connected = agents.iter().filter(|agent| is_connected(agent));
+    let connected = connected.map(|agent| agent.id.clone()).collect();
     let sql = format!(
         "SELECT {} {} WHERE t.state IN {HELD_STATES} ORDER BY t.claimed_at, t.id LIMIT {RUNNING_MAX}",
         tasks::LINE,
@@ -172,22 +180,6 @@ pub(crate) fn fleet(
         running,
         waiting,
         agents,
+        connected,
     })
-}
-
-/// Sorts the active projects by the tokens that they are below their share, the largest number first, as the scheduler
-/// compares projects. Projects that are not active come last.
-fn sort_by_owed(views: &mut [ProjectView]) {
-    let is_active = |view: &ProjectView| view.status == ProjectStatus::Active;
-    let spent = |view: &ProjectView| {
-        i128::from(view.charged) + i128::from(view.reserved) + i128::from(view.baseline)
-    };
-    let weight = |view: &ProjectView| i128::from(view.weight.0.thousandths());
-    let active = || views.iter().filter(|view| is_active(view));
-    let (weights, all): (i128, i128) = (active().map(weight).sum(), active().map(spent).sum());
-    let gap = |view: &ProjectView| {
-        spent(view).saturating_mul(weights).saturating_sub(weight(view).saturating_mul(all.max(1)))
-    };
-    views
-        .sort_by_cached_key(|view| (!is_active(view), if is_active(view) { gap(view) } else { 0 }));
 }

@@ -781,8 +781,7 @@ pub struct FleetView {
     pub used: u64,
     /// Tokens that are reserved for the running tasks and requests in flight of all projects, and not used yet.
     pub reserved: u64,
-    /// Projects that are not archived. Active projects come first, ordered by the tokens that they are below their
-    /// share.
+    /// Projects that are not archived, in the order of their creation, as in the list of projects.
     pub projects: Vec<ProjectView>,
     /// Tasks that agents hold, at most 1000. Tasks that have been held for the longest time come first.
     pub running: Vec<TaskLine>,
@@ -790,6 +789,9 @@ pub struct FleetView {
     pub waiting: Vec<TaskExplanation>,
     /// Agents that are not retired, ordered by name.
     pub agents: Vec<AgentView>,
+    /// Names of those agents that hold a task, wait for one at this server, or were seen by any server within the last 75
+    /// seconds. An agent that waits asks at least once a minute.
+    pub connected: Vec<String>,
 }
 
 /// Claim that a task key belongs to.

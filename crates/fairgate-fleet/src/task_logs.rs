@@ -5,7 +5,7 @@ use fairgate_money::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
 
 use crate::call_context::CallContext;
-use crate::claims::ClaimRef;
+use crate::claims::{self, ClaimRef};
 use crate::error::FleetError;
 use crate::json_rows;
 use crate::model::LogPage;
@@ -71,7 +71,7 @@ pub(crate) fn append(
     }
     let standing = transition::load_task(tx, named.task)?;
     if !named.is_last(&standing) {
-        return Err(named.lost(&standing));
+        return Err(claims::not_held(tx, named, &standing)?);
     }
     let log = ClaimLog { task: named.task, epoch: signed(named.epoch) };
     let mut pieces = pieces(tx, log)?;

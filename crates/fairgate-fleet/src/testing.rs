@@ -245,6 +245,13 @@ impl FleetTestWorld {
         .await;
     }
 
+    /// Inserts agents with these names.
+    pub(crate) async fn agents_named(&self, names: &[&str]) {
+        for name in names {
+            self.agent(name, "default").await;
+        }
+    }
+
     /// Inserts `count` agents: `a0` and so on.
     pub(crate) async fn agents(&self, count: usize) {
         for number in 0..count {

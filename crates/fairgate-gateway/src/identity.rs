@@ -133,6 +133,11 @@ impl CallerDirectory {
         Ok(Arc::new(Caller::of_task(key, secret, tenant, &book.directory)))
     }
 
+    /// Returns whether the directory in force has a tenant of this name.
+    fn has_tenant(&self, name: &str) -> bool {
+        self.index.load().tenant_of(name).is_some()
+    }
+
     /// Returns the directory in force.
     pub fn directory(&self) -> Arc<Directory> {
         self.index.load().directory.clone()
@@ -177,15 +182,19 @@ impl CallerIndex {
 
     /// Returns the tenant of this name. Refuses a tenant that is unknown or disabled.
     fn tenant(&self, name: &str) -> Result<&Tenant, Refusal> {
-        let tenants = &self.directory.tenants;
-        let place = tenants.binary_search_by(|tenant| (*tenant.name).cmp(name));
-        let tenant = place.ok().map(|place| &tenants[place]).ok_or_else(|| {
+        let tenant = self.tenant_of(name).ok_or_else(|| {
             Refusal::new(
                 RefusalCode::InvalidApiKey,
                 "the tenant of this task key is not known here",
             )
         })?;
         if tenant.disabled { Err(disabled(name)) } else { Ok(tenant) }
+    }
+
+    fn tenant_of(&self, name: &str) -> Option<&Tenant> {
+        let tenants = &self.directory.tenants;
+        let place = tenants.binary_search_by(|tenant| (*tenant.name).cmp(name));
+        place.ok().map(|place| &tenants[place])
     }
 }
 

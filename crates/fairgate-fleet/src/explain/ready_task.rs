@@ -138,12 +138,21 @@ fn full(context: &ExplanationContext, project: &ProjectRow) -> Option<Explanatio
         let most = project.kind_max.get(kind).copied().unwrap_or(u64::MAX);
         most.saturating_sub(project.running_by_kind.get(kind).copied().unwrap_or(0))
     };
-    let mut kinds: Vec<&str> = context.agents.iter().map(|(_, kind, _)| kind.as_str()).collect();
-    kinds.sort_unstable();
-    kinds.dedup();
-    if kinds.is_empty() || kinds.iter().any(|kind| left(kind) > 0) {
+    let has_room = |(_, kind, _): &&(String, String, bool)| left(kind) > 0;
+    let waiting: Vec<_> = context.agents.iter().filter(|(_, _, is_waiting)| *is_waiting).collect();
+    // If agents wait, they are the next ones; the others may never come.
+    let next = if waiting.is_empty() { context.agents.iter().collect() } else { waiting };
+    if next.is_empty() || next.iter().any(has_room) {
         return None;
     }
+    let mut kinds: Vec<&str> = next.iter().map(|(_, kind, _)| kind.as_str()).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let others = if context.agents.iter().any(|agent| has_room(&agent)) {
+        "; it takes the next agent of another type"
+    } else {
+        ""
+    };
     let shown = |kind: &&str| {
         let running = project.running_by_kind.get(*kind).copied().unwrap_or(0);
         let most = project.kind_max.get(*kind).copied().unwrap_or(0);
@@ -151,7 +160,8 @@ fn full(context: &ExplanationContext, project: &ProjectRow) -> Option<Explanatio
     };
     let shown: Vec<_> = kinds.iter().map(shown).collect();
     let sentence = format!(
-        "Its project has as many agents as it may of every type that there is: {}.",
+        "Its project has as many agents as it may of every type that {}: {}{others}.",
+        if next.iter().any(|(_, _, is_waiting)| *is_waiting) { "waits" } else { "there is" },
         listed(&shown, NAMED)
     );
     Some(ExplanationDraft::new("agent_type", sentence).fact("agents by type", shown.join(", ")))

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use crate::call_context::CallContext;
+use crate::error::FleetError;
 use crate::model::TaskExplanation;
 use crate::testing::{FleetTestWorld, START};
 
@@ -44,6 +46,91 @@ async fn a_task_waits_for_others() {
     expect(said(&w, "t").await, "needs", "It waits for 1 task: x (READY).");
     let sentence = "It waits for 2 tasks: x (READY) and y (BLOCKED); it cannot start until somebody restarts or skips y.";
     expect(said(&w, "u").await, "needs_stuck", sentence);
+}
+
+/// The task that somebody must act on is named, however far away it is.
+#[tokio::test]
+async fn a_task_behind_a_blocked_one_names_the_root() {
+    let mut w = world(0).await;
+    w.task("root", "p", |t| t.state = "BLOCKED").await;
+    for (task, needs) in [("b", "root"), ("c", "b"), ("d", "c")] {
+        w.task(task, "p", |t| (t.state, t.open_needs) = ("DEFINED", 1)).await;
+        let sql = "INSERT INTO fleet_needs (task, needs) VALUES ($1, $2)";
+        w.run(sql, &[task.into(), needs.into()]).await;
+    }
+    let sentence = "It waits for 1 task: c (DEFINED); it cannot start until somebody restarts or skips root.";
+    expect(said(&w, "d").await, "needs_stuck", sentence);
+    w.run("UPDATE fleet_tasks SET state = 'READY' WHERE id = 'root'", &[]).await;
+    expect(said(&w, "d").await, "needs", "It waits for 1 task: c (DEFINED).");
+}
+
+/// Returns the explanation of a task while these agents wait.
+async fn said_while(w: &FleetTestWorld, task: &str, waiting: &[&str]) -> (String, String) {
+    let waiting: Vec<String> = waiting.iter().map(|it| (*it).to_owned()).collect();
+    let options = std::sync::Arc::new(w.options.clone());
+    let call = CallContext { now: w.now, actor: "admin".to_owned(), options };
+    let task = task.to_owned();
+    let work = move |tx: &mut dyn fairgate_store::Transaction| {
+        super::of(tx, &call, &task, &waiting, super::ExplanationScope::Everything)
+    };
+    let why = w.store.inspect::<_, FleetError>(work).await.unwrap();
+    (why.code, why.sentence)
+}
+
+/// Nothing is promised for agents that wait and may not take the task.
+#[tokio::test]
+async fn a_waiting_agent_of_a_type_that_the_project_may_not_have() {
+    let mut w = FleetTestWorld::new().await;
+    w.project("p", |p| p.agent_max = r#"{"codex":0}"#).await;
+    w.tasks("p", 1).await;
+    w.agent("c0", "codex").await;
+    w.agent("d0", "default").await;
+    let sentence = "Its project has as many agents as it may of every type that waits: 0 of at most 0 of type codex; it \
+                    takes the next agent of another type.";
+    expect(said_while(&w, "p-0", &["c0"]).await, "agent_type", sentence);
+    expect(
+        said_while(&w, "p-0", &["c0", "d0"]).await,
+        "starting",
+        "It starts within moments: 2 agents are waiting.",
+    );
+    w.run("UPDATE fleet_agents SET state = 'RETIRED' WHERE id = 'd0'", &[]).await;
+    let sentence =
+        "Its project has as many agents as it may of every type that waits: 0 of at most 0 of type codex.";
+    expect(said_while(&w, "p-0", &["c0"]).await, "agent_type", sentence);
+}
+
+/// Rows keep their places while the numbers change, and the list of projects has the same order.
+#[tokio::test]
+async fn the_fleets_view_has_one_order() {
+    let mut w = FleetTestWorld::new().await;
+    for (id, used) in [("m", 500), ("z", 0), ("a", 900)] {
+        w.project(id, |p| p.used = used).await;
+        w.tasks(id, 1).await;
+    }
+    for used in ["0", "400", "9000"] {
+        w.run(&format!("UPDATE fleet_projects SET window_tokens = {used} WHERE id = 'a'"), &[]).await;
+        let view = w.fleet().view().await.unwrap();
+        let ids: Vec<_> = view.projects.iter().map(|it| it.id.as_str()).collect();
+        assert_eq!(ids, ["m", "z", "a"], "{used}");
+        let tasks: Vec<_> = view.waiting.iter().map(|it| it.task.as_str()).collect();
+        assert_eq!(tasks, ["m-0", "z-0", "a-0"], "{used}");
+        let list = w.fleet().projects(None).await.unwrap();
+        assert_eq!(list.iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), ids);
+    }
+}
+
+/// An agent that was added and never came is not free.
+#[tokio::test]
+async fn free_agents_are_connected() {
+    let mut w = world(1).await;
+    w.agents_named(&["late", "never"]).await;
+    w.given(&["a0"]).await;
+    w.round(&["a1", "late"]).await;
+    assert_eq!(w.fleet().view().await.unwrap().connected, ["a0", "a1", "late"]);
+    w.pass(50);
+    w.round(&["a1"]).await;
+    w.pass(30);
+    assert_eq!(w.fleet().view().await.unwrap().connected, ["a0", "a1"]);
 }
 
 #[tokio::test]

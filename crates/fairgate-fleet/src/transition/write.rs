@@ -93,6 +93,11 @@ pub(crate) struct NewClaim<'a> {
     pub(crate) workspace: Option<&'a str>,
 }
 
+/// Returns the reason of the history for a task that this agent gets.
+pub(crate) fn given_to(agent: &str) -> String {
+    format!("given to agent {agent}")
+}
+
 /// Gives ready tasks to agents: the tasks become ASSIGNED, under their next epoch. Runs a constant number of SQL
 /// statements per 500 tasks.
 pub(crate) fn begin_claims(
@@ -123,7 +128,7 @@ pub(crate) fn begin_claims(
         rows: claims.iter().map(row).collect(),
         condition: " AND epoch = v.column4 - 1",
     };
-    let reasons: Vec<_> = claims.iter().map(|it| format!("given to agent {}", it.agent)).collect();
+    let reasons: Vec<_> = claims.iter().map(|it| given_to(it.agent)).collect();
     let steps: Vec<_> = (claims.iter().zip(&reasons))
         .map(|(claim, reason)| NewTaskStep {
             task: claim.task,

@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 
 use super::{Caller, presented_secret};
 use crate::app::App;
+use crate::directory_sync;
 use crate::forward::unix_now;
 use crate::refusal::{self, Refusal};
 
@@ -104,6 +105,11 @@ impl App {
             None => keys.look_up(&self.fleet, hash).await.map_err(|error| self.away(&error))?,
         };
         let key = key.ok_or_else(refusal::unknown_task_key)?;
+        if !self.identity.has_tenant(&key.tenant) {
+            // The tenant was added at another server a moment ago. A claim of one of its tasks exists, so it is in the
+            // database, and one refresh finds it. If the database is away, the caller is refused below.
+            let _ = directory_sync::refresh(self).await;
+        }
         self.identity.of_task(&key, hash)
     }
 

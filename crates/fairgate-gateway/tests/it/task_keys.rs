@@ -96,6 +96,23 @@ fn claim_of(row: &AttemptRow) -> Option<(&str, &str, u64)> {
     row.claim.as_ref().map(|TaskClaim { project, task, epoch }| (&**project, &**task, *epoch))
 }
 
+/// A tenant that was added at another server a moment ago. This server looks for changes every two seconds.
+#[tokio::test]
+async fn the_task_keys_of_a_new_tenant_work_at_once() {
+    let sim = sim();
+    let house = house_with(&format!("http://{}", sim.addr()), |_| {}).await;
+    let limits = DirectoryLimits::default();
+    let (name, group) = ("newcomer".to_owned(), "group-acme".to_owned());
+    let change = DirectoryChange::AddTenant { name, group, weight: 1, limits };
+    house.store.change("another server", UnixMicros(now()), change).await.unwrap();
+    let key = house.one_task(None, 1000).await;
+    let sql = "UPDATE fleet_projects SET tenant = 'newcomer' WHERE id = 'web'";
+    house.fleet(vec![(sql, Vec::new())]).await;
+    let answer = post(CHAT, &chat("rivers", 9)).key(&key).ask(house.gateway.addr()).await;
+    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    assert_eq!(house.rows_soon(1).await[0].tenant, "newcomer");
+}
+
 #[tokio::test]
 async fn a_call_is_its_projects_whatever_its_headers_say() {
     let sim = sim();

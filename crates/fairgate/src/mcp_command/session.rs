@@ -38,6 +38,8 @@ pub(super) struct McpSession {
     api: Arc<AgentApi>,
     say: StatusCallback,
     holding: Mutex<Option<HeldClaim>>,
+    /// Task that the agent completed last, until it claims the next one.
+    completed: StdMutex<Option<TaskLine>>,
     /// Time of the last call of a tool.
     called: StdMutex<Instant>,
 }
@@ -60,7 +62,8 @@ impl HeldClaim {
 impl McpSession {
     pub(super) fn new(api: Arc<AgentApi>, say: StatusCallback) -> Self {
         let called = StdMutex::new(Instant::now());
-        Self { api, say, holding: Mutex::new(None), called }
+        let completed = StdMutex::default();
+        Self { api, say, holding: Mutex::new(None), completed, called }
     }
 
     /// Records a call of a tool.
@@ -94,6 +97,7 @@ impl McpSession {
         });
         if !same {
             *holding = Some(self.hold(claim, lease)?);
+            self.set_completed(None);
         }
         Ok(holding.as_ref().map(claim_view))
     }
@@ -148,8 +152,21 @@ impl McpSession {
         arguments: CompleteArguments,
     ) -> Result<TaskLine, ToolError> {
         let CompleteArguments { result, tokens } = arguments;
+        // An agent whose first answer got lost asks again, and must not hear that it holds no task.
+        if self.holding.lock().await.is_none()
+            && let Some(line) =
+                self.completed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        {
+            return Ok(line);
+        }
         let result = Some(result).filter(|result| !result.is_empty());
-        self.end(|_| ClaimEnd::Complete(TaskCompletionBody { result, tokens })).await
+        let line = self.end(|_| ClaimEnd::Complete(TaskCompletionBody { result, tokens })).await?;
+        self.set_completed(Some(line.clone()));
+        Ok(line)
+    }
+
+    fn set_completed(&self, line: Option<TaskLine>) {
+        *self.completed.lock().unwrap_or_else(PoisonError::into_inner) = line;
     }
 
     pub(super) async fn fail(&self, arguments: FailArguments) -> Result<TaskLine, ToolError> {
@@ -184,7 +201,13 @@ impl McpSession {
         let Some(held) = holding.as_ref() else { return Err(nothing_held()) };
         let mut tasks = Vec::new();
         for (place, mut task) in arguments.tasks.into_iter().enumerate() {
-            task.insert("project".to_owned(), json!(held.claim.project));
+            let own = json!(held.claim.project);
+            if task.get("project").is_some_and(|project| *project != own) {
+                return Err(format!(
+                    "tasks[{place}].project: must be {own}, the project of your task, or absent"
+                ));
+            }
+            task.insert("project".to_owned(), own);
             let task = serde_json::from_value(Value::Object(task));
             tasks.push(task.map_err(|error| format!("tasks[{place}]: {error}"))?);
         }

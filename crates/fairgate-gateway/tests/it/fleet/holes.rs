@@ -16,6 +16,7 @@
 //!
 //! | Hole | Test |
 //! |---|---|
+//! | names of others' tasks and workspaces can be tried out | `foreign_ids_are_no_oracle` |
 //! | nothing is charged within a round | `what_is_given_in_one_round_is_charged_in_it` |
 //! | running work is free until it ends | `cases::what_runs_counts_at_once` |
 //! | an idle project's tokens are in the denominator | `an_idle_projects_tokens_do_not_delay_the_others` |
@@ -35,6 +36,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::{Agent, Claimed, Fleet, expect, refused};
+use crate::support::client::Answer;
 
 /// So many agents that wait for a task: a round has looked for one for each of them.
 async fn waiting(it: &Fleet, count: usize) -> Vec<JoinHandle<Option<Claimed>>> {
@@ -263,5 +265,53 @@ async fn everything_that_waits_says_why() {
         codes.push(why["code"].as_str().unwrap().to_owned());
     }
     assert_eq!(codes, ["project_paused", "project_budget", "concurrency", "no_workspace", "needs"]);
+    it.close().await;
+}
+
+/// An agent learns nothing about the tasks of others by their names: what is not its own might as well not be there.
+#[tokio::test]
+async fn foreign_ids_are_no_oracle() {
+    let it = Fleet::new().await;
+    let group = json!({"name": "rivals", "weight": 1});
+    expect(it.post("groups", group).await, 201);
+    let tenant = json!({"name": "rival", "group": "rivals", "weight": 1});
+    expect(it.post("tenants", tenant).await, 201);
+    it.project("mine", json!({})).await;
+    it.project("secret", json!({"tenant": "rival"})).await;
+    let workspace = json!({"id": "secret-w", "project": "secret", "path": "/w"});
+    it.task("mine", "one", json!({})).await;
+    let agent = it.reporter("spy").await;
+    let claim = agent.claims().await;
+    assert_eq!(claim.task, "one");
+    it.task("secret", "hidden", json!({})).await;
+    expect(it.post("workspaces", workspace).await, 201);
+    let same = |there: Answer, absent: Answer, names: [&str; 2]| {
+        assert_eq!(there.status, absent.status);
+        let text = |answer: &Answer, name: &str| answer.json().to_string().replace(name, "NAME");
+        assert_eq!(text(&there, names[0]), text(&absent, names[1]));
+    };
+    let tries = [
+        ("needs", ["hidden", "nothing"], json!(["hidden"]), json!(["nothing"])),
+        ("workspace", ["secret-w", "nothing"], json!("secret-w"), json!("nothing")),
+    ];
+    for (field, names, there, absent) in tries {
+        let add = async |value: Value| {
+            let task = json!({"project": "mine", "prompt": "x", field: value});
+            agent.post("tasks", json!({"tasks": [task]})).await
+        };
+        same(add(there).await, add(absent).await, names);
+    }
+    let names = ["hidden", "nothing"];
+    let why = async |task: &str| agent.get(&format!("tasks/{task}/why")).await;
+    same(why("hidden").await, why("nothing").await, names);
+    for verb in ["heartbeat", "complete", "fail", "ask", "release"] {
+        let body = json!({"epoch": 1, "question": "what?"});
+        let body = if verb == "ask" { body } else { json!({"epoch": 1}) };
+        let end = async |task: &str| agent.post(&format!("tasks/{task}/{verb}"), body.clone()).await;
+        let (there, absent) = (end("hidden").await, end("nothing").await);
+        assert_eq!(there.status.as_u16(), 404, "{verb}: {there:?}");
+        same(there, absent, names);
+    }
+    claim.completes(1).await;
     it.close().await;
 }

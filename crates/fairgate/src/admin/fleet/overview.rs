@@ -1,5 +1,6 @@
 //! The command `fairgate fleet`, which shows shares, running tasks and waiting tasks, once or repeatedly.
 
+use std::collections::HashSet;
 use std::io::{self, IsTerminal, Write};
 use std::thread;
 use std::time::Duration;
@@ -159,13 +160,15 @@ fn running(list: &[TaskLine]) -> TextTable {
     table
 }
 
-/// Returns a summary of the agents, such as `4 agents: 3 working, 1 free`.
+/// Returns a summary of the agents, such as `5 agents: 3 working, 1 free, 1 not connected`.
 fn agents(fleet: &FleetView) -> String {
-    let (mut working, mut free, mut paused) = (0_u64, 0_u64, 0_u64);
+    let connected: HashSet<&str> = fleet.connected.iter().map(String::as_str).collect();
+    let (mut working, mut free, mut away, mut paused) = (0_u64, 0_u64, 0_u64, 0_u64);
     for agent in &fleet.agents {
         match (&agent.task, agent.state) {
             (Some(_), _) => working += 1,
-            (None, AgentState::Active) => free += 1,
+            (None, AgentState::Active) if connected.contains(agent.id.as_str()) => free += 1,
+            (None, AgentState::Active) => away += 1,
             (None, _) => paused += 1,
         }
     }
@@ -173,6 +176,9 @@ fn agents(fleet: &FleetView) -> String {
         return "no agent yet: `fairgate agent add NAME`".to_owned();
     }
     let mut parts = vec![format!("{working} working"), format!("{free} free")];
+    if away > 0 {
+        parts.push(format!("{away} not connected"));
+    }
     if paused > 0 {
         parts.push(format!("{paused} paused"));
     }
