@@ -9,6 +9,8 @@ use fairgate_money::UnixMicros;
 use fairgate_store::{SqlValue, StoreError, Transaction};
 use serde_json::json;
 
+use crate::agent_access::AgentAccess;
+use crate::agents;
 use crate::call_context::{CallContext, bump_version, reserve_creation_order};
 use crate::dependency_cycle;
 use crate::error::FleetError;
@@ -123,7 +125,24 @@ pub(crate) fn add(
     if !dry_run && !fresh.is_empty() {
         write(tx, call, &fresh)?;
     }
-    Ok(AddedTasks { added, unchanged, dry_run })
+    let unmatched = unmatched(tx, &fresh, &found)?;
+    Ok(AddedTasks { added, unchanged, dry_run, unmatched })
+}
+
+/// Returns the projects of these tasks for which no active agent may work, sorted; none if there are no agents.
+fn unmatched(
+    tx: &mut dyn Transaction,
+    fresh: &[TaskToAdd],
+    found: &ReferencedRows,
+) -> Result<Vec<String>, StoreError> {
+    let agents = agents::active_access(tx)?;
+    let projects: BTreeSet<&str> = fresh.iter().map(|task| task.content.project.as_str()).collect();
+    let is_unmatched = |id: &&str| {
+        let Some(project) = found.projects.get(*id) else { return false };
+        let may_take = |agent: &AgentAccess| agent.may_take(&project.tenant, &project.requires);
+        !agents.is_empty() && !agents.iter().any(may_take)
+    };
+    Ok(projects.into_iter().filter(is_unmatched).map(str::to_owned).collect())
 }
 
 fn check_size(tasks: &[NewTask]) -> Result<(), FleetError> {

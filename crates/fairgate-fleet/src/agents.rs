@@ -3,6 +3,7 @@
 use fairgate_store::{KeyHash, KeyRights, KeySecret, SqlValue, StoreError, Transaction};
 use serde_json::json;
 
+use crate::agent_access::{self, AgentAccess};
 use crate::call_context::{CallContext, bump_version, not_found};
 use crate::error::FleetError;
 use crate::fleet::AgentId;
@@ -47,7 +48,9 @@ pub(crate) fn add(
     call: &CallContext,
     agent: NewAgent,
 ) -> Result<AgentWithToken, FleetError> {
-    let NewAgent { id, kind, reports_tokens } = agent;
+    let NewAgent { id, kind, reports_tokens, labels, tenants } = agent;
+    let labels = agent_access::checked_agent_labels(labels)?;
+    let tenants = tenants.map(|tenants| known_tenants(tx, tenants)).transpose()?;
     let kind = kind.unwrap_or_else(|| KIND.to_owned());
     validate::check_name("id", &id, validate::NAME_MAX)?;
     validate::check_name("type", &kind, validate::NAME_MAX)?;
@@ -56,8 +59,8 @@ pub(crate) fn add(
     }
     let token = AgentToken::generate()?;
     tx.run(
-        "INSERT INTO fleet_agents (id, kind, hash, hint, state, reports, created_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        "INSERT INTO fleet_agents (id, kind, hash, hint, state, reports, created_at, labels, tenants) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
         &[
             id.as_str().into(),
             kind.as_str().into(),
@@ -66,6 +69,8 @@ pub(crate) fn add(
             AgentState::Active.word().into(),
             reports_tokens.into(),
             call.now.into(),
+            agent_access::stored(&labels).into(),
+            tenants.as_deref().map(agent_access::stored).into(),
         ],
     )?;
     let agent = view(tx, &id)?.ok_or_else(|| not_found("agent", &id))?;
@@ -80,6 +85,8 @@ fn settings(agent: &AgentView) -> serde_json::Value {
         "type": agent.kind,
         "state": agent.state,
         "reports_tokens": agent.reports_tokens,
+        "labels": agent.labels,
+        "tenants": agent.tenants,
         "token_hint": agent.token_hint,
     })
 }
@@ -97,12 +104,25 @@ pub(crate) fn patch(
     if before.state == AgentState::Retired && state != before.state {
         return Err(retired(id, "is RETIRED for good; make a new one"));
     }
-    if (&kind, state) == (&before.kind, before.state) {
+    let labels = patch.labels.map(agent_access::checked_agent_labels).transpose()?;
+    let labels = labels.unwrap_or_else(|| before.labels.clone());
+    let tenants = match patch.tenants {
+        None => before.tenants.clone(),
+        Some(tenants) => tenants.map(|tenants| known_tenants(tx, tenants)).transpose()?,
+    };
+    let unchanged = (&before.kind, before.state, &before.labels, &before.tenants);
+    if (&kind, state, &labels, &tenants) == unchanged {
         return Ok(before);
     }
     tx.run(
-        "UPDATE fleet_agents SET kind = $1, state = $2 WHERE id = $3",
-        &[kind.into(), state.word().into(), id.into()],
+        "UPDATE fleet_agents SET kind = $1, state = $2, labels = $3, tenants = $4 WHERE id = $5",
+        &[
+            kind.into(),
+            state.word().into(),
+            agent_access::stored(&labels).into(),
+            tenants.as_deref().map(agent_access::stored).into(),
+            id.into(),
+        ],
     )?;
     if state == AgentState::Retired
         && let Some(task) = &before.task
@@ -150,7 +170,7 @@ fn retired(agent: &str, why: &str) -> FleetError {
 }
 
 const VIEW: &str = concat!(
-    "SELECT a.id, a.kind, a.state, a.reports, a.hint, t.id, a.last_seen, a.created_at FROM fleet_agents a \
+    "SELECT a.id, a.kind, a.state, a.reports, a.hint, t.id, a.last_seen, a.created_at, a.labels, a.tenants FROM fleet_agents a \
      LEFT JOIN fleet_tasks t ON t.agent = a.id AND t.state IN ",
     fairgate_usage::held_states!()
 );
@@ -165,7 +185,25 @@ fn read(row: &dyn fairgate_store::RowColumns) -> Result<AgentView, StoreError> {
         task: row.text_or_null(5)?,
         last_seen: row.moment_or_null(6)?,
         created_at: row.moment(7)?,
+        labels: agent_access::read_list(&row.text(8)?)?,
+        tenants: row.text_or_null(9)?.map(|text| agent_access::read_list(&text)).transpose()?,
     })
+}
+
+/// Checks that all these tenants exist, and returns them sorted.
+fn known_tenants(
+    tx: &mut dyn Transaction,
+    tenants: Vec<String>,
+) -> Result<Vec<String>, FleetError> {
+    let tenants = agent_access::checked_tenants(tenants)?;
+    for tenant in &tenants {
+        let has = "SELECT 1 FROM tenants WHERE name = $1";
+        if tx.first(has, &[tenant.as_str().into()], |_| Ok(()))?.is_none() {
+            let problem = format!("there is no tenant {:?}", validate::cut(tenant, 80));
+            return Err(validate::unknown("tenants", problem));
+        }
+    }
+    Ok(tenants)
 }
 
 fn state(word: &str) -> Result<AgentState, StoreError> {
@@ -175,6 +213,16 @@ fn state(word: &str) -> Result<AgentState, StoreError> {
 
 fn view(tx: &mut dyn Transaction, id: &str) -> Result<Option<AgentView>, StoreError> {
     tx.first(&format!("{VIEW} WHERE a.id = $1"), &[id.into()], read)
+}
+
+/// Returns the labels and tenants of all active agents.
+pub(crate) fn active_access(tx: &mut dyn Transaction) -> Result<Vec<AgentAccess>, StoreError> {
+    let sql = "SELECT DISTINCT kind, labels, tenants FROM fleet_agents WHERE state = 'ACTIVE'";
+    tx.list(sql, &[], |row| {
+        let labels = agent_access::read_list(&row.text(1)?)?;
+        let tenants = row.text_or_null(2)?.map(|text| agent_access::read_list(&text)).transpose()?;
+        Ok(AgentAccess::new(&row.text(0)?, &labels, tenants.as_deref()))
+    })
 }
 
 /// Returns all agents, ordered by name.

@@ -11,6 +11,7 @@ use fairgate_money::UnixMicros;
 use fairgate_store::{DatabaseKind, RowColumns, StoreError, Transaction};
 use serde_json::json;
 
+use crate::agent_access::AgentAccess;
 use crate::call_context::{CallContext, not_found};
 use crate::error::FleetError;
 use crate::human_format::{listed, many, moment, span};
@@ -41,6 +42,14 @@ pub(crate) enum ExplanationScope {
     ItsTenant,
 }
 
+/// Active agent, as an explanation sees it.
+struct ActiveAgent {
+    kind: String,
+    /// True if the agent waits for a task in this process.
+    is_waiting: bool,
+    access: AgentAccess,
+}
+
 /// Everything that an explanation needs to know about the fleet besides the explained task.
 pub(crate) struct ExplanationContext {
     pub(super) now: UnixMicros,
@@ -52,8 +61,7 @@ pub(crate) struct ExplanationContext {
     held: Vec<HeldTask>,
     /// Projects that the explanation may name; all projects if `None`.
     named: Option<HashSet<String>>,
-    /// Active agents, each with its name, its type, and true if it waits for a task in this process.
-    agents: Vec<(String, String, bool)>,
+    agents: Vec<ActiveAgent>,
 }
 
 impl ExplanationContext {
@@ -64,13 +72,15 @@ impl ExplanationContext {
     ) -> Result<Self, StoreError> {
         let rules = RoundOptions::new(&call.options);
         let held = load::held(tx)?;
-        let next = RoundAgent { agent: NEXT.into(), kind: NEXT.into() };
+        let access = AgentAccess::default();
+        let next = RoundAgent { agent: NEXT.into(), kind: NEXT.into(), access };
         let mut input = load::round_input(tx, &rules, &held, vec![next], call.now)?;
         load::tasks(tx, &rules, &mut input)?;
         let agents = agents::list(tx)?.into_iter();
         let agents = agents.filter(|agent| agent.state == AgentState::Active).map(|agent| {
             let is_waiting = waiting.contains(&agent.id);
-            (agent.id, agent.kind, is_waiting)
+            let access = AgentAccess::new(&agent.kind, &agent.labels, agent.tenants.as_deref());
+            ActiveAgent { kind: agent.kind, is_waiting, access }
         });
         let (now, turns, agents) =
             (call.now, ready_task::next_agent_outcomes(&input), agents.collect());
@@ -96,7 +106,7 @@ impl ExplanationContext {
 
     /// Returns the number of agents that hold a task, and the number of agents that wait for one in this process.
     fn busy_and_waiting(&self) -> (u64, u64) {
-        let waiting = self.agents.iter().filter(|(_, _, is_waiting)| *is_waiting).count();
+        let waiting = self.agents.iter().filter(|agent| agent.is_waiting).count();
         (self.held.len() as u64, waiting as u64)
     }
 

@@ -14,7 +14,7 @@ use crate::project_account::{self, ProjectAccount};
 use crate::rights_body::RightsBody;
 use crate::state::{AgentState, ProjectStatus, TaskState};
 use crate::window_usage::WindowSums;
-use crate::{agents, task_history, tasks};
+use crate::{agent_access, agents, task_history, tasks};
 
 /// Largest number of waiting tasks that the fleet's view explains, for each project and in total.
 const EXPLAINED: (usize, usize) = (3, 60);
@@ -54,7 +54,7 @@ fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>,
     let held = project_account::reserved_tokens(tx)?;
     let sql = format!(
         "SELECT id, tenant, status, weight, concurrency, exclusive, agent_max, budget, learned, created_at, baseline, \
-         baseline_at, rights, {}, {}, window_without_calls FROM fleet_projects ORDER BY made",
+         baseline_at, rights, {}, {}, window_without_calls, requires FROM fleet_projects ORDER BY made",
         WindowSums::COLUMNS,
         CreditSums::COLUMNS
     );
@@ -75,6 +75,7 @@ fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>,
             concurrency: u32::try_from(row.int(4)?).map_err(|_| wrong("concurrency"))?,
             exclusive: row.flag(5)?,
             agent_max: serde_json::from_str(&row.text(6)?).map_err(|_| wrong("agent_max"))?,
+            requires: agent_access::read_list(&row.text(20)?)?,
             budget: row.count_or_null(7)?,
             rights: RightsBody::from(&KeyRights::from_stored_text(&row.text(12)?)?),
             used: account.used(window, now),

@@ -6,6 +6,7 @@
 //! crate knows HTTP. `fairgate_core::proportional` decides which project is furthest below its share.
 
 mod add_tasks;
+mod agent_access;
 mod agents;
 mod call_context;
 mod claim_waiters;

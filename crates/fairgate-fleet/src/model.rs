@@ -9,6 +9,7 @@ use fairgate_store::KeyRights;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
+use crate::agent_access;
 use crate::rights_body::{self, RightsBody, RightsPatchBody};
 use crate::state::{AgentState, ProjectStatus, TaskState};
 use crate::whole_number;
@@ -104,6 +105,10 @@ pub struct NewProject {
     #[serde(default, deserialize_with = "whole_number::map")]
     #[schema(value_type = BTreeMap<AgentKind, u32>)]
     pub agent_max: BTreeMap<String, u32>,
+    /// Labels that an agent must have to work for the project, such as `docker` or `type:claude`; none if absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 32)]
+    pub requires: Vec<String>,
     /// Budget of the project in the rolling window, in tokens; no limit if absent.
     #[serde(
         default,
@@ -152,6 +157,10 @@ pub struct ProjectPatch {
     )]
     #[schema(value_type = Option<BTreeMap<AgentKind, u32>>)]
     pub agent_max: Option<BTreeMap<String, u32>>,
+    /// Labels that an agent must have to work for the project; replaces the whole list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 32)]
+    pub requires: Option<Vec<String>>,
     /// Budget of the project in the rolling window, in tokens; `null` for no limit.
     #[serde(
         default,
@@ -191,6 +200,8 @@ pub struct ProjectView {
     /// Largest number of agents of each type that may work for the project at once; no limit for types that are not
     /// named.
     pub agent_max: BTreeMap<String, u32>,
+    /// Labels that an agent must have to work for the project.
+    pub requires: Vec<String>,
     /// Budget of the project in the rolling window, in tokens; no limit if absent.
     pub budget: Option<u64>,
     /// Rights of the project's task keys.
@@ -324,6 +335,10 @@ pub struct AddedTasks {
     pub unchanged: Vec<String>,
     /// If true, nothing was added because the request asked for a dry run.
     pub dry_run: bool,
+    /// Projects of the added tasks for which no active agent may work, because none has the labels that the project
+    /// requires or because all are limited to other tenants. Empty as long as there are no agents.
+    #[serde(default)]
+    pub unmatched: Vec<String>,
 }
 
 /// Changes of a task that no agent holds and that is not completed. Absent fields stay as they are.
@@ -561,6 +576,16 @@ pub struct NewAgent {
     /// If true, the agent does not send requests through the gateway, reports its usage itself, and gets no task keys.
     #[serde(default)]
     pub reports_tokens: bool,
+    /// Labels of the agent, such as `docker` or `machine:m1`: names, optionally after a name and a colon. The agent has
+    /// the label `type:TYPE` in any case. A project may require labels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 32)]
+    pub labels: Vec<String>,
+    /// Tenants for which the agent may work; all if absent. The agent gets no task of other tenants, and so never sees
+    /// their prompts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_items = 1, max_items = 256)]
+    pub tenants: Option<Vec<String>>,
 }
 
 /// Changes of an agent. Absent fields stay as they are.
@@ -574,6 +599,18 @@ pub struct AgentPatch {
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     pub kind: Option<String>,
+    /// New labels of the agent; replaces the whole list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 32)]
+    pub labels: Option<Vec<String>>,
+    /// Tenants for which the agent may work; `null` for all. A task that the agent holds goes on.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "agent_access::given_tenants"
+    )]
+    #[schema(value_type = Option<Vec<String>>, min_items = 1, max_items = 256)]
+    pub tenants: Option<Option<Vec<String>>>,
 }
 
 /// Agent with its settings and the task that it holds.
@@ -598,6 +635,11 @@ pub struct AgentView {
     /// Time at which the agent was added, in microseconds since 1970.
     #[schema(value_type = i64)]
     pub created_at: UnixMicros,
+    /// Labels of the agent, without that of its type.
+    #[serde(default)]
+    pub labels: Vec<String>,
+    /// Tenants for which the agent may work; absent for all.
+    pub tenants: Option<Vec<String>>,
 }
 
 /// Agent that was just added, or whose token was replaced. The token is shown only this once.

@@ -7,6 +7,7 @@ use fairgate_store::{KeyRights, RightsPatch, SqlValue, StoreError, Transaction};
 use serde::Serialize;
 use serde_json::Value as Json;
 
+use crate::agent_access;
 use crate::call_context::{CallContext, bump_version, not_found, reserve_creation_order};
 use crate::error::FleetError;
 use crate::model::{NewProject, ProjectPatch, ProjectShareWeight};
@@ -29,6 +30,7 @@ struct ProjectSettings {
     concurrency: u32,
     exclusive: bool,
     agent_max: BTreeMap<String, u32>,
+    requires: Vec<String>,
     budget: Option<u64>,
     rights: KeyRights,
 }
@@ -65,8 +67,8 @@ impl ProjectSettings {
         serde_json::to_value(self).unwrap_or_default()
     }
 
-    /// Returns the parameters for `status`, `weight`, `concurrency`, `exclusive`, `agent_max`, `budget` and
-    /// `rights`, in this order.
+    /// Returns the parameters for `status`, `weight`, `concurrency`, `exclusive`, `agent_max`, `budget`, `rights` and
+    /// `requires`, in this order.
     fn values(&self) -> Vec<SqlValue> {
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let agent_max = serde_json::to_string(&self.agent_max).unwrap_or_default();
@@ -78,6 +80,7 @@ impl ProjectSettings {
             agent_max.into(),
             self.budget.map(signed).into(),
             self.rights.to_stored_text().into(),
+            agent_access::stored(&self.requires).into(),
         ]
     }
 }
@@ -87,8 +90,17 @@ pub(crate) fn add(
     call: &CallContext,
     project: NewProject,
 ) -> Result<(), FleetError> {
-    let NewProject { id, tenant, weight, concurrency, exclusive, agent_max, budget, rights } =
-        project;
+    let NewProject {
+        id,
+        tenant,
+        weight,
+        concurrency,
+        exclusive,
+        agent_max,
+        requires,
+        budget,
+        rights,
+    } = project;
     validate::check_name("id", &id, validate::NAME_MAX)?;
     let settings = ProjectSettings {
         tenant,
@@ -97,6 +109,7 @@ pub(crate) fn add(
         concurrency: concurrency.unwrap_or(CONCURRENCY),
         exclusive,
         agent_max,
+        requires: agent_access::checked_labels("requires", requires)?,
         budget,
         rights: patched_rights(KeyRights::default(), rights)?,
     };
@@ -127,7 +140,7 @@ pub(crate) fn add(
     tx.run(
         "INSERT INTO fleet_projects (id, tenant, made, busy, baseline, baseline_at, created_at, window_bucket, \
          window_tokens, window_oldest, window_completed, status, weight, concurrency, exclusive, agent_max, budget, \
-         rights) VALUES ($1, $2, $3, $4, $5, $6, $6, $7, $5, $5, $5, $8, $9, $10, $11, $12, $13, $14)",
+         rights, requires) VALUES ($1, $2, $3, $4, $5, $6, $6, $7, $5, $5, $5, $8, $9, $10, $11, $12, $13, $14, $15)",
         &values,
     )?;
     call.audit(tx, "project.add", &id, None, Some(&settings.json()))?;
@@ -142,7 +155,17 @@ pub(crate) fn patch(
     patch: ProjectPatch,
 ) -> Result<(), FleetError> {
     let before = settings(tx, id)?.ok_or_else(|| not_found("project", id))?;
-    let ProjectPatch { status, weight, concurrency, exclusive, agent_max, budget, rights } = patch;
+    let ProjectPatch {
+        status,
+        weight,
+        concurrency,
+        exclusive,
+        agent_max,
+        requires,
+        budget,
+        rights,
+    } = patch;
+    let requires = requires.map(|labels| agent_access::checked_labels("requires", labels));
     let after = ProjectSettings {
         tenant: before.tenant.clone(),
         status: status.unwrap_or(before.status),
@@ -150,6 +173,7 @@ pub(crate) fn patch(
         concurrency: concurrency.unwrap_or(before.concurrency),
         exclusive: exclusive.unwrap_or(before.exclusive),
         agent_max: agent_max.unwrap_or_else(|| before.agent_max.clone()),
+        requires: requires.transpose()?.unwrap_or_else(|| before.requires.clone()),
         budget: budget.unwrap_or(before.budget),
         rights: patched_rights(before.rights.clone(), rights)?,
     };
@@ -164,7 +188,7 @@ pub(crate) fn patch(
     values.push(id.into());
     tx.run(
         "UPDATE fleet_projects SET status = $1, weight = $2, concurrency = $3, exclusive = $4, agent_max = $5, \
-         budget = $6, rights = $7 WHERE id = $8",
+         budget = $6, rights = $7, requires = $8 WHERE id = $9",
         &values,
     )?;
     call.audit(tx, "project.patch", id, Some(&before.json()), Some(&after.json()))?;
@@ -219,7 +243,7 @@ fn exists(tx: &mut dyn Transaction, id: &str) -> Result<bool, StoreError> {
 }
 
 fn settings(tx: &mut dyn Transaction, id: &str) -> Result<Option<ProjectSettings>, StoreError> {
-    let sql = "SELECT tenant, status, weight, concurrency, exclusive, agent_max, budget, rights \
+    let sql = "SELECT tenant, status, weight, concurrency, exclusive, agent_max, budget, rights, requires \
                FROM fleet_projects WHERE id = $1";
     tx.first(sql, &[id.into()], |row| {
         let wrong = |what: &str| StoreError::Database(format!("project {id:?}: its {what}"));
@@ -235,6 +259,7 @@ fn settings(tx: &mut dyn Transaction, id: &str) -> Result<Option<ProjectSettings
             agent_max,
             budget: row.count_or_null(6)?,
             rights: KeyRights::from_stored_text(&row.text(7)?)?,
+            requires: agent_access::read_list(&row.text(8)?)?,
         })
     })
 }
@@ -245,6 +270,7 @@ pub(crate) struct ProjectSummary {
     pub(crate) tenant: String,
     pub(crate) status: ProjectStatus,
     pub(crate) learned: Option<u64>,
+    pub(crate) requires: Vec<String>,
 }
 
 /// Checks that a project exists and is not archived. `field` is the request's field that names the project.
@@ -267,10 +293,12 @@ pub(crate) fn known(
     tx: &mut dyn Transaction,
     id: &str,
 ) -> Result<Option<ProjectSummary>, StoreError> {
-    let sql = "SELECT tenant, status, learned FROM fleet_projects WHERE id = $1";
+    let sql = "SELECT tenant, status, learned, requires FROM fleet_projects WHERE id = $1";
     tx.first(sql, &[id.into()], |row| {
         let unknown = || StoreError::Database(format!("project {id:?} is in an unknown status"));
         let status = ProjectStatus::from_word(&row.text(1)?).ok_or_else(unknown)?;
-        Ok(ProjectSummary { tenant: row.text(0)?, status, learned: row.count_or_null(2)? })
+        let requires = agent_access::read_list(&row.text(3)?)?;
+        let (tenant, learned) = (row.text(0)?, row.count_or_null(2)?);
+        Ok(ProjectSummary { tenant, status, learned, requires })
     })
 }

@@ -18,6 +18,7 @@ use fairgate_journal::schedule::ScheduleRound;
 use fairgate_money::UnixMicros;
 use fairgate_store::{KeyHash, StoreError, Transaction};
 
+use crate::agent_access::{self, AgentAccess};
 use crate::credit::CreditTerms;
 use crate::fleet::FleetOptions;
 use crate::lease_outage::{self, LeaseOutage};
@@ -176,8 +177,11 @@ fn serve(
                 }
                 _ => {
                     free.push(place);
-                    let (agent, kind) = (asker.agent.as_str().into(), agent.kind.as_str().into());
-                    waiting.push(RoundAgent { agent, kind });
+                    waiting.push(RoundAgent {
+                        agent: asker.agent.as_str().into(),
+                        kind: agent.kind.as_str().into(),
+                        access: agent.access.clone(),
+                    });
                 }
             },
         }
@@ -230,6 +234,7 @@ struct AgentRow {
     reports: bool,
     /// Hash of the agent's current token.
     hash: Vec<u8>,
+    access: AgentAccess,
 }
 
 /// Returns the rows of the waiting agents by name, and updates their `last_seen`.
@@ -240,7 +245,7 @@ fn agents(
 ) -> Result<HashMap<String, AgentRow>, StoreError> {
     let names = json_rows::texts(tx.database(), 2);
     let sql = format!(
-        "UPDATE fleet_agents SET last_seen = $1 WHERE id IN {names} RETURNING id, kind, state, reports, hash"
+        "UPDATE fleet_agents SET last_seen = $1 WHERE id IN {names} RETURNING id, kind, state, reports, hash, labels, tenants"
     );
     let values = [now.into(), json_rows::names(askers.iter().map(|it| it.agent.as_str()))];
     let rows = tx.list(&sql, &values, |row| {
@@ -248,7 +253,10 @@ fn agents(
         let unknown = || StoreError::Database(format!("an agent is in the unknown state {word:?}"));
         let state = AgentState::from_word(&word).ok_or_else(unknown)?;
         let (kind, reports, hash) = (row.text(1)?, row.flag(3)?, row.bytes(4)?);
-        Ok((row.text(0)?, AgentRow { kind, state, reports, hash }))
+        let labels = agent_access::read_list(&row.text(5)?)?;
+        let tenants = row.text_or_null(6)?.map(|text| agent_access::read_list(&text)).transpose()?;
+        let access = AgentAccess::new(&kind, &labels, tenants.as_deref());
+        Ok((row.text(0)?, AgentRow { kind, state, reports, hash, access }))
     })?;
     Ok(rows.into_iter().collect())
 }

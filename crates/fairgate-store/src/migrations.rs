@@ -80,6 +80,11 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/13.sqlite.sql"),
         postgres: include_str!("migrations/13.postgres.sql"),
     },
+    Migration {
+        version: 14,
+        sqlite: include_str!("migrations/14.sqlite.sql"),
+        postgres: include_str!("migrations/14.postgres.sql"),
+    },
 ];
 
 /// Version from which on new keys and projects are closed ([`crate::KeyRights`]). Step 10 writes the rights that older

@@ -9,7 +9,7 @@ use fairgate_core::proportional::{
 use fairgate_core::units::Percentage;
 use fairgate_store::{SqlValue, StoreError, Transaction};
 
-use super::{ExplainedTask, ExplanationContext, ExplanationDraft, NAMED};
+use super::{ActiveAgent, ExplainedTask, ExplanationContext, ExplanationDraft, NAMED};
 use crate::human_format::{grouped, listed, many, moment, span, tokens};
 use crate::round::decide::decide;
 use crate::round::round_input::{ProjectRow, RoundInput};
@@ -30,6 +30,9 @@ pub(super) fn explain(
     let estimate = subject.estimate.unwrap_or(expected);
     if !project.is_active {
         return inactive(tx, subject);
+    }
+    if let Some(draft) = no_match(context, project) {
+        return Ok(draft);
     }
     if let Some(draft) = over_budget(tx, context, project, estimate)? {
         return Ok(draft);
@@ -64,6 +67,35 @@ fn inactive(
         code,
         format!("Its {what}: nothing of it starts until somebody {until} it."),
     ))
+}
+
+/// Explains that no agent may work for the project, or none of those that wait: they lack labels that it requires, or are
+/// limited to other tenants.
+fn no_match(context: &ExplanationContext, project: &ProjectRow) -> Option<ExplanationDraft> {
+    let may_take = |agent: &&ActiveAgent| project.is_open_to(&agent.access);
+    let waiting: Vec<_> = context.agents.iter().filter(|agent| agent.is_waiting).collect();
+    let is_served = match waiting.is_empty() {
+        true => context.agents.is_empty() || context.agents.iter().any(|agent| may_take(&agent)),
+        false => waiting.iter().any(may_take),
+    };
+    if is_served {
+        return None;
+    }
+    let who = match waiting.len() as u64 {
+        0 => format!("none of {} may take it", many(context.agents.len() as u64, "agent")),
+        count => format!("none of {} that waits may take it", many(count, "agent")),
+    };
+    let needs = match project.requires.is_empty() {
+        true => String::new(),
+        false => format!(" has the labels {} and", listed(&project.requires, NAMED)),
+    };
+    let next = match context.agents.iter().any(|agent| may_take(&agent)) {
+        true => "it takes the next agent that",
+        false => "it waits for an agent that",
+    };
+    let sentence = format!("Its project is not open to every agent, and {who}: {next}{needs} may work for its tenant.");
+    let draft = ExplanationDraft::new("no_matching_agent", sentence);
+    Some(draft.fact("requires", project.requires.join(", ")))
 }
 
 /// Explains that a budget has no room for the task. This is the budget of the project or that of all projects together.
@@ -138,17 +170,19 @@ fn full(context: &ExplanationContext, project: &ProjectRow) -> Option<Explanatio
         let most = project.kind_max.get(kind).copied().unwrap_or(u64::MAX);
         most.saturating_sub(project.running_by_kind.get(kind).copied().unwrap_or(0))
     };
-    let has_room = |(_, kind, _): &&(String, String, bool)| left(kind) > 0;
-    let waiting: Vec<_> = context.agents.iter().filter(|(_, _, is_waiting)| *is_waiting).collect();
+    let has_room = |agent: &&ActiveAgent| left(&agent.kind) > 0;
+    let may_take: Vec<_> =
+        context.agents.iter().filter(|agent| project.is_open_to(&agent.access)).collect();
+    let waiting: Vec<_> = may_take.iter().copied().filter(|agent| agent.is_waiting).collect();
     // If agents wait, they are the next ones; the others may never come.
-    let next = if waiting.is_empty() { context.agents.iter().collect() } else { waiting };
+    let next = if waiting.is_empty() { may_take.clone() } else { waiting };
     if next.is_empty() || next.iter().any(has_room) {
         return None;
     }
-    let mut kinds: Vec<&str> = next.iter().map(|(_, kind, _)| kind.as_str()).collect();
+    let mut kinds: Vec<&str> = next.iter().map(|agent| agent.kind.as_str()).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    let others = if context.agents.iter().any(|agent| has_room(&agent)) {
+    let others = if may_take.iter().any(has_room) {
         "; it takes the next agent of another type"
     } else {
         ""
@@ -161,7 +195,7 @@ fn full(context: &ExplanationContext, project: &ProjectRow) -> Option<Explanatio
     let shown: Vec<_> = kinds.iter().map(shown).collect();
     let sentence = format!(
         "Its project has as many agents as it may of every type that {}: {}{others}.",
-        if next.iter().any(|(_, _, is_waiting)| *is_waiting) { "waits" } else { "there is" },
+        if next.iter().any(|agent| agent.is_waiting) { "waits" } else { "there is" },
         listed(&shown, NAMED)
     );
     Some(ExplanationDraft::new("agent_type", sentence).fact("agents by type", shown.join(", ")))

@@ -1,9 +1,10 @@
 //! Decides which agent gets which task in a round. [`decide`] is a pure function that uses neither the database nor the
 //! clock. Projects are compared by `proportional`, on snapshots that are built here.
 //!
-//! `proportional` knows neither agent types nor affinity. So it is called once for each group of consecutive agents
+//! `proportional` knows neither agent types and labels nor affinity. So it is called once for each group of consecutive agents
 //! that do not differ in these. In such a call, the largest number of agents of a type becomes a lower
-//! `max_concurrent_agents`, and tasks that are kept for an agent outside the group are left out. An agent for which a
+//! `max_concurrent_agents`, and tasks are left out that are kept for an agent outside the group, or whose project these
+//! agents may not work for. An agent for which a
 //! task is kept is a group of its own. The snapshot of each call includes the tasks that earlier calls of the round
 //! assigned.
 
@@ -92,12 +93,14 @@ fn calls(input: &RoundInput) -> Vec<Range<usize>> {
     let awaited: HashSet<&str> =
         input.tasks.iter().filter_map(|task| task.affinity.as_deref()).collect();
     let kind = |agent: usize| Some(&*input.waiting[agent].kind).filter(|it| limited.contains(it));
+    let access = |agent: usize| &input.waiting[agent].access;
     let is_awaited = |agent: usize| awaited.contains(&*input.waiting[agent].agent);
     let mut calls: Vec<Range<usize>> = Vec::new();
     for agent in 0..input.waiting.len() {
         match calls.last_mut() {
             Some(call)
                 if kind(call.start) == kind(agent)
+                    && access(call.start) == access(agent)
                     && !is_awaited(call.start)
                     && !is_awaited(agent) =>
             {
@@ -162,7 +165,10 @@ impl<'a> RoundState<'a> {
             None => true,
         };
         let tasks = self.input.tasks.iter().zip(&self.is_given);
-        let tasks = tasks.filter(|(task, is_given)| !**is_given && may_take(task));
+        let is_open: Vec<bool> =
+            self.input.projects.iter().map(|it| it.is_open_to(&first.access)).collect();
+        let tasks = tasks
+            .filter(|(task, is_given)| !**is_given && is_open[task.project] && may_take(task));
         let tasks: Vec<&ReadyTask> = tasks.map(|(task, _)| task).collect();
         if tasks.is_empty() {
             return Ok(None);

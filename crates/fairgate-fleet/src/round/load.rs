@@ -17,6 +17,7 @@ use serde_json::json;
 use super::decide::OutOfLoadedTasks;
 use super::round_input::{ProjectRow, ReadyTask, RoundAgent, RoundInput};
 use super::{RoundOptions, forecast};
+use crate::agent_access;
 use crate::credit::{self, ClaimTimes, FleetCredit, ProjectWork};
 use crate::project_account::{self, ProjectAccount};
 use crate::window_usage::WindowSums;
@@ -111,7 +112,7 @@ fn projects(
 ) -> Result<(Vec<ProjectRow>, Vec<ProjectWork>), StoreError> {
     let sql = format!(
         "SELECT id, status, weight, concurrency, exclusive, agent_max, budget, baseline, baseline_at, learned, {}, {}, \
-         learned_credit, {}, (SELECT t.disabled FROM tenants t WHERE t.name = fleet_projects.tenant) FROM fleet_projects WHERE status <> 'ARCHIVED' OR window_tokens > 0 OR window_oldest > 0 \
+         learned_credit, {}, (SELECT t.disabled FROM tenants t WHERE t.name = fleet_projects.tenant), tenant, requires FROM fleet_projects WHERE status <> 'ARCHIVED' OR window_tokens > 0 OR window_oldest > 0 \
          ORDER BY made",
         WindowSums::COLUMNS,
         CreditSums::COLUMNS,
@@ -128,6 +129,8 @@ fn projects(
         let is_disabled = row.flag(22)?;
         let project = ProjectRow {
             id: row.text(0)?.into(),
+            tenant: row.text(23)?.into(),
+            requires: agent_access::read_list(&row.text(24)?)?,
             is_active: row.text(1)? == state::ProjectStatus::Active.word() && !is_disabled,
             weight: weight(row.count(2)?)?,
             agents_max: if row.flag(4)? { row.count(3)?.min(1) } else { row.count(3)? },
@@ -220,7 +223,13 @@ pub(crate) fn tasks(
     if input.budget_left() == Some(0) {
         return Ok(());
     }
-    let limits = forecast::limits(input, rules.default_estimate);
+    let mut limits = forecast::limits(input, rules.default_estimate);
+    // Tasks that no waiting agent may take are not looked at.
+    for (project, limit) in input.projects.iter().zip(&mut limits) {
+        if !input.waiting.iter().any(|agent| project.is_open_to(&agent.access)) {
+            *limit = None;
+        }
+    }
     input.tasks = first_ready(tx, rules, input, &limits)?;
     mark_cut(input, &limits);
     let mut awaited = awaited(tx, rules, input)?;

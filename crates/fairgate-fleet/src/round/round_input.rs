@@ -6,6 +6,8 @@ use fairgate_core::proportional::CreditWeight;
 use fairgate_money::UnixMicros;
 use fairgate_price::TokenRate;
 
+use crate::agent_access::AgentAccess;
+
 /// Everything that the decision of a round depends on.
 #[derive(Clone, Debug)]
 pub(crate) struct RoundInput {
@@ -30,6 +32,9 @@ pub(crate) struct RoundInput {
 #[derive(Clone, Debug)]
 pub(crate) struct ProjectRow {
     pub(crate) id: Box<str>,
+    /// Tenant of the project, and the labels that an agent must have to work for it.
+    pub(crate) tenant: Box<str>,
+    pub(crate) requires: Vec<String>,
     pub(crate) is_active: bool,
     pub(crate) weight: CreditWeight,
     /// Largest number of agents that may work for the project at once; at most 1 if the project is exclusive.
@@ -92,6 +97,7 @@ pub(crate) struct ReadyTask {
 pub(crate) struct RoundAgent {
     pub(crate) agent: Box<str>,
     pub(crate) kind: Box<str>,
+    pub(crate) access: AgentAccess,
 }
 
 impl ProjectRow {
@@ -106,6 +112,11 @@ impl ProjectRow {
     pub(crate) fn budget_left(&self) -> Option<u64> {
         let spent = self.used.saturating_add(self.reserved);
         self.budget.map(|budget| budget.saturating_sub(spent))
+    }
+
+    /// Returns whether an agent with these labels and tenants may work for the project.
+    pub(crate) fn is_open_to(&self, access: &AgentAccess) -> bool {
+        access.may_take(&self.tenant, &self.requires)
     }
 
     /// Returns whether the project is active and has room for an agent, and its budget is not used up.

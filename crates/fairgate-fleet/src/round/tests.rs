@@ -6,7 +6,7 @@ use fairgate_core::proportional::schedule;
 
 use super::*;
 use crate::fleet::AgentId;
-use crate::model::{TaskFailureBody, TaskReleaseBody};
+use crate::model::{NewTasks, TaskFailureBody, TaskReleaseBody};
 use crate::testing::{FleetTestWorld, START, claim_of};
 
 fn agent_id(id: &str) -> AgentId {
@@ -551,4 +551,51 @@ async fn a_large_round_is_fast() {
         "a round for 200 agents (work, time in µs): {few:?} with 50 projects, {many:?} with 500"
     );
     assert!(many.0 < 20_000 && many.0 <= 3 * few.0, "{few:?} {many:?}");
+}
+
+// Labels and tenants.
+
+#[tokio::test]
+async fn only_agents_with_all_labels_get_a_task() {
+    let mut w = FleetTestWorld::new().await;
+    w.project("p", |_| {}).await;
+    w.run("UPDATE fleet_projects SET requires = '[\"docker\",\"type:big\"]'", &[]).await;
+    w.tasks("p", 3).await;
+    for (agent, kind) in [("a", "big"), ("b", "default"), ("c", "big"), ("d", "big")] {
+        w.agent(agent, kind).await;
+    }
+    let label = "UPDATE fleet_agents SET labels = '[\"docker\",\"gpu\"]' WHERE id IN ('b', 'c')";
+    w.run(label, &[]).await;
+    assert_eq!(w.given(&["a", "b", "c", "d"]).await, ["-", "-", "p-0", "-"]);
+}
+
+/// An agent that is limited to tenants gets no task of another one, not even one that is kept for it, and sees no prompt
+/// of it.
+#[tokio::test]
+async fn an_agent_works_for_its_tenants_alone() {
+    let mut w = FleetTestWorld::new().await;
+    w.run(
+        "INSERT INTO tenants (name, group_name, weight, disabled, hosted, created_at) \
+         VALUES ('rival', 'g', 1, false, 'forbidden', 0)",
+        &[],
+    )
+    .await;
+    w.project("mine", |p| (p.used, p.completed) = (90_000, 1)).await;
+    w.project("secret", |_| {}).await;
+    w.run("UPDATE fleet_projects SET tenant = 'rival' WHERE id = 'secret'", &[]).await;
+    w.tasks("mine", 1).await;
+    w.tasks("secret", 2).await;
+    w.task("kept", "secret", |t| t.affinity = Some("a0")).await;
+    w.agents(2).await;
+    w.run("UPDATE fleet_agents SET tenants = '[\"acme\"]' WHERE id = 'a0'", &[]).await;
+    assert_eq!(w.given(&["a0", "a1"]).await, ["mine-0", "secret-0"]);
+    let why = w.fleet().why("kept").await.unwrap();
+    assert_eq!(why.code, "affinity");
+    w.run("UPDATE fleet_agents SET tenants = '[\"acme\"]'", &[]).await;
+    let why = w.fleet().why("secret-1").await.unwrap();
+    assert_eq!(why.code, "no_matching_agent", "{}", why.sentence);
+    let new = serde_json::json!({"dry_run": true, "tasks": [{"project": "secret", "prompt": "x"}]});
+    let tasks: NewTasks = serde_json::from_value(new).unwrap();
+    let added = w.fleet().add_tasks("admin", tasks).await.unwrap();
+    assert_eq!(added.unmatched, ["secret"]);
 }

@@ -56,6 +56,11 @@ fn understood<T: DeserializeOwned>(answer: &Value) -> Result<T> {
     )
 }
 
+/// Returns the names of an option that lists them. An empty text, which stands for no names, is left out.
+fn given_names(list: &[String]) -> Vec<String> {
+    list.iter().filter(|name| !name.is_empty()).cloned().collect()
+}
+
 /// Returns the current time of the system's clock.
 fn now() -> UnixMicros {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

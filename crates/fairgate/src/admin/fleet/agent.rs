@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::super::client::AdminClient;
 use super::super::{AdminOptions, escaped, fetch_all};
-use super::{at, or_dash};
+use super::{at, given_names, or_dash};
 use crate::agent_run::{self, AgentRunArgs};
 use crate::table::{TableCell, TextTable};
 
@@ -48,6 +48,25 @@ enum AgentManageAction {
         /// and gets no task keys.
         #[arg(long)]
         reports_tokens: bool,
+        /// Labels of the agent, such as docker or machine:m1. Projects may require labels.
+        #[arg(long, value_delimiter = ',', value_name = "LABEL,…")]
+        labels: Vec<String>,
+        /// Tenants for which the agent may work. It gets no task of other tenants. Default: all.
+        #[arg(long, value_delimiter = ',', value_name = "TENANT,…")]
+        tenants: Option<Vec<String>>,
+        #[command(flatten)]
+        common: AdminOptions,
+    },
+    /// Change the labels and tenants of an agent. A task that it holds goes on.
+    Set {
+        /// Name of the agent.
+        name: String,
+        /// Labels of the agent, which replace all earlier ones; "" for none.
+        #[arg(long, value_delimiter = ',', value_name = "LABEL,…")]
+        labels: Option<Vec<String>>,
+        /// Tenants for which the agent may work; "" for all.
+        #[arg(long, value_delimiter = ',', value_name = "TENANT,…")]
+        tenants: Option<Vec<String>>,
         #[command(flatten)]
         common: AdminOptions,
     },
@@ -95,6 +114,7 @@ impl AgentManageAction {
         match self {
             Self::List { common }
             | Self::Add { common, .. }
+            | Self::Set { common, .. }
             | Self::Pause { common, .. }
             | Self::Resume { common, .. }
             | Self::Retire { common, .. }
@@ -110,11 +130,30 @@ impl AgentManageAction {
                 self.common()
                     .print_parsed(&list, |list: &Vec<AgentView>, out| agents(list).write(out))
             }
-            Self::Add { name, kind, reports_tokens, .. } => {
-                let (id, kind) = (name.clone(), kind.clone());
-                let body =
-                    serde_json::to_value(NewAgent { id, kind, reports_tokens: *reports_tokens })?;
+            Self::Add { name, kind, reports_tokens, labels, tenants, .. } => {
+                let body = serde_json::to_value(NewAgent {
+                    id: name.clone(),
+                    kind: kind.clone(),
+                    reports_tokens: *reports_tokens,
+                    labels: labels.clone(),
+                    tenants: tenants.clone(),
+                })?;
                 self.print_token(&client.send(Method::POST, "/api/v1/agents", Some(&body))?)
+            }
+            Self::Set { name, labels, tenants, .. } => {
+                let mut body = serde_json::Map::new();
+                if let Some(labels) = labels {
+                    body.insert("labels".to_owned(), json!(given_names(labels)));
+                }
+                if let Some(tenants) = tenants {
+                    let tenants = given_names(tenants);
+                    let all = tenants.is_empty();
+                    body.insert("tenants".to_owned(), if all { Value::Null } else { json!(tenants) });
+                }
+                let set = client.send(Method::PATCH, &path(name), Some(&Value::Object(body)))?;
+                self.common().print_parsed(&set, |agent: &AgentView, out| {
+                    agents(std::slice::from_ref(agent)).write(out)
+                })
             }
             Self::Pause { name, .. } => self.set_state(&client, name, AgentState::Paused),
             Self::Resume { name, .. } => self.set_state(&client, name, AgentState::Active),
@@ -145,7 +184,10 @@ fn path(name: &str) -> String {
 }
 
 pub(super) fn agents(list: &[AgentView]) -> TextTable {
-    let headings = vec!["agent", "type", "state", "token", "tokens used", "works on", "last seen"];
+    let headings = vec![
+        "agent", "type", "state", "token", "tokens used", "labels", "tenants", "works on",
+        "last seen",
+    ];
     let mut table = TextTable::new(headings);
     for agent in list {
         let counted = if agent.reports_tokens { "as it reports" } else { "as the gateway counts" };
@@ -155,6 +197,8 @@ pub(super) fn agents(list: &[AgentView]) -> TextTable {
             TableCell::Text(agent.state.to_string()),
             TableCell::Text(format!("…{}", agent.token_hint)),
             TableCell::Text(counted.to_owned()),
+            TableCell::Text(or_dash(Some(agent.labels.join(",")).filter(|it| !it.is_empty()).as_deref())),
+            TableCell::Text(agent.tenants.as_ref().map_or("all".to_owned(), |it| it.join(","))),
             TableCell::Text(or_dash(agent.task.as_deref())),
             TableCell::Text(agent.last_seen.map_or("never".to_owned(), at)),
         ]);

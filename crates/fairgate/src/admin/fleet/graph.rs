@@ -21,7 +21,12 @@ pub(super) fn summary(added: &AddedTasks) -> String {
         1 => "; 1 was there already".to_owned(),
         many => format!("; {many} were there already"),
     };
-    format!("{tasks} {made}{there}")
+    let unmatched: String = added
+        .unmatched
+        .iter()
+        .map(|project| format!("\nno agent may work for project {project}: see `fairgate agent list`"))
+        .collect();
+    format!("{tasks} {made}{there}{unmatched}")
 }
 
 /// Builds a table of the new tasks in the order in which they can start. A task's step is one more than the largest

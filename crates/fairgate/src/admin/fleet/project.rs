@@ -14,7 +14,7 @@ use super::super::client::AdminClient;
 use super::super::limits::LimitArg;
 use super::super::rights::{self, RightsArgs};
 use super::super::{AdminOptions, escaped, fetch_all, text};
-use super::at;
+use super::{at, given_names};
 use super::bar::bar;
 use crate::output::StdoutWriter;
 use crate::table::{TableCell, TextTable};
@@ -91,6 +91,10 @@ struct ProjectArgs {
     /// The given limits replace all earlier ones, and "" removes all limits.
     #[arg(long, value_delimiter = ',', value_name = "TYPE=AGENTS,…", value_parser = of_type)]
     agent_max: Option<Vec<AgentsOfType>>,
+    /// Labels that an agent must have to work for the project, such as docker or type:claude. The given labels replace
+    /// all earlier ones, and "" removes all.
+    #[arg(long, value_delimiter = ',', value_name = "LABEL,…")]
+    requires: Option<Vec<String>>,
     /// Greatest number of tokens that the project may use in the rolling window; `none` for no limit.
     #[arg(long, value_name = "TOKENS|none")]
     budget: Option<LimitArg>,
@@ -123,6 +127,7 @@ impl ProjectArgs {
             concurrency: self.concurrency,
             exclusive: self.exclusive,
             agent_max: self.agent_max(),
+            requires: self.requires.as_deref().map(given_names),
             budget: self.budget.map(|budget| budget.0),
             rights: self.rights.patch(),
         }
@@ -154,6 +159,7 @@ impl ProjectCommand {
                     concurrency: about.concurrency,
                     exclusive: about.exclusive.unwrap_or(false),
                     agent_max: about.agent_max().unwrap_or_default(),
+                    requires: about.requires.as_deref().map(given_names).unwrap_or_default(),
                     budget: about.budget.and_then(|budget| budget.0),
                     rights: about.rights.patch(),
                 };
@@ -272,6 +278,9 @@ fn print_project(project: &ProjectView, out: &mut StdoutWriter) -> io::Result<()
         writeln!(out, "        a task of its own uses about {estimate}")?;
     }
     writeln!(out, "agents  {} working of at most {}", project.running, agents(project))?;
+    if !project.requires.is_empty() {
+        writeln!(out, "        only those with the labels {}", project.requires.join(", "))?;
+    }
     let may = serde_json::to_value(&project.rights)?;
     let (models, classes) = (rights::names_or_all(&may, "models"), rights::classes(&may));
     let more = rights::summary(&may);

@@ -1,0 +1,142 @@
+//! Which agents may work for which projects: labels and tenants.
+//!
+//! A project may require labels, and only agents that have all of them get its tasks. An agent may be limited to some
+//! tenants, so that it never sees the prompts of others. Both are settings of operators. An agent has the label
+//! `type:TYPE` by its type, and cannot claim a label by itself: the labels belong to its token.
+
+use std::collections::BTreeSet;
+
+use fairgate_store::StoreError;
+use serde::{Deserialize, Deserializer};
+
+use crate::error::FleetError;
+use crate::validate::{self, invalid};
+
+/// Largest number of labels of an agent, and of labels that a project requires.
+const LABELS_MAX: usize = 32;
+/// Largest number of tenants that an agent may be limited to.
+const TENANTS_MAX: usize = 256;
+
+/// Labels and tenants of an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AgentAccess {
+    /// Labels of the agent, with that of its type; `None` for a hypothetical agent that matches every project.
+    labels: Option<BTreeSet<String>>,
+    /// Tenants for which the agent may work; `None` for all.
+    tenants: Option<BTreeSet<String>>,
+}
+
+impl AgentAccess {
+    pub(crate) fn new(kind: &str, labels: &[String], tenants: Option<&[String]>) -> Self {
+        let own = [format!("type:{kind}")];
+        Self {
+            labels: Some(labels.iter().chain(&own).cloned().collect()),
+            tenants: tenants.map(|tenants| tenants.iter().cloned().collect()),
+        }
+    }
+
+    /// Returns whether the agent may see the tasks of this tenant.
+    pub(crate) fn may_serve(&self, tenant: &str) -> bool {
+        self.tenants.as_ref().is_none_or(|tenants| tenants.contains(tenant))
+    }
+
+    /// Returns whether the agent may work for a project of this tenant that requires these labels.
+    pub(crate) fn may_take(&self, tenant: &str, requires: &[String]) -> bool {
+        let has = |label| self.labels.as_ref().is_none_or(|labels| labels.contains(label));
+        self.may_serve(tenant) && requires.iter().all(has)
+    }
+}
+
+/// Checks labels, and returns them sorted and without repetitions.
+pub(crate) fn checked_labels(field: &str, labels: Vec<String>) -> Result<Vec<String>, FleetError> {
+    let labels: BTreeSet<String> = labels.into_iter().collect();
+    if labels.len() > LABELS_MAX {
+        let problem = format!("has {} labels, and at most {LABELS_MAX} are allowed", labels.len());
+        return Err(invalid(field, problem));
+    }
+    for label in &labels {
+        // `machine:gpu-1` is a name on both sides of the colon.
+        let (group, name) = label.split_once(':').unwrap_or(("label", label));
+        validate::check_name(field, group, validate::NAME_MAX)?;
+        validate::check_name(field, name, validate::NAME_MAX)?;
+    }
+    Ok(labels.into_iter().collect())
+}
+
+/// Checks the labels of an agent. The label of its type is its type's alone.
+pub(crate) fn checked_agent_labels(labels: Vec<String>) -> Result<Vec<String>, FleetError> {
+    let labels = checked_labels("labels", labels)?;
+    match labels.iter().find(|label| label.starts_with("type:")) {
+        Some(label) => Err(invalid("labels", format!("{label:?} follows from the agent's type"))),
+        None => Ok(labels),
+    }
+}
+
+/// Checks the tenants of an agent, and returns them sorted and without repetitions.
+pub(crate) fn checked_tenants(tenants: Vec<String>) -> Result<Vec<String>, FleetError> {
+    let tenants: BTreeSet<String> = tenants.into_iter().collect();
+    if tenants.is_empty() || tenants.len() > TENANTS_MAX {
+        let problem = format!("must name 1 to {TENANTS_MAX} tenants, or be null for all");
+        return Err(invalid("tenants", problem));
+    }
+    Ok(tenants.into_iter().collect())
+}
+
+/// Deserializes the tenants of a change, in which `null` stands for all tenants.
+pub(crate) fn given_tenants<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<Vec<String>>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+/// Returns the JSON list as it is stored.
+pub(crate) fn stored(list: &[String]) -> String {
+    serde_json::to_string(list).unwrap_or_default()
+}
+
+/// Reads a stored list.
+pub(crate) fn read_list(text: &str) -> Result<Vec<String>, StoreError> {
+    if text == "[]" {
+        return Ok(Vec::new());
+    }
+    let wrong = |problem| StoreError::Database(format!("a list of names is {text:?}: {problem}"));
+    serde_json::from_str(text).map_err(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn an_agent_needs_every_label_and_the_tenant() {
+        let agent = AgentAccess::new("claude", &list(&["docker", "machine:m1"]), None);
+        for (requires, expected) in [
+            (&[][..], true),
+            (&["docker"], true),
+            (&["type:claude", "machine:m1"], true),
+            (&["docker", "gpu"], false),
+            (&["type:codex"], false),
+        ] {
+            assert_eq!(agent.may_take("acme", &list(requires)), expected, "{requires:?}");
+        }
+        let limited = AgentAccess::new("claude", &[], Some(&list(&["acme"])));
+        assert!(limited.may_take("acme", &[]) && !limited.may_take("rival", &[]));
+        assert!(AgentAccess::default().may_take("anybody", &list(&["anything"])));
+    }
+
+    #[test]
+    fn labels_are_names_and_bounded() {
+        assert_eq!(checked_labels("labels", list(&["b", "a", "b"])).unwrap(), ["a", "b"]);
+        for bad in ["", "a b", ":x", "x:", "a:b:c", "ä"] {
+            assert!(checked_labels("labels", list(&[bad])).is_err(), "{bad:?}");
+        }
+        let many = (0..33).map(|number| format!("l{number}")).collect();
+        assert!(checked_labels("labels", many).is_err());
+        assert!(checked_agent_labels(list(&["type:claude"])).is_err());
+        assert!(checked_tenants(Vec::new()).is_err());
+    }
+}
