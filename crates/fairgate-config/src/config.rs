@@ -144,6 +144,8 @@ pub struct FleetConfig {
     pub min_task_guarantee: bool,
     /// Expected tokens of a task if neither the task nor the project's history gives an estimate (default 20 000).
     pub default_estimate: u64,
+    /// Who shares agents: all projects, or tenants first (default `project`).
+    pub share: FleetShareLevel,
     /// Unit in which projects share agents (default `larger`).
     pub credit: FleetCreditUnit,
     /// Tokens that a second of an agent's time costs; learned if absent.
@@ -158,6 +160,24 @@ pub struct FleetConfig {
     pub log_bytes_max: u64,
     /// Folder of the journal of rounds, `data_dir/fleet`; `None` if the journal is switched off.
     pub journal: Option<PathBuf>,
+}
+
+/// Who shares the fleet's agents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FleetShareLevel {
+    /// All projects, by their weights.
+    Project,
+    /// Tenants by their weights, and then the projects of each tenant.
+    Tenant,
+}
+
+impl fmt::Display for FleetShareLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Project => "project",
+            Self::Tenant => "tenant",
+        })
+    }
 }
 
 /// Unit in which the projects of the fleet share agents.

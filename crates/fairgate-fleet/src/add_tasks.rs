@@ -304,8 +304,8 @@ fn is_existing(task: &NewTask, found: &ReferencedRows) -> bool {
     task.id.as_ref().is_some_and(|id| found.tasks.contains_key(id))
 }
 
-/// Checks each task that `needs` names: it must exist or be one of the new tasks, and belong to the tenant of `task`. An
-/// agent is not told whether a task of another tenant exists.
+/// Checks each task that `needs` names: it must exist or be one of the new tasks, and belong to the tenant of `task`. For
+/// an agent, a task of another tenant might as well not exist.
 fn check_needs(
     call: &CallContext,
     field: &str,
@@ -570,7 +570,7 @@ fn write(
         call.audit(tx, "task.add", project, None, Some(&json!({ "tasks": tasks })))?;
     }
     let projects: Vec<_> = projects.into_keys().collect();
-    project_baseline::update_busy(tx, call.window(), &projects, call.now)?;
+    project_baseline::update_busy(tx, call.terms(), &projects, call.now)?;
     bump_version(tx)?;
     Ok(())
 }

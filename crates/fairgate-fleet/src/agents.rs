@@ -220,7 +220,8 @@ pub(crate) fn active_access(tx: &mut dyn Transaction) -> Result<Vec<AgentAccess>
     let sql = "SELECT DISTINCT kind, labels, tenants FROM fleet_agents WHERE state = 'ACTIVE'";
     tx.list(sql, &[], |row| {
         let labels = agent_access::read_list(&row.text(1)?)?;
-        let tenants = row.text_or_null(2)?.map(|text| agent_access::read_list(&text)).transpose()?;
+        let tenants =
+            row.text_or_null(2)?.map(|text| agent_access::read_list(&text)).transpose()?;
         Ok(AgentAccess::new(&row.text(0)?, &labels, tenants.as_deref()))
     })
 }

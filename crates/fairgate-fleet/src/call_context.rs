@@ -8,6 +8,7 @@ use serde_json::Value as Json;
 
 use crate::error::FleetError;
 use crate::fleet::FleetOptions;
+use crate::project_baseline::BaselineTerms;
 use crate::window_usage::UsageWindow;
 
 /// Time and actor of one call of a method of [`crate::Fleet`], and the fleet's options.
@@ -22,6 +23,10 @@ pub(crate) struct CallContext {
 impl CallContext {
     pub(crate) fn window(&self) -> UsageWindow {
         UsageWindow::new(self.options.window)
+    }
+
+    pub(crate) fn terms(&self) -> BaselineTerms {
+        BaselineTerms { window: self.window(), share: self.options.share }
     }
 
     /// Returns whether an agent makes this call.

@@ -318,11 +318,11 @@ pub(crate) fn note_limit(
     validate::check_moment("until", until)?;
     let epoch = i64::try_from(claim.epoch).unwrap_or(i64::MAX);
     let sql = format!(
-        "UPDATE fleet_tasks SET resume_after = $1, {} WHERE id = $2 AND epoch = $3 AND state IN {HELD_STATES} \
+        "UPDATE fleet_tasks SET resume_after = $1, {} WHERE id = $3 AND epoch = $4 AND state IN {HELD_STATES} \
          AND (resume_after IS NULL OR resume_after < $1)",
-        credit::note_wait("CAST($4 AS BIGINT)", "CAST($1 AS BIGINT)")
+        credit::note_wait("CAST($2 AS BIGINT)", "CAST($1 AS BIGINT)")
     );
-    let values = [until.into(), claim.task.as_str().into(), epoch.into(), call.now.into()];
+    let values = [until.into(), call.now.into(), claim.task.as_str().into(), epoch.into()];
     let noted = tx.run(&sql, &values)?;
     if noted > 0 {
         bump_version(tx)?;

@@ -197,7 +197,8 @@ impl ClaimTimes {
     }
 }
 
-/// SQL assignments that note a wait of a held task from `$from` until `$until`, without what was noted before.
+/// Returns SQL assignments that note a wait of a held task from `from` until `until`, without what was noted before. SQLite
+/// numbers parameters as they appear, and `until` appears first.
 pub(crate) fn note_wait(from: &str, until: &str) -> String {
     let begins = format!("CASE WHEN waited_until > {from} THEN waited_until ELSE {from} END");
     format!(
@@ -347,11 +348,13 @@ fn add_to_projects(
 ) -> Result<(), StoreError> {
     const USAGE: [&str; 6] =
         ["credit_extra", "paid", "agent_us", "work_tokens", "work_us", "without_calls"];
-    let rows = charges.iter().map(|(project, [a, b, c, d, e, f])| json!([project, a, b, c, d, e, f]));
+    let rows =
+        charges.iter().map(|(project, [a, b, c, d, e, f])| json!([project, a, b, c, d, e, f]));
     let rows = json_rows::value(rows);
     let types = [&["TEXT"], &["BIGINT"; 6][..]].concat();
     let table = json_rows::table(tx.database(), 1, &types);
-    let more = USAGE.map(|name| format!("{name} = fleet_usage.{name} + excluded.{name}")).join(", ");
+    let more =
+        USAGE.map(|name| format!("{name} = fleet_usage.{name} + excluded.{name}")).join(", ");
     let add_to_buckets = format!(
         "INSERT INTO fleet_usage (project, bucket, tokens, completed, {}) \
          SELECT p.id, p.window_bucket, 0, 0, v.column2, v.column3, v.column4, v.column5, v.column6, v.column7 \

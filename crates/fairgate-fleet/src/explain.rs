@@ -334,9 +334,8 @@ fn stuck_roots(
              WHERE n.task IN {names} AND t.state <> 'COMPLETED' ORDER BY t.made"
         );
         let values = [json_rows::names(next.iter().map(String::as_str))];
-        let found = tx.list(&sql, &values, |row| {
-            Ok((row.text(0)?, task_history::state(&row.text(1)?)?))
-        })?;
+        let found =
+            tx.list(&sql, &values, |row| Ok((row.text(0)?, task_history::state(&row.text(1)?)?)))?;
         next = Vec::new();
         for (id, state) in found {
             if !seen.insert(id.clone()) {

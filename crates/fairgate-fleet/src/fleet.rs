@@ -13,9 +13,9 @@ use fairgate_money::UnixMicros;
 use fairgate_store::{KeyHash, Store, StoreError, TaskClaim, Transaction, TransactionDurability};
 use tokio::sync::Notify;
 
-use crate::credit::FleetCredit;
 use crate::call_context::CallContext;
 use crate::claims::ClaimRef;
+use crate::credit::FleetCredit;
 use crate::error::FleetError;
 use crate::explain::ExplanationScope;
 use crate::model::*;
@@ -55,6 +55,16 @@ impl FleetClock for SystemClock {
     }
 }
 
+/// Who shares the fleet's agents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FleetShare {
+    /// All projects, by their weights.
+    #[default]
+    Project,
+    /// Tenants by their weights in the directory, and then the projects of the tenant that goes next.
+    Tenant,
+}
+
 /// Options of a fleet.
 #[derive(Clone, Debug)]
 pub struct FleetOptions {
@@ -66,6 +76,8 @@ pub struct FleetOptions {
     pub min_task_guarantee: bool,
     /// Expected usage of a task, in tokens, if the task has no estimate and its project has not learned one.
     pub default_estimate: u64,
+    /// Who shares agents: all projects, or tenants first and then the projects of each.
+    pub share: FleetShare,
     /// Unit in which projects share agents.
     pub credit: FleetCredit,
     /// Tokens that a second of an agent costs; learned from the work of all projects if `None`.
@@ -88,6 +100,7 @@ impl Default for FleetOptions {
             budget: None,
             min_task_guarantee: true,
             default_estimate: 20_000,
+            share: FleetShare::default(),
             credit: FleetCredit::default(),
             agent_second_tokens: None,
             lease: Duration::from_secs(60),

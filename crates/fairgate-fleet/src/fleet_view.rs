@@ -9,6 +9,7 @@ use fairgate_usage::{CreditSums, HELD_STATES};
 use crate::call_context::{CallContext, not_found};
 use crate::error::FleetError;
 use crate::explain::{self, ExplanationContext};
+use crate::fleet::FleetShare;
 use crate::model::{AgentView, FleetView, ProjectShareWeight, ProjectView};
 use crate::project_account::{self, ProjectAccount};
 use crate::rights_body::RightsBody;
@@ -94,6 +95,9 @@ fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>,
         })
     })?;
     set_shares(&mut views);
+    if call.options.share == FleetShare::Tenant {
+        set_targets_by_tenant(tx, &mut views)?;
+    }
     Ok(views)
 }
 
@@ -110,6 +114,31 @@ fn set_shares(views: &mut [ProjectView]) {
         view.share_ppm = ppm(view.charged, charged);
         view.target_ppm = ppm(view.weight.0.thousandths(), weight);
     }
+}
+
+/// Sets `target_ppm` of each active project if tenants share agents first: the part of its tenant among the tenants with
+/// active projects, times its own part among its tenant's active projects.
+fn set_targets_by_tenant(
+    tx: &mut dyn Transaction,
+    views: &mut [ProjectView],
+) -> Result<(), StoreError> {
+    let weights = tx.list("SELECT name, weight FROM tenants", &[], |row| {
+        Ok((row.text(0)?, row.count(1)?.max(1)))
+    })?;
+    let weights: HashMap<String, u64> = weights.into_iter().collect();
+    let mut sums: BTreeMap<String, u128> = BTreeMap::new();
+    for view in views.iter().filter(|view| view.status == ProjectStatus::Active) {
+        *sums.entry(view.tenant.clone()).or_default() += u128::from(view.weight.0.thousandths());
+    }
+    let weight_of = |tenant: &str| u128::from(weights.get(tenant).copied().unwrap_or(1));
+    let all: u128 = sums.keys().map(|tenant| weight_of(tenant)).sum();
+    for view in views.iter_mut().filter(|view| view.status == ProjectStatus::Active) {
+        let own = u128::from(view.weight.0.thousandths());
+        let of_tenant = weight_of(&view.tenant) * 1_000_000 / all.max(1);
+        let ppm = own.saturating_mul(of_tenant) / sums[&view.tenant].max(1);
+        view.target_ppm = u64::try_from(ppm).ok();
+    }
+    Ok(())
 }
 
 /// Counts the tasks by state, and writes the counts into the views of their projects. Counts only those of project

@@ -138,10 +138,10 @@ fn note_waits(
 ) -> Result<(), StoreError> {
     let sql = format!(
         "UPDATE fleet_tasks SET {} WHERE lease_until > $3 AND state IN {HELD_STATES}",
-        credit::note_wait("CAST($1 AS BIGINT)", "CAST($2 AS BIGINT)")
+        credit::note_wait("CAST($2 AS BIGINT)", "CAST($1 AS BIGINT)")
     );
     let from = UnixMicros(now.0.saturating_sub(length)).max(since);
-    tx.run(&sql, &[from.into(), now.into(), since.into()])?;
+    tx.run(&sql, &[now.into(), from.into(), since.into()])?;
     Ok(())
 }
 

@@ -41,6 +41,7 @@ mod task_history;
 mod task_key;
 mod task_logs;
 mod tasks;
+mod tenant_baseline;
 #[cfg(test)]
 mod test_database;
 #[cfg(test)]
@@ -54,7 +55,9 @@ mod workspaces;
 
 pub use credit::FleetCredit;
 pub use error::FleetError;
-pub use fleet::{AgentId, Fleet, FleetClock, FleetFuture, FleetOptions, RoundStats, SystemClock};
+pub use fleet::{
+    AgentId, Fleet, FleetClock, FleetFuture, FleetOptions, FleetShare, RoundStats, SystemClock,
+};
 pub use model::*;
 pub use projects::project_weights;
 pub use rights_body::{RightsBody, RightsPatchBody};

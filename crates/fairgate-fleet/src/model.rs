@@ -563,7 +563,7 @@ pub struct ExplanationFact {
 }
 
 /// Agent to be added.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewAgent {
     /// Name of the agent. It has the same form as a project's name.

@@ -35,8 +35,10 @@ use fairgate_store::{SqlValue, StoreError, Transaction};
 
 use fairgate_usage::CreditSums;
 
+use crate::fleet::FleetShare;
 use crate::project_account::ProjectAccount;
 use crate::sql_placeholders;
+use crate::tenant_baseline;
 use crate::window_usage::{self, UsageWindow, WindowSums};
 
 /// Query for the projects whose column `busy` no longer agrees with the states of their tasks.
@@ -48,33 +50,41 @@ const EDGES: &str = concat!(
      AND EXISTS (SELECT 1 FROM fleet_tasks t WHERE t.state = 'READY' AND t.project = p.id)))"
 );
 
+/// Options of the fleet that baselines depend on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BaselineTerms {
+    pub(crate) window: UsageWindow,
+    pub(crate) share: FleetShare,
+}
+
 /// Updates `busy` of these projects, and sets the baseline of those that became busy. Must be called at the end of
 /// every transaction that changes tasks or the status of projects.
 pub(crate) fn update_busy(
     tx: &mut dyn Transaction,
-    window: UsageWindow,
+    terms: BaselineTerms,
     projects: &[&str],
     now: UnixMicros,
 ) -> Result<(), StoreError> {
     for some in projects.chunks(sql_placeholders::ROWS_MAX) {
         let sql = format!("{EDGES} AND p.id IN ({})", sql_placeholders::list(1, some.len()));
         let values: Vec<SqlValue> = some.iter().map(|project| (*project).into()).collect();
-        turn(tx, window, &sql, &values, now)?;
+        turn(tx, terms, &sql, &values, now)?;
     }
     Ok(())
 }
 
 fn turn(
     tx: &mut dyn Transaction,
-    window: UsageWindow,
+    terms: BaselineTerms,
     edges: &str,
     values: &[SqlValue],
     now: UnixMicros,
 ) -> Result<(), StoreError> {
     let edges = tx.list(edges, values, |row| Ok((row.text(0)?, row.flag(1)?)))?;
+    let has_changed = !edges.is_empty();
     let (ended, began): (Vec<_>, Vec<_>) = edges.into_iter().partition(|(_, was_busy)| *was_busy);
     if !began.is_empty() {
-        let baselines = baselines(tx, window, began.iter().map(|(id, _)| id.as_str()), now)?;
+        let baselines = baselines(tx, terms, began.iter().map(|(id, _)| id.as_str()), now)?;
         begin(tx, &baselines, now)?;
     }
     for some in ended.chunks(sql_placeholders::ROWS_MAX) {
@@ -83,7 +93,10 @@ fn turn(
         let ids = sql_placeholders::list(2, some.len());
         tx.run(&format!("UPDATE fleet_projects SET busy = $1 WHERE id IN ({ids})"), &values)?;
     }
-    Ok(())
+    match terms.share {
+        FleetShare::Tenant if has_changed => tenant_baseline::update_busy(tx, terms.window, now),
+        FleetShare::Tenant | FleetShare::Project => Ok(()),
+    }
 }
 
 fn begin(
@@ -134,13 +147,14 @@ pub(crate) fn baseline(weight: u64, spent: u64, others: impl Iterator<Item = Pro
 
 fn baselines<'a>(
     tx: &mut dyn Transaction,
-    window: UsageWindow,
+    terms: BaselineTerms,
     began: impl Iterator<Item = &'a str>,
     now: UnixMicros,
 ) -> Result<Vec<(&'a str, u64)>, StoreError> {
+    let BaselineTerms { window, share } = terms;
     window_usage::roll(tx, window, now)?;
     let sql = format!(
-        "SELECT id, busy, status, weight, baseline, baseline_at, {}, {} FROM fleet_projects",
+        "SELECT id, busy, status, weight, baseline, baseline_at, {}, {}, tenant FROM fleet_projects",
         WindowSums::COLUMNS,
         CreditSums::COLUMNS
     );
@@ -152,21 +166,26 @@ fn baselines<'a>(
             credit: CreditSums::read(row, 10)?,
         };
         let competes = row.flag(1)? && row.text(2)? == "ACTIVE";
-        Ok((row.text(0)?, competes, row.count(3)?, account))
+        Ok((row.text(0)?, competes, row.count(3)?, account, row.text(12)?))
     })?;
     let mut standings = BTreeMap::new();
     let mut others = Vec::new();
-    for (id, competes, weight, account) in all {
+    for (id, competes, weight, account, tenant) in all {
         let spent = account.charged(window, now);
         let standing = ProjectLevel { weight, spent, baseline: account.baseline(window, now) };
         if competes {
-            others.push(standing);
+            others.push((tenant.clone(), standing));
         }
-        standings.insert(id, standing);
+        standings.insert(id, (tenant, standing));
     }
     let of = |id: &'a str| {
-        let ProjectLevel { weight, spent, baseline: left } = *standings.get(id)?;
-        Some((id, baseline(weight, spent, others.iter().copied()).max(left)))
+        let (tenant, level) = standings.get(id)?;
+        let ProjectLevel { weight, spent, baseline: left } = *level;
+        // With shares by tenant, a project is compared with those of its own tenant.
+        let is_other =
+            |other: &&(String, ProjectLevel)| share == FleetShare::Project || other.0 == *tenant;
+        let others = others.iter().filter(is_other).map(|(_, level)| *level);
+        Some((id, baseline(weight, spent, others).max(left)))
     };
     Ok(began.filter_map(of).collect())
 }
@@ -185,6 +204,10 @@ mod tests {
 
     fn window() -> UsageWindow {
         UsageWindow::new(Duration::from_secs(24 * 3600))
+    }
+
+    fn terms() -> BaselineTerms {
+        BaselineTerms { window: window(), share: FleetShare::Project }
     }
 
     /// The largest whole baseline at which the project is not above any other: found by trying, without a division.
@@ -249,10 +272,10 @@ mod tests {
                 project_account::reserved_tokens(tx).unwrap(),
                 BTreeMap::from([("p".to_owned(), 87)])
             );
-            update_busy(tx, window(), ALL, now).unwrap();
+            update_busy(tx, terms(), ALL, now).unwrap();
             assert_eq!(project(tx, "p"), (true, 0));
             add_task(tx, "b", "q", "READY", 0);
-            update_busy(tx, window(), &["q", "r"], now).unwrap();
+            update_busy(tx, terms(), &["q", "r"], now).unwrap();
             assert_eq!((project(tx, "q"), project(tx, "r")), ((true, 3 * 100), (false, 0)));
         });
     }
@@ -278,19 +301,19 @@ mod tests {
             window_usage::charge(tx, "p", 100).unwrap();
             tx.run("UPDATE fleet_projects SET learned = 40 WHERE id = 'p'", &[]).unwrap();
             add_task(tx, "a", "p", "IN_PROGRESS", 50);
-            update_busy(tx, window(), ALL, now).unwrap();
+            update_busy(tx, terms(), ALL, now).unwrap();
             // One token of an answer, and a limit of a million million.
             add_call(tx, "1", "a", 1, 1_000_000_000_000);
             add_task(tx, "b", "q", "READY", 0);
-            update_busy(tx, window(), ALL, now).unwrap();
+            update_busy(tx, terms(), ALL, now).unwrap();
             assert_eq!(project(tx, "q"), (true, 100));
             // Nor do the estimate of a task and the default estimate of a project that never completed any task count.
             tx.run("UPDATE fleet_projects SET learned = NULL WHERE id = 'p'", &[]).unwrap();
             tx.run("UPDATE fleet_tasks SET reserved = 1000000000000 WHERE id = 'a'", &[]).unwrap();
             tx.run("UPDATE fleet_tasks SET state = 'COMPLETED' WHERE id = 'b'", &[]).unwrap();
-            update_busy(tx, window(), ALL, now).unwrap();
+            update_busy(tx, terms(), ALL, now).unwrap();
             add_task(tx, "c", "r", "READY", 0);
-            update_busy(tx, window(), ALL, now).unwrap();
+            update_busy(tx, terms(), ALL, now).unwrap();
             assert_eq!(project(tx, "r"), (true, 100));
         });
     }
@@ -305,10 +328,10 @@ mod tests {
             }
             window_usage::charge(tx, "q", 500).unwrap();
             add_task(tx, "b", "q", "READY", 0);
-            update_busy(tx, window(), ALL, now).unwrap();
+            update_busy(tx, terms(), ALL, now).unwrap();
             add_task(tx, "a", "p", "READY", 0);
             add_call(tx, "1", "a", 0, 1_000_000_000_000);
-            update_busy(tx, window(), ALL, now).unwrap();
+            update_busy(tx, terms(), ALL, now).unwrap();
             assert_eq!(project(tx, "p"), (true, 500));
         });
     }
@@ -325,17 +348,17 @@ mod tests {
                 window_usage::charge(tx, id, 1_000).unwrap();
                 add_task(tx, &format!("{id}-1"), id, "READY", 0);
             }
-            update_busy(tx, window(), ALL, now).unwrap();
+            update_busy(tx, terms(), ALL, now).unwrap();
             add_task(tx, "a", "p", "READY", 0);
-            update_busy(tx, window(), ALL, now).unwrap();
+            update_busy(tx, terms(), ALL, now).unwrap();
             assert_eq!(project(tx, "p"), (true, 1_000));
             // It was served 600 tokens since it joined, and the others nothing: it goes last.
             window_usage::charge(tx, "p", 600).unwrap();
             let state = "UPDATE fleet_tasks SET state = $1 WHERE id = 'a'";
             tx.run(state, &["PAUSED".into()]).unwrap();
-            update_busy(tx, window(), ALL, now).unwrap();
+            update_busy(tx, terms(), ALL, now).unwrap();
             tx.run(state, &["READY".into()]).unwrap();
-            update_busy(tx, window(), ALL, now).unwrap();
+            update_busy(tx, terms(), ALL, now).unwrap();
             assert_eq!(project(tx, "p"), (true, 1_000));
         });
     }
@@ -351,23 +374,23 @@ mod tests {
             add_task(tx, "a", "p", "READY", 0);
             add_task(tx, "b", "q", "READY", 0);
             // Both at once: nobody was busy before.
-            update_busy(tx, window(), ALL, now).unwrap();
+            update_busy(tx, terms(), ALL, now).unwrap();
             assert_eq!((project(tx, "p"), project(tx, "q")), ((true, 0), (true, 0)));
             // One that is put aside is not busy, and joins the other when it is back.
             let status = "UPDATE fleet_projects SET status = $1 WHERE id = 'q'";
             tx.run(status, &["PAUSED".into()]).unwrap();
-            update_busy(tx, window(), ALL, now).unwrap();
+            update_busy(tx, terms(), ALL, now).unwrap();
             assert_eq!(project(tx, "q"), (false, 0));
             tx.run(status, &["ACTIVE".into()]).unwrap();
-            update_busy(tx, window(), ALL, now).unwrap();
+            update_busy(tx, terms(), ALL, now).unwrap();
             assert_eq!(project(tx, "q"), (true, 100));
             // Half a window later half of it is left, and that is what others join.
             let later = UnixMicros(now.0 + 12 * 3_600_000_000);
             tx.run("UPDATE fleet_tasks SET state = 'COMPLETED' WHERE id = 'a'", &[]).unwrap();
-            update_busy(tx, window(), ALL, later).unwrap();
+            update_busy(tx, terms(), ALL, later).unwrap();
             test_database::add_project(tx, "r", 1_000, window().bucket(later));
             add_task(tx, "c", "r", "READY", 0);
-            update_busy(tx, window(), ALL, later).unwrap();
+            update_busy(tx, terms(), ALL, later).unwrap();
             assert_eq!((project(tx, "p").0, project(tx, "r")), (false, (true, 50)));
         });
     }

@@ -192,7 +192,7 @@ pub(crate) fn patch(
         &values,
     )?;
     call.audit(tx, "project.patch", id, Some(&before.json()), Some(&after.json()))?;
-    project_baseline::update_busy(tx, call.window(), &[id], call.now)?;
+    project_baseline::update_busy(tx, call.terms(), &[id], call.now)?;
     bump_version(tx)?;
     Ok(())
 }

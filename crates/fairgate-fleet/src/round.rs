@@ -20,9 +20,10 @@ use fairgate_store::{KeyHash, StoreError, Transaction};
 
 use crate::agent_access::{self, AgentAccess};
 use crate::credit::CreditTerms;
-use crate::fleet::FleetOptions;
+use crate::fleet::{FleetOptions, FleetShare};
 use crate::lease_outage::{self, LeaseOutage};
 use crate::model::Claim;
+use crate::project_baseline::BaselineTerms;
 use crate::state::AgentState;
 use crate::window_usage::{self, UsageWindow};
 use crate::{json_rows, retry_policy};
@@ -43,6 +44,7 @@ pub(crate) struct RoundOptions {
     pub(crate) min_task_guarantee: bool,
     pub(crate) default_estimate: u64,
     pub(crate) credit: CreditTerms,
+    pub(crate) share: FleetShare,
     lease: Duration,
     /// Pause of a task after its first failure, and its longest pause.
     backoff: (Duration, Duration),
@@ -56,9 +58,14 @@ impl RoundOptions {
             min_task_guarantee: options.min_task_guarantee,
             default_estimate: options.default_estimate,
             credit: CreditTerms::new(options),
+            share: options.share,
             lease: options.lease,
             backoff: options.backoff,
         }
+    }
+
+    fn terms(&self) -> BaselineTerms {
+        BaselineTerms { window: self.window, share: self.share }
     }
 
     fn lease_end(&self, now: UnixMicros) -> UnixMicros {
@@ -254,7 +261,8 @@ fn agents(
         let state = AgentState::from_word(&word).ok_or_else(unknown)?;
         let (kind, reports, hash) = (row.text(1)?, row.flag(3)?, row.bytes(4)?);
         let labels = agent_access::read_list(&row.text(5)?)?;
-        let tenants = row.text_or_null(6)?.map(|text| agent_access::read_list(&text)).transpose()?;
+        let tenants =
+            row.text_or_null(6)?.map(|text| agent_access::read_list(&text)).transpose()?;
         let access = AgentAccess::new(&kind, &labels, tenants.as_deref());
         Ok((row.text(0)?, AgentRow { kind, state, reports, hash, access }))
     })?;

@@ -128,7 +128,7 @@ pub(crate) fn apply(
     projects.sort_unstable();
     projects.dedup();
     let projects: Vec<_> = projects.iter().map(String::as_str).collect();
-    project_baseline::update_busy(tx, call.window(), &projects, call.now)?;
+    project_baseline::update_busy(tx, call.terms(), &projects, call.now)?;
     bump_version(tx)?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Conversion of the `fleet` section of the configuration to the fleet's options.
 
-use fairgate_config::{FleetConfig, FleetCreditUnit};
-use fairgate_fleet::{FleetCredit, FleetOptions};
+use fairgate_config::{FleetConfig, FleetCreditUnit, FleetShareLevel};
+use fairgate_fleet::{FleetCredit, FleetOptions, FleetShare};
 
 pub(crate) fn fleet_options(config: &FleetConfig) -> FleetOptions {
     FleetOptions {
@@ -9,6 +9,10 @@ pub(crate) fn fleet_options(config: &FleetConfig) -> FleetOptions {
         budget: config.budget,
         min_task_guarantee: config.min_task_guarantee,
         default_estimate: config.default_estimate,
+        share: match config.share {
+            FleetShareLevel::Project => FleetShare::Project,
+            FleetShareLevel::Tenant => FleetShare::Tenant,
+        },
         credit: credit(config.credit),
         agent_second_tokens: config.agent_second_tokens,
         lease: config.lease,

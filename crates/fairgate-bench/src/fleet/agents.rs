@@ -65,7 +65,12 @@ pub(super) async fn work(
     let first = fleets.first().context("there is a server")?;
     let mut made = Vec::with_capacity(agents);
     for number in 0..agents {
-        let agent = NewAgent { id: format!("a{number}"), kind: None, reports_tokens: true };
+        let agent = NewAgent {
+            id: format!("a{number}"),
+            kind: None,
+            reports_tokens: true,
+            ..NewAgent::default()
+        };
         let token = first.add_agent("bench", agent).await?.token;
         made.push(first.agent(&token).await?.context("the token is good")?);
     }

@@ -80,6 +80,7 @@ impl FleetTestbed {
                 concurrency: Some(1_000),
                 exclusive: false,
                 agent_max: Default::default(),
+                requires: Vec::new(),
                 budget: None,
                 rights: RightsPatchBody::default(),
             };

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::config::{FleetConfig, FleetCreditUnit};
+use crate::config::{FleetConfig, FleetCreditUnit, FleetShareLevel};
 use crate::defaults;
 use crate::field::ConfigField;
 
@@ -13,6 +13,7 @@ const FLEET: &[&str] = &[
     "budget",
     "min_task_guarantee",
     "default_estimate",
+    "share",
     "credit",
     "agent_second_tokens",
     "lease",
@@ -34,6 +35,8 @@ const TOKENS_MAX: u64 = 1_000_000_000_000_000;
 const ESTIMATE_MAX: u64 = 1_000_000_000_000;
 /// Highest price of a second of an agent, in tokens.
 const SECOND_TOKENS_MAX: u64 = 1_000_000_000;
+const SHARE: [(&str, FleetShareLevel); 2] =
+    [("project", FleetShareLevel::Project), ("tenant", FleetShareLevel::Tenant)];
 const CREDIT: [(&str, FleetCreditUnit); 3] = [
     ("larger", FleetCreditUnit::Larger),
     ("tokens", FleetCreditUnit::Tokens),
@@ -46,6 +49,7 @@ pub(crate) fn default_fleet(data_dir: &Path) -> FleetConfig {
         budget: None,
         min_task_guarantee: true,
         default_estimate: defaults::FLEET_ESTIMATE,
+        share: FleetShareLevel::Project,
         credit: FleetCreditUnit::Larger,
         agent_second_tokens: None,
         lease: defaults::FLEET_LEASE,
@@ -65,6 +69,7 @@ pub(super) fn fleet(field: ConfigField<'_>, data_dir: &Path) -> Option<FleetConf
         fleet.or("min_task_guarantee", default.min_task_guarantee, ConfigField::boolean);
     let default_estimate = fleet
         .or("default_estimate", default.default_estimate, |field| field.integer(1..=ESTIMATE_MAX));
+    let share = fleet.or("share", default.share, |field| field.one_of(&SHARE));
     let credit = fleet.or("credit", default.credit, |field| field.one_of(&CREDIT));
     let agent_second_tokens =
         fleet.optional("agent_second_tokens", |field| field.integer(1..=SECOND_TOKENS_MAX));
@@ -86,6 +91,7 @@ pub(super) fn fleet(field: ConfigField<'_>, data_dir: &Path) -> Option<FleetConf
         budget: budget?,
         min_task_guarantee: min_task_guarantee?,
         default_estimate: default_estimate?,
+        share: share?,
         credit: credit?,
         agent_second_tokens: agent_second_tokens?,
         lease: lease?,

@@ -208,6 +208,7 @@ fn fleet_settings(list: &mut SettingList<'_>, fleet: &FleetConfig) {
         budget,
         min_task_guarantee,
         default_estimate,
+        share,
         credit,
         agent_second_tokens,
         lease,
@@ -220,6 +221,7 @@ fn fleet_settings(list: &mut SettingList<'_>, fleet: &FleetConfig) {
     list.fixed_option("fleet.budget", *budget);
     list.fixed("fleet.min_task_guarantee", min_task_guarantee);
     list.fixed("fleet.default_estimate", default_estimate);
+    list.fixed("fleet.share", share);
     list.fixed("fleet.credit", credit);
     list.fixed_option("fleet.agent_second_tokens", *agent_second_tokens);
     list.fixed("fleet.lease", format_duration(*lease));

@@ -46,6 +46,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("fleet.budget", "1000000"),
     ("fleet.min_task_guarantee", "false"),
     ("fleet.default_estimate", "7"),
+    ("fleet.share", "tenant"),
     ("fleet.credit", "tokens"),
     ("fleet.agent_second_tokens", "40"),
     ("fleet.lease", "30s"),

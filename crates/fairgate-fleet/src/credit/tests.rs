@@ -70,12 +70,11 @@ fn one_project_cannot_choose_the_price_of_the_others() {
 #[test]
 fn waits_do_not_count() {
     let at = |seconds: i64| UnixMicros(seconds * 1_000_000);
-    let times =
-        |waited_s: i64, until: i64| ClaimTimes {
-            claimed_at: at(100),
-            waited_us: waited_s * 1_000_000,
-            waited_until: at(until),
-        };
+    let times = |waited_s: i64, until: i64| ClaimTimes {
+        claimed_at: at(100),
+        waited_us: waited_s * 1_000_000,
+        waited_until: at(until),
+    };
     assert_eq!(times(0, 0).counted(at(160)).as_secs(), 60);
     assert_eq!(times(20, 130).counted(at(160)).as_secs(), 40);
     // The wait from 110 to 180 is not over yet.
@@ -110,7 +109,8 @@ async fn shares(unit: FleetCredit) -> [u32; 2] {
         if !is_free {
             let sql = "UPDATE fleet_tasks SET used = 85, calls = 1 WHERE id = $1";
             w.run(sql, &[task.as_str().into()]).await;
-            let sql = "UPDATE fleet_projects SET window_tokens = window_tokens + 85 WHERE id = 'calls'";
+            let sql =
+                "UPDATE fleet_projects SET window_tokens = window_tokens + 85 WHERE id = 'calls'";
             w.run(sql, &[]).await;
         }
         counts[usize::from(is_free)] += 1;

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use fairgate_core::proportional::{
-    OutOfAgents, ProjectShare, TaskReason, TaskReport, explain as explain_call,
+    OutOfAgents, ProjectShare, ScheduleSnapshot, TaskReason, TaskReport, explain as explain_call,
 };
 use fairgate_core::units::Percentage;
 use fairgate_store::{SqlValue, StoreError, Transaction};
@@ -93,7 +93,9 @@ fn no_match(context: &ExplanationContext, project: &ProjectRow) -> Option<Explan
         true => "it takes the next agent that",
         false => "it waits for an agent that",
     };
-    let sentence = format!("Its project is not open to every agent, and {who}: {next}{needs} may work for its tenant.");
+    let sentence = format!(
+        "Its project is not open to every agent, and {who}: {next}{needs} may work for its tenant."
+    );
     let draft = ExplanationDraft::new("no_matching_agent", sentence);
     Some(draft.fact("requires", project.requires.join(", ")))
 }
@@ -273,8 +275,14 @@ pub(super) enum NextAgentOutcome {
 /// Decides a round whose input has one waiting agent, and returns the outcome for each loaded task.
 pub(super) fn next_agent_outcomes(input: &RoundInput) -> HashMap<Box<str>, NextAgentOutcome> {
     let decision = decide(input).unwrap_or_default();
-    let Some(call) = decision.calls.first() else { return HashMap::new() };
-    let explanation = explain_call(&call.snapshot);
+    // With shares by tenant, a call over tenants comes first. What it says about the tenant that won is replaced by what
+    // the call over that tenant's projects says.
+    decision.calls.iter().flat_map(|call| call_outcomes(&call.snapshot)).collect()
+}
+
+/// Returns the outcome for each task of a call of the scheduler for one agent.
+fn call_outcomes(snapshot: &ScheduleSnapshot) -> Vec<(Box<str>, NextAgentOutcome)> {
+    let explanation = explain_call(snapshot);
     let turn = |report: &TaskReport<'_>| {
         let turn = match &report.reason {
             TaskReason::Given { share, .. } => NextAgentOutcome::First(*share),
@@ -309,13 +317,20 @@ fn in_turn(
     let draft = match context.turns.get(subject.id.as_str()) {
         Some(NextAgentOutcome::BehindTask(task)) => behind_task(task, &agents),
         Some(NextAgentOutcome::BehindProject { own, winner, winners }) => {
-            let is_named = context.may_name(winner);
-            let who = match is_named {
-                true => format!("project {winner}"),
-                false => "another project".to_owned(),
+            let tenant = winner.strip_prefix("tenant:");
+            let is_named = match tenant {
+                Some(_) => context.named.is_none(),
+                None => context.may_name(winner),
             };
+            let who = match (is_named, tenant) {
+                (true, Some(tenant)) => format!("tenant {tenant}"),
+                (true, None) => format!("project {winner}"),
+                (false, Some(_)) => "another tenant".to_owned(),
+                (false, None) => "another project".to_owned(),
+            };
+            let what = if tenant.is_some() { "tenant" } else { "project" };
             let sentence =
-                format!("{}, so {who} goes first, and {agents}.", standing(own, winners));
+                format!("{}, so {who} goes first, and {agents}.", standing(what, own, winners));
             let draft = shares(ExplanationDraft::new("behind_others", sentence), own);
             match is_named {
                 true => draft.fact("goes first", &**winner).fact(
@@ -364,13 +379,13 @@ fn many_are(count: u64, what: &str) -> String {
     format!("{} {}", many(count, what), if count == 1 { "is" } else { "are" })
 }
 
-fn standing(own: &ProjectShare, winners: &ProjectShare) -> String {
+fn standing(what: &str, own: &ProjectShare, winners: &ProjectShare) -> String {
     if winners.is_first_task_due && !own.is_first_task_due {
-        return "Another project has had no task completed or failed within the window".to_owned();
+        return format!("Another {what} has had no task completed or failed within the window");
     }
     let (has, should) =
         (Percentage::from_ppm(own.actual_ppm), Percentage::from_ppm(own.target_ppm));
-    format!("Its project has {has} of the tokens where its weight promises {should}")
+    format!("Its {what} has {has} of the tokens where its weight promises {should}")
 }
 
 fn shares(draft: ExplanationDraft, own: &ProjectShare) -> ExplanationDraft {

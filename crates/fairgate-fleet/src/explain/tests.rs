@@ -58,7 +58,8 @@ async fn a_task_behind_a_blocked_one_names_the_root() {
         let sql = "INSERT INTO fleet_needs (task, needs) VALUES ($1, $2)";
         w.run(sql, &[task.into(), needs.into()]).await;
     }
-    let sentence = "It waits for 1 task: c (DEFINED); it cannot start until somebody restarts or skips root.";
+    let sentence =
+        "It waits for 1 task: c (DEFINED); it cannot start until somebody restarts or skips root.";
     expect(said(&w, "d").await, "needs_stuck", sentence);
     w.run("UPDATE fleet_tasks SET state = 'READY' WHERE id = 'root'", &[]).await;
     expect(said(&w, "d").await, "needs", "It waits for 1 task: c (DEFINED).");
@@ -94,8 +95,7 @@ async fn a_waiting_agent_of_a_type_that_the_project_may_not_have() {
         "It starts within moments: 2 agents are waiting.",
     );
     w.run("UPDATE fleet_agents SET state = 'RETIRED' WHERE id = 'd0'", &[]).await;
-    let sentence =
-        "Its project has as many agents as it may of every type that waits: 0 of at most 0 of type codex.";
+    let sentence = "Its project has as many agents as it may of every type that waits: 0 of at most 0 of type codex.";
     expect(said_while(&w, "p-0", &["c0"]).await, "agent_type", sentence);
 }
 
@@ -108,7 +108,8 @@ async fn the_fleets_view_has_one_order() {
         w.tasks(id, 1).await;
     }
     for used in ["0", "400", "9000"] {
-        w.run(&format!("UPDATE fleet_projects SET window_tokens = {used} WHERE id = 'a'"), &[]).await;
+        w.run(&format!("UPDATE fleet_projects SET window_tokens = {used} WHERE id = 'a'"), &[])
+            .await;
         let view = w.fleet().view().await.unwrap();
         let ids: Vec<_> = view.projects.iter().map(|it| it.id.as_str()).collect();
         assert_eq!(ids, ["m", "z", "a"], "{used}");

@@ -8,13 +8,15 @@
 //! task is kept is a group of its own. The snapshot of each call includes the tasks that earlier calls of the round
 //! assigned.
 
+mod by_tenant;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::time::Duration;
 
 use fairgate_core::proportional::{
     ScheduleMode, ScheduleSnapshot, ScheduleSnapshotError, ScheduleSnapshotParts, ScheduledAgent,
-    ScheduledProject, ScheduledTask, TaskStatus, schedule,
+    ScheduledProject, ScheduledTask, TaskAssignment, TaskStatus, schedule,
 };
 use fairgate_core::units::Tokens;
 use fairgate_journal::schedule::ScheduleRound;
@@ -63,12 +65,17 @@ pub(crate) struct TaskStart {
 pub(crate) fn decide(input: &RoundInput) -> Result<RoundDecision, ScheduleSnapshotError> {
     let mut round_state = RoundState::new(input);
     let mut decision = RoundDecision::default();
+    if let Some(tenants) = &input.tenants {
+        by_tenant::decide(&mut round_state, tenants, &mut decision)?;
+        decision.out_of_loaded_tasks = round_state.out_of_loaded_tasks();
+        return Ok(decision);
+    }
     for call in calls(input) {
         if decision.calls.len() == CALLS_MAX {
             decision.is_unfinished = true;
             break;
         }
-        let Some(snapshot) = round_state.snapshot(call.clone())? else { continue };
+        let Some(snapshot) = round_state.snapshot(call.clone(), None)? else { continue };
         let assignments = schedule(&snapshot);
         for assignment in &assignments {
             let task = round_state.task_places[&*assignment.task_id];
@@ -77,9 +84,7 @@ pub(crate) fn decide(input: &RoundInput) -> Result<RoundDecision, ScheduleSnapsh
             round_state.record_start(agent, task);
             decision.starts.push(TaskStart { agent, task });
         }
-        let price_per_1000_s = input.price.map(|price| price.cost(PRICE_TIME));
-        let call = ScheduleRound { at: input.at.0, price_per_1000_s, snapshot, assignments };
-        decision.calls.push(call);
+        decision.calls.push(round_state.journaled(snapshot, assignments));
     }
     decision.out_of_loaded_tasks = round_state.out_of_loaded_tasks();
     Ok(decision)
@@ -153,10 +158,22 @@ impl<'a> RoundState<'a> {
         }
     }
 
-    /// Returns the scheduler's input for this group of agents, or `None` if no task could start for them.
+    /// Returns the journal's line for a call of the scheduler.
+    fn journaled(
+        &self,
+        snapshot: ScheduleSnapshot,
+        assignments: Vec<TaskAssignment>,
+    ) -> ScheduleRound {
+        let price_per_1000_s = self.input.price.map(|price| price.cost(PRICE_TIME));
+        ScheduleRound { at: self.input.at.0, price_per_1000_s, snapshot, assignments }
+    }
+
+    /// Returns the scheduler's input for this group of agents, or `None` if no task could start for them. Only projects
+    /// of `tenant` take part, if it is set.
     fn snapshot(
         &self,
         call: Range<usize>,
+        tenant: Option<&str>,
     ) -> Result<Option<ScheduleSnapshot>, ScheduleSnapshotError> {
         let waiting = &self.input.waiting[call];
         let Some(first) = waiting.first() else { return Ok(None) };
@@ -165,10 +182,11 @@ impl<'a> RoundState<'a> {
             None => true,
         };
         let tasks = self.input.tasks.iter().zip(&self.is_given);
-        let is_open: Vec<bool> =
-            self.input.projects.iter().map(|it| it.is_open_to(&first.access)).collect();
-        let tasks = tasks
-            .filter(|(task, is_given)| !**is_given && is_open[task.project] && may_take(task));
+        let is_open: Vec<bool> = (self.input.projects.iter())
+            .map(|it| it.is_open_to(&first.access) && tenant.is_none_or(|name| *it.tenant == *name))
+            .collect();
+        let tasks =
+            tasks.filter(|(task, is_given)| !**is_given && is_open[task.project] && may_take(task));
         let tasks: Vec<&ReadyTask> = tasks.map(|(task, _)| task).collect();
         if tasks.is_empty() {
             return Ok(None);
@@ -227,6 +245,14 @@ impl<'a> RoundState<'a> {
         }
     }
 
+    /// Returns the tokens that are compared beyond those that a project used, and those of them that are not. What was
+    /// charged beyond tokens limits nothing, as a baseline does.
+    fn more_and_less(&self, place: usize) -> (u64, u64) {
+        let extra = self.projects[place].extra;
+        let less = extra.min(0).unsigned_abs().min(self.input.projects[place].used);
+        (u64::try_from(extra).unwrap_or(0), less)
+    }
+
     fn add_project(
         &self,
         parts: &mut ScheduleSnapshotParts,
@@ -244,10 +270,8 @@ impl<'a> RoundState<'a> {
         if !is_listed {
             return;
         }
-        // What was charged beyond tokens is compared, and limits nothing, as a baseline does. If tokens count less than
-        // they are, the budget is moved by the same number, so that as much of it is left.
-        let more = u64::try_from(now.extra).unwrap_or(0);
-        let less = now.extra.min(0).unsigned_abs().min(row.used);
+        // If tokens count less than they are, the budget is moved by the same number, so that as much of it is left.
+        let (more, less) = self.more_and_less(place);
         parts.projects.push(ScheduledProject {
             max_concurrent_agents: agents_max(row, now, kind),
             credit_weight: row.weight,

@@ -49,7 +49,7 @@ pub(super) fn expire(
     let mut projects: Vec<&str> = due.iter().map(|it| it.project.as_str()).collect();
     projects.sort_unstable();
     projects.dedup();
-    project_baseline::update_busy(tx, rules.window, &projects, now)?;
+    project_baseline::update_busy(tx, rules.terms(), &projects, now)?;
     Ok(ExpiryResult { any: true, has_more })
 }
 

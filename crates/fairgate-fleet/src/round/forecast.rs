@@ -80,6 +80,7 @@ impl ProjectDemand {
 }
 
 fn spent(project: &ProjectRow) -> i128 {
-    let spent = i128::from(project.used) + i128::from(project.reserved) + i128::from(project.baseline);
+    let spent =
+        i128::from(project.used) + i128::from(project.reserved) + i128::from(project.baseline);
     (spent + i128::from(project.extra)).max(0)
 }

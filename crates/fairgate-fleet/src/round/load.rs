@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use fairgate_core::proportional::CreditWeight;
 use fairgate_money::UnixMicros;
-use fairgate_store::{DatabaseKind, RowColumns, SqlValue, StoreError, Transaction};
 use fairgate_price::TokenRate;
+use fairgate_store::{DatabaseKind, RowColumns, SqlValue, StoreError, Transaction};
 use fairgate_usage::{CreditSums, HELD_STATES};
 use serde_json::json;
 
@@ -19,7 +19,9 @@ use super::round_input::{ProjectRow, ReadyTask, RoundAgent, RoundInput};
 use super::{RoundOptions, forecast};
 use crate::agent_access;
 use crate::credit::{self, ClaimTimes, FleetCredit, ProjectWork};
+use crate::fleet::FleetShare;
 use crate::project_account::{self, ProjectAccount};
+use crate::tenant_baseline;
 use crate::window_usage::WindowSums;
 use crate::{json_rows, state};
 
@@ -90,11 +92,17 @@ pub(crate) fn round_input(
         let Some(place) = places.get(task.project.as_str()) else { continue };
         let project = &mut projects[*place];
         project.running += 1;
-        project.extra = project.extra.saturating_add(running_extra(rules, price, project, task, now));
+        project.extra =
+            project.extra.saturating_add(running_extra(rules, price, project, task, now));
         *project.running_by_kind.entry(task.kind.clone()).or_default() += 1;
     }
     workspaces(tx, &mut projects, &places)?;
+    let tenants = match rules.share {
+        FleetShare::Tenant => Some(tenant_baseline::tenants(tx, rules.window, now)?),
+        FleetShare::Project => None,
+    };
     Ok(RoundInput {
+        tenants,
         at: now,
         budget: rules.budget,
         min_task_guarantee: rules.min_task_guarantee,

@@ -7,6 +7,7 @@ use fairgate_money::UnixMicros;
 use fairgate_price::TokenRate;
 
 use crate::agent_access::AgentAccess;
+use crate::tenant_baseline::TenantRow;
 
 /// Everything that the decision of a round depends on.
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub(crate) struct RoundInput {
     /// All projects that are not archived, and archived ones that still have usage in the window, in the order of their
     /// creation.
     pub(crate) projects: Vec<ProjectRow>,
+    /// Tenants that share agents before their projects do; `None` if all projects share agents.
+    pub(crate) tenants: Option<Vec<TenantRow>>,
     /// First ready tasks of each project that could start one, in the order in which they start.
     pub(crate) tasks: Vec<ReadyTask>,
     /// Waiting agents in the order of their arrival.

@@ -5,8 +5,8 @@
 use fairgate_core::proportional::schedule;
 
 use super::*;
-use crate::fleet::AgentId;
-use crate::model::{NewTasks, TaskFailureBody, TaskReleaseBody};
+use crate::fleet::{AgentId, FleetShare};
+use crate::model::{NewTasks, TaskCompletionBody, TaskFailureBody, TaskReleaseBody};
 use crate::testing::{FleetTestWorld, START, claim_of};
 
 fn agent_id(id: &str) -> AgentId {
@@ -503,7 +503,7 @@ async fn the_number_of_statements_is_constant() {
     }
     assert_eq!(counts[0], counts[1]);
     assert_eq!(counts[1], counts[2]);
-    assert!(counts[0].1 <= 24, "{counts:?}");
+    assert!(counts[0].1 <= 27, "{counts:?}");
     assert_eq!(counts[0].2, 5, "when nobody waits and nothing ends");
 }
 
@@ -598,4 +598,82 @@ async fn an_agent_works_for_its_tenants_alone() {
     let tasks: NewTasks = serde_json::from_value(new).unwrap();
     let added = w.fleet().add_tasks("admin", tasks).await.unwrap();
     assert_eq!(added.unmatched, ["secret"]);
+}
+
+// Shares by tenant.
+
+/// Five projects of one tenant and one of another, all alike, and one agent at a time.
+async fn tasks_of_tenants(share: FleetShare, weight: i64) -> [usize; 2] {
+    let mut w = FleetTestWorld::new().await;
+    w.options.share = share;
+    w.run(
+        "INSERT INTO tenants (name, group_name, weight, disabled, hosted, created_at) \
+         VALUES ('rival', 'g', $1, false, 'forbidden', 0)",
+        &[weight.into()],
+    )
+    .await;
+    for number in 0..6 {
+        let id = format!("p{number}");
+        w.project(&id, |p| p.concurrency = 100).await;
+        w.many_tasks(&id, 60).await;
+    }
+    w.run("UPDATE fleet_projects SET tenant = 'rival' WHERE id = 'p5'", &[]).await;
+    w.agents(1).await;
+    let mut counts = [0, 0];
+    for _ in 0..60 {
+        let outcome = w.round(&["a0"]).await;
+        for call in &outcome.calls {
+            assert_eq!(schedule(&call.snapshot), call.assignments);
+        }
+        assert_eq!(outcome.calls.len(), if share == FleetShare::Tenant { 2 } else { 1 });
+        let claim = claim_of(outcome.replies[0].as_ref()).unwrap().clone();
+        counts[usize::from(claim.project == "p5")] += 1;
+        let sql = "UPDATE fleet_projects SET window_tokens = window_tokens + 100 WHERE id = $1";
+        w.run(sql, &[claim.project.as_str().into()]).await;
+        w.run("UPDATE fleet_tasks SET used = 100 WHERE id = $1", &[claim.task.as_str().into()])
+            .await;
+        let done = TaskCompletionBody::default();
+        w.fleet().complete(&agent_id("a0"), &claim.task, claim.epoch, done).await.unwrap();
+    }
+    counts
+}
+
+#[tokio::test]
+async fn tenants_share_before_their_projects() {
+    assert_eq!(tasks_of_tenants(FleetShare::Project, 1).await, [50, 10], "83 % for one tenant");
+    let [many, one] = tasks_of_tenants(FleetShare::Tenant, 1).await;
+    assert!((29..=31).contains(&many), "{many} and {one} tasks");
+    let [many, one] = tasks_of_tenants(FleetShare::Tenant, 3).await;
+    assert!((14..=16).contains(&many), "{many} and {one} tasks: the directory's weights");
+}
+
+/// A tenant that was idle starts level with the others, and a tenant that adds a project pays nothing for it.
+#[tokio::test]
+async fn an_idle_tenant_joins_level_with_the_others() {
+    let mut w = FleetTestWorld::new().await;
+    w.options.share = FleetShare::Tenant;
+    w.run(
+        "INSERT INTO tenants (name, group_name, weight, disabled, hosted, created_at) \
+         VALUES ('rival', 'g', 2, false, 'forbidden', 0)",
+        &[],
+    )
+    .await;
+    for (id, used) in [("a1", 900), ("a2", 100), ("r", 0)] {
+        w.project(id, |p| (p.used, p.busy) = (used, false)).await;
+    }
+    w.run("UPDATE fleet_projects SET tenant = 'rival' WHERE id = 'r'", &[]).await;
+    let add = async |w: &FleetTestWorld, project: &str| {
+        let new =
+            serde_json::json!({"tasks": [{"project": project, "prompt": "x"}], "dry_run": false});
+        let new: NewTasks = serde_json::from_value(new).unwrap();
+        w.fleet().add_tasks("admin", new).await.unwrap();
+    };
+    for project in ["a1", "r", "a2"] {
+        add(&w, project).await;
+    }
+    let tenants = "SELECT tenant || ' ' || baseline FROM fleet_tenants WHERE busy ORDER BY tenant";
+    assert_eq!(w.rows(tenants, 1).await, ["acme 0", "rival 2000"], "twice the weight of acme");
+    // Within its tenant, a2 starts level with a1.
+    let projects = "SELECT id || ' ' || baseline FROM fleet_projects ORDER BY id";
+    assert_eq!(w.rows(projects, 1).await, ["a1 0", "a2 800", "r 0"]);
 }

@@ -35,6 +35,8 @@ pub(super) struct ExpectedProject {
     pub(super) concurrency: u64,
     pub(super) exclusive: bool,
     pub(super) big_max: Option<u64>,
+    /// True if only agents with an even number may work for the project, by their label.
+    pub(super) requires: bool,
     pub(super) budget: Option<u64>,
     pub(super) workspaces: BTreeSet<String>,
     /// Usage: the time, the earliest time whose bucket it may count in, and the tokens.

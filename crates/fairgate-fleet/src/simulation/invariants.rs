@@ -110,6 +110,13 @@ impl FleetSimulation {
         for (task, hold) in &holds {
             assert!(agents.insert(&hold.agent), "seed {}: {} has two tasks", self.seed, hold.agent);
             let project = &self.expected.projects[&hold.project];
+            let number: u64 = hold.agent.trim_start_matches('a').parse().unwrap();
+            assert!(
+                !project.requires || number.is_multiple_of(2),
+                "seed {}: {task} {}",
+                self.seed,
+                hold.agent
+            );
             let counts = running.entry(&hold.project).or_default();
             *counts = (counts.0 + 1, counts.1 + u64::from(is_big[hold.agent.as_str()]));
             let wanted = self.expected.tasks[task].workspace.as_ref();

@@ -16,6 +16,9 @@ use crate::model::*;
 use crate::rights_body::RightsPatchBody;
 use crate::state::{ProjectStatus, TaskState};
 
+/// Label of every second agent, which some projects require.
+const LABEL: &str = "tool:gpu";
+
 impl FleetSimulation {
     pub(super) async fn add_projects(&mut self, count: u64) {
         let many = if self.size == FleetSimSize::Large { 60 } else { 1 };
@@ -30,17 +33,19 @@ impl FleetSimulation {
             };
             let project = NewProject {
                 id: id.clone(),
-                tenant: "t".into(),
+                tenant: if number % 3 == 2 { "u".into() } else { "t".into() },
                 weight: Some(ProjectShareWeight(weight)),
                 concurrency: Some(u32::try_from(self.dice.within(1, 6) * many).unwrap()),
                 exclusive: self.dice.one_in(8),
                 agent_max,
+                requires: if self.dice.one_in(4) { vec![LABEL.to_owned()] } else { Vec::new() },
                 budget: self.dice.one_in(4).then(|| self.dice.within(500, 8_000) * many),
                 rights: RightsPatchBody::default(),
             };
             let mut shadow = ExpectedProject {
                 concurrency: project.concurrency.unwrap().into(),
                 exclusive: project.exclusive,
+                requires: !project.requires.is_empty(),
                 big_max: project.agent_max.get("big").map(|most| u64::from(*most)),
                 budget: project.budget,
                 workspaces: BTreeSet::new(),
@@ -71,7 +76,10 @@ impl FleetSimulation {
             let is_big = self.dice.one_in(3);
             let reports_tokens = self.dice.one_in(4);
             let kind = is_big.then(|| "big".to_owned());
-            made.push(NewAgent { id: format!("a{number}"), kind, reports_tokens });
+            // Every second agent has the label that some projects require.
+            let labels = if number.is_multiple_of(2) { vec![LABEL.to_owned()] } else { Vec::new() };
+            let id = format!("a{number}");
+            made.push(NewAgent { id, kind, reports_tokens, labels, tenants: None });
             let lies = !reports_tokens && self.dice.one_in(5);
             let id = AgentId { id: format!("a{number}"), seed: [0; 32], token: None };
             let doing = FleetSimActivity::Idle;

@@ -13,7 +13,7 @@ use super::expected_state::{ClaimEnding, ExpectedState};
 use super::messages::FleetSimMessage;
 use crate::claim_waiters::ClaimResult;
 use crate::credit::FleetCredit;
-use crate::fleet::{AgentId, Fleet, FleetClock, FleetOptions};
+use crate::fleet::{AgentId, Fleet, FleetClock, FleetOptions, FleetShare};
 use crate::model::*;
 use crate::round_timer::RoundTimer;
 
@@ -189,6 +189,7 @@ impl FleetSimulation {
             default_estimate: dice.within(50, 500),
             credit: [FleetCredit::Larger, FleetCredit::Tokens, FleetCredit::Time]
                 [usize::try_from(dice.below(3)).unwrap()],
+            share: if dice.one_in(3) { FleetShare::Tenant } else { FleetShare::Project },
             agent_second_tokens: dice.one_in(2).then(|| dice.within(1, 20)),
             ..FleetOptions::default()
         };
@@ -349,4 +350,12 @@ async fn add_tenant(store: &Store) {
         limits: DirectoryLimits { budgets, ..DirectoryLimits::default() },
     };
     store.change("admin", at, tenant).await.unwrap();
+    // A second owner of projects. All calls are made for the first tenant, whose sums are checked.
+    let other = DirectoryChange::AddTenant {
+        name: "u".into(),
+        group: "g".into(),
+        weight: 2,
+        limits: DirectoryLimits::default(),
+    };
+    store.change("admin", at, other).await.unwrap();
 }

@@ -89,7 +89,7 @@ async fn each_end_may_be_said_twice(world: World) {
             let result = end(&world, again, &agent("a"), epoch).await;
             assert_eq!(result.is_ok(), again == verb, "{verb}, then {again}: {result:?}");
             let wrong = end(&world, again, &agent("b"), epoch).await;
-            assert!(matches!(wrong, Err(FleetError::LeaseLost { .. })));
+            assert!(matches!(wrong, Err(FleetError::NotFound { .. })), "b never had it: {wrong:?}");
         }
         assert_eq!(world.task("x").await, before);
     }
@@ -101,6 +101,9 @@ async fn ends_are_fenced(world: World) {
     // The lease ran out, and b has it.
     world.sql("UPDATE fleet_tasks SET state = 'READY'", vec![]).await;
     let second = world.hold("x", "b").await;
+    let given = "INSERT INTO fleet_history (task, step, at, from_state, to_state, epoch, actor, reason) \
+                 VALUES ('x', 1, 0, 'READY', 'ASSIGNED', 1, 'fleet', 'given to agent a')";
+    world.sql(given, vec![]).await;
     let before = world.task("x").await;
     for (verb, _) in VERBS {
         for (who, epoch, says) in [

@@ -148,7 +148,7 @@ async fn a_paused_agent_has_its_task_again(world: World) {
     tokio::spawn(world.fleet.run());
     world.add(&["one", "two"]).await;
     let first = claim(&world, "a").await.unwrap();
-    let state = |state| AgentPatch { state: Some(state), kind: None };
+    let state = |state| AgentPatch { state: Some(state), ..AgentPatch::default() };
     world.fleet.patch_agent("admin", "a", state(AgentState::Paused)).await.unwrap();
     let again = claim(&world, "a").await.unwrap();
     assert_eq!((&again.task, again.epoch, &again.key), (&first.task, first.epoch, &first.key));

@@ -126,7 +126,7 @@ async fn logs_are_fenced_and_old_ones_go(world: World) {
     let stale = world.fleet.append_log(&agent("a"), "x", 5, 7, b"more".to_vec()).await;
     assert!(matches!(stale, Err(FleetError::LeaseLost { .. })), "{stale:?}");
     let other = world.fleet.append_log(&agent("b"), "x", 6, 7, b"more".to_vec()).await;
-    assert!(matches!(other, Err(FleetError::LeaseLost { .. })), "{other:?}");
+    assert!(matches!(other, Err(FleetError::NotFound { .. })), "b never had it: {other:?}");
     assert_eq!(page(&world, 0).await.text, "claim 6");
     let of = |epoch| world.fleet.log("x", Some(epoch), 0);
     let third = of(3).await.unwrap();

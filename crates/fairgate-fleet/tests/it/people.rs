@@ -83,8 +83,12 @@ async fn projects_are_patched(world: World) {
 }
 
 async fn agents_have_tokens(world: World) {
-    let new =
-        |id: &str| NewAgent { id: id.into(), kind: Some("coder".into()), reports_tokens: false };
+    let new = |id: &str| NewAgent {
+        id: id.into(),
+        kind: Some("coder".into()),
+        reports_tokens: false,
+        ..NewAgent::default()
+    };
     assert_eq!(field(world.fleet.add_agent("admin", new("a b")).await), "id");
     let bad = NewAgent { kind: Some(String::new()), ..new("x") };
     assert_eq!(field(world.fleet.add_agent("admin", bad).await), "type");
@@ -124,12 +128,12 @@ async fn agents_have_tokens(world: World) {
 async fn retired_agents_give_back(world: World) {
     let workspace = NewWorkspace { id: "w".into(), project: "p".into(), path: "/w".into() };
     world.fleet.add_workspace("admin", workspace).await.unwrap();
-    let new = NewAgent { id: "x".into(), kind: None, reports_tokens: false };
+    let new = NewAgent { id: "x".into(), kind: None, reports_tokens: false, ..NewAgent::default() };
     let token = world.fleet.add_agent("admin", new).await.unwrap().token;
     world.add(&["a"]).await;
     world.hold("a", "x").await;
     world.sql("UPDATE fleet_workspaces SET task = 'a', agent = 'x'", vec![]).await;
-    let patch = |state| AgentPatch { state: Some(state), kind: None };
+    let patch = |state| AgentPatch { state: Some(state), ..AgentPatch::default() };
     let paused = world.fleet.patch_agent("admin", "x", patch(AgentState::Paused)).await.unwrap();
     assert_eq!(paused.task.as_deref(), Some("a"), "a paused agent ends what it has begun");
     assert!(world.fleet.agent(&token).await.unwrap().is_some());

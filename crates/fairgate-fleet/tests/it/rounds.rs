@@ -68,7 +68,8 @@ async fn a_claim_waits_until_there_is_a_task(world: World) {
     tokio::time::sleep(Duration::from_millis(100)).await;
     world.add(&["one"]).await;
     assert_eq!(waiting.await.unwrap().unwrap().unwrap().task, "one");
-    let paused = fairgate_fleet::AgentPatch { state: Some(AgentState::Paused), kind: None };
+    let paused =
+        fairgate_fleet::AgentPatch { state: Some(AgentState::Paused), ..Default::default() };
     world.fleet.patch_agent("admin", "b", paused).await.unwrap();
     let refused = world.fleet.claim(&agent("b"), LONG).await;
     assert!(matches!(refused, Err(FleetError::Agent { .. })), "{refused:?}");
@@ -99,7 +100,8 @@ async fn what_a_dead_agent_had_goes_to_another(world: World) {
 async fn add_agents(world: &World, count: usize) -> Vec<String> {
     let names: Vec<_> = (0..count).map(|number| format!("n{number}")).collect();
     for id in &names {
-        let agent = NewAgent { id: id.clone(), kind: None, reports_tokens: false };
+        let agent =
+            NewAgent { id: id.clone(), kind: None, reports_tokens: false, ..NewAgent::default() };
         world.fleet.add_agent("admin", agent).await.unwrap();
     }
     names
@@ -154,7 +156,12 @@ async fn limits_hold(world: World) {
     world.fleet.patch_project("admin", "p", patch).await.unwrap();
     world.add(&["one", "two", "three"]).await;
     for id in ["big1", "big2"] {
-        let agent = NewAgent { id: id.into(), kind: Some("big".into()), reports_tokens: false };
+        let agent = NewAgent {
+            id: id.into(),
+            kind: Some("big".into()),
+            reports_tokens: false,
+            ..NewAgent::default()
+        };
         world.fleet.add_agent("admin", agent).await.unwrap();
     }
     assert_eq!(claimed(&world, "big1").await, "one");
@@ -236,7 +243,8 @@ async fn views_and_reasons(world: World) {
 /// A lost laptop that waits for a task when its token is rotated must not be given one, nor a key for models with it.
 async fn who_waits_with_a_token_of_before_gets_nothing(world: World) {
     tokio::spawn(world.fleet.run());
-    let made = NewAgent { id: "d".into(), kind: None, reports_tokens: false };
+    let made =
+        NewAgent { id: "d".into(), kind: None, reports_tokens: false, ..NewAgent::default() };
     let lost = world.fleet.add_agent("admin", made).await.unwrap().token;
     let thief = world.fleet.agent(&lost).await.unwrap().unwrap();
     let fleet = world.fleet.clone();

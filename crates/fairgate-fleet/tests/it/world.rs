@@ -118,7 +118,12 @@ impl World {
             world.add_project(project(id, tenant)).await.unwrap();
         }
         for id in ["a", "b", "c"] {
-            let agent = NewAgent { id: id.into(), kind: None, reports_tokens: id == "c" };
+            let agent = NewAgent {
+                id: id.into(),
+                kind: None,
+                reports_tokens: id == "c",
+                ..NewAgent::default()
+            };
             world.fleet.add_agent("admin", agent).await.unwrap();
         }
         world
@@ -242,6 +247,7 @@ pub(crate) fn project(id: &str, tenant: &str) -> NewProject {
         concurrency: None,
         exclusive: false,
         agent_max: Default::default(),
+        requires: Vec::new(),
         budget: None,
         rights: RightsPatchBody::default(),
     }

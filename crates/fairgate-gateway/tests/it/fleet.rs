@@ -8,7 +8,7 @@ mod people;
 
 use std::net::SocketAddr;
 
-use fairgate_config::{Config, FleetConfig};
+use fairgate_config::{Config, FleetConfig, FleetCreditUnit};
 use fairgate_sim::Sim;
 use http::Method;
 use serde_json::{Value, json};
@@ -49,9 +49,14 @@ impl Fleet {
         Self::configured(|config| change(&mut config.fleet)).await
     }
 
+    /// Tokens alone count unless `change` says otherwise: time differs from run to run.
     pub async fn configured(change: impl FnOnce(&mut Config)) -> Self {
         let sim = sim();
-        let house = house_with(&sim.url(), change).await;
+        let tokens_alone = |config: &mut Config| {
+            config.fleet.credit = FleetCreditUnit::Tokens;
+            change(config);
+        };
+        let house = house_with(&sim.url(), tokens_alone).await;
         Self { house, sim }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::response::IntoResponse;
-use fairgate_fleet::{AddedTasks, AgentId, NewTasks, ProjectView, TaskExplanation};
+use fairgate_fleet::{AddedTasks, AgentId, FleetError, NewTasks, ProjectView, TaskExplanation};
 use http::StatusCode;
 
 use super::tasks::added;
@@ -73,7 +73,8 @@ pub(in crate::admin) async fn why(
 ) -> Result<Json<TaskExplanation>, ApiError> {
     let project = project_of(&app, &agent).await?;
     if app.fleet.task_line(&task).await?.project != project {
-        return Err(ApiError::not_found("task", &task));
+        // Exactly as if there were no such task.
+        return Err(FleetError::NotFound { what: "task", id: task }.into());
     }
     Ok(Json(app.fleet.why_within_tenant(&task).await?))
 }

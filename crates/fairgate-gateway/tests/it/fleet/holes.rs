@@ -307,7 +307,8 @@ async fn foreign_ids_are_no_oracle() {
     for verb in ["heartbeat", "complete", "fail", "ask", "release"] {
         let body = json!({"epoch": 1, "question": "what?"});
         let body = if verb == "ask" { body } else { json!({"epoch": 1}) };
-        let end = async |task: &str| agent.post(&format!("tasks/{task}/{verb}"), body.clone()).await;
+        let end =
+            async |task: &str| agent.post(&format!("tasks/{task}/{verb}"), body.clone()).await;
         let (there, absent) = (end("hidden").await, end("nothing").await);
         assert_eq!(there.status.as_u16(), 404, "{verb}: {there:?}");
         same(there, absent, names);

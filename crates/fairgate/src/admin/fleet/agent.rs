@@ -148,7 +148,10 @@ impl AgentManageAction {
                 if let Some(tenants) = tenants {
                     let tenants = given_names(tenants);
                     let all = tenants.is_empty();
-                    body.insert("tenants".to_owned(), if all { Value::Null } else { json!(tenants) });
+                    body.insert(
+                        "tenants".to_owned(),
+                        if all { Value::Null } else { json!(tenants) },
+                    );
                 }
                 let set = client.send(Method::PATCH, &path(name), Some(&Value::Object(body)))?;
                 self.common().print_parsed(&set, |agent: &AgentView, out| {
@@ -185,7 +188,14 @@ fn path(name: &str) -> String {
 
 pub(super) fn agents(list: &[AgentView]) -> TextTable {
     let headings = vec![
-        "agent", "type", "state", "token", "tokens used", "labels", "tenants", "works on",
+        "agent",
+        "type",
+        "state",
+        "token",
+        "tokens used",
+        "labels",
+        "tenants",
+        "works on",
         "last seen",
     ];
     let mut table = TextTable::new(headings);
@@ -197,7 +207,9 @@ pub(super) fn agents(list: &[AgentView]) -> TextTable {
             TableCell::Text(agent.state.to_string()),
             TableCell::Text(format!("…{}", agent.token_hint)),
             TableCell::Text(counted.to_owned()),
-            TableCell::Text(or_dash(Some(agent.labels.join(",")).filter(|it| !it.is_empty()).as_deref())),
+            TableCell::Text(or_dash(
+                Some(agent.labels.join(",")).filter(|it| !it.is_empty()).as_deref(),
+            )),
             TableCell::Text(agent.tenants.as_ref().map_or("all".to_owned(), |it| it.join(","))),
             TableCell::Text(or_dash(agent.task.as_deref())),
             TableCell::Text(agent.last_seen.map_or("never".to_owned(), at)),

@@ -24,7 +24,9 @@ pub(super) fn summary(added: &AddedTasks) -> String {
     let unmatched: String = added
         .unmatched
         .iter()
-        .map(|project| format!("\nno agent may work for project {project}: see `fairgate agent list`"))
+        .map(|project| {
+            format!("\nno agent may work for project {project}: see `fairgate agent list`")
+        })
         .collect();
     format!("{tasks} {made}{there}{unmatched}")
 }

@@ -14,8 +14,8 @@ use super::super::client::AdminClient;
 use super::super::limits::LimitArg;
 use super::super::rights::{self, RightsArgs};
 use super::super::{AdminOptions, escaped, fetch_all, text};
-use super::{at, given_names};
 use super::bar::bar;
+use super::{at, given_names};
 use crate::output::StdoutWriter;
 use crate::table::{TableCell, TextTable};
 

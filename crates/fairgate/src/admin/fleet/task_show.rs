@@ -95,7 +95,8 @@ fn facts(task: &TaskView) -> Vec<(&'static str, String)> {
 
 /// Returns what the task was charged for, such as `1200 tokens for 60.0 s of agents' time`.
 fn charged(task: &TaskView) -> String {
-    let (charged, seconds) = (task.charged, format!("{}.{}", task.agent_ms / 1_000, task.agent_ms / 100 % 10));
+    let (charged, seconds) =
+        (task.charged, format!("{}.{}", task.agent_ms / 1_000, task.agent_ms / 100 % 10));
     if charged == task.line.used {
         return format!("{charged} tokens for its tokens; agents held it for {seconds} s");
     }
