@@ -7,10 +7,12 @@
 use std::sync::Arc;
 
 use fairgate_core::attribute::Attribute;
+use fairgate_core::event::WorkerState;
 use fairgate_core::explain::{
     FlowReadiness, FlowStanding, RequestsAhead, WaitingLevel, WaitingRequest,
 };
 use fairgate_core::fairness::DueService;
+use fairgate_core::snapshot::{Snapshot, WorkerSnapshot};
 use fairgate_core::units::Percentage;
 
 /// Largest number of characters of a name that are shown.
@@ -78,6 +80,35 @@ pub fn waiting_obstacle(level: &WaitingLevel, has_queue: bool) -> Option<String>
         }
         (FlowReadiness::Blocked, _) => format!("{flow} is blocked: nothing inside it is ready"),
     })
+}
+
+/// Returns the number of requests in flight if a pool is full: at its capacity, or with no free slot on any worker that
+/// takes requests.
+pub fn full_pool_flights(snapshot: &Snapshot) -> Option<u64> {
+    let flights = || snapshot.requests.iter().filter_map(|request| request.flight.as_ref());
+    let in_flight = flights().count() as u64;
+    let workers = snapshot.workers.iter().flat_map(|workers| &workers.list);
+    let is_up =
+        |worker: &&WorkerSnapshot| matches!(worker.settings.state, None | Some(WorkerState::Up));
+    let has_no_slot = |worker: &WorkerSnapshot| {
+        let on_it = flights()
+            .filter(|flight| flight.place.is_some_and(|(number, _)| number == worker.number));
+        let ranks = u64::from(worker.settings.ranks.unwrap_or(1));
+        let slots = worker.settings.slots.map(|slots| slots.saturating_mul(ranks));
+        slots.is_some_and(|slots| on_it.count() as u64 >= slots)
+    };
+    let mut up = workers.filter(is_up).peekable();
+    let is_full = in_flight >= snapshot.capacity || (up.peek().is_some() && up.all(has_no_slot));
+    is_full.then_some(in_flight)
+}
+
+/// Removes the obstacle that the pool is full. It concerns all flows, and says nothing about the request's own.
+pub fn set_unblocked(waiting: &mut WaitingRequest) {
+    for level in &mut waiting.levels {
+        if level.readiness == FlowReadiness::Blocked {
+            level.readiness = FlowReadiness::Ready;
+        }
+    }
 }
 
 /// Describes a pool whose slots are all taken.

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use fairgate_core::attribute::Attribute;
-use fairgate_core::explain::{
-    FlowReadiness, FlowStanding, RequestsAhead, WaitingLevel, WaitingRequest,
-};
+use fairgate_core::explain::{FlowStanding, RequestsAhead, WaitingLevel, WaitingRequest};
 use fairgate_core::fairness::DueService;
 use fairgate_core::units::Percentage;
 use fairgate_journal::explain_text;
@@ -50,16 +48,6 @@ pub(super) fn hide_buckets(
     waiting.levels.retain(|_| levels.next().copied().unwrap_or(true));
     let mut levels = shown.iter();
     services.retain(|_| levels.next().copied().unwrap_or(true));
-}
-
-/// Marks the blocked flows of a request as ready. Called if the pool is full, because a full pool blocks all flows,
-/// which says nothing about these.
-pub(super) fn set_unblocked(waiting: &mut WaitingRequest) {
-    for level in &mut waiting.levels {
-        if level.readiness == FlowReadiness::Blocked {
-            level.readiness = FlowReadiness::Ready;
-        }
-    }
 }
 
 /// Tells if an explanation shows the token counts of the scheduler.

@@ -6,9 +6,8 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use fairgate_core::attribute::Attribute;
-use fairgate_core::event::WorkerState;
 use fairgate_core::explain::{RequestLocation, RequestsAhead, WaitingRequest};
-use fairgate_core::snapshot::{RequestSnapshot, Snapshot, WorkerSnapshot};
+use fairgate_core::snapshot::RequestSnapshot;
 use fairgate_fleet::WeightNumber;
 use fairgate_journal::explain_text;
 use fairgate_store::{LedgerQuery, UnixMicros};
@@ -428,9 +427,9 @@ async fn find_in_pool(
     Ok(Some(match whereabouts {
         RequestLocation::Waiting(mut waiting) => {
             let ahead = ahead_for(viewer, &waiting);
-            let full = full_pool(&recent.snapshot);
+            let full = explain_text::full_pool_flights(&recent.snapshot);
             if full.is_some() {
-                explanation::set_unblocked(&mut waiting);
+                explain_text::set_unblocked(&mut waiting);
             }
             let mut services = services(&recent, &waiting);
             let mut tokens = ShownTokens::All;
@@ -457,26 +456,6 @@ async fn find_in_pool(
             RequestDetail { story: vec![story], ..detail }
         }
     }))
-}
-
-/// Returns the number of requests in flight if the pool is full; `None` if it is not. A pool is full if its capacity is
-/// reached, or if no worker that takes requests has a free slot.
-fn full_pool(snapshot: &Snapshot) -> Option<u64> {
-    let flights = || snapshot.requests.iter().filter_map(|request| request.flight.as_ref());
-    let in_flight = flights().count() as u64;
-    let workers = snapshot.workers.iter().flat_map(|workers| &workers.list);
-    let is_up =
-        |worker: &&WorkerSnapshot| matches!(worker.settings.state, None | Some(WorkerState::Up));
-    let has_no_slot = |worker: &WorkerSnapshot| {
-        let on_it = flights()
-            .filter(|flight| flight.place.is_some_and(|(number, _)| number == worker.number));
-        let ranks = u64::from(worker.settings.ranks.unwrap_or(1));
-        let slots = worker.settings.slots.map(|slots| slots.saturating_mul(ranks));
-        slots.is_some_and(|slots| on_it.count() as u64 >= slots)
-    };
-    let mut up = workers.filter(is_up).peekable();
-    let is_full = in_flight >= snapshot.capacity || (up.peek().is_some() && up.all(has_no_slot));
-    is_full.then_some(in_flight)
 }
 
 /// Returns the requests ahead of a queued request, as the viewer may see them. A tenant sees its own flows by name, and

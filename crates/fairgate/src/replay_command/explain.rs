@@ -10,14 +10,15 @@ use std::io::{self, Write};
 use fairgate_core::attribute::Attributes;
 use fairgate_core::decision::{Decision, DecisionSink, Grant, RejectedRequest};
 use fairgate_core::event::{Event, Submit};
-use fairgate_core::explain::{FlowReadiness, RequestLocation, WaitingRequest};
+use fairgate_core::explain::{FlowReadiness, RequestLocation};
 use fairgate_core::snapshot::RequestSnapshot;
 use fairgate_core::units::Micros;
 use fairgate_core::{Pool, RequestHandle};
+use fairgate_journal::explain_text;
 
 use self::history::{
     GrantedRun, GrantedRunEnd, JournalTime, RejectionCause, RequestHistory, RequestOutcome,
-    WaitEvent,
+    WaitEvent, WaitingState,
 };
 use self::json::HistoryJson;
 use self::settlement::settle;
@@ -237,7 +238,7 @@ impl ReplayListener for HistoryCollector {
         if let Some(newcomer) = self.arriving.take() {
             self.checks = 0;
             let arrival = waiting(pool, &self.id);
-            let cost = arrival.as_ref().map(|waiting| waiting.cost);
+            let cost = arrival.as_ref().map(|waiting| waiting.request.cost);
             self.open = Some(RequestHistory { arrival, cost, ..newcomer });
             return Ok(());
         }
@@ -281,15 +282,23 @@ fn concern(event: &Event, path: &[PathLevel]) -> EventConcern {
     }
 }
 
-fn readiness(waiting: &WaitingRequest) -> (Vec<FlowReadiness>, Option<u64>) {
-    (waiting.levels.iter().map(|level| level.readiness).collect(), waiting.place)
+fn readiness(waiting: &WaitingState) -> (Vec<FlowReadiness>, Option<u64>, bool) {
+    let WaitingState { request, full_pool } = waiting;
+    let levels = request.levels.iter().map(|level| level.readiness).collect();
+    (levels, request.place, full_pool.is_some())
 }
 
-fn waiting(pool: &Pool, id: &str) -> Option<Box<WaitingRequest>> {
-    match pool.request_location(id)? {
-        RequestLocation::Waiting(waiting) => Some(waiting),
-        RequestLocation::InFlight { .. } => None,
+fn waiting(pool: &Pool, id: &str) -> Option<Box<WaitingState>> {
+    let RequestLocation::Waiting(mut request) = pool.request_location(id)? else { return None };
+    let is_blocked = request.levels.iter().any(|level| level.readiness == FlowReadiness::Blocked);
+    let full_pool = match is_blocked {
+        true => explain_text::full_pool_flights(&pool.snapshot()),
+        false => None,
+    };
+    if full_pool.is_some() {
+        explain_text::set_unblocked(&mut request);
     }
+    Some(Box::new(WaitingState { request: *request, full_pool }))
 }
 
 /// Builds the history of a request that waited or was in flight before the journal's first event.

@@ -43,7 +43,7 @@ at 3 µs, line 5: tenant chat is held
     tenant chat is held by an operator
     as things are, it would never be granted
 at 5 µs, line 7: tenant chat now has weight 350
-    group g is blocked: nothing inside it is ready
+    the pool is full: 1 request in flight
     tenant chat is held by an operator
     as things are, it would never be granted
 at 7 µs, line 9: tenant chat goes on
@@ -233,7 +233,7 @@ fn workers_block_place_and_give_first_tokens() {
         "\
 at 1 µs, line 3: submitted with a cost of 100 tokens, for tenant b
     its path: tenant b
-    tenant b is blocked: no worker has room for its first request
+    the pool is full: 1 request in flight
     it waits, next in line for a slot
 at 10 µs, line 6: granted after 9 µs, on worker w1 rank 0, past the brownout wait
     tenant b had the lowest score: 0.000 tokens per weight (weight 100, cap 1)

@@ -23,7 +23,7 @@ pub(crate) struct RequestHistory {
     /// Flows that the request belongs to, from the policy's root down.
     pub(crate) path: Vec<PathLevel>,
     /// State of the waiting request right after its submit; `None` if it did not wait.
-    pub(crate) arrival: Option<Box<WaitingRequest>>,
+    pub(crate) arrival: Option<Box<WaitingState>>,
     /// Events while the request waited.
     pub(crate) wait_events: Vec<WaitEvent>,
     /// Number of further events that may concern the request and were not checked.
@@ -43,7 +43,16 @@ pub(crate) struct JournalTime {
 pub(crate) struct WaitEvent {
     pub(crate) when: JournalTime,
     pub(crate) event: Event,
-    pub(crate) waiting: Box<WaitingRequest>,
+    pub(crate) waiting: Box<WaitingState>,
+}
+
+/// A waiting request at one moment.
+#[derive(Debug)]
+pub(crate) struct WaitingState {
+    /// What the request waits for. If the pool is full, this is not an obstacle of its flows.
+    pub(crate) request: WaitingRequest,
+    /// Number of requests in flight if flows are blocked because the pool is full; else `None`.
+    pub(crate) full_pool: Option<u64>,
 }
 
 /// Outcome of a request at the end of the journal: the way in which its wait ended, or that it still waits.

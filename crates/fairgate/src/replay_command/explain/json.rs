@@ -6,7 +6,7 @@ use std::io;
 
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::decision::Decision;
-use fairgate_core::explain::{RequestLocation, WaitingRequest};
+use fairgate_core::explain::RequestLocation;
 use fairgate_core::fairness::FlowFairness;
 use fairgate_journal::{JournalWriter, write_request_location};
 use serde::Serialize;
@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use super::super::edition::OtherEdition;
 use super::history::{
     GrantedRun, GrantedRunEnd, JournalTime, RejectionCause, RequestHistory, RequestOutcome,
-    WaitEvent,
+    WaitEvent, WaitingState,
 };
 use super::settlement::{DisciplineCounters, FlowCounters, SettledLevel};
 
@@ -38,6 +38,9 @@ struct RequestJson<'a> {
     path: Vec<FlowJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting: Option<Box<RawValue>>,
+    /// Number of requests in flight when the request began to wait, if flows were blocked because the pool was full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    full_pool_in_flight: Option<u64>,
     moments: Vec<WaitEventJson>,
     moments_untold: u64,
     outcome: OutcomeJson<'a>,
@@ -62,6 +65,8 @@ struct WaitEventJson {
     when: WhenJson,
     event: Box<RawValue>,
     waiting: Box<RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    full_pool_in_flight: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -151,6 +156,7 @@ fn request(chapter: &RequestHistory) -> io::Result<RequestJson<'_>> {
         priority: chapter.priority,
         path: chapter.path.iter().map(|l| FlowJson { by: l.by.name(), flow: &l.flow }).collect(),
         waiting: chapter.arrival.as_deref().map(waiting).transpose()?,
+        full_pool_in_flight: chapter.arrival.as_ref().and_then(|arrival| arrival.full_pool),
         moments: chapter.wait_events.iter().map(moment).collect::<io::Result<_>>()?,
         moments_untold: chapter.unreported,
         outcome: outcome(&chapter.fate)?,
@@ -167,11 +173,16 @@ fn attributes(attributes: &Attributes) -> BTreeMap<&'static str, &str> {
 
 fn moment(moment: &WaitEvent) -> io::Result<WaitEventJson> {
     let event = written(|writer| writer.write_event(moment.when.at, &moment.event))?;
-    Ok(WaitEventJson { when: when(&moment.when), event, waiting: waiting(&moment.waiting)? })
+    Ok(WaitEventJson {
+        when: when(&moment.when),
+        event,
+        waiting: waiting(&moment.waiting)?,
+        full_pool_in_flight: moment.waiting.full_pool,
+    })
 }
 
-fn waiting(waiting: &WaitingRequest) -> io::Result<Box<RawValue>> {
-    let whereabouts = RequestLocation::Waiting(Box::new(waiting.clone()));
+fn waiting(waiting: &WaitingState) -> io::Result<Box<RawValue>> {
+    let whereabouts = RequestLocation::Waiting(Box::new(waiting.request.clone()));
     Ok(RawValue::from_string(write_request_location(&whereabouts))?)
 }
 

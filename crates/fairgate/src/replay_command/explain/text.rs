@@ -8,7 +8,6 @@ use std::io::{self, Write};
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::decision::{Grant, RejectedRequest, RejectionReason};
 use fairgate_core::event::Event;
-use fairgate_core::explain::WaitingRequest;
 use fairgate_core::fairness::FlowFairness;
 use fairgate_core::units::{Micros, Tokens};
 use fairgate_journal::explain_text::{self, flow_name as flow, got_and_due};
@@ -16,7 +15,7 @@ use fairgate_journal::explain_text::{self, flow_name as flow, got_and_due};
 use self::choice_reason::{metered, reason, runner_up};
 use super::history::{
     GrantedRun, GrantedRunEnd, JournalTime, RejectionCause, RequestHistory, RequestOutcome,
-    WaitEvent,
+    WaitEvent, WaitingState,
 };
 use super::settlement::{DisciplineCounters, SettledLevel};
 use crate::text_format::{TimeSpan, counted, safe_name};
@@ -94,7 +93,7 @@ fn submitted(text: &mut String, history: &RequestHistory) {
     let flows: Vec<String> = history.path.iter().map(|l| flow(l.by, &l.flow)).collect();
     detail(text, &format!("its path: {}", flows.join(" → ")));
     if let Some(waiting) = &history.arrival {
-        for level in &waiting.levels {
+        for level in &waiting.request.levels {
             if let Some(meter) = metered(&level.standing) {
                 let flow = flow(level.by, &level.flow);
                 detail(text, &format!("{flow} had {}", got_and_due(meter.got, Some(meter.due))));
@@ -109,7 +108,11 @@ fn attributes(attributes: &Attributes) -> String {
     given.collect::<Vec<_>>().join(", ")
 }
 
-fn tell_waiting(text: &mut String, waiting: &WaitingRequest) {
+fn tell_waiting(text: &mut String, waiting: &WaitingState) {
+    let WaitingState { request: waiting, full_pool } = waiting;
+    if let Some(in_flight) = full_pool {
+        detail(text, &explain_text::full_pool(*in_flight));
+    }
     for obstacle in explain_text::waiting_obstacles(waiting) {
         detail(text, &obstacle);
     }
