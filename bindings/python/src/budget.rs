@@ -210,9 +210,9 @@ impl LocalBudget {
         let spent = u128::from(self.spent) * 1000;
         let is_spent = |part: &u32| spent >= u128::from(self.terms.limit) * u128::from(*part);
         let reached = self.terms.alerts.iter().take_while(|part| is_spent(part)).count();
-        let news = (reached > self.alerted).then(|| self.terms.alerts[reached - 1]);
+        let result = (reached > self.alerted).then(|| self.terms.alerts[reached - 1]);
         self.alerted = self.alerted.max(reached);
-        news
+        result
     }
 
     /// Drops all reservations and waiting requests, for a child process after a fork.

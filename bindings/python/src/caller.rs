@@ -12,14 +12,14 @@ use pyo3::types::{PyDict, PyWeakrefReference};
 use crate::owners::SlotOwner;
 
 /// The task or thread that requests a slot.
-pub(crate) struct SlotAsker {
+pub(crate) struct SlotCaller {
     pub(crate) owner: SlotOwner,
     /// The task; `None` for a thread or nobody. The task's address is the owner's number. This reference keeps the task
     /// alive, so that no other task gets the same address.
     pub(crate) task: Option<Py<PyAny>>,
 }
 
-impl SlotAsker {
+impl SlotCaller {
     /// A caller that is neither a task nor a thread, such as a callback of an event loop.
     pub(crate) const NOBODY: Self = Self { owner: SlotOwner::NOBODY, task: None };
 
@@ -29,26 +29,26 @@ impl SlotAsker {
 }
 
 /// Returns the running task, or [`SlotAsker::NOBODY`] in a callback of the event loop.
-pub(crate) fn task_here(py: Python<'_>) -> PyResult<SlotAsker> {
+pub(crate) fn task_here(py: Python<'_>) -> PyResult<SlotCaller> {
     let asyncio = AsyncioFunctions::of(py)?;
     let task = match &asyncio.tasks_by_loop {
         Some(tasks) => task_of_loop(py, asyncio, tasks.bind(py))?,
         None => asyncio.current_task.call0(py).map_err(|error| no_event_loop(py, error))?,
     };
-    Ok(if task.is_none(py) { SlotAsker::NOBODY } else { SlotAsker::task(task) })
+    Ok(if task.is_none(py) { SlotCaller::NOBODY } else { SlotCaller::task(task) })
 }
 
 /// Returns the running task, or the thread if no task runs.
-pub(crate) fn task_or_thread_here(py: Python<'_>) -> PyResult<SlotAsker> {
+pub(crate) fn task_or_thread_here(py: Python<'_>) -> PyResult<SlotCaller> {
     let asyncio = AsyncioFunctions::of(py)?;
     let event_loop = asyncio.running_loop.call0(py)?;
     if !event_loop.is_none(py) {
         let task = asyncio.current_task.call1(py, (event_loop,))?;
         if !task.is_none(py) {
-            return Ok(SlotAsker::task(task));
+            return Ok(SlotCaller::task(task));
         }
     }
-    Ok(SlotAsker { owner: thread_here(), task: None })
+    Ok(SlotCaller { owner: thread_here(), task: None })
 }
 
 fn no_event_loop(py: Python<'_>, error: PyErr) -> PyErr {

@@ -16,30 +16,30 @@ use crate::owners::SlotOwner;
 use crate::waiter::PythonWaiter;
 
 /// All schedulers of the process.
-static DESKS: Mutex<Vec<Weak<Mutex<LocalScheduler<PythonWaiter>>>>> = Mutex::new(Vec::new());
+static SCHEDULERS: Mutex<Vec<Weak<Mutex<LocalScheduler<PythonWaiter>>>>> = Mutex::new(Vec::new());
 
 /// Adds a scheduler to the wait graph. Also removes schedulers that no longer exist.
-pub(crate) fn register(desk: &SharedScheduler) {
-    let mut desks = lock(&DESKS);
-    desks.retain(|desk| desk.strong_count() > 0);
-    desks.push(Arc::downgrade(desk));
+pub(crate) fn register(scheduler: &SharedScheduler) {
+    let mut desks = lock(&SCHEDULERS);
+    desks.retain(|scheduler| scheduler.strong_count() > 0);
+    desks.push(Arc::downgrade(scheduler));
 }
 
-/// Returns true if the wait that `asker` has just begun at a scheduler can never end.
-pub(crate) fn is_deadlocked(desk: &SharedScheduler, asker: SlotOwner) -> bool {
-    if asker == SlotOwner::NOBODY {
+/// Returns true if the wait that `caller` has just begun at a scheduler can never end.
+pub(crate) fn is_deadlocked(scheduler: &SharedScheduler, caller: SlotOwner) -> bool {
+    if caller == SlotOwner::NOBODY {
         return false;
     }
-    let desks: Vec<SharedScheduler> = lock(&DESKS).iter().filter_map(Weak::upgrade).collect();
-    if !desks.iter().any(|desk| lock(desk).owners.held(asker) > 0) {
+    let desks: Vec<SharedScheduler> = lock(&SCHEDULERS).iter().filter_map(Weak::upgrade).collect();
+    if !desks.iter().any(|scheduler| lock(scheduler).owners.held(caller) > 0) {
         return false;
     }
-    let mut reached = vec![desk.clone()];
+    let mut reached = vec![scheduler.clone()];
     let mut looked_at = 0;
     while let Some(next) = reached.get(looked_at).cloned() {
         looked_at += 1;
         let Some(holders) = stuck_candidates(&next) else { return false };
-        for holder in holders.into_iter().filter(|holder| *holder != asker) {
+        for holder in holders.into_iter().filter(|holder| *holder != caller) {
             let mut waits = false;
             for other in desks.iter().filter(|other| lock(other).owners.is_waiting(holder)) {
                 waits = true;
@@ -57,9 +57,9 @@ pub(crate) fn is_deadlocked(desk: &SharedScheduler, asker: SlotOwner) -> bool {
 
 /// Returns the owners of all slots of a scheduler; `None` if a slot is free or has no known owner, because then the
 /// scheduler is not stuck.
-fn stuck_candidates(desk: &SharedScheduler) -> Option<Vec<SlotOwner>> {
-    let desk = lock(desk);
-    desk.is_all_owned().then(|| desk.owners.holders().collect())
+fn stuck_candidates(scheduler: &SharedScheduler) -> Option<Vec<SlotOwner>> {
+    let scheduler = lock(scheduler);
+    scheduler.is_all_owned().then(|| scheduler.owners.holders().collect())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

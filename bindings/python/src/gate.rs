@@ -61,7 +61,7 @@ pub(crate) type SharedScheduler = Arc<Mutex<LocalScheduler<PythonWaiter>>>;
 /// A local scheduler as a Python object: one pool with its waiting clients.
 #[pyclass(frozen, weakref, module = "fairgate._core")]
 pub(crate) struct Gate {
-    desk: SharedScheduler,
+    scheduler: SharedScheduler,
     /// Python callable that gets the number of seconds after which `tick` is due. Its method `alert` gets budget
     /// alerts.
     alarm: Py<PyAny>,
@@ -82,14 +82,15 @@ impl Gate {
     ) -> PyResult<Self> {
         let mut config = PoolConfig::new(capacity, policy_from(policy)?);
         config.max_queue = Some(max_waiting);
-        let mut desk = LocalScheduler::new(config);
+        let mut scheduler = LocalScheduler::new(config);
         if let Some(path) = journal {
-            let clock = desk.journal_clock();
-            desk.journal = Some(py.detach(|| LocalJournal::begin(&path, &desk.config, clock))?);
+            let clock = scheduler.journal_clock();
+            scheduler.journal =
+                Some(py.detach(|| LocalJournal::begin(&path, &scheduler.config, clock))?);
         }
-        let desk = Arc::new(Mutex::new(desk));
-        deadlock::register(&desk);
-        Ok(Self { desk, alarm })
+        let scheduler = Arc::new(Mutex::new(scheduler));
+        deadlock::register(&scheduler);
+        Ok(Self { scheduler, alarm })
     }
 
     /// Requests a slot under a number that no other request has. Returns 0 if the slot is granted, None if the request
@@ -127,23 +128,23 @@ impl Gate {
         future: Py<PyAny>,
         event_loop: Option<Py<PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        let mut desk = self.desk()?;
-        let news = desk.early_results.remove(&id);
-        if news.is_none() {
-            desk.set_waiter(id, PythonWaiter::here(future, event_loop));
+        let mut scheduler = self.scheduler()?;
+        let result = scheduler.early_results.remove(&id);
+        if result.is_none() {
+            scheduler.set_waiter(id, PythonWaiter::here(future, event_loop));
         }
-        self.finish(py, desk)?;
-        news.map_or_else(|| Ok(py.None()), |news| outcome(py, &news))
+        self.finish(py, scheduler)?;
+        result.map_or_else(|| Ok(py.None()), |result| outcome(py, &result))
     }
 
     /// Withdraws a request that still waits. Returns False, and changes nothing, if the request no longer waits.
     fn withdraw(&self, py: Python<'_>, id: u64) -> PyResult<bool> {
-        self.change(py, |desk| desk.withdraw(id))
+        self.change(py, |scheduler| scheduler.withdraw(id))
     }
 
     /// Ends a request because its client gave up. The request may wait or hold a slot.
     fn cancel(&self, py: Python<'_>, id: u64) -> PyResult<()> {
-        self.change(py, |desk| desk.cancel(id))
+        self.change(py, |scheduler| scheduler.cancel(id))
     }
 
     /// Ends a request that holds a slot. Without a usage, the request is charged its estimate.
@@ -158,12 +159,12 @@ impl Gate {
         model: Option<String>,
     ) -> PyResult<()> {
         let used = SlotUsage { tokens, input_tokens, output_tokens, model };
-        self.change(py, |desk| desk.release(id, None, &used))
+        self.change(py, |scheduler| scheduler.release(id, None, &used))
     }
 
     /// Sets the task or thread that will give a slot back; 0 if anyone may give it back.
     fn set_owner(&self, id: u64, owner: u64) -> PyResult<()> {
-        self.desk()?.set_owner(id, SlotOwner(owner));
+        self.scheduler()?.set_owner(id, SlotOwner(owner));
         Ok(())
     }
 
@@ -176,7 +177,7 @@ impl Gate {
         burst_seconds: u64,
     ) -> PyResult<()> {
         let stated = PerMinuteLimits { requests_per_minute, tokens_per_minute };
-        self.change(py, |desk| desk.set_rates(ProviderRates { stated, burst_seconds }))
+        self.change(py, |scheduler| scheduler.set_rates(ProviderRates { stated, burst_seconds }))
     }
 
     /// Does the work that is due now. Python code calls this after the time that it was given through `alarm`.
@@ -188,7 +189,7 @@ impl Gate {
     fn skip_time(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
         let time = Duration::try_from_secs_f64(seconds)
             .map_err(|error| PyValueError::new_err(format!("seconds to skip: {error}")))?;
-        self.change(py, |desk| desk.skip_time(time))
+        self.change(py, |scheduler| scheduler.skip_time(time))
     }
 
     /// Records the provider's answer to a request in flight. If the provider refused the request because of a limit or
@@ -209,9 +210,9 @@ impl Gate {
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
         let pause = if status.is_client_error() || status.is_server_error() {
             let complaint = limits::classify_refusal(status, body, &mut told, now);
-            self.change(py, |desk| desk.record_refusal(id, &told, &complaint))?
+            self.change(py, |scheduler| scheduler.record_refusal(id, &told, &complaint))?
         } else {
-            self.change(py, |desk| desk.record_answer(id, &told))?;
+            self.change(py, |scheduler| scheduler.record_answer(id, &told))?;
             None
         };
         Ok(pause.map(|pause| pause.as_secs_f64()))
@@ -222,17 +223,17 @@ impl Gate {
     #[pyo3(signature = (id, timeout=None))]
     fn again(&self, py: Python<'_>, id: u64, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let timeout = timeout_from(timeout)?;
-        let answer = self.change(py, |desk| desk.resubmit(id, timeout))?;
+        let answer = self.change(py, |scheduler| scheduler.resubmit(id, timeout))?;
         answered(py, &answer)
     }
 
     fn set_capacity(&self, py: Python<'_>, slots: u64) -> PyResult<()> {
-        self.change(py, |desk| desk.set_capacity(slots))
+        self.change(py, |scheduler| scheduler.set_capacity(slots))
     }
 
     fn set_policy(&self, py: Python<'_>, policy: &str) -> PyResult<()> {
         let policy = policy_from(policy)?;
-        self.change(py, |desk| desk.set_policy(policy))
+        self.change(py, |scheduler| scheduler.set_policy(policy))
     }
 
     fn hold(&self, py: Python<'_>, by: &str, flow: &str) -> PyResult<()> {
@@ -247,15 +248,15 @@ impl Gate {
         let weight = Weight::new(weight)
             .map_err(|error| PyValueError::new_err(format!("weight must be {}", error.allowed)))?;
         let by = attribute(by)?;
-        let desk = self.desk()?;
-        if is_strict_only(desk.pool.policy().root(), by) {
+        let scheduler = self.scheduler()?;
+        if is_strict_only(scheduler.pool.policy().root(), by) {
             let by = by.name();
             return Err(PyValueError::new_err(format!(
                 "{by} {flow:?} has no weight: the policy's bands node goes through its classes in their order. \
                  Limit those before it with set_cap(…, by={by:?}), or put another policy in place"
             )));
         }
-        drop(desk);
+        drop(scheduler);
         self.operate(py, Event::Weight { by, flow: flow.into(), weight })
     }
 
@@ -291,9 +292,9 @@ impl Gate {
         };
         alerts.sort_unstable();
         let terms = tokens.map(|limit| LocalBudgetTerms { limit, waits, period, alerts });
-        self.change(py, |desk| match agent {
-            Some(agent) => desk.set_budget(agent, terms),
-            None => desk.set_default_budget(terms),
+        self.change(py, |scheduler| match agent {
+            Some(agent) => scheduler.set_budget(agent, terms),
+            None => scheduler.set_default_budget(terms),
         })
     }
 
@@ -305,26 +306,26 @@ impl Gate {
 
     #[getter]
     fn closed(&self) -> PyResult<bool> {
-        Ok(self.desk()?.is_closed())
+        Ok(self.scheduler()?.is_closed())
     }
 
     /// Waits until all events so far are in the journal's file.
     fn flush_journal(&self, py: Python<'_>) -> PyResult<()> {
-        let disk = self.desk()?.journal.as_ref().map(LocalJournal::disk);
+        let disk = self.scheduler()?.journal.as_ref().map(LocalJournal::disk);
         py.detach(|| disk.iter().for_each(|disk| disk.flush()));
         Ok(())
     }
 
     /// Ends the journal and closes its file. The scheduler continues without a journal.
     fn end_journal(&self, py: Python<'_>) -> PyResult<()> {
-        let journal = self.desk()?.journal.take();
+        let journal = self.scheduler()?.journal.take();
         py.detach(|| drop(journal));
         Ok(())
     }
 
     /// Returns the reason why the journal ended early; None if it did not.
     fn journal_failure(&self) -> PyResult<Option<String>> {
-        let disk = self.desk()?.journal.as_ref().map(LocalJournal::disk);
+        let disk = self.scheduler()?.journal.as_ref().map(LocalJournal::disk);
         Ok(disk.and_then(|disk| disk.failure()))
     }
 
@@ -335,9 +336,9 @@ impl Gate {
 
     /// Returns all counters of the scheduler as a dict.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let report = self.change(py, |desk| {
-            desk.roll_budgets();
-            report::SchedulerReport::of(desk)
+        let report = self.change(py, |scheduler| {
+            scheduler.roll_budgets();
+            report::SchedulerReport::of(scheduler)
         })?;
         report.into_dict(py)
     }
@@ -345,9 +346,9 @@ impl Gate {
     /// Returns the usage by agent and model, as tuples of (agent, model, requests, tokens, input tokens, output
     /// tokens).
     fn usage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let desk = self.desk()?;
-        let rows = desk.ledger.rows(&desk.agents);
-        drop(desk);
+        let scheduler = self.scheduler()?;
+        let rows = scheduler.ledger.rows(&scheduler.agents);
+        drop(scheduler);
         let row = |(agent, model, sum): (String, String, crate::usage::AgentModelUsage)| {
             (agent, model, sum.requests, sum.tokens, sum.input_tokens, sum.output_tokens)
         };
@@ -357,7 +358,7 @@ impl Gate {
     /// Returns as JSON the state of a request, the requests ahead of it, and the reason why it waits. Returns None if
     /// the request neither waits nor holds a slot.
     fn explain(&self, py: Python<'_>, id: u64) -> PyResult<Option<String>> {
-        let pool = self.desk()?.pool_now();
+        let pool = self.scheduler()?.pool_now();
         Ok(py.detach(|| {
             Some(write_request_location(
                 &pool.request_location(RequestNumberText::of(id).as_str())?,
@@ -368,29 +369,29 @@ impl Gate {
     /// Returns the decision that granted a slot, with its reasons, as JSON. Returns None if the request did not ask for
     /// the reasons, or if the slot is no longer held.
     fn why(&self, id: u64) -> PyResult<Option<String>> {
-        Ok(self.desk()?.why(id).map(str::to_owned))
+        Ok(self.scheduler()?.why(id).map(str::to_owned))
     }
 
     /// Returns the service that each flow got and the service that it was due, as JSON.
     fn fairness(&self) -> PyResult<String> {
-        let fairness = self.desk()?.pool.fairness();
+        let fairness = self.scheduler()?.pool.fairness();
         Ok(write_fairness(&fairness))
     }
 
     /// Returns the current policy as JSON.
     fn policy(&self) -> PyResult<String> {
-        Ok(fairgate_journal::format_policy(self.desk()?.pool.policy()))
+        Ok(fairgate_journal::format_policy(self.scheduler()?.pool.policy()))
     }
 }
 
 impl Gate {
-    fn desk(&self) -> PyResult<MutexGuard<'_, LocalScheduler<PythonWaiter>>> {
+    fn scheduler(&self) -> PyResult<MutexGuard<'_, LocalScheduler<PythonWaiter>>> {
         let broken = "an earlier call failed half-way: this scheduler cannot be used any more";
-        self.desk.lock().map_err(|_| PyRuntimeError::new_err(broken))
+        self.scheduler.lock().map_err(|_| PyRuntimeError::new_err(broken))
     }
 
     fn operate(&self, py: Python<'_>, event: Event) -> PyResult<()> {
-        self.change(py, |desk| desk.operate(event))
+        self.change(py, |scheduler| scheduler.operate(event))
     }
 
     /// Requests a slot under a number that no other request has. Checks for a deadlock if the request has to wait.
@@ -423,21 +424,21 @@ impl Gate {
             timeout,
             explain: flags & EXPLAIN != 0,
         };
-        let mut desk = self.desk()?;
-        let mut answer = desk.ask(number, &ask);
+        let mut scheduler = self.scheduler()?;
+        let mut answer = scheduler.ask(number, &ask);
         if matches!(answer, SlotAnswer::Waits) {
             // No Python code runs in between, so the state is still the one that the request met.
-            drop(desk);
-            let is_certain = deadlock::is_deadlocked(&self.desk, owner);
-            desk = self.desk()?;
+            drop(scheduler);
+            let is_certain = deadlock::is_deadlocked(&self.scheduler, owner);
+            scheduler = self.scheduler()?;
             if is_certain {
-                answer = SlotAnswer::Refused(desk.refuse_deadlock(number, owner));
+                answer = SlotAnswer::Refused(scheduler.refuse_deadlock(number, owner));
             } else if timeout == Some(Micros(0)) {
                 // It was not granted a slot at once: its wait is over before it begins.
-                desk.let_time_pass();
+                scheduler.let_time_pass();
             }
         }
-        self.finish(py, desk)?;
+        self.finish(py, scheduler)?;
         Ok(answer)
     }
 
@@ -447,9 +448,9 @@ impl Gate {
         py: Python<'_>,
         change: impl FnOnce(&mut LocalScheduler<PythonWaiter>) -> T,
     ) -> PyResult<T> {
-        let mut desk = self.desk()?;
-        let result = change(&mut desk);
-        self.finish(py, desk)?;
+        let mut scheduler = self.scheduler()?;
+        let result = change(&mut scheduler);
+        self.finish(py, scheduler)?;
         Ok(result)
     }
 
@@ -461,12 +462,12 @@ impl Gate {
     fn finish<'a>(
         &'a self,
         py: Python<'_>,
-        mut desk: MutexGuard<'a, LocalScheduler<PythonWaiter>>,
+        mut scheduler: MutexGuard<'a, LocalScheduler<PythonWaiter>>,
     ) -> PyResult<()> {
-        while let Some(follow_up) = desk.next_follow_up() {
-            drop(desk);
+        while let Some(follow_up) = scheduler.next_follow_up() {
+            drop(scheduler);
             self.run(py, follow_up)?;
-            desk = self.desk()?;
+            scheduler = self.scheduler()?;
         }
         Ok(())
     }
@@ -475,13 +476,13 @@ impl Gate {
         let FollowUp { notice, alarm, alerts, discarded } = follow_up;
         drop(discarded);
         if let Some(notice) = notice
-            && let Err(error) = notice.waiter.wake(py, &notice.news)
+            && let Err(error) = notice.waiter.wake(py, &notice.result)
         {
             if !error.is_instance_of::<PyException>(py) {
-                self.desk()?.outbox.push_front(notice);
+                self.scheduler()?.outbox.push_front(notice);
                 return Err(error);
             }
-            self.desk()?.cancel(notice.number);
+            self.scheduler()?.cancel(notice.number);
         }
         for BudgetAlert { agent, part, spent, limit } in alerts {
             let part = f64::from(part) / 1000.0;

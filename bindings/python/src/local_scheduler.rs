@@ -120,7 +120,7 @@ pub(crate) struct BudgetAlert {
 pub(crate) struct WaitNotice<W> {
     pub(crate) number: RequestNumber,
     pub(crate) waiter: W,
-    pub(crate) news: WaitResult,
+    pub(crate) result: WaitResult,
 }
 
 /// Work that the caller of the scheduler must do after releasing the lock.
@@ -152,7 +152,7 @@ struct LocalRequest {
     /// Before the grant, the owner that waits. After the grant, the owner that will give the slot back.
     owner: SlotOwner,
     /// The owner that sent the request.
-    asker: SlotOwner,
+    caller: SlotOwner,
     keeps: bool,
     /// Time on the pool's clock at which the wait ends; `None` for no deadline.
     deadline: Option<Micros>,
@@ -323,7 +323,7 @@ impl<W> LocalScheduler<W> {
             weight,
             cost,
             owner,
-            asker: owner,
+            caller: owner,
             keeps,
             deadline,
             attributes,
@@ -542,11 +542,11 @@ impl<W> LocalScheduler<W> {
     }
 
     /// Reports the end of a wait. Without a waker, the result is kept until the client sets one.
-    fn notify(&mut self, number: RequestNumber, waiter: Option<W>, news: WaitResult) {
+    fn notify(&mut self, number: RequestNumber, waiter: Option<W>, result: WaitResult) {
         match waiter {
-            Some(waiter) => self.outbox.push_back(WaitNotice { number, waiter, news }),
+            Some(waiter) => self.outbox.push_back(WaitNotice { number, waiter, result }),
             None => {
-                self.early_results.insert(number, news);
+                self.early_results.insert(number, result);
             }
         }
     }

@@ -70,11 +70,11 @@ impl AgentService {
 }
 
 impl SchedulerReport {
-    pub(crate) fn of<W>(desk: &LocalScheduler<W>) -> Self {
-        let pool = &desk.pool;
-        let mut ages = desk.oldest_ages();
+    pub(crate) fn of<W>(scheduler: &LocalScheduler<W>) -> Self {
+        let pool = &scheduler.pool;
+        let mut ages = scheduler.oldest_ages();
         let services = AgentService::by_agent(pool);
-        let agents = desk.agents.iter().enumerate();
+        let agents = scheduler.agents.iter().enumerate();
         let mut agents: Vec<_> = agents
             .map(|(i, its)| AgentReport::of(its, ages.remove(&i), services.get(&its.name).copied()))
             .collect();
@@ -83,13 +83,13 @@ impl SchedulerReport {
             capacity: pool.capacity(),
             in_flight: pool.in_flight(),
             waiting: pool.waiting(),
-            parked: desk.parked(),
-            max_waiting: desk.config.max_queue.unwrap_or(u64::MAX),
+            parked: scheduler.parked(),
+            max_waiting: scheduler.config.max_queue.unwrap_or(u64::MAX),
             ticks: pool.ticks().0,
             now_us: pool.now().0,
             alpha_millionths: pool.alpha().map(|alpha| alpha.millionths()),
-            closed: desk.is_closed(),
-            provider: desk.provider_report(),
+            closed: scheduler.is_closed(),
+            provider: scheduler.provider_report(),
             agents,
         }
     }

@@ -24,7 +24,7 @@ use pyo3::types::{PyDict, PyString};
 
 pub(crate) use self::factory::SlotFactory;
 use self::slot_functions::SlotFunctions;
-use crate::caller::{SlotAsker, task_here, task_or_thread_here};
+use crate::caller::{SlotCaller, task_here, task_or_thread_here};
 use crate::gate::{Gate, KEEPS, tokens_from};
 use crate::local_scheduler::RequestNumber;
 use crate::owners::SlotOwner;
@@ -247,7 +247,7 @@ impl Slot {
         // The gate takes a slot back only once, however often it is called, so an interrupt anywhere in here loses
         // nothing.
         if let Ok(gate) = gate.cast_exact::<Gate>() {
-            gate.get().change(py, |desk| desk.release(number, handle, &used))?;
+            gate.get().change(py, |scheduler| scheduler.release(number, handle, &used))?;
         } else {
             let SlotUsage { tokens, input_tokens, output_tokens, model } = used;
             let told = (number, tokens, input_tokens, output_tokens, model);
@@ -298,7 +298,7 @@ impl Slot {
     /// A task that requests another slot while it holds the scheduler's last one is refused, because it would wait for
     /// itself. A slot that was detached does not count as held by the task.
     fn detach(slf: &Bound<'_, Self>) -> PyResult<()> {
-        if slf.borrow().held() { slot_request::set_owner(slf, SlotAsker::NOBODY) } else { Ok(()) }
+        if slf.borrow().held() { slot_request::set_owner(slf, SlotCaller::NOBODY) } else { Ok(()) }
     }
 
     /// Id of the request in the journal, and for :meth:`fairgate.Scheduler.explain`; empty before the slot was
@@ -410,11 +410,11 @@ impl Slot {
         if !slf.borrow().held() {
             return Ok(());
         }
-        let asker = task_or_thread_here(slf.py())?;
-        if slf.borrow().owner == asker.owner {
+        let caller = task_or_thread_here(slf.py())?;
+        if slf.borrow().owner == caller.owner {
             return Ok(());
         }
-        slot_request::set_owner(slf, asker)
+        slot_request::set_owner(slf, caller)
     }
 
     /// Makes the slot stay held when the block is left, because the object that the block returned will give it back.

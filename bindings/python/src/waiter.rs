@@ -28,19 +28,19 @@ impl PythonWaiter {
     }
 
     /// Delivers the result of the wait to the client. An exception means that the client's event loop is closed.
-    pub(crate) fn wake(&self, py: Python<'_>, news: &WaitResult) -> PyResult<()> {
-        let news = outcome(py, news)?;
+    pub(crate) fn wake(&self, py: Python<'_>, result: &WaitResult) -> PyResult<()> {
+        let result = outcome(py, result)?;
         match self {
             Self::Thread { queue } => {
-                queue.call_method1(py, intern!(py, "put"), (news,))?;
+                queue.call_method1(py, intern!(py, "put"), (result,))?;
             }
             Self::Task { future, thread, .. } if *thread == thread::current().id() => {
-                resolve(future.bind(py), news.into_bound(py))?;
+                resolve(future.bind(py), result.into_bound(py))?;
             }
             Self::Task { future, event_loop, .. } => {
                 let resolve = py.import(intern!(py, "fairgate._core"))?.getattr("resolve")?;
                 let name = intern!(py, "call_soon_threadsafe");
-                event_loop.call_method1(py, name, (resolve, future, news))?;
+                event_loop.call_method1(py, name, (resolve, future, result))?;
             }
         }
         Ok(())
@@ -49,18 +49,18 @@ impl PythonWaiter {
 
 /// Sets a future's result, unless the future is already done or cancelled.
 #[pyfunction]
-pub(crate) fn resolve(future: &Bound<'_, PyAny>, news: Bound<'_, PyAny>) -> PyResult<()> {
+pub(crate) fn resolve(future: &Bound<'_, PyAny>, result: Bound<'_, PyAny>) -> PyResult<()> {
     let py = future.py();
     if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
-        future.call_method1(intern!(py, "set_result"), (news,))?;
+        future.call_method1(intern!(py, "set_result"), (result,))?;
     }
     Ok(())
 }
 
 /// Converts the result of a wait for Python. A grant becomes the length of the wait in microseconds, and a refusal
 /// becomes a tuple.
-pub(crate) fn outcome(py: Python<'_>, news: &WaitResult) -> PyResult<Py<PyAny>> {
-    match news {
+pub(crate) fn outcome(py: Python<'_>, result: &WaitResult) -> PyResult<Py<PyAny>> {
+    match result {
         WaitResult::Granted { waited_us } => waited_us.into_py_any(py),
         WaitResult::Refused(refusal) => refusal_tuple(py, refusal),
     }

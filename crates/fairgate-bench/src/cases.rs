@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn every_case_can_be_measured() {
         for case in CASES.iter().chain(prefix::CASES) {
-            assert!((case.base.open)().time(2) > 0.0, "{}", case.name);
+            assert!((case.base.open)().time(2).is_finite(), "{}", case.name);
             assert!(std::ptr::eq(find(case.name).unwrap(), case), "{}", case.name);
         }
     }

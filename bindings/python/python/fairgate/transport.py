@@ -87,7 +87,7 @@ def scheduled(
 
 def is_scheduled(transport: object) -> bool:
     """Whether a transport came from :func:`scheduled`."""
-    return isinstance(transport, _Desk)
+    return isinstance(transport, _ScheduledTransport)
 
 
 #: Whether a transport is for sync clients, and whether it is for async ones. ``MockTransport`` is for both.
@@ -223,7 +223,7 @@ async def _carry_out_async(exchange: _Exchange, do: Callable[[_Step], Awaitable[
             return end.value
 
 
-class _Desk:
+class _ScheduledTransport:
     """What the transports have in common."""
 
     _paths: tuple[str, ...]
@@ -373,7 +373,7 @@ def _transports(module_name: str) -> dict[_Kinds, type[Any]]:
             finally:
                 self._answer.end()
 
-    class Transport(_Desk):
+    class Transport(_ScheduledTransport):
         _module = module
 
         def __init__(

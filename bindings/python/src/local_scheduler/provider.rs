@@ -254,7 +254,7 @@ impl<W> LocalScheduler<W> {
         };
         self.owners.remove_held(request.owner);
         self.agents.get(request.agent).in_flight -= 1;
-        request.owner = request.asker;
+        request.owner = request.caller;
         request.deadline = timeout.map(|timeout| self.after(timeout));
         self.has_deadlines |= timeout.is_some();
         let submit = request.submit(i64::MAX, timeout);

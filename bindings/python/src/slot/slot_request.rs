@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 
 use super::slot_functions::SlotFunctions;
 use super::{Slot, SlotState};
-use crate::caller::SlotAsker;
+use crate::caller::SlotCaller;
 use crate::gate::{EXPLAIN, Gate, KEEPS, PySlotRequest};
 use crate::local_scheduler::{RequestNumber, SlotAnswer};
 use crate::owners::SlotOwner;
@@ -26,7 +26,7 @@ enum GateAnswer {
 
 /// Requests the slot from its gate. Returns true if the slot is granted, false if the request waits, and an error if
 /// the request is refused.
-pub(super) fn ask(slf: &Bound<'_, Slot>, asker: SlotAsker, flags: u8) -> PyResult<bool> {
+pub(super) fn ask(slf: &Bound<'_, Slot>, caller: SlotCaller, flags: u8) -> PyResult<bool> {
     let py = slf.py();
     // Looked up early: when the slot is dropped it may be too late to import them.
     SlotFunctions::of(py)?;
@@ -39,14 +39,14 @@ pub(super) fn ask(slf: &Bound<'_, Slot>, asker: SlotAsker, flags: u8) -> PyResul
     this.state = SlotState::Waiting;
     this.number = number;
     if flags & KEEPS != 0 {
-        (this.owner, this.task) = (asker.owner, asker.task);
+        (this.owner, this.task) = (caller.owner, caller.task);
     }
     let has_hooks = this.hooks.is_some();
     drop(this);
     if has_hooks {
         call_hook(slf, "start")?;
     }
-    match submit_to_gate(slf, number, asker.owner, flags) {
+    match submit_to_gate(slf, number, caller.owner, flags) {
         Ok(GateAnswer::Answer(SlotAnswer::Granted(handle))) => {
             let mut this = slf.borrow_mut();
             this.state = SlotState::Held;
@@ -131,9 +131,9 @@ pub(super) fn leave(slf: &Bound<'_, Slot>, error: &Bound<'_, PyAny>) -> PyResult
 }
 
 /// Sets the task or thread that will give the slot back, in the slot and in its gate.
-pub(super) fn set_owner(slf: &Bound<'_, Slot>, asker: SlotAsker) -> PyResult<()> {
+pub(super) fn set_owner(slf: &Bound<'_, Slot>, caller: SlotCaller) -> PyResult<()> {
     let py = slf.py();
-    let SlotAsker { owner, task } = asker;
+    let SlotCaller { owner, task } = caller;
     let mut this = slf.borrow_mut();
     this.owner = owner;
     let before = mem::replace(&mut this.task, task);

@@ -277,7 +277,9 @@ fn with_provider(
     };
     let is_it = |scenario: &Scenario| scenario.name == "quota";
     let mut scenario = scenarios(ExperimentLength::Quick).into_iter().find(is_it).unwrap();
-    scenario.quota = scenario.quota.map(|quota| ScenarioQuota { states, ..quota });
+    let judged_after_join = states == StatedLimits::Nothing;
+    scenario.quota =
+        scenario.quota.map(|quota| ScenarioQuota { states, judged_after_join, ..quota });
     let mut evidence = play(&scenario, &Flaws::default());
     evidence.provider = Some(ProviderCounts { at_join: counts(at_join), in_all: counts(in_all) });
     (scenario, evidence)

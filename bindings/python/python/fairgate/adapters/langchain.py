@@ -47,7 +47,7 @@ def schedule(
     kind = type(model)
     leave_retries_to_the_scheduler(copy)
     # Pydantic guards the attributes of its models, the class included.
-    object.__setattr__(copy, "__class__", _scheduled(kind, _Desk(scheduler, agent, weighing, timeout)))
+    object.__setattr__(copy, "__class__", _scheduled(kind, _ScheduledModel(scheduler, agent, weighing, timeout)))
     return copy
 
 
@@ -87,7 +87,7 @@ def leave_retries_to_the_scheduler(model: BaseChatModel) -> None:
             model.__dict__[name] = type(resource)(client)
 
 
-class _Desk:
+class _ScheduledModel:
     """Makes calls of a model's calls."""
 
     def __init__(
@@ -183,10 +183,10 @@ class _ModelCall(Call):
             self.used(usage["input_tokens"], usage["output_tokens"])
 
 
-def _scheduled(kind: type[BaseChatModel], desk: _Desk) -> type[BaseChatModel]:
+def _scheduled(kind: type[BaseChatModel], scheduled: _ScheduledModel) -> type[BaseChatModel]:
     class Scheduled(kind):  # type: ignore[misc, valid-type]
         def _generate(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
-            with desk.call(self, messages) as call:
+            with scheduled.call(self, messages) as call:
                 while True:
                     try:
                         with call.working():
@@ -196,7 +196,7 @@ def _scheduled(kind: type[BaseChatModel], desk: _Desk) -> type[BaseChatModel]:
                         call.slot.retry_blocking(error)
 
         async def _agenerate(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
-            async with desk.call(self, messages) as call:
+            async with scheduled.call(self, messages) as call:
                 while True:
                     try:
                         with call.working():
@@ -208,7 +208,7 @@ def _scheduled(kind: type[BaseChatModel], desk: _Desk) -> type[BaseChatModel]:
         if kind._stream is not BaseChatModel._stream:
 
             def _stream(self, messages: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-                with desk.call(self, messages) as call:
+                with scheduled.call(self, messages) as call:
                     while True:
                         try:
                             with contextlib.closing(super()._stream(messages, *args, **kwargs)) as inner:
@@ -223,7 +223,7 @@ def _scheduled(kind: type[BaseChatModel], desk: _Desk) -> type[BaseChatModel]:
         if kind._stream is not BaseChatModel._stream or kind._astream is not BaseChatModel._astream:
 
             async def _astream(self, messages: Any, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-                async with desk.call(self, messages) as call:
+                async with scheduled.call(self, messages) as call:
                     while True:
                         try:
                             inner = super()._astream(messages, *args, **kwargs)
