@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fairgate_config::{
-    BreakerConfig, Config, HealthConfig, JournalConfig, LeasesConfig, PolicyFile, PoolConfig,
-    PrefixIndexConfig, PrefixScope, QuotaConfig,
+    BreakerConfig, Config, FleetCreditUnit, HealthConfig, JournalConfig, LeasesConfig, PolicyFile,
+    PoolConfig, PrefixIndexConfig, PrefixScope, QuotaConfig,
 };
 use fairgate_journal::parse_policy;
 use fairgate_sim::{AccountOptions, LimitHeaders, OutputLength, SimAccount, SimOptions};
@@ -127,6 +127,8 @@ pub(super) fn config(
         config.fleet.lease = plan.lease;
         config.fleet.backoff = plan.lease;
         config.fleet.default_estimate = TASK_TOKENS;
+        // The scenario judges shares of tokens, whatever the time that the machine takes for a task.
+        config.fleet.credit = FleetCreditUnit::Tokens;
     }
     let policy = policy(scenario);
     let Some(template) = config.pools.pop() else {
