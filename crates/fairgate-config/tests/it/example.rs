@@ -184,7 +184,6 @@ fn what_is_commented_out_is_the_default_or_off() {
         "policy_file: router-policy.yaml",
         "partition: true",
         "brownout:",
-        "weights_by_model: false",
         "requests_per_minute: 300",
         "tokens_per_minute: 100000",
         "prices:",
