@@ -14,12 +14,13 @@ use crate::agents;
 use crate::call_context::{CallContext, bump_version, reserve_creation_order};
 use crate::dependency_cycle;
 use crate::error::FleetError;
-use crate::model::{AddedTasks, NewTask, NewTasks, TaskLine};
+use crate::model::{AddedTasks, NewTask, NewTasks, TaskLine, TaskMoney};
 use crate::project_baseline;
 use crate::projects::{self, ProjectSummary};
 use crate::sql_placeholders;
 use crate::state::TaskState;
 use crate::task_history;
+use crate::task_results;
 use crate::validate::{self, invalid, unknown};
 
 /// Largest number of tasks that one call of [`add`] may add.
@@ -36,12 +37,15 @@ const MADE_TITLE_MAX: usize = 120;
 const NEEDS_MAX: usize = 1_000;
 /// Largest total number of ids in the `needs` of all tasks in one call of [`add`].
 const CALL_NEEDS_MAX: usize = 50_000;
-/// Largest number of open tasks that a project may have after an agent has added tasks. Operators have no such limit.
+/// Largest number of open tasks that a project may have after an agent or a tenant has added tasks. Operators have no such
+/// limit.
 const OPEN_MAX: u64 = 10_000;
 /// Largest value that a task may set as `retries`.
 const RETRIES_MAX: u32 = 1_000;
 /// Number of retries that a task gets if it does not set `retries`.
 const RETRIES: u32 = 3;
+/// Longest timeout of a task: 30 days, in seconds.
+const TIMEOUT_MAX_S: u64 = 30 * 24 * 3600;
 /// Priority of a task that does not set `priority`. Tasks with a lower priority start first.
 const PRIORITY: i64 = 100;
 /// Time for which a task that does not set `affinity_wait_s` waits for the agent that its `affinity` names, in seconds.
@@ -58,6 +62,9 @@ struct TaskContent {
     needs: BTreeSet<String>,
     estimate: Option<i64>,
     retries_max: u32,
+    timeout_s: Option<u32>,
+    tokens_max: Option<i64>,
+    money_max: Option<i64>,
     workspace: Option<String>,
     affinity: Option<String>,
     affinity_wait_s: u32,
@@ -85,10 +92,13 @@ struct ExistingTask {
     state: TaskState,
 }
 
+/// Adds tasks. If `tenant` is given, only its projects, tasks and workspaces exist for the caller, and it may name no
+/// agents, which belong to all tenants.
 pub(crate) fn add(
     tx: &mut dyn Transaction,
     call: &CallContext,
     asked: NewTasks,
+    tenant: Option<&str>,
 ) -> Result<AddedTasks, FleetError> {
     let NewTasks { tasks, dry_run } = asked;
     check_size(&tasks)?;
@@ -96,7 +106,16 @@ pub(crate) fn add(
     for (field, task) in fields.iter().zip(&tasks) {
         check(field, task)?;
     }
-    let found = find(tx, &tasks)?;
+    let mut found = find(tx, &tasks)?;
+    if let Some(tenant) = tenant {
+        // A project of another tenant and one that does not exist get the same answer.
+        found.projects.retain(|_, project| project.tenant == tenant);
+        let names_agent = |task: &NewTask| task.affinity.is_some();
+        if let Some(place) = tasks.iter().position(names_agent) {
+            let problem = "only an operator may name an agent";
+            return Err(invalid(format!("{}.affinity", fields[place]), problem));
+        }
+    }
     for (field, task) in fields.iter().zip(&tasks) {
         let project = found.projects.get(&task.project);
         projects::check_not_archived(format!("{field}.project"), &task.project, project)?;
@@ -171,14 +190,14 @@ fn check_size(tasks: &[NewTask]) -> Result<(), FleetError> {
     Ok(())
 }
 
-/// Rejects the tasks of an agent if a project would then have more than [`OPEN_MAX`] open tasks. Otherwise agents whose
-/// tasks add tasks could fill the database. Operators may add any number.
+/// Rejects the tasks of an agent or a tenant if a project would then have more than [`OPEN_MAX`] open tasks. Otherwise
+/// agents whose tasks add tasks could fill the database. Operators may add any number.
 fn check_open(
     tx: &mut dyn Transaction,
     call: &CallContext,
     fresh: &[TaskToAdd],
 ) -> Result<(), FleetError> {
-    if !call.is_by_agent() {
+    if call.is_by_operator() {
         return Ok(());
     }
     let mut added: BTreeMap<&str, u64> = BTreeMap::new();
@@ -190,8 +209,8 @@ fn check_open(
         let open = tx.first(sql, &[project.into()], |row| row.count(0))?.unwrap_or(0);
         if open.saturating_add(added) > OPEN_MAX {
             let problem = format!(
-                "are {added} more for project {project:?}, which has {open} open ones; agents may add up to {OPEN_MAX} in \
-                 all: complete some first, or have a person add them"
+                "are {added} more for project {project:?}, which has {open} open ones; agents and tenants may add up to \
+                 {OPEN_MAX} in all: complete some first, or have an operator add them"
             );
             return Err(invalid("tasks", problem));
         }
@@ -212,9 +231,12 @@ fn check(field: &str, task: &NewTask) -> Result<(), FleetError> {
         validate::check_tokens(&format!("{field}.estimate"), estimate, validate::TASK_TOKENS_MAX)?;
     }
     check_retries(&format!("{field}.retries"), task.retries)?;
+    check_timeout(&format!("{field}.timeout_s"), task.timeout_s.map(u64::from))?;
+    check_cap(&format!("{field}.tokens_max"), task.tokens_max)?;
     if let Some(moment) = task.resume_after {
         validate::check_moment(&format!("{field}.resume_after"), moment)?;
     }
+    check_fields(&format!("{field}.prompt"), &task.prompt, &task.needs)?;
     if task.needs.len() > NEEDS_MAX {
         let problem =
             format!("names {} tasks, and at most {NEEDS_MAX} are allowed", task.needs.len());
@@ -232,6 +254,49 @@ pub(crate) fn check_retries(field: &str, retries: Option<u32>) -> Result<(), Fle
             Err(invalid(field, problem))
         }
     }
+}
+
+/// Checks that a timeout is between 1 second and [`TIMEOUT_MAX_S`], and converts it to microseconds, the database's unit.
+/// An absent timeout is valid.
+pub(crate) fn check_timeout(field: &str, seconds: Option<u64>) -> Result<Option<i64>, FleetError> {
+    let Some(seconds) = seconds else { return Ok(None) };
+    if !(1..=TIMEOUT_MAX_S).contains(&seconds) {
+        let problem = format!("is {seconds}, and must be 1 to {TIMEOUT_MAX_S} seconds");
+        return Err(invalid(field, problem));
+    }
+    Ok(i64::try_from(seconds * 1_000_000).ok())
+}
+
+/// Checks that each field of the prompt for a result names a task in `needs`.
+pub(crate) fn check_fields<'a>(
+    field: &str,
+    prompt: &str,
+    needs: impl IntoIterator<Item = &'a String>,
+) -> Result<(), FleetError> {
+    let needs: BTreeSet<&str> = needs.into_iter().map(String::as_str).collect();
+    match task_results::named_in(prompt).into_iter().find(|task| !needs.contains(task)) {
+        None => Ok(()),
+        Some(task) => {
+            let shown = validate::cut(task, 80);
+            let problem = format!("has the result of task {shown:?}, which is not in needs");
+            Err(invalid(field, problem))
+        }
+    }
+}
+
+/// Checks that a cap of tokens is between 1 and [`validate::TASK_TOKENS_MAX`], and converts it to the database's type. An
+/// absent cap is valid.
+pub(crate) fn check_cap(field: &str, tokens: Option<u64>) -> Result<Option<i64>, FleetError> {
+    match tokens {
+        None => Ok(None),
+        Some(0) => Err(invalid(field, "is 0, and must be at least 1 token")),
+        Some(tokens) => validate::check_tokens(field, tokens, validate::TASK_TOKENS_MAX).map(Some),
+    }
+}
+
+/// Converts an amount of money to the database's type.
+pub(crate) fn money_column(money: TaskMoney) -> i64 {
+    i64::try_from(money.0.0).unwrap_or(i64::MAX)
 }
 
 fn check_ids_differ(fields: &[String], tasks: &[NewTask]) -> Result<(), FleetError> {
@@ -305,7 +370,7 @@ fn is_existing(task: &NewTask, found: &ReferencedRows) -> bool {
 }
 
 /// Checks each task that `needs` names: it must exist or be one of the new tasks, and belong to the tenant of `task`. For
-/// an agent, a task of another tenant might as well not exist.
+/// an agent or a tenant, a task of another tenant might as well not exist.
 fn check_needs(
     call: &CallContext,
     field: &str,
@@ -320,10 +385,10 @@ fn check_needs(
         let tenant = project.map(|project| project.tenant.as_str());
         match found.tasks.get(need) {
             // A tenant's users can see the tasks that theirs wait for, so these must not belong to another tenant.
-            Some(other) if Some(other.tenant.as_str()) != tenant && !call.is_by_agent() => {
+            Some(other) if Some(other.tenant.as_str()) == tenant => {}
+            Some(_) if call.is_by_operator() => {
                 return wrong(format!("task {:?} belongs to another tenant", shown()));
             }
-            Some(other) if Some(other.tenant.as_str()) == tenant => {}
             None if here.contains_key(need.as_str()) => {}
             _ => return wrong(format!("there is no task {:?}, here or in this call", shown())),
         }
@@ -354,7 +419,7 @@ fn check_workspaces(
     for (field, task, workspace) in named {
         let problem = match projects.get(workspace) {
             Some(project) if *project == task.project => continue,
-            Some(project) if !call.is_by_agent() => {
+            Some(project) if call.is_by_operator() => {
                 format!("workspace {workspace:?} belongs to project {project:?}")
             }
             _ => format!("there is no workspace {:?}", validate::cut(workspace, 80)),
@@ -408,6 +473,9 @@ fn content(task: &NewTask) -> TaskContent {
         needs: task.needs.iter().cloned().collect(),
         estimate: task.estimate.and_then(|estimate| i64::try_from(estimate).ok()),
         retries_max: task.retries.unwrap_or(RETRIES),
+        timeout_s: task.timeout_s,
+        tokens_max: task.tokens_max.and_then(|tokens| i64::try_from(tokens).ok()),
+        money_max: task.money_max.map(money_column),
         workspace: task.workspace.clone(),
         affinity: task.affinity.clone(),
         affinity_wait_s: task.affinity_wait_s.unwrap_or(AFFINITY_WAIT_S),
@@ -434,8 +502,8 @@ fn check_unchanged(tx: &mut dyn Transaction, there: &[&NewTask]) -> Result<(), F
             needs.entry(task).or_default().insert(need);
         }
         let sql = format!(
-            "SELECT id, project, title, prompt, priority, estimate, retries_max, workspace, affinity, affinity_wait \
-             FROM fleet_tasks WHERE id IN ({list})"
+            "SELECT id, project, title, prompt, priority, estimate, retries_max, workspace, affinity, affinity_wait, \
+             timeout, tokens_max, money_max FROM fleet_tasks WHERE id IN ({list})"
         );
         let contents = tx.list(&sql, &ids, |row| {
             let small = |column| row.int(column).map(|number| u32::try_from(number).unwrap_or(0));
@@ -447,6 +515,9 @@ fn check_unchanged(tx: &mut dyn Transaction, there: &[&NewTask]) -> Result<(), F
                 needs: BTreeSet::new(),
                 estimate: row.int_or_null(5)?,
                 retries_max: small(6)?,
+                timeout_s: row.int_or_null(10)?.and_then(|it| u32::try_from(it / 1_000_000).ok()),
+                tokens_max: row.int_or_null(11)?,
+                money_max: row.int_or_null(12)?,
                 workspace: row.text_or_null(7)?,
                 affinity: row.text_or_null(8)?,
                 affinity_wait_s: u32::try_from(row.int(9)? / 1_000_000).unwrap_or(0),
@@ -576,7 +647,7 @@ fn write(
 }
 
 /// Columns of a new task whose values differ between tasks, with their SQL types.
-const COLUMNS: [(&str, &str); 15] = [
+const COLUMNS: [(&str, &str); 18] = [
     ("id", "TEXT"),
     ("project", "TEXT"),
     ("made", "BIGINT"),
@@ -592,6 +663,9 @@ const COLUMNS: [(&str, &str); 15] = [
     ("affinity", "TEXT"),
     ("affinity_wait", "BIGINT"),
     ("ready_at", "BIGINT"),
+    ("timeout", "BIGINT"),
+    ("tokens_max", "BIGINT"),
+    ("money_max", "BIGINT"),
 ];
 
 fn write_some(
@@ -604,7 +678,7 @@ fn write_some(
     for (made, task) in (first_made..).zip(tasks) {
         let content = &task.content;
         let ready_at = (task.state == TaskState::Ready).then_some(call.now.0);
-        let row: [SqlValue; 15] = [
+        let row: [SqlValue; 18] = [
             task.id.as_str().into(),
             content.project.as_str().into(),
             made.into(),
@@ -620,6 +694,9 @@ fn write_some(
             content.affinity.clone().into(),
             (i64::from(content.affinity_wait_s) * 1_000_000).into(),
             ready_at.into(),
+            content.timeout_s.map(|seconds| i64::from(seconds) * 1_000_000).into(),
+            content.tokens_max.into(),
+            content.money_max.into(),
         ];
         values.extend(row);
     }

@@ -260,7 +260,7 @@ pub(crate) fn of_task_key(
 ) -> Result<Option<TaskKey>, StoreError> {
     tx.first(
         concat!(
-            "SELECT p.tenant, t.project, t.id, t.epoch, t.agent, p.rights FROM fleet_tasks t \
+            "SELECT p.tenant, t.project, t.id, t.epoch, t.agent, p.rights, t.money_max IS NOT NULL FROM fleet_tasks t \
              JOIN fleet_projects p ON p.id = t.project \
              WHERE t.key_hash = $1 AND t.state IN ",
             fairgate_usage::held_states!()
@@ -274,6 +274,7 @@ pub(crate) fn of_task_key(
                 epoch: row.count(3)?,
                 agent: row.text(4)?,
                 rights: KeyRights::from_stored_text(&row.text(5)?)?,
+                has_money_max: row.flag(6)?,
             })
         },
     )

@@ -15,7 +15,8 @@ use crate::window_usage::UsageWindow;
 #[derive(Clone, Debug)]
 pub(crate) struct CallContext {
     pub(crate) now: UnixMicros,
-    /// Name of the caller, as the history and the audit trail show it: `agent:NAME`, `admin`, `admin:NAME`, or `fleet`.
+    /// Name of the caller, as the history and the audit trail show it: `agent:NAME`, `admin`,
+    /// `admin:NAME`, `tenant:NAME` or `fleet`.
     pub(crate) actor: String,
     pub(crate) options: Arc<FleetOptions>,
 }
@@ -29,9 +30,9 @@ impl CallContext {
         BaselineTerms { window: self.window(), share: self.options.share }
     }
 
-    /// Returns whether an agent makes this call.
-    pub(crate) fn is_by_agent(&self) -> bool {
-        self.actor.starts_with("agent:")
+    /// Returns whether an operator makes this call, who sees all projects and agents. Agents and tenants do not.
+    pub(crate) fn is_by_operator(&self) -> bool {
+        self.actor == "admin" || self.actor.starts_with("admin:")
     }
 
     /// Writes one entry of the audit trail, with the actor and time of this call.

@@ -10,7 +10,7 @@
 //! agent reports counts only for agents that are declared not to call through the gateway, and those get no task keys.
 
 use fairgate_money::UnixMicros;
-use fairgate_store::{StoreError, TaskClaim, Transaction};
+use fairgate_store::{SqlValue, StoreError, TaskClaim, Transaction};
 use fairgate_usage::HELD_STATES;
 
 use crate::call_context::{CallContext, bump_version, not_found};
@@ -23,15 +23,16 @@ use crate::model::{
 use crate::retry_policy;
 use crate::state::TaskState;
 use crate::task_history;
+use crate::task_results::RESULT_MAX;
 use crate::tasks;
 use crate::transition::{self, TaskRow, TaskTransition, write};
+use crate::unfit_tasks;
 use crate::validate;
 use crate::window_usage;
 
-/// Longest result that an agent may report for a completed task, in bytes.
-const RESULT_MAX: usize = 64 << 10;
-/// Reason that is shown for a task that is paused until a provider's limit ends.
-const LIMITED: &str = "the provider's limit is reached";
+/// Largest number of times in a row that an agent may put a task off. After that the task is blocked, so that nothing is
+/// tried for ever.
+const PUT_OFFS_MAX: u32 = 1_000;
 /// Longest question that an agent may ask an operator, in bytes.
 const QUESTION_MAX: usize = 16 << 10;
 
@@ -45,7 +46,7 @@ pub(crate) struct ClaimRef<'a> {
 
 impl ClaimRef<'_> {
     /// Returns whether the agent holds the task under this claim.
-    fn is_held(self, standing: &TaskRow) -> bool {
+    pub(crate) fn is_held(self, standing: &TaskRow) -> bool {
         standing.state.is_held() && self.is_last(standing)
     }
 
@@ -72,7 +73,7 @@ impl ClaimRef<'_> {
 }
 
 /// Returns the task if it is held under this claim, and an error otherwise.
-fn held(tx: &mut dyn Transaction, named: ClaimRef<'_>) -> Result<TaskRow, FleetError> {
+pub(crate) fn held(tx: &mut dyn Transaction, named: ClaimRef<'_>) -> Result<TaskRow, FleetError> {
     let standing = transition::load_task(tx, named.task)?;
     match named.is_held(&standing) {
         true => Ok(standing),
@@ -168,10 +169,19 @@ pub(crate) fn heartbeat(
     call: &CallContext,
     named: ClaimRef<'_>,
     heartbeat: &TaskHeartbeatBody,
-) -> Result<TaskLeaseBody, FleetError> {
+) -> Result<HeartbeatReply, FleetError> {
     let mut standing = held(tx, named)?;
     report(tx, &mut standing, named, heartbeat.tokens)?;
-    let lease_until = retry_policy::later(call.now, call.options.lease);
+    let reported_max = standing.tokens_max.filter(|_| heartbeat.tokens.is_some());
+    if reported_max.is_some_and(|most| standing.used.saturating_add(standing.used_before) >= most)
+        && let Some(cap) = cap_reached(&standing)
+    {
+        let next = TaskTransition { by_agent: false, ..capped(tx, &standing, &cap, None)? };
+        transition::apply(tx, call, &standing, &next, "")?;
+        let blocked = transition::load_task(tx, named.task)?;
+        return Ok(Err(named.lost(&blocked)));
+    }
+    let lease_until = standing.renewed_lease(call.options.lease, call.now);
     let progress = validate::note(heartbeat.progress.as_deref());
     tx.run(
         "UPDATE fleet_tasks SET lease_until = $1, progress = COALESCE($2, progress) WHERE id = $3",
@@ -182,8 +192,12 @@ pub(crate) fn heartbeat(
         write::begin_work(tx, &call.actor, call.now, &standing)?;
         bump_version(tx)?;
     }
-    Ok(TaskLeaseBody { lease_until, used: standing.used, reserved: standing.reserved })
+    Ok(Ok(TaskLeaseBody { lease_until, used: standing.used, reserved: standing.reserved }))
 }
+
+/// Reply to a heartbeat: the renewed lease, or the error that the heartbeat itself ended the claim. In both cases the
+/// transaction is kept.
+pub(crate) type HeartbeatReply = Result<TaskLeaseBody, FleetError>;
 
 pub(crate) fn complete(
     tx: &mut dyn Transaction,
@@ -269,11 +283,14 @@ fn after(
     let or = |words: &str| said.clone().unwrap_or_else(|| words.to_owned());
     if let Some(until) = failure.limited_until {
         validate::check_moment("limited_until", until)?;
-        return Ok(limited(standing, until, or(LIMITED)));
+        return put_off(tx, call, standing, until, or(LimitCause::Provider.words()));
     }
-    if let Some(until) = limit(standing, call) {
+    if let Some(cap) = cap_reached(standing) {
+        return capped(tx, standing, &cap, said.as_deref());
+    }
+    if let Some((until, cause)) = limit(standing, call) {
         let said = said.map_or_else(String::new, |said| format!("; the agent says: {said}"));
-        return Ok(limited(standing, until, format!("{LIMITED}{said}")));
+        return Ok(limited(standing, until, format!("{cause}{said}")));
     }
     let (retries, most) = (standing.retries, standing.retries_max);
     let after = retry_policy::after_failure(retries, most, call.options.backoff, call.now);
@@ -286,17 +303,97 @@ fn after(
         reason: Some(reason),
         resume_after: after.resume_after,
         retries: after.retries,
+        put_offs: 0,
         by_agent: true,
     })
 }
 
-/// Returns the time until which a provider's limit stops the model calls of a held task, as [`note_limit`] recorded it;
-/// `None` if that time has passed.
-fn limit(standing: &TaskRow, call: &CallContext) -> Option<UnixMicros> {
-    standing.resume_after.filter(|until| *until > call.now)
+/// Returns the transition of a task that its agent puts off until `until`. A limit that the gateway noted for the task is
+/// never shortened. The times in a row are counted, and after [`PUT_OFFS_MAX`] of them the task is blocked.
+fn put_off(
+    tx: &mut dyn Transaction,
+    call: &CallContext,
+    standing: &TaskRow,
+    until: UnixMicros,
+    reason: String,
+) -> Result<TaskTransition, FleetError> {
+    if let Some((noted, cause)) = limit(standing, call).filter(|(noted, _)| *noted >= until) {
+        return Ok(limited(standing, noted, format!("{cause}; the agent says: {reason}")));
+    }
+    let put_offs = standing.put_offs.saturating_add(1);
+    if put_offs > PUT_OFFS_MAX {
+        let waiting = tasks::dependents_suffix(tx, &standing.id)?;
+        let reason =
+            format!("put off {PUT_OFFS_MAX} times in a row; the last time: {reason}{waiting}");
+        let (reason, by_agent) = (Some(reason), true);
+        let blocked = TaskTransition::to(TaskState::Blocked, standing);
+        return Ok(TaskTransition { reason, by_agent, put_offs: 0, ..blocked });
+    }
+    let reason = match put_offs {
+        1 => reason,
+        times => format!("{reason} (put off {times} times in a row)"),
+    };
+    Ok(TaskTransition { put_offs, ..limited(standing, until, reason) })
 }
 
-/// Returns the transition to PAUSED for a task that waits until a provider's limit ends. No failure is counted.
+/// Limit that stops the model calls of a task for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitCause {
+    /// A provider refuses requests because of a rate limit.
+    Provider,
+    /// The budget of the task's project, or of all projects together, is used up.
+    ProjectBudget,
+    /// A budget of the tenant or its group is used up.
+    TenantBudget,
+    /// The task's own cap of tokens or money is reached. It does not end by itself.
+    TaskCap,
+}
+
+impl LimitCause {
+    /// Returns the reason that is shown for a task that waits for the end of this limit.
+    fn words(self) -> &'static str {
+        match self {
+            Self::Provider => "the provider's limit is reached",
+            Self::ProjectBudget => "the project's or the fleet's budget is used up",
+            Self::TenantBudget => "the tenant's budget is used up",
+            Self::TaskCap => "the task's cap of tokens or money is reached",
+        }
+    }
+}
+
+/// Returns the reason if a cap of the held task is reached: the gateway refused a call because of it ([`note_limit`] then
+/// recorded a reason without a time), or the tokens that its agent reports are as many as it may use.
+fn cap_reached(standing: &TaskRow) -> Option<String> {
+    let used = standing.used.saturating_add(standing.used_before);
+    if let Some(most) = standing.tokens_max.filter(|most| used >= *most) {
+        return Some(format!("it used {used} of at most {most} tokens"));
+    }
+    standing.reason.clone().filter(|_| standing.resume_after.is_none())
+}
+
+/// Returns the transition to BLOCKED for a task whose cap is reached: a retry would meet the same cap.
+fn capped(
+    tx: &mut dyn Transaction,
+    standing: &TaskRow,
+    cap: &str,
+    said: Option<&str>,
+) -> Result<TaskTransition, FleetError> {
+    let said = said.map_or_else(String::new, |said| format!("; the agent says: {said}"));
+    let waiting = tasks::dependents_suffix(tx, &standing.id)?;
+    let reason = format!("{cap}: raise the cap and restart it, or skip it{said}{waiting}");
+    let (reason, by_agent) = (Some(reason), true);
+    let blocked = TaskTransition::to(TaskState::Blocked, standing);
+    Ok(TaskTransition { reason, by_agent, put_offs: 0, ..blocked })
+}
+
+/// Returns the time until which a limit stops the model calls of a held task, and the reason, as [`note_limit`] recorded
+/// them; `None` if that time has passed.
+fn limit<'a>(standing: &'a TaskRow, call: &CallContext) -> Option<(UnixMicros, &'a str)> {
+    let until = standing.resume_after.filter(|until| *until > call.now)?;
+    Some((until, standing.reason.as_deref().unwrap_or(LimitCause::Provider.words())))
+}
+
+/// Returns the transition to PAUSED for a task that waits until a limit ends. No failure is counted.
 fn limited(standing: &TaskRow, until: UnixMicros, reason: String) -> TaskTransition {
     let (reason, resume_after) = (Some(reason), Some(until));
     TaskTransition {
@@ -307,22 +404,45 @@ fn limited(standing: &TaskRow, until: UnixMicros, reason: String) -> TaskTransit
     }
 }
 
-/// Records that a provider's limit stops the model calls of a claim until `until`. Does nothing if the claim is over.
-/// If several limits are recorded, the one that ends last counts. The claim's time does not count meanwhile.
+/// Records that a limit stops the model calls of a claim until `until`. Does nothing if the claim is over. If several
+/// limits are recorded, the one that ends last counts. A limit without an end, which is a cap, replaces the others. The
+/// claim's time does not count while a provider's limit lasts. It counts while a budget is used up, because a tenant
+/// could otherwise keep agents for nothing behind a budget of its own.
 pub(crate) fn note_limit(
     tx: &mut dyn Transaction,
     call: &CallContext,
     claim: &TaskClaim,
-    until: UnixMicros,
+    until: Option<UnixMicros>,
+    cause: LimitCause,
 ) -> Result<(), FleetError> {
-    validate::check_moment("until", until)?;
     let epoch = i64::try_from(claim.epoch).unwrap_or(i64::MAX);
-    let sql = format!(
-        "UPDATE fleet_tasks SET resume_after = $1, {} WHERE id = $3 AND epoch = $4 AND state IN {HELD_STATES} \
+    let task = claim.task.as_str();
+    let Some(until) = until else {
+        let sql = format!(
+            "UPDATE fleet_tasks SET resume_after = NULL, reason = $1 WHERE id = $2 AND epoch = $3 \
+             AND state IN {HELD_STATES}"
+        );
+        tx.run(&sql, &[cause.words().into(), task.into(), epoch.into()])?;
+        return Ok(bump_version(tx)?);
+    };
+    validate::check_moment("until", until)?;
+    let mut values: Vec<SqlValue> =
+        vec![until.into(), cause.words().into(), task.into(), epoch.into()];
+    let mut sql = "UPDATE fleet_tasks SET resume_after = $1".to_owned();
+    let mut next = 2;
+    if cause == LimitCause::Provider {
+        let wait = credit::note_wait("CAST($2 AS BIGINT)", "CAST($1 AS BIGINT)");
+        sql = format!("{sql}, {wait}");
+        values.insert(1, call.now.into());
+        next = 3;
+    }
+    sql = format!(
+        "{sql}, reason = ${} WHERE id = ${} AND epoch = ${} AND state IN {HELD_STATES} \
          AND (resume_after IS NULL OR resume_after < $1)",
-        credit::note_wait("CAST($2 AS BIGINT)", "CAST($1 AS BIGINT)")
+        next,
+        next + 1,
+        next + 2
     );
-    let values = [until.into(), call.now.into(), claim.task.as_str().into(), epoch.into()];
     let noted = tx.run(&sql, &values)?;
     if noted > 0 {
         bump_version(tx)?;
@@ -386,10 +506,13 @@ pub(crate) fn release(
             ..TaskTransition::to(TaskState::Ready, &standing)
         };
         transition::apply(tx, call, &standing, &next, "")?;
-        if let Some(until) = limit(&standing, call) {
+        if release.unfit {
+            unfit_tasks::add(tx, named.agent, named.task)?;
+        }
+        if let Some((until, cause)) = limit(&standing, call) {
             // The next agent would run into the same limit.
             let given_back = transition::load_task(tx, named.task)?;
-            let next = limited(&given_back, until, LIMITED.to_owned());
+            let next = limited(&given_back, until, cause.to_owned());
             transition::apply(tx, call, &given_back, &next, "")?;
         }
         set_last_seen(tx, call, named.agent)?;

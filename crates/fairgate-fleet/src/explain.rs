@@ -359,7 +359,8 @@ fn held(
     let since = subject.claimed_at.map(|at| span(at, context.now)).unwrap_or_default();
     let limit = subject.resume_after.filter(|until| *until > context.now);
     let limited = limit.map_or_else(String::new, |until| {
-        format!("; a provider's limit stops its calls for another {}", span(context.now, until))
+        let limit = subject.reason.as_deref().unwrap_or("the provider's limit is reached");
+        format!("; its calls are stopped for another {}: {limit}", span(context.now, until))
     });
     let draft = match has_begun {
         false => ExplanationDraft::new(

@@ -14,7 +14,7 @@ use fairgate_store::{KeyHash, Store, StoreError, TaskClaim, Transaction, Transac
 use tokio::sync::Notify;
 
 use crate::call_context::CallContext;
-use crate::claims::ClaimRef;
+use crate::claims::{ClaimRef, LimitCause};
 use crate::credit::FleetCredit;
 use crate::error::FleetError;
 use crate::explain::ExplanationScope;
@@ -22,7 +22,7 @@ use crate::model::*;
 use crate::round_loop::RoundLoop;
 use crate::{
     add_tasks, agents, claims, explain, fleet_view, model_calls, projects, task_actions, task_logs,
-    tasks, workspaces,
+    task_results, tasks, workspaces,
 };
 
 /// Future that the methods of [`Fleet`] return. The future is boxed, so that its code is compiled once, in this crate.
@@ -320,12 +320,34 @@ impl Fleet {
 
     /// Adds all of the tasks, or none if one is invalid. With `dry_run` the tasks are checked and nothing is written.
     pub fn add_tasks<'a>(&'a self, actor: &'a str, tasks: NewTasks) -> FleetFuture<'a, AddedTasks> {
+        self.add_tasks_for(actor.to_owned(), tasks, None)
+    }
+
+    /// Adds tasks for a tenant, as [`Fleet::add_tasks`] does. For the caller, only the tenant's own projects exist.
+    pub fn add_tasks_of_tenant<'a>(
+        &'a self,
+        tenant: &'a str,
+        tasks: NewTasks,
+    ) -> FleetFuture<'a, AddedTasks> {
+        self.add_tasks_for(format!("tenant:{tenant}"), tasks, Some(tenant.to_owned()))
+    }
+
+    fn add_tasks_for(
+        &self,
+        actor: String,
+        tasks: NewTasks,
+        tenant: Option<String>,
+    ) -> FleetFuture<'_, AddedTasks> {
         match tasks.dry_run {
             true => {
-                let call = self.call(actor.to_owned());
-                self.inner.store.inspect(move |tx| add_tasks::add(tx, &call(), tasks))
+                let call = self.call(actor);
+                let add = move |tx: &mut dyn Transaction| {
+                    add_tasks::add(tx, &call(), tasks, tenant.as_deref())
+                };
+                self.inner.store.inspect(add)
             }
-            false => self.change(actor.to_owned(), move |tx, call| add_tasks::add(tx, call, tasks)),
+            false => self
+                .change(actor, move |tx, call| add_tasks::add(tx, call, tasks, tenant.as_deref())),
         }
     }
 
@@ -485,7 +507,36 @@ impl Fleet {
         agent: &'a AgentId,
         wait: Duration,
     ) -> FleetFuture<'a, Option<Claim>> {
-        Box::pin(self.inner.dispatch.claim(agent, wait))
+        Box::pin(async move {
+            let Some(mut claim) = self.inner.dispatch.claim(agent, wait).await? else {
+                return Ok(None);
+            };
+            if claim.has_needs {
+                // If this fails, the agent asks again and is given the same claim.
+                claim = self
+                    .look(move |tx, _| {
+                        task_results::add_to_claim(tx, &mut claim)?;
+                        Ok(claim)
+                    })
+                    .await?;
+            }
+            Ok(Some(claim))
+        })
+    }
+
+    /// Returns the result of a task that the task of a claim needs. Only the agent that holds the claim may read it.
+    pub fn needed_result<'a>(
+        &'a self,
+        agent: &AgentId,
+        task: &str,
+        epoch: u64,
+        need: &str,
+    ) -> FleetFuture<'a, String> {
+        let (agent, task, need) = (agent.id.clone(), task.to_owned(), need.to_owned());
+        self.look(move |tx, _| {
+            let named = ClaimRef { agent: &agent, task: &task, epoch };
+            task_results::of_need(tx, named, &need)
+        })
     }
 
     /// Renews the lease of a claim.
@@ -496,9 +547,10 @@ impl Fleet {
         epoch: u64,
         heartbeat: TaskHeartbeatBody,
     ) -> FleetFuture<'a, TaskLeaseBody> {
-        self.update_claim(agent, task, epoch, move |tx, call, named| {
+        let beat = self.update_claim(agent, task, epoch, move |tx, call, named| {
             claims::heartbeat(tx, call, named, &heartbeat)
-        })
+        });
+        Box::pin(async move { beat.await? })
     }
 
     /// Appends bytes to the log of a claim, and returns the number of the byte that should follow. Bytes that were
@@ -574,12 +626,18 @@ impl Fleet {
         })
     }
 
-    /// Records that a provider's limit stops the model calls of a claim until `until`. If the agent fails or releases
-    /// the task before that time, the task waits until then, and no failure is counted.
-    pub fn note_limit<'a>(&'a self, claim: &TaskClaim, until: UnixMicros) -> FleetFuture<'a, ()> {
+    /// Records that a limit stops the model calls of a claim until `until`. If the agent fails or releases the task
+    /// before that time, the task waits until then, and no failure is counted. A limit without an end is the task's cap:
+    /// if the agent fails the task, it is blocked.
+    pub fn note_limit<'a>(
+        &'a self,
+        claim: &TaskClaim,
+        until: Option<UnixMicros>,
+        cause: LimitCause,
+    ) -> FleetFuture<'a, ()> {
         let claim = claim.clone();
         self.transact(TransactionDurability::ThroughKill, "fleet".to_owned(), move |tx, call| {
-            claims::note_limit(tx, call, &claim, until)
+            claims::note_limit(tx, call, &claim, until, cause)
         })
     }
 

@@ -40,6 +40,7 @@ mod task_actions;
 mod task_history;
 mod task_key;
 mod task_logs;
+mod task_results;
 mod tasks;
 mod tenant_baseline;
 #[cfg(test)]
@@ -47,12 +48,14 @@ mod test_database;
 #[cfg(test)]
 mod testing;
 mod transition;
+mod unfit_tasks;
 mod validate;
 mod weight_number;
 mod whole_number;
 mod window_usage;
 mod workspaces;
 
+pub use claims::LimitCause;
 pub use credit::FleetCredit;
 pub use error::FleetError;
 pub use fleet::{

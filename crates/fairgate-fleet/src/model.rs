@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use fairgate_core::proportional::CreditWeight;
-use fairgate_money::UnixMicros;
+use fairgate_money::{MicroUnits, UnixMicros};
 use fairgate_store::KeyRights;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
@@ -68,6 +68,48 @@ impl std::str::FromStr for ProjectShareWeight {
         let thousandths = format!("{whole}{part:0<3}").parse().map_err(|_| wrong())?;
         CreditWeight::from_thousandths(thousandths).map(Self).map_err(|_| wrong())
     }
+}
+
+/// Amount of money as a decimal text, such as `"50"` or `"0.25"`: below 1000000000, with at most six places. A number
+/// would be read as a float by many clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ToSchema)]
+#[schema(value_type = String, pattern = "^[0-9]{1,9}(\\.[0-9]{1,6})?$", example = "2.50")]
+pub struct TaskMoney(pub MicroUnits);
+
+impl TaskMoney {
+    /// Largest amount: just below 10⁹ units of the currency.
+    const LARGEST: MicroUnits = MicroUnits(999_999_999_999_999);
+}
+
+impl std::str::FromStr for TaskMoney {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let amount = MicroUnits::parse(text).filter(|amount| *amount <= Self::LARGEST);
+        amount.map(Self).ok_or_else(|| {
+            "must be an amount of money such as \"50\" or \"0.25\": below 1000000000, with at most six places"
+                .to_owned()
+        })
+    }
+}
+
+impl Serialize for TaskMoney {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for TaskMoney {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Deserializes an amount in a field that may be absent or null.
+fn given_money<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<TaskMoney>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 /// Type of an agent, as a key of a JSON object: 1 to 64 of `a`–`z`, `0`–`9`, `.`, `_` and `-`.
@@ -251,7 +293,7 @@ pub struct NewTasks {
 }
 
 /// Task to be added.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewTask {
     /// Name of the task, unique among all tasks. It has up to 128 of the characters that a project's name may have. If
@@ -270,7 +312,8 @@ pub struct NewTask {
         pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$"
     )]
     pub title: Option<String>,
-    /// Instructions for the agent; at most 1 MiB.
+    /// Instructions for the agent; at most 1 MiB. A field such as `{{results.schema}}` stands for the result of the task
+    /// `schema`, which must be in `needs`.
     #[schema(max_length = 1048576, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
     pub prompt: String,
     /// Priority among the tasks of the project; 100 if absent. Tasks with a lower number start first.
@@ -300,6 +343,27 @@ pub struct NewTask {
     )]
     #[schema(minimum = 0, maximum = 1000)]
     pub retries: Option<u32>,
+    /// Longest time from a claim of the task to its end, in seconds; no limit if absent. A claim that takes longer is
+    /// ended, and this counts as a failure.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::optional"
+    )]
+    #[schema(minimum = 1, maximum = 2_592_000)]
+    pub timeout_s: Option<u32>,
+    /// Most tokens that the task may use over all its claims; no limit if absent. Calls beyond it are refused.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::optional"
+    )]
+    #[schema(minimum = 1, maximum = 1_000_000_000_000_i64)]
+    pub tokens_max: Option<u64>,
+    /// Most money that the task may cost over all its claims, as a decimal text in the installation's currency; no limit
+    /// if absent. Calls beyond it are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub money_max: Option<TaskMoney>,
     /// Earliest time at which the task may start, in microseconds since 1970.
     #[serde(
         default,
@@ -379,6 +443,26 @@ pub struct TaskPatch {
     )]
     #[schema(minimum = 0, maximum = 1000)]
     pub retries: Option<u32>,
+    /// Longest time from a claim of the task to its end, in seconds; `null` for no limit.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::given"
+    )]
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 2_592_000)]
+    pub timeout_s: Option<Option<u64>>,
+    /// Most tokens that the task may use over all its claims; `null` for no limit.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole_number::given"
+    )]
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 1_000_000_000_000_i64)]
+    pub tokens_max: Option<Option<u64>>,
+    /// Most money that the task may cost over all its claims, as a decimal text; `null` for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given_money")]
+    #[schema(value_type = Option<TaskMoney>)]
+    pub money_max: Option<Option<TaskMoney>>,
 }
 
 /// Action of an operator on a task.
@@ -485,6 +569,17 @@ pub struct TaskView {
     /// Time at which the claim's lease ends unless a heartbeat renews it, in microseconds since 1970.
     #[schema(value_type = Option<i64>)]
     pub lease_until: Option<UnixMicros>,
+    /// Longest time from a claim of the task to its end, in seconds; no limit if absent.
+    pub timeout_s: Option<u64>,
+    /// Most tokens that the task may use over all its claims; no limit if absent.
+    pub tokens_max: Option<u64>,
+    /// Most money that the task may cost over all its claims; no limit if absent.
+    pub money_max: Option<TaskMoney>,
+    /// Money that the task's requests through the gateway have cost, over all its claims; 0 for models without a price.
+    pub money: TaskMoney,
+    /// Number of times in a row that the task's agent put it off, because of a limit or for something that is not there
+    /// yet. Limits that the gateway saw are not counted.
+    pub put_offs: u32,
     /// Number of requests that agents sent through the gateway for the task.
     pub calls: u64,
     /// Tokens that the task was charged for in its project's share: its used tokens, or the price of its agents' time if
@@ -517,7 +612,7 @@ pub struct TaskStep {
     pub to: TaskState,
     /// Epoch of the task's latest claim at the time of the change.
     pub epoch: u64,
-    /// Actor of the change: `agent:NAME`, `admin`, `admin:NAME`, or `fleet`.
+    /// Actor of the change: `agent:NAME`, `admin`, `admin:NAME`, `tenant:NAME`, or `fleet`.
     pub actor: String,
     /// Reason for the change, for people.
     pub reason: Option<String>,
@@ -697,8 +792,14 @@ pub struct Claim {
     pub epoch: u64,
     /// Title of one line, for people.
     pub title: String,
-    /// Instructions for the agent.
+    /// Instructions for the agent, with the results of needed tasks in place of their fields, up to 4 MiB.
     pub prompt: String,
+    /// Results of the tasks that this task needs, ordered by name. Tasks without a result are left out.
+    #[serde(default)]
+    pub results: Vec<NeededResult>,
+    /// True if the task needs other tasks, so that it may have results.
+    #[serde(skip)]
+    pub has_needs: bool,
     /// Question that an agent asked earlier, if the task waited for an answer.
     pub question: Option<String>,
     /// Operator's answer to `question`.
@@ -717,6 +818,23 @@ pub struct Claim {
     pub lease_until: UnixMicros,
     /// Interval at which the agent should send heartbeats, in seconds.
     pub heartbeat_s: u32,
+    /// Longest time from the claim to its end, in seconds; no limit if absent.
+    #[serde(default)]
+    pub timeout_s: Option<u64>,
+    /// Time at which the claim's timeout is over, in microseconds since 1970; absent if there is none. The agent should
+    /// have ended its work by then. The lease is renewed to at most one lease after this time.
+    #[serde(default)]
+    #[schema(value_type = Option<i64>)]
+    pub timeout_at: Option<UnixMicros>,
+}
+
+/// Result of a task that another task needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NeededResult {
+    /// Name of the task that has the result.
+    pub task: String,
+    /// Length of the result in bytes.
+    pub bytes: u64,
 }
 
 /// Report of an agent that it still works on the task.
@@ -747,7 +865,7 @@ pub struct TaskLeaseBody {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskCompletionBody {
-    /// Result of the task, for people; at most 64 KiB.
+    /// Result of the task, for people and for the tasks that need it; at most 1 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
     /// Tokens that this claim used, in total. Ignored unless the agent was added with `reports_tokens`.
@@ -790,6 +908,10 @@ pub struct TaskReleaseBody {
     /// Reason for giving the task back, for people; cut after 4 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// If true, this agent cannot work on the task, for example because the workspace's folder is not on its machine. The
+    /// task is not given to this agent again until a person acts on the task.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unfit: bool,
 }
 
 /// Part of the log of a claim.
@@ -851,4 +973,6 @@ pub struct TaskKey {
     pub agent: String,
     /// Rights of the project.
     pub rights: KeyRights,
+    /// True if the task has a cap in money.
+    pub has_money_max: bool,
 }

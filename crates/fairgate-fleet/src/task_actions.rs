@@ -9,6 +9,7 @@ use crate::model::{TaskAction, TaskView};
 use crate::state::TaskState;
 use crate::tasks;
 use crate::transition::{self, TaskRow, TaskTransition};
+use crate::unfit_tasks;
 use crate::validate;
 
 /// Longest answer to an agent's question, in bytes.
@@ -82,6 +83,8 @@ pub(crate) fn apply_action(
             "task.answer"
         }
     };
+    // A person may have made the folder, or moved the workspace.
+    unfit_tasks::forget(tx, id)?;
     let after = tasks::view(tx, call, id)?;
     let before = json!({ "state": from.state, "reason": from.reason });
     let mut now = json!({ "state": after.line.state, "reason": after.line.reason });
@@ -126,7 +129,7 @@ fn restart(tx: &mut dyn Transaction, call: &CallContext, from: &TaskRow) -> Resu
         tx,
         call,
         from,
-        &TaskTransition { retries: 0, ..TaskTransition::to(to, from) },
+        &TaskTransition { retries: 0, put_offs: 0, ..TaskTransition::to(to, from) },
         hint,
     )
 }

@@ -2,14 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fairgate_money::MicroUnits;
 use fairgate_store::{RowColumns, SqlValue, StoreError, Transaction};
 use fairgate_usage::HELD_STATES;
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 
-use crate::add_tasks::{PROMPT_MAX, TITLE_MAX, check_retries};
+use crate::add_tasks::{
+    PROMPT_MAX, TITLE_MAX, check_cap, check_fields, check_retries, check_timeout, money_column,
+};
 use crate::call_context::{CallContext, bump_version, not_found};
 use crate::error::FleetError;
-use crate::model::{TaskLine, TaskPatch, TaskQuery, TaskView};
+use crate::model::{TaskLine, TaskMoney, TaskPatch, TaskQuery, TaskView};
 use crate::sql_placeholders;
 use crate::state::TaskState;
 use crate::task_history;
@@ -145,7 +148,8 @@ pub(crate) fn view(
     let history = task_history::of(tx, id)?;
     let sql = format!(
         "SELECT {LINE}, t.prompt, t.workspace, t.in_workspace, t.affinity, t.epoch, t.lease_until, t.calls, \
-         t.progress, t.question, t.answer, t.result, t.credit_extra, t.agent_us {FROM} WHERE t.id = $1"
+         t.progress, t.question, t.answer, t.result, t.credit_extra, t.agent_us, t.timeout, t.put_offs, \
+         t.tokens_max, t.money_max, t.money {FROM} WHERE t.id = $1"
     );
     let at = |place: usize| LINE_COLUMNS + place;
     let found = tx.first(&sql, &[id.into()], |row| {
@@ -162,6 +166,11 @@ pub(crate) fn view(
             affinity: row.text_or_null(at(3))?,
             epoch: row.count(at(4))?,
             lease_until: row.moment_or_null(at(5))?,
+            timeout_s: row.count_or_null(at(13))?.map(|micros| micros / 1_000_000),
+            tokens_max: row.count_or_null(at(15))?,
+            money_max: row.count_or_null(at(16))?.map(|micro| TaskMoney(MicroUnits(micro))),
+            money: TaskMoney(MicroUnits(u64::try_from(row.int(at(17))?).unwrap_or(0))),
+            put_offs: u32::try_from(row.count(at(14))?).unwrap_or(u32::MAX),
             calls: row.count(at(6))?,
             progress: row.text_or_null(at(7))?,
             question: row.text_or_null(at(8))?,
@@ -250,7 +259,8 @@ pub(crate) fn patch(
 ) -> Result<TaskView, FleetError> {
     let before = view(tx, call, id)?;
     check_changeable(&before.line)?;
-    let TaskPatch { title, prompt, priority, estimate, retries } = patch;
+    let TaskPatch { title, prompt, priority, estimate, retries, .. } = patch;
+    let TaskPatch { timeout_s, tokens_max, money_max, .. } = patch;
     let estimate_before = tx
         .first("SELECT estimate FROM fleet_tasks WHERE id = $1", &[id.into()], |row| {
             row.count_or_null(0)
@@ -261,11 +271,14 @@ pub(crate) fn patch(
     }
     if let Some(prompt) = &prompt {
         validate::check_text("prompt", prompt, PROMPT_MAX)?;
+        check_fields("prompt", prompt, before.needs.keys())?;
     }
     let estimate_value = estimate
         .map(|estimate| validate::check_tokens("estimate", estimate, validate::TASK_TOKENS_MAX));
     let estimate_value = estimate_value.transpose()?;
     check_retries("retries", retries)?;
+    let timeout = timeout_s.map(|seconds| check_timeout("timeout_s", seconds)).transpose()?;
+    let tokens = tokens_max.map(|tokens| check_cap("tokens_max", tokens)).transpose()?;
     let mut change = TaskPatchColumns::default();
     let was = &before.line;
     change.text("title", &was.title, title);
@@ -275,6 +288,12 @@ pub(crate) fn patch(
     change.number("estimate", estimate_before.map(Json::from), estimate);
     let retries = retries.map(|to| (to.into(), to.into()));
     change.number("retries_max", Some(was.retries_max.into()), retries);
+    let timeout = timeout.map(|micros| (json!(timeout_s.flatten()), micros.into()));
+    change.number("timeout", Some(json!(before.timeout_s)), timeout);
+    let tokens = tokens.map(|tokens| (json!(tokens), tokens.into()));
+    change.number("tokens_max", Some(json!(before.tokens_max)), tokens);
+    let money = money_max.map(|money| (json!(money), money.map(money_column).into()));
+    change.number("money_max", Some(json!(before.money_max)), money);
     if change.values.is_empty() {
         return Ok(before);
     }

@@ -3,6 +3,8 @@
 
 pub(crate) mod write;
 
+use std::time::Duration;
+
 use fairgate_money::UnixMicros;
 use fairgate_store::{RowColumns, StoreError, Transaction};
 
@@ -10,6 +12,7 @@ use crate::call_context::{CallContext, bump_version, not_found};
 use crate::credit::{self, CreditTerms, EndingClaim};
 use crate::error::FleetError;
 use crate::project_baseline;
+use crate::retry_policy;
 use crate::state::TaskState;
 use crate::task_history::{self, NewTaskStep};
 
@@ -34,12 +37,22 @@ pub(crate) struct TaskRow {
     pub(crate) used: u64,
     /// Tokens that all earlier claims of the task used.
     pub(crate) used_before: u64,
+    /// Longest time from a claim to its end; `None` if there is no limit.
+    pub(crate) timeout: Option<Duration>,
+    /// Time at which the latest claim began.
+    pub(crate) claimed_at: Option<UnixMicros>,
+    pub(crate) lease_until: Option<UnixMicros>,
+    /// Number of times in a row that the task's agent put it off.
+    pub(crate) put_offs: u32,
+    /// Most tokens that the task may use over all its claims; `None` if there is no limit.
+    pub(crate) tokens_max: Option<u64>,
 }
 
 impl TaskRow {
     /// SQL columns of `fleet_tasks`, in the order in which [`TaskRow::read`] takes them.
     pub(crate) const COLUMNS: &str = "id, project, state, reason, agent, epoch, ended_epoch, open_needs, retries, \
-        retries_max, reserved, used, used_before, resume_after";
+        retries_max, reserved, used, used_before, resume_after, timeout, claimed_at, lease_until, put_offs, \
+        tokens_max";
 
     pub(crate) fn read(row: &dyn RowColumns) -> Result<Self, StoreError> {
         let small = |column| row.int(column).map(|number| u32::try_from(number).unwrap_or(0));
@@ -59,7 +72,30 @@ impl TaskRow {
             used: count(11)?,
             used_before: count(12)?,
             resume_after: row.moment_or_null(13)?,
+            timeout: row.count_or_null(14)?.map(Duration::from_micros),
+            claimed_at: row.moment_or_null(15)?,
+            lease_until: row.moment_or_null(16)?,
+            put_offs: small(17)?,
+            tokens_max: row.count_or_null(18)?,
         })
+    }
+
+    /// Returns the time at which the timeout of the latest claim is over; `None` if the task has no timeout.
+    pub(crate) fn timeout_at(&self) -> Option<UnixMicros> {
+        Some(retry_policy::later(self.claimed_at?, self.timeout?))
+    }
+
+    /// Returns the end of the lease if it is renewed at `now`. The lease ends at most one length after the timeout, so
+    /// that an agent that is alive but hangs loses the task, and one that ends in time can still report that. Renewing
+    /// never shortens a lease: after an outage, a lease may end later.
+    pub(crate) fn renewed_lease(&self, lease: Duration, now: UnixMicros) -> UnixMicros {
+        let until = retry_policy::later(now, lease);
+        match self.timeout_at() {
+            None => until,
+            Some(at) => {
+                until.min(retry_policy::later(at, lease)).max(self.lease_until.unwrap_or(now))
+            }
+        }
     }
 }
 
@@ -76,15 +112,18 @@ pub(crate) struct TaskTransition {
     pub(crate) reason: Option<String>,
     pub(crate) resume_after: Option<UnixMicros>,
     pub(crate) retries: u32,
+    /// Number of times in a row that the task's agent put it off.
+    pub(crate) put_offs: u32,
     /// If true, the task's agent ends the claim. The epoch of the claim is then stored, so that the agent may repeat
     /// the operation.
     pub(crate) by_agent: bool,
 }
 
 impl TaskTransition {
-    /// Creates a transition to `state` that keeps the retries and clears the reason and `resume_after`.
+    /// Creates a transition to `state` that keeps the retries and put-offs, and clears the reason and `resume_after`.
     pub(crate) fn to(state: TaskState, from: &TaskRow) -> Self {
-        Self { state, reason: None, resume_after: None, retries: from.retries, by_agent: false }
+        let (retries, put_offs) = (from.retries, from.put_offs);
+        Self { state, reason: None, resume_after: None, retries, put_offs, by_agent: false }
     }
 
     /// Returns whether this transition counts as a failure of the task: it uses up a retry, or none is left.

@@ -7,7 +7,7 @@ use crate::call_context::{CallContext, bump_version, not_found};
 use crate::error::FleetError;
 use crate::model::{NewWorkspace, WorkspaceView};
 use crate::projects;
-use crate::validate;
+use crate::validate::{self, invalid};
 
 /// Longest path of a workspace, in bytes.
 const PATH_MAX: usize = 4_096;
@@ -25,6 +25,7 @@ pub(crate) fn add(
     if find(tx, &id)?.is_some() {
         return Err(FleetError::Exists { what: "workspace", id });
     }
+    check_path_differs(tx, &path)?;
     tx.run(
         "INSERT INTO fleet_workspaces (id, project, path, created_at) VALUES ($1, $2, $3, $4)",
         &[id.as_str().into(), project.as_str().into(), path.as_str().into(), call.now.into()],
@@ -33,6 +34,37 @@ pub(crate) fn add(
     call.audit(tx, "workspace.add", &id, None, Some(&settings))?;
     bump_version(tx)?;
     Ok(WorkspaceView { id, project, path, task: None, agent: None })
+}
+
+/// Checks that no other workspace has the same path. Two tasks would otherwise work in one folder at the same time.
+/// Links are known only to the agents' machines, where `fairgate agent run` locks the real folder.
+fn check_path_differs(tx: &mut dyn Transaction, path: &str) -> Result<(), FleetError> {
+    let plain = plain_path(path);
+    let sql = "SELECT id, path FROM fleet_workspaces ORDER BY id";
+    let others = tx.list(sql, &[], |row| Ok((row.text(0)?, row.text(1)?)))?;
+    match others.into_iter().find(|(_, other)| plain_path(other) == plain) {
+        None => Ok(()),
+        Some((id, _)) => {
+            let problem =
+                format!("is the folder of workspace {id:?} too; a folder is one workspace");
+            Err(invalid("path", problem))
+        }
+    }
+}
+
+/// Returns the path without empty parts, `.` and `..`, as far as that is known without looking at the folder.
+fn plain_path(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
+        match parts.last() {
+            Some(last) if part == ".." && *last != ".." => _ = parts.pop(),
+            // There is nothing above the root.
+            None if part == ".." && path.starts_with('/') => {}
+            _ => parts.push(part),
+        }
+    }
+    let root = if path.starts_with('/') { "/" } else { "" };
+    format!("{root}{}", parts.join("/"))
 }
 
 pub(crate) fn remove(
@@ -90,6 +122,26 @@ pub(crate) fn list(
             }
             let sql = format!("{VIEW} WHERE project = $1 ORDER BY id");
             Ok(tx.list(&sql, &[project.into()], read)?)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_compared_in_their_plain_form() {
+        for (path, plain) in [
+            ("/src/web", "/src/web"),
+            ("//src/./web/", "/src/web"),
+            ("/src/api/../web", "/src/web"),
+            ("/../src/web", "/src/web"),
+            ("src/web/", "src/web"),
+            ("../../web", "../../web"),
+            ("/", "/"),
+        ] {
+            assert_eq!(plain_path(path), plain);
         }
     }
 }

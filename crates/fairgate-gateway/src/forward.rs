@@ -27,7 +27,6 @@ mod leases;
 mod models;
 mod previous_response;
 mod provider;
-mod provider_wait;
 mod request_checks;
 mod request_guard;
 mod retry_policy;
@@ -36,6 +35,7 @@ mod send;
 mod settlement;
 mod stage;
 mod streamed_answer;
+mod task_limit;
 mod unsent_pieces;
 mod worker_choice;
 
@@ -59,9 +59,9 @@ pub(crate) use self::streamed_answer::StreamedAnswer;
 
 use self::accept::{HttpSource, ReadHttpSource, accept};
 use self::answer::UpstreamAnswer;
-use self::provider_wait::ProviderWaitForTask;
 use self::request_guard::{RequestArrival, RequestGuard};
 use self::send::{AnsweredRequest, RequestPayload};
+use self::task_limit::TaskLimitReport;
 use crate::app::App;
 use crate::refusal;
 use crate::reply::{Reply, ReplyBody, whole_body};
@@ -89,8 +89,8 @@ pub(crate) async fn forward(app: Arc<App>, route: Route, request: Request<Incomi
         }
         Err(refusal) => Err(refusal),
     };
-    if let Some(limited) = ProviderWaitForTask::of(&passage.arrival, &sent) {
-        // Boxed to keep this future small: many requests wait, and few are refused by a provider.
+    if let Some(limited) = TaskLimitReport::of(&passage.arrival, &sent) {
+        // Boxed to keep this future small: many requests wait, and few are refused because of a limit.
         Box::pin(limited.report_to_fleet(&passage.arrival)).await;
     }
     match sent {

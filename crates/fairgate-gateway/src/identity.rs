@@ -247,8 +247,10 @@ impl Caller {
             // The project's budget and the validity of the claim are checked at the reservation.
             budgeted: true,
             hosted_budgeted: budgets_of(tenant, directory).any(is_hosted),
-            money_budgeted: budgets_of(tenant, directory)
-                .any(|budget| is_money(budget) && !is_hosted(budget)),
+            // A model without a price would cost nothing under a cap in money, as under a budget.
+            money_budgeted: key.has_money_max
+                || budgets_of(tenant, directory)
+                    .any(|budget| is_money(budget) && !is_hosted(budget)),
             hosted_money_budgeted: budgets_of(tenant, directory)
                 .any(|budget| is_money(budget) && is_hosted(budget)),
             may_use_hosted: tenant.limits.hosted == HostedUse::Allowed,

@@ -28,7 +28,9 @@ use self::code::RetryRule;
 
 pub(crate) use self::budget::budget_exhausted;
 pub(crate) use self::code::{EndCode, RefusalCode};
-pub(crate) use self::fleet::{project_budget_exhausted, task_lost, unknown_task_key};
+pub(crate) use self::fleet::{
+    project_budget_exhausted, task_cap_reached, task_lost, unknown_task_key,
+};
 pub(crate) use self::leases::{
     bad_lease, lease_cancelled, lease_lost, lease_not_granted, no_lease_pool, not_a_limit,
     too_many_leases, unknown_lease, unread_lease,

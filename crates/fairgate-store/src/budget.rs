@@ -1,7 +1,7 @@
 //! Budgets, which limit the usage in a calendar period, counted in provider tokens or in money.
 
 use fairgate_money::UnixMicros;
-use fairgate_usage::{LeaseLost, WindowBudgetExhausted};
+use fairgate_usage::{LeaseLost, TaskCapReached, WindowBudgetExhausted};
 use serde::{Deserialize, Serialize};
 
 /// Limit on the usage of tokens or money in one calendar period.
@@ -158,6 +158,14 @@ pub enum ReservationRefused {
     LeaseLost(LeaseLost),
     /// The request is for a task, and the budget of its project or of all projects has no room for the request.
     Window(WindowBudgetExhausted),
+    /// The request is for a task whose own cap has no room for the request.
+    TaskCap(TaskCapReached),
+}
+
+impl From<TaskCapReached> for ReservationRefused {
+    fn from(reached: TaskCapReached) -> Self {
+        Self::TaskCap(reached)
+    }
 }
 
 impl From<BudgetExhausted> for ReservationRefused {

@@ -39,7 +39,10 @@ pub use directory::{
 };
 pub use error::StoreError;
 pub use fairgate_money::{Currency, MicroUnits, Price, UnixMicros};
-pub use fairgate_usage::{LeaseLost, TaskClaim, UsageTerms, UsageWindow, WindowBudgetExhausted};
+pub use fairgate_usage::{
+    LeaseLost, TaskCapReached, TaskCapUnit, TaskClaim, UsageTerms, UsageWindow,
+    WindowBudgetExhausted,
+};
 pub use installation_secret::InstallationSecret;
 pub use key_rights::{
     DEADLINE_MS_MAX, KeyRights, PRIORITY_MAX, PRIORITY_MIN, RightsPatch, WEIGHT_MILLI_MAX,

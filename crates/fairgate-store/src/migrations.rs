@@ -85,6 +85,21 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/14.sqlite.sql"),
         postgres: include_str!("migrations/14.postgres.sql"),
     },
+    Migration {
+        version: 15,
+        sqlite: include_str!("migrations/15.sqlite.sql"),
+        postgres: include_str!("migrations/15.postgres.sql"),
+    },
+    Migration {
+        version: 16,
+        sqlite: include_str!("migrations/16.sqlite.sql"),
+        postgres: include_str!("migrations/16.postgres.sql"),
+    },
+    Migration {
+        version: 17,
+        sqlite: include_str!("migrations/17.sqlite.sql"),
+        postgres: include_str!("migrations/17.postgres.sql"),
+    },
 ];
 
 /// Version from which on new keys and projects are closed ([`crate::KeyRights`]). Step 10 writes the rights that older

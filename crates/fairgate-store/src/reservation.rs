@@ -23,7 +23,9 @@ pub(crate) fn decide(
     }
     let granted = check_budgets(budgets, files, asked)?;
     if let Some(claim) = &asked.claim {
-        let tokens = asked.as_granted(granted.hosted).provider_tokens;
+        let most = asked.as_granted(granted.hosted);
+        let tokens = most.provider_tokens;
+        books.check_caps(claim, tokens, most.money.0)?;
         books.check_room(claim, tokens, asked.terms, asked.at)?;
     }
     Ok(granted)

@@ -378,7 +378,8 @@ impl GuessedRow {
     /// Returns negative usage that takes back the charge of the guessed row, because the real row replaces it. Returns
     /// `None` if the request was not made for a task.
     pub(crate) fn refund(&self) -> Option<(&TaskClaim, ClaimUsage)> {
-        let refund = ClaimUsage { tokens: -self.uses.used.tokens, calls: -1 };
+        let used = &self.uses.used;
+        let refund = ClaimUsage { tokens: -used.tokens, calls: -1, money: -used.money };
         self.claim.as_ref().map(|claim| (claim, refund))
     }
 }

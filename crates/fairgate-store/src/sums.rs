@@ -158,7 +158,8 @@ impl AttemptRow {
     /// A request with several attempts is counted once.
     pub(crate) fn charge(&self) -> Option<(&TaskClaim, ClaimUsage)> {
         let calls = i64::from(self.last && self.outcome != AttemptOutcome::Refused);
-        let used = ClaimUsage { tokens: signed(self.provider_tokens), calls };
+        let (tokens, money) = (signed(self.provider_tokens), signed(self.money.0));
+        let used = ClaimUsage { tokens, calls, money };
         self.claim.as_ref().filter(|_| used != ClaimUsage::default()).map(|claim| (claim, used))
     }
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use fairgate_money::UnixMicros;
 
-use crate::claim::{LeaseLost, TaskBalance, TaskClaim};
+use crate::claim::{LeaseLost, TaskBalance, TaskCapReached, TaskClaim};
 use crate::database::UsageColumns;
 use crate::rolling_window::{UsageWindow, WindowSums};
 
@@ -119,6 +119,16 @@ impl UsageBalances {
         }
     }
 
+    /// Checks that the caps of a claim's task have room for a request that may use `tokens` and cost `money` micro-units.
+    pub fn check_caps(
+        &self,
+        claim: &TaskClaim,
+        tokens: u64,
+        money: u64,
+    ) -> Result<(), TaskCapReached> {
+        self.tasks.get(&claim.task).map_or(Ok(()), |task| task.check_caps(claim, tokens, money))
+    }
+
     /// Checks that the budgets of the project and of all projects have room for a request that may use `tokens`.
     pub fn check_room(
         &self,
@@ -148,14 +158,15 @@ impl UsageBalances {
         self.tasks.get(&claim.task).map_or(0, |task| task.growth(claim, more))
     }
 
-    /// Adds `more` tokens to those that are reserved for the requests of a claim. A negative number releases tokens.
-    pub fn hold(&mut self, claim: &TaskClaim, more: i64) {
+    /// Adds `more` tokens and `money` micro-units to those that are reserved for the requests of a claim. Negative numbers
+    /// release them.
+    pub fn hold(&mut self, claim: &TaskClaim, more: i64, money: i64) {
         let growth = self.growth(claim, more);
         for account in self.projects.get_mut(&claim.project).into_iter().chain(&mut self.total) {
             account.reserved = account.reserved.saturating_add(growth);
         }
         if let Some(task) = self.tasks.get_mut(&claim.task) {
-            task.hold(claim, more);
+            task.hold(claim, more, money);
         }
     }
 }

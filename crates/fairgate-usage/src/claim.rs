@@ -36,6 +36,8 @@ macro_rules! task_balance {
     () => {
         "SELECT t.id, t.project, t.epoch, t.state, t.lease_until, t.agent, t.reserved, t.used, \
          CAST(COALESCE((SELECT SUM(r.provider_tokens) FROM reservations r \
+         WHERE r.task = t.id AND r.epoch = t.epoch), 0) AS BIGINT), t.used_before, t.tokens_max, t.money, t.money_max, \
+         CAST(COALESCE((SELECT SUM(r.money) FROM reservations r \
          WHERE r.task = t.id AND r.epoch = t.epoch), 0) AS BIGINT) FROM fleet_tasks t WHERE t.id = "
     };
 }
@@ -54,6 +56,42 @@ pub(crate) struct TaskBalance {
     used: i64,
     /// Tokens that are reserved for the requests in flight of the task's latest claim.
     in_flight: i64,
+    /// Tokens that earlier claims of the task used.
+    used_before: i64,
+    /// Most tokens that the task may use over all its claims; `None` sets no limit.
+    tokens_max: Option<u64>,
+    /// Cost of the task's requests, over all its claims, in micro-units.
+    money: i64,
+    /// Most money that the task may cost, in micro-units; `None` sets no limit.
+    money_max: Option<u64>,
+    /// Money that is reserved for the requests in flight of the task's latest claim, in micro-units.
+    money_in_flight: i64,
+}
+
+/// Cap of a task that has no room for a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskCapReached {
+    /// Id of the task.
+    pub task: String,
+    /// Unit of the amounts of this value.
+    pub unit: TaskCapUnit,
+    /// Most that the task may use, over all its claims.
+    pub limit: u64,
+    /// Amount that the task used so far.
+    pub used: u64,
+    /// Amount that is reserved for the task's other requests in flight.
+    pub reserved: u64,
+    /// Amount that the request may use.
+    pub wanted: u64,
+}
+
+/// Unit of a task's cap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskCapUnit {
+    /// Tokens as a provider counts them.
+    Tokens,
+    /// Micro-units of the installation's currency.
+    Money,
 }
 
 impl TaskBalance {
@@ -68,6 +106,11 @@ impl TaskBalance {
             reserved: row.int(6)?,
             used: row.int(7)?,
             in_flight: row.int(8)?,
+            used_before: row.int(9)?,
+            tokens_max: row.count_or_null(10)?,
+            money: row.int(11)?,
+            money_max: row.count_or_null(12)?,
+            money_in_flight: row.int(13)?,
         };
         Ok((row.text(0)?, task))
     }
@@ -108,11 +151,35 @@ impl TaskBalance {
         with(self.in_flight.saturating_add(more)) - with(self.in_flight)
     }
 
-    /// Adds `more` tokens to those that are reserved for the requests of a claim. Does nothing if the claim is not the
-    /// task's latest.
-    pub(crate) fn hold(&mut self, claim: &TaskClaim, more: i64) {
+    /// Checks that the caps of the task have room for a request that may use `tokens` and cost `money` micro-units.
+    pub(crate) fn check_caps(
+        &self,
+        claim: &TaskClaim,
+        tokens: u64,
+        money: u64,
+    ) -> Result<(), TaskCapReached> {
+        let count = |number: i64| u64::try_from(number).unwrap_or(0);
+        let used = count(self.used.saturating_add(self.used_before));
+        let caps = [
+            (TaskCapUnit::Tokens, self.tokens_max, used, self.in_flight, tokens),
+            (TaskCapUnit::Money, self.money_max, count(self.money), self.money_in_flight, money),
+        ];
+        for (unit, limit, used, in_flight, wanted) in caps {
+            let (Some(limit), reserved) = (limit, count(in_flight)) else { continue };
+            if wanted > 0 && used.saturating_add(reserved).saturating_add(wanted) > limit {
+                let task = claim.task.clone();
+                return Err(TaskCapReached { task, unit, limit, used, reserved, wanted });
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds `more` tokens and `money` micro-units to those that are reserved for the requests of a claim, if it is the
+    /// latest one.
+    pub(crate) fn hold(&mut self, claim: &TaskClaim, more: i64, money: i64) {
         if self.epoch == claim.epoch {
             self.in_flight = self.in_flight.saturating_add(more);
+            self.money_in_flight = self.money_in_flight.saturating_add(money);
         }
     }
 }

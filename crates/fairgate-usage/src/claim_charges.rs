@@ -8,13 +8,16 @@ use crate::claim::TaskClaim;
 #[derive(Debug, Default)]
 pub struct ClaimCharges(BTreeMap<TaskClaim, ClaimUsage>);
 
-/// Usage under a claim, in tokens and requests. Negative numbers take back usage that was charged by mistake.
+/// Tokens as a provider counts them, number of requests, and money, that were used under a claim. Negative numbers take a
+/// wrong charge back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClaimUsage {
     /// Input plus output tokens, as the provider counts them, without the weights of a pool.
     pub tokens: i64,
     /// Number of requests. A request with several attempts counts once.
     pub calls: i64,
+    /// Cost of the requests, in micro-units.
+    pub money: i64,
 }
 
 impl ClaimCharges {
@@ -24,6 +27,7 @@ impl ClaimCharges {
             let sum = self.0.entry(claim.clone()).or_default();
             sum.tokens += more.tokens;
             sum.calls += more.calls;
+            sum.money = sum.money.saturating_add(more.money);
         }
     }
 

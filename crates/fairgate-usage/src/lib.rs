@@ -17,7 +17,7 @@ pub mod sql;
 
 pub use agent_credit::CreditSums;
 pub use balances::{UsageBalances, UsageTerms, WindowBudgetExhausted};
-pub use claim::{LeaseLost, TaskClaim};
+pub use claim::{LeaseLost, TaskCapReached, TaskCapUnit, TaskClaim};
 pub use claim_charges::{ClaimCharges, ClaimUsage};
 pub use database::{UsageColumns, UsageValue, UsageWriter};
 pub use held_task::{HELD_STATES, is_held};

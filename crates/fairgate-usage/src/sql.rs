@@ -11,6 +11,7 @@
 use fairgate_money::UnixMicros;
 
 use crate::claim::{TaskClaim, task_balance};
+use crate::claim_charges::ClaimUsage;
 use crate::database::{UsageValue, UsageWriter};
 use crate::rolling_window::UsageWindow;
 use crate::set_aside::set_aside_sum;
@@ -113,20 +114,20 @@ pub const ADD_TO_PROJECT: &str = "UPDATE fleet_projects SET window_tokens = wind
 /// Adds `$2[i]` tokens to the sums of each project `$1[i]`; see [`ADD_TO_PROJECT`].
 pub const ADD_TO_PROJECTS: &str = "UPDATE fleet_projects p SET window_tokens = p.window_tokens + v.tokens \
      FROM UNNEST($1::text[], $2::bigint[]) AS v (project, tokens) WHERE p.id = v.project";
-/// Adds `$2` tokens and `$3` requests to task `$4`. They were used under the claim with epoch `$1`, which need not be
-/// the latest.
+/// Adds to task `$5` the `$2` tokens, `$3` requests and `$4` micro-units of its claim `$1`.
 pub const ADD_TO_TASK: &str = "UPDATE fleet_tasks SET \
      used = used + CASE WHEN epoch = $1 THEN CAST($2 AS BIGINT) ELSE 0 END, \
      used_before = used_before + CASE WHEN epoch = $1 THEN 0 ELSE CAST($2 AS BIGINT) END, \
-     calls = calls + $3 WHERE id = $4";
-/// Adds `$3[i]` tokens and `$4[i]` requests, used under epoch `$2[i]`, to each task `$1[i]`; see [`ADD_TO_TASK`]. The
+     calls = calls + $3, money = money + $4 WHERE id = $5";
+/// Adds to tasks `$1` the `$3` tokens, `$4` requests and `$5` micro-units of their claims `$2`; see [`ADD_TO_TASK`]. The
 /// arrays may contain several claims of one task.
 pub const ADD_TO_TASKS: &str = "UPDATE fleet_tasks t SET used = t.used + d.used, \
-     used_before = t.used_before + d.before, calls = t.calls + d.calls \
+     used_before = t.used_before + d.before, calls = t.calls + d.calls, money = t.money + d.money \
      FROM (SELECT v.task, CAST(SUM(CASE WHEN v.epoch = c.epoch THEN v.tokens ELSE 0 END) AS BIGINT) AS used, \
      CAST(SUM(CASE WHEN v.epoch = c.epoch THEN 0 ELSE v.tokens END) AS BIGINT) AS before, \
-     CAST(SUM(v.calls) AS BIGINT) AS calls \
-     FROM UNNEST($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) AS v (task, epoch, tokens, calls) \
+     CAST(SUM(v.calls) AS BIGINT) AS calls, CAST(SUM(v.money) AS BIGINT) AS money \
+     FROM UNNEST($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) \
+     AS v (task, epoch, tokens, calls, money) \
      JOIN fleet_tasks c ON c.id = v.task GROUP BY v.task) d WHERE t.id = d.task";
 /// Increments the fleet's version, by which processes notice that something changed.
 pub const COUNT_CHANGE: &str = "UPDATE fleet SET version = version + 1 WHERE one = 1";
@@ -160,17 +161,17 @@ pub fn add_to_project<W: UsageWriter + ?Sized>(
     Ok(())
 }
 
-/// Adds the tokens and requests of a claim to the claim's task, and the tokens to the project's usage in the window.
+/// Adds the usage of a claim to the claim's task, and its tokens to the project's usage in the window.
 pub fn add_to_task<W: UsageWriter + ?Sized>(
     transaction: &mut W,
     claim: &TaskClaim,
-    tokens: i64,
-    calls: i64,
+    usage: ClaimUsage,
 ) -> Result<(), W::Error> {
     use UsageValue::{Int, Text};
+    let ClaimUsage { tokens, calls, money } = usage;
     add_to_project(transaction, &claim.project, tokens, 0)?;
     let epoch = i64::try_from(claim.epoch).unwrap_or(i64::MAX);
-    let values = [Int(epoch), Int(tokens), Int(calls), Text(&claim.task)];
+    let values = [Int(epoch), Int(tokens), Int(calls), Int(money), Text(&claim.task)];
     transaction.run(ADD_TO_TASK, &values)?;
     Ok(())
 }

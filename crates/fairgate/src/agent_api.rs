@@ -204,8 +204,19 @@ impl AgentApi {
         read(&self.send(Method::POST, path, body_of(&body), RESPONSE_TIMEOUT).await?)
     }
 
-    /// Appends output to the log of the claim's command. Returns the position in the log, in bytes, from which the
-    /// gateway expects the next output.
+    /// Returns the result of a task that the claim's task needs.
+    pub(crate) async fn needed_result(
+        &self,
+        claim: &ClaimId,
+        need: &str,
+    ) -> Result<String, AgentApiError> {
+        let query = format!("results?epoch={}&task={}", claim.epoch, escaped(need));
+        let path = self.task_path(claim, &query);
+        let response = self.send(Method::GET, path, (JSON, Bytes::new()), RESPONSE_TIMEOUT).await?;
+        Ok(response.text)
+    }
+
+    /// Appends output to the log of the claim's command. Returns the number of the byte that the gateway expects next.
     pub(crate) async fn append_log(
         &self,
         claim: &ClaimId,
@@ -365,7 +376,7 @@ mod tests {
     #[test]
     fn what_is_said_of_a_claim_names_its_epoch() {
         let claim = ClaimId { task: "t/1".into(), epoch: 7 };
-        let report = TaskReleaseBody { reason: Some("r".into()) };
+        let report = TaskReleaseBody { reason: Some("r".into()), unfit: false };
         assert_eq!(with_epoch(&claim, &report), json!({"reason": "r", "epoch": 7}));
         assert_eq!(api().task_path(&claim, "ask"), "/api/v1/agents/a%201/tasks/t%2F1/ask");
     }

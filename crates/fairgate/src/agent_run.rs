@@ -11,6 +11,7 @@ mod process_group;
 mod secret_mask;
 mod stop_signals;
 mod tail;
+mod workspace_lock;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -55,8 +56,8 @@ const QUICK_FAILURE_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// seconds to wait (default 60). This does not count as a failure. 77 asks a person the question in that file. Any
 /// other status is a failure.
 ///
-/// When the task is cancelled or its lease is lost, the command's whole process group gets SIGTERM, and SIGKILL when
-/// the grace is over. If `agent run` gets SIGINT, SIGTERM or SIGHUP, it ends the command in the same way and gives the
+/// When the task's timeout or the one given here is over, or when the task is cancelled or its lease is lost, the
+/// command's whole process group gets SIGTERM, and SIGKILL when the grace is over. If `agent run` gets SIGINT, SIGTERM or SIGHUP, it ends the command in the same way and gives the
 /// task back. A second signal kills the command at once.
 #[derive(Debug, Args)]
 pub(crate) struct AgentRunArgs {
@@ -71,6 +72,10 @@ pub(crate) struct AgentRunArgs {
     /// Seconds between SIGTERM and SIGKILL.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     grace: u64,
+    /// Longest time that a command may take for one task, in seconds. A command that takes longer is ended, and its task
+    /// has failed. A task may have a shorter timeout of its own. Default: no limit.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=2_592_000))]
+    timeout: Option<u64>,
     /// Command and its arguments, after `--`.
     #[arg(required = true, last = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -96,6 +101,7 @@ async fn claims(args: &AgentRunArgs) -> Result<()> {
         base_url: args.agent.base_url(),
         token: args.agent.token().to_owned(),
         grace: Duration::from_secs(args.grace),
+        timeout: args.timeout.map(Duration::from_secs),
         say,
         stop: StopSignals::listen()?,
     };

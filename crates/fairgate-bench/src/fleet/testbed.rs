@@ -132,16 +132,9 @@ fn task(number: usize, projects: usize) -> NewTask {
     NewTask {
         id: Some(format!("t{number}")),
         project: format!("p{}", number % projects),
-        title: None,
         prompt: format!("Do number {number}."),
-        priority: None,
-        needs: Vec::new(),
         estimate: Some(1_000),
-        retries: None,
-        resume_after: None,
-        workspace: None,
-        affinity: None,
-        affinity_wait_s: None,
+        ..NewTask::default()
     }
 }
 

@@ -1,8 +1,10 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::claims::LimitCause;
 use crate::fleet::AgentId;
 use crate::model::{TaskCompletionBody, TaskFailureBody};
+use crate::state::TaskState;
 use crate::testing::FleetTestWorld;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -150,11 +152,31 @@ async fn a_task_shows_what_it_was_charged_for() {
     assert_eq!(round.calls[0].price_per_1000_s, Some(10_000));
     let claim = fairgate_store::TaskClaim { project: "p".into(), task: "p-1".into(), epoch: 1 };
     w.pass(10);
-    w.fleet().note_limit(&claim, UnixMicros(w.now.0 + 100_000_000)).await.unwrap();
+    let until = Some(UnixMicros(w.now.0 + 100_000_000));
+    w.fleet().note_limit(&claim, until, LimitCause::Provider).await.unwrap();
     w.run("UPDATE fleet_tasks SET used = 101, calls = 3 WHERE id = 'p-1'", &[]).await;
     w.pass(50);
     w.fleet().fail(&agent("a0"), "p-1", 1, TaskFailureBody::default()).await.unwrap();
     assert_eq!(charged(&w, "p-1").await, (101, 101, 10));
+}
+
+/// A tenant cannot keep an agent for nothing behind a budget of its own.
+#[tokio::test]
+async fn the_wait_for_a_budget_is_charged() {
+    let mut w = FleetTestWorld::new().await;
+    w.options.agent_second_tokens = Some(10);
+    w.options.lease = Duration::from_secs(3_600);
+    w.project("p", |_| {}).await;
+    w.tasks("p", 1).await;
+    w.agents(1).await;
+    w.given(&["a0"]).await;
+    let claim = fairgate_store::TaskClaim { project: "p".into(), task: "p-0".into(), epoch: 1 };
+    let until = Some(UnixMicros(w.now.0 + 100_000_000));
+    w.fleet().note_limit(&claim, until, LimitCause::TenantBudget).await.unwrap();
+    w.pass(30);
+    let line = w.fleet().fail(&agent("a0"), "p-0", 1, TaskFailureBody::default()).await.unwrap();
+    assert_eq!((line.state, line.retries), (TaskState::Paused, 0));
+    assert_eq!(charged(&w, "p-0").await, (0, 300, 30));
 }
 
 /// The time of an outage counts once, however many servers notice it.

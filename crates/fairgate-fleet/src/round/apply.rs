@@ -100,12 +100,18 @@ pub(super) fn renew(
     }
     let database = tx.database();
     let rows = grants.iter().map(|it| json!([it.task, it.key_hash()]));
-    let table = json_rows::table(database, 2, &["TEXT", "TEXT"]);
+    let table = json_rows::table(database, 3, &["TEXT", "TEXT"]);
     let hash = json_rows::unhex(database, "v.column2");
+    // The same as `TaskRow::renewed_lease`, as SQL: a lease ends at most one length after the task's timeout.
+    let latest = "claimed_at + timeout + $1";
     let sql = format!(
-        "UPDATE fleet_tasks SET lease_until = $1, key_hash = {hash} FROM {table} AS v WHERE id = v.column1"
+        "UPDATE fleet_tasks SET lease_until = CASE WHEN timeout IS NULL OR {latest} >= $2 THEN $2 \
+         WHEN lease_until > {latest} THEN lease_until ELSE {latest} END, key_hash = {hash} \
+         FROM {table} AS v WHERE id = v.column1"
     );
-    tx.run(&sql, &[rules.lease_end(now).into(), json_rows::value(rows)])?;
+    let lease = i64::try_from(rules.lease.as_micros()).unwrap_or(i64::MAX / 4);
+    let values = [lease.into(), rules.lease_end(now).into(), json_rows::value(rows)];
+    tx.run(&sql, &values)?;
     Ok(())
 }
 
@@ -157,7 +163,8 @@ pub(super) fn claims(
     let tasks = json_rows::texts(tx.database(), 1);
     let sql = format!(
         "SELECT t.id, t.project, p.tenant, t.epoch, t.title, t.prompt, t.question, t.answer, t.in_workspace, \
-         w.path, t.reserved, t.lease_until FROM fleet_tasks t JOIN fleet_projects p ON p.id = t.project \
+         w.path, t.reserved, t.lease_until, t.timeout, t.claimed_at + t.timeout, \
+         EXISTS (SELECT 1 FROM fleet_needs n WHERE n.task = t.id) FROM fleet_tasks t JOIN fleet_projects p ON p.id = t.project \
          LEFT JOIN fleet_workspaces w ON w.id = t.in_workspace WHERE t.id IN {tasks}"
     );
     let by_task: HashMap<&str, &TaskGrant> =
@@ -181,6 +188,10 @@ pub(super) fn claims(
             key: grant.key.clone(),
             lease_until: row.moment(11)?,
             heartbeat_s: rules.heartbeat_s(),
+            timeout_s: row.count_or_null(12)?.map(|micros| micros / 1_000_000),
+            timeout_at: row.moment_or_null(13)?,
+            results: Vec::new(),
+            has_needs: row.flag(14)?,
             task,
         };
         claims.push((grant.place, claim));

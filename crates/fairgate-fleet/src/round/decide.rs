@@ -99,7 +99,11 @@ fn calls(input: &RoundInput) -> Vec<Range<usize>> {
         input.tasks.iter().filter_map(|task| task.affinity.as_deref()).collect();
     let kind = |agent: usize| Some(&*input.waiting[agent].kind).filter(|it| limited.contains(it));
     let access = |agent: usize| &input.waiting[agent].access;
-    let is_awaited = |agent: usize| awaited.contains(&*input.waiting[agent].agent);
+    // An agent for which a task is kept, or that cannot work on some tasks, is a group of its own.
+    let is_awaited = |agent: usize| {
+        let agent = &*input.waiting[agent].agent;
+        awaited.contains(agent) || input.unfit.has_any(agent)
+    };
     let mut calls: Vec<Range<usize>> = Vec::new();
     for agent in 0..input.waiting.len() {
         match calls.last_mut() {
@@ -178,8 +182,9 @@ impl<'a> RoundState<'a> {
         let waiting = &self.input.waiting[call];
         let Some(first) = waiting.first() else { return Ok(None) };
         let may_take = |task: &ReadyTask| match &task.affinity {
-            Some(agent) => waiting.len() == 1 && *agent == first.agent,
-            None => true,
+            Some(agent) if *agent != first.agent => false,
+            Some(_) if waiting.len() > 1 => false,
+            _ => !self.input.unfit.contains(&first.agent, &task.id),
         };
         let tasks = self.input.tasks.iter().zip(&self.is_given);
         let is_open: Vec<bool> = (self.input.projects.iter())

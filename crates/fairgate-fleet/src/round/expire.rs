@@ -75,13 +75,26 @@ fn end(due: &TaskRow, rules: &RoundOptions, now: UnixMicros) -> TaskTransition {
         }
         TaskState::InProgress => {
             let next = retry_policy::after_failure(retries, retries_max, rules.backoff, now);
-            let mut reason = format!("agent {agent} gave no sign of life, and its lease ran out");
+            let mut reason = match due.timeout.filter(|_| due.timeout_at() <= Some(now)) {
+                Some(timeout) => {
+                    let seconds = timeout.as_secs();
+                    format!("agent {agent} did not end it within its timeout of {seconds} s")
+                }
+                None => format!("agent {agent} gave no sign of life, and its lease ran out"),
+            };
             if next.state == TaskState::Blocked {
                 reason
                     .push_str(&format!("; it was tried again {retries} times, as often as it may"));
             }
             let AfterFailure { state, retries, resume_after } = next;
-            TaskTransition { state, reason: Some(reason), retries, resume_after, by_agent: false }
+            TaskTransition {
+                state,
+                reason: Some(reason),
+                retries,
+                resume_after,
+                put_offs: 0,
+                by_agent: false,
+            }
         }
         _ if due.open_needs == 0 => to(TaskState::Ready, None),
         _ => to(TaskState::Defined, None),

@@ -22,6 +22,7 @@ use crate::credit::{self, ClaimTimes, FleetCredit, ProjectWork};
 use crate::fleet::FleetShare;
 use crate::project_account::{self, ProjectAccount};
 use crate::tenant_baseline;
+use crate::unfit_tasks::UnfitTasks;
 use crate::window_usage::WindowSums;
 use crate::{json_rows, state};
 
@@ -110,6 +111,7 @@ pub(crate) fn round_input(
         projects,
         tasks: Vec::new(),
         waiting,
+        unfit: UnfitTasks::default(),
     })
 }
 
@@ -231,12 +233,14 @@ pub(crate) fn tasks(
     if input.budget_left() == Some(0) {
         return Ok(());
     }
+    input.unfit = UnfitTasks::load(tx, input.waiting.iter().map(|it| &*it.agent))?;
     let mut limits = forecast::limits(input, rules.default_estimate);
-    // Tasks that no waiting agent may take are not looked at.
     for (project, limit) in input.projects.iter().zip(&mut limits) {
-        if !input.waiting.iter().any(|agent| project.is_open_to(&agent.access)) {
-            *limit = None;
-        }
+        // Tasks that no waiting agent may take are not looked at. Behind tasks that an agent cannot work on, there may be
+        // some that it can.
+        let is_open = input.waiting.iter().any(|agent| project.is_open_to(&agent.access));
+        let unfit = input.unfit.count_in(&project.id);
+        *limit = limit.filter(|_| is_open).map(|limit| limit.saturating_add(unfit));
     }
     input.tasks = first_ready(tx, rules, input, &limits)?;
     mark_cut(input, &limits);

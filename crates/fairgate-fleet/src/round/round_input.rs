@@ -9,6 +9,8 @@ use fairgate_price::TokenRate;
 use crate::agent_access::AgentAccess;
 use crate::tenant_baseline::TenantRow;
 
+use crate::unfit_tasks::UnfitTasks;
+
 /// Everything that the decision of a round depends on.
 #[derive(Clone, Debug)]
 pub(crate) struct RoundInput {
@@ -29,6 +31,8 @@ pub(crate) struct RoundInput {
     pub(crate) tasks: Vec<ReadyTask>,
     /// Waiting agents in the order of their arrival.
     pub(crate) waiting: Vec<RoundAgent>,
+    /// Tasks that waiting agents cannot work on.
+    pub(crate) unfit: UnfitTasks,
 }
 
 /// Project as a round sees it.

@@ -66,6 +66,7 @@ pub(super) struct ExpectedClaim {
     /// Tokens that this claim used.
     pub(super) used: u64,
     pub(super) workspace: Option<String>,
+    pub(super) timeout_at: Option<i64>,
 }
 
 /// Model call in flight.
@@ -131,6 +132,7 @@ impl ExpectedState {
             reserved: claim.reserved,
             used: 0,
             workspace: claim.workspace.clone(),
+            timeout_at: claim.timeout_at.map(|at| at.0),
         };
         self.holds.insert(claim.task.clone(), hold);
     }

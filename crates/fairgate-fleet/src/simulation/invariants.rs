@@ -81,7 +81,8 @@ impl FleetSimulation {
     /// Compares the claims with the expected state, and checks the limits on the expected state.
     async fn check_holds(&self) {
         let sql = concat!(
-            "SELECT id, agent, project, epoch, lease_until, reserved, used, in_workspace FROM fleet_tasks \
+            "SELECT id, agent, project, epoch, lease_until, reserved, used, in_workspace, claimed_at + timeout \
+             FROM fleet_tasks \
              WHERE state IN ",
             fairgate_usage::held_states!()
         );
@@ -95,6 +96,7 @@ impl FleetSimulation {
                     reserved: row.count(5)?,
                     used: row.count(6)?,
                     workspace: row.text_or_null(7)?,
+                    timeout_at: row.int_or_null(8)?,
                 };
                 Ok((row.text(0)?, hold))
             })
@@ -159,7 +161,8 @@ impl FleetSimulation {
         let failed = concat!(
             "SELECT 'all', COUNT(*) FROM fleet_history WHERE from_state IN ",
             fairgate_usage::held_states!(),
-            " AND (reason LIKE 'failed%' OR reason LIKE 'agent % gave no sign of life%')"
+            " AND (reason LIKE 'failed%' OR reason LIKE 'agent % gave no sign of life%' \
+             OR reason LIKE 'agent % did not end it within its timeout%')"
         );
         let failed = self.numbers(failed).await[0].1.cast_unsigned();
         assert_eq!(counted, self.counts.completed + failed, "seed {}: tries", self.seed);

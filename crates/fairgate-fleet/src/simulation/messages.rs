@@ -151,6 +151,9 @@ impl FleetSimulation {
         let used = self.report(message, before);
         let lease = i64::try_from(self.options.lease.as_micros()).unwrap();
         let until = self.now() + lease;
+        // A lease ends at most one length after the timeout, and renewing never shortens it.
+        let until =
+            before.timeout_at.map_or(until, |at| until.min(at + lease).max(before.lease_until));
         let expected = (until, used, before.reserved);
         assert_eq!((held.lease_until.0, held.used, held.reserved), expected, "seed {}", self.seed);
         self.expected.hold(&message.task, message.epoch).unwrap().lease_until = until;

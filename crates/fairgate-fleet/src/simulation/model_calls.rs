@@ -100,6 +100,9 @@ impl FleetSimulation {
             Err(ReservationRefused::Budget(exhausted)) => {
                 panic!("seed {}: {exhausted:?}", self.seed)
             }
+            Err(ReservationRefused::TaskCap(reached)) => {
+                panic!("seed {}: no task has a cap: {reached:?}", self.seed)
+            }
         }
         if let Some(before) = before {
             // The earlier reservation stays.

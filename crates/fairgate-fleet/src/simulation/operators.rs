@@ -57,7 +57,7 @@ impl FleetSimulation {
                     let workspace = NewWorkspace {
                         id: format!("{id}-w{workspace}"),
                         project: id.clone(),
-                        path: "/w".into(),
+                        path: format!("/w/{id}-{workspace}"),
                     };
                     shadow.workspaces.insert(workspace.id.clone());
                     self.fleet().add_workspace("admin", workspace).await.unwrap();
@@ -128,19 +128,20 @@ impl FleetSimulation {
                 is_completed: false,
             };
             self.expected.tasks.insert(format!("t{number}"), task);
+            let timeout = self.dice.one_in(4);
             tasks.push(NewTask {
                 id: Some(format!("t{number}")),
                 project,
-                title: None,
                 prompt: "do it".into(),
                 priority: Some(self.dice.within(1, 3).cast_signed()),
                 needs: needs.into_iter().collect(),
                 estimate: self.dice.one_in(2).then(|| self.dice.within(1, 900)),
                 retries: Some(u32::try_from(self.dice.below(4)).unwrap()),
+                timeout_s: timeout.then(|| u32::try_from(self.dice.within(5, 200)).unwrap()),
                 resume_after: resume_after.map(fairgate_money::UnixMicros),
                 workspace,
                 affinity,
-                affinity_wait_s: None,
+                ..NewTask::default()
             });
         }
         self.fleet().add_tasks("admin", NewTasks { tasks, dry_run: false }).await.unwrap();

@@ -50,15 +50,16 @@ pub(crate) fn release(
             json!(ready_at),
             json!(ended_at),
             json!(ended_epoch),
+            json!(next.put_offs),
         ]
     };
     let columns = ColumnsWithState {
         set: format!(
             "reason = v.column4, retries = v.column5, resume_after = v.column6, \
              ready_at = COALESCE(v.column7, ready_at), ended_at = v.column8, \
-             ended_epoch = COALESCE(v.column9, ended_epoch), {END_CLAIM}, {KEEP_USAGE}"
+             ended_epoch = COALESCE(v.column9, ended_epoch), put_offs = v.column10, {END_CLAIM}, {KEEP_USAGE}"
         ),
-        types: &["TEXT", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "BIGINT"],
+        types: &["TEXT", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "BIGINT"],
         rows: changes.iter().map(row).collect(),
         condition: "",
     };

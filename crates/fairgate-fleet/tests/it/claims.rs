@@ -256,7 +256,7 @@ async fn what_agents_say_is_bounded(world: World) {
     let beat = TaskHeartbeatBody { progress: Some("ä".repeat(4_000)), tokens: None };
     world.fleet.heartbeat(&agent("a"), "x", epoch, beat).await.unwrap();
     assert_eq!(world.task("x").await.progress.unwrap().len(), 4_096);
-    let done = TaskCompletionBody { result: Some("x".repeat((64 << 10) + 1)), tokens: None };
+    let done = TaskCompletionBody { result: Some("x".repeat((1 << 20) + 1)), tokens: None };
     assert_eq!(field(world.fleet.complete(&agent("a"), "x", epoch, done).await), "result");
     for question in [String::new(), "x".repeat((16 << 10) + 1)] {
         let question = TaskQuestionBody { question, tokens: None };

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use fairgate_fleet::{
-    AgentPatch, AgentState, Claim, Fleet, FleetError, TaskCompletionBody, TaskFailureBody,
-    TaskHeartbeatBody, TaskReleaseBody, TaskState,
+    AgentPatch, AgentState, Claim, Fleet, FleetError, LimitCause, TaskCompletionBody,
+    TaskFailureBody, TaskHeartbeatBody, TaskReleaseBody, TaskState,
 };
 use fairgate_store::{TaskClaim, UnixMicros};
 use tokio::task::JoinHandle;
@@ -167,18 +167,37 @@ async fn a_limit_that_the_gateway_saw_is_no_failure(world: World) {
     world.add(&["one"]).await;
     let epoch = world.hold("one", "a").await;
     let until = UnixMicros(world.now().0 + 900_000_000);
-    world.fleet.note_limit(&claim_of("one", epoch), until).await.unwrap();
+    world
+        .fleet
+        .note_limit(&claim_of("one", epoch), Some(until), LimitCause::Provider)
+        .await
+        .unwrap();
     // A shorter one, one of another claim, and one that is no moment change nothing.
     let sooner = UnixMicros(until.0 - 1);
-    world.fleet.note_limit(&claim_of("one", epoch), sooner).await.unwrap();
-    world.fleet.note_limit(&claim_of("one", epoch + 1), UnixMicros(until.0 + 1)).await.unwrap();
-    assert!(world.fleet.note_limit(&claim_of("one", epoch), UnixMicros(i64::MAX)).await.is_err());
+    world
+        .fleet
+        .note_limit(&claim_of("one", epoch), Some(sooner), LimitCause::Provider)
+        .await
+        .unwrap();
+    world
+        .fleet
+        .note_limit(
+            &claim_of("one", epoch + 1),
+            Some(UnixMicros(until.0 + 1)),
+            LimitCause::Provider,
+        )
+        .await
+        .unwrap();
+    assert!(
+        world
+            .fleet
+            .note_limit(&claim_of("one", epoch), Some(UnixMicros(i64::MAX)), LimitCause::Provider)
+            .await
+            .is_err()
+    );
     assert_eq!(world.task("one").await.line.resume_after, Some(until));
     let why = world.fleet.why("one").await.unwrap();
-    assert!(
-        why.sentence.contains("a provider's limit stops its calls for another 15 min"),
-        "{why:?}"
-    );
+    assert!(why.sentence.contains("its calls are stopped for another 15 min"), "{why:?}");
     let failure = TaskFailureBody { reason: Some("429".into()), ..TaskFailureBody::default() };
     let line = world.fleet.fail(&agent("a"), "one", epoch, failure.clone()).await.unwrap();
     assert_eq!((line.state, line.retries), (TaskState::Paused, 0));
@@ -188,7 +207,11 @@ async fn a_limit_that_the_gateway_saw_is_no_failure(world: World) {
     assert_eq!(world.fleet.fail(&agent("a"), "one", epoch, failure.clone()).await.unwrap(), line);
     // A limit that is over explains no failure.
     let epoch = world.hold("one", "a").await;
-    world.fleet.note_limit(&claim_of("one", epoch), until).await.unwrap();
+    world
+        .fleet
+        .note_limit(&claim_of("one", epoch), Some(until), LimitCause::Provider)
+        .await
+        .unwrap();
     world.pass(900);
     let line = world.fleet.fail(&agent("a"), "one", epoch, failure).await.unwrap();
     assert_eq!((line.state, line.retries), (TaskState::Paused, 1));
@@ -199,9 +222,13 @@ async fn a_limit_holds_for_what_is_given_back(world: World) {
     world.add(&["one"]).await;
     let first = claim(&world, "a").await.unwrap();
     let until = UnixMicros(world.now().0 + 100_000_000);
-    world.fleet.note_limit(&claim_of("one", first.epoch), until).await.unwrap();
+    world
+        .fleet
+        .note_limit(&claim_of("one", first.epoch), Some(until), LimitCause::Provider)
+        .await
+        .unwrap();
     for _ in 0..2 {
-        let release = TaskReleaseBody { reason: Some("not now".into()) };
+        let release = TaskReleaseBody { reason: Some("not now".into()), unfit: false };
         let line = world.fleet.release(&agent("a"), "one", first.epoch, release).await.unwrap();
         assert_eq!((line.state, line.retries), (TaskState::Paused, 0));
         assert_eq!(line.resume_after, Some(until));

@@ -5,8 +5,10 @@
 mod claims;
 mod days;
 mod graphs;
+mod limits;
 mod logs;
 mod people;
+mod results;
 mod rounds;
 #[allow(dead_code, reason = "the store's tests need more of it")]
 #[path = "../../../fairgate-store/tests/it/server.rs"]

@@ -167,6 +167,10 @@ async fn workspaces_are_kept_while_needed(world: World) {
     add(new("w1", "p", "/w1")).await.unwrap();
     add(new("w0", "q", "/w0")).await.unwrap();
     assert!(matches!(add(new("w1", "q", "/x")).await, Err(FleetError::Exists { .. })));
+    // One folder is one workspace, whatever project it is for and however its path is written.
+    for same in ["/w1", "/w1/", "//./w1", "/x/../w1"] {
+        assert_eq!(field(add(new("w9", "q", same)).await), "path", "{same}");
+    }
     let of = world.fleet.workspaces(Some("p")).await.unwrap();
     assert_eq!(of.iter().map(|w| w.id.as_str()).collect::<Vec<_>>(), ["w1", "w2"]);
     assert!(world.fleet.workspaces(Some("none")).await.is_err());

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use fairgate_fleet::{
     AgentState, Claim, Fleet, FleetError, FleetOptions, NewAgent, NewProject, NewTask,
-    NewWorkspace, ProjectPatch, ProjectStatus, SystemClock, TaskCompletionBody, TaskHeartbeatBody,
-    TaskState,
+    NewWorkspace, ProjectPatch, ProjectStatus, SystemClock, TaskAction, TaskCompletionBody,
+    TaskHeartbeatBody, TaskReleaseBody, TaskState,
 };
 use fairgate_store::KeyHash;
 
@@ -20,6 +20,7 @@ on_every_database![
     projects_share_the_agents,
     limits_hold,
     affinity_holds_for_its_time,
+    a_task_is_not_given_again_to_an_agent_that_cannot_work_on_it,
     two_servers_give_each_task_once,
     views_and_reasons,
     who_waits_with_a_token_of_before_gets_nothing,
@@ -186,6 +187,36 @@ async fn affinity_holds_for_its_time(world: World) {
     assert_eq!(claimed(&world, "b").await, "-");
     world.pass(120);
     assert_eq!(claimed(&world, "b").await, "other");
+}
+
+async fn a_task_is_not_given_again_to_an_agent_that_cannot_work_on_it(world: World) {
+    tokio::spawn(world.fleet.run());
+    // More tasks than a round loads for one agent at first.
+    let names: Vec<String> = (0..6).map(|number| format!("t{number}")).collect();
+    world.add_all(names.iter().map(|id| task_of("p", Some(id))).collect()).await.unwrap();
+    let unfit = || TaskReleaseBody { reason: Some("no folder".into()), unfit: true };
+    for id in &names[..5] {
+        assert_eq!(claimed(&world, "a").await, *id);
+        for _ in 0..2 {
+            let line = world.fleet.release(&agent("a"), id, 1, unfit()).await.unwrap();
+            assert_eq!((line.state, line.retries), (TaskState::Ready, 0));
+            assert_eq!(line.reason.as_deref(), Some("given back: no folder"));
+        }
+    }
+    assert_eq!(claimed(&world, "a").await, "t5", "the first that it has not given back");
+    world.fleet.complete(&agent("a"), "t5", 1, TaskCompletionBody::default()).await.unwrap();
+    assert_eq!(claimed(&world, "a").await, "-");
+    // Others may take it, and a person may say that the folder is there now.
+    assert_eq!(claimed(&world, "b").await, "t0");
+    for action in [TaskAction::Pause { until: None, reason: None }, TaskAction::Resume] {
+        world.fleet.act("admin", "t3", action).await.unwrap();
+    }
+    assert_eq!(claimed(&world, "a").await, "t3");
+    assert_eq!(world.number("SELECT COUNT(*) FROM fleet_unfit").await, 4);
+    // Rows of ended tasks go with the next row.
+    world.fleet.complete(&agent("b"), "t0", 2, TaskCompletionBody::default()).await.unwrap();
+    world.fleet.release(&agent("a"), "t3", 2, unfit()).await.unwrap();
+    assert_eq!(world.number("SELECT COUNT(*) FROM fleet_unfit WHERE task = 't0'").await, 0);
 }
 
 async fn two_servers_give_each_task_once(world: World) {

@@ -257,16 +257,8 @@ pub(crate) fn task_of(project: &str, id: Option<&str>) -> NewTask {
     NewTask {
         id: id.map(str::to_owned),
         project: project.into(),
-        title: None,
         prompt: "do it\nwell".into(),
-        priority: None,
-        needs: Vec::new(),
-        estimate: None,
-        retries: None,
-        resume_after: None,
-        workspace: None,
-        affinity: None,
-        affinity_wait_s: None,
+        ..NewTask::default()
     }
 }
 

@@ -32,6 +32,12 @@ pub(super) enum Viewer {
     Tenant(Arc<Caller>),
 }
 
+/// The admin, or a tenant that acts on its own tasks.
+pub(super) enum FleetCaller {
+    Admin(AdminCaller),
+    Tenant(Arc<Caller>),
+}
+
 /// An agent that sent its own token, on a path that contains the agent's own id.
 pub(super) struct AgentCaller(pub(super) AgentId);
 
@@ -72,6 +78,17 @@ impl FromRequestParts<Arc<App>> for Viewer {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
         Self::of(parts, app)
+    }
+}
+
+impl FromRequestParts<Arc<App>> for FleetCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+        match Viewer::of(parts, app)? {
+            Viewer::Admin => Ok(Self::Admin(AdminCaller { actor: actor(&parts.headers)? })),
+            Viewer::Tenant(caller) => Ok(Self::Tenant(caller)),
+        }
     }
 }
 

@@ -45,6 +45,7 @@ pub(super) fn routes() -> Router<Arc<App>> {
         .route("/api/v1/agents/{id}/share", get(held_project::share))
         .route("/api/v1/agents/{id}/tasks", post(held_project::add_tasks))
         .route("/api/v1/agents/{id}/tasks/{task}/why", get(held_project::why))
+        .route("/api/v1/agents/{id}/tasks/{task}/results", get(claims::result))
         .route("/api/v1/agents/{id}/tasks/{task}/heartbeat", post(claims::heartbeat))
         .route("/api/v1/agents/{id}/tasks/{task}/complete", post(claims::complete))
         .route("/api/v1/agents/{id}/tasks/{task}/fail", post(claims::fail))
@@ -60,6 +61,8 @@ pub(super) fn routes() -> Router<Arc<App>> {
 pub(super) fn is_for_clients(method: &Method, path: &str) -> bool {
     let (list, rest) = path.split_once('/').unwrap_or((path, ""));
     match list {
+        // Tenants add tasks and answer their questions.
+        "tasks" if *method == Method::POST => rest.is_empty() || rest.ends_with("/actions"),
         "projects" | "tasks" | "workspaces" => matches!(*method, Method::GET | Method::HEAD),
         "agents" => rest.split_once('/').is_some_and(|(_, rest)| rest != "rotate"),
         _ => false,
@@ -97,6 +100,12 @@ mod tests {
     fn agents_work_and_tenants_read_where_clients_connect() {
         for path in ["projects", "projects/web", "tasks", "tasks/t/why", "workspaces"] {
             assert!(is_for_clients(&Method::GET, path), "{path}");
+            assert!(!is_for_clients(&Method::PATCH, path), "{path}");
+        }
+        for path in ["tasks", "tasks/t/actions"] {
+            assert!(is_for_clients(&Method::POST, path), "{path}");
+        }
+        for path in ["projects", "tasks/t", "workspaces"] {
             assert!(!is_for_clients(&Method::POST, path), "{path}");
         }
         for path in ["agents/a/claim", "agents/a/tasks", "agents/a/tasks/t/complete"] {

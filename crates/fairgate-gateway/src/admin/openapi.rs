@@ -52,7 +52,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         fleet::agents::list, fleet::agents::create, fleet::agents::patch, fleet::agents::rotate,
         fleet::workspaces::list, fleet::workspaces::create, fleet::workspaces::remove,
         fleet::claims::claim, fleet::claims::heartbeat, fleet::claims::complete, fleet::claims::fail,
-        fleet::claims::ask, fleet::claims::release, fleet::log::append,
+        fleet::claims::ask, fleet::claims::release, fleet::claims::result, fleet::log::append,
         fleet::held_project::add_tasks, fleet::held_project::why, fleet::held_project::share,
         health::healthz, health::readyz, metrics::metrics,
         serve,

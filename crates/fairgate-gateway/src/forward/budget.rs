@@ -134,6 +134,10 @@ pub(super) async fn reserve(
         Ok(Ok(granted)) => Ok(may_use_hosted && granted.hosted),
         Ok(Err(ReservationRefused::Budget(exhausted))) => Err(refused(&exhausted)),
         Ok(Err(ReservationRefused::LeaseLost(lost))) => Err(refusal::task_lost(&lost)),
+        Ok(Err(ReservationRefused::TaskCap(reached))) => {
+            let currency = arrival.app.config.load().prices.currency();
+            Err(refusal::task_cap_reached(&reached, currency))
+        }
         Ok(Err(ReservationRefused::Window(exhausted))) => {
             Err(refusal::project_budget_exhausted(&exhausted, now))
         }

@@ -225,6 +225,9 @@ refusal_codes! {
         "until enough of the oldest usage has left the window, or the next part of it begins to leave; none if the call is larger than the whole budget, or if there is no usage that could leave the window";
     /// The budget of a project or of the fleet has too little left only because of reservations for tasks.
     ProjectBudgetReserved = 429 "project_budget_exhausted" TWO_SECONDS;
+    /// The task may use no more tokens or money than its cap allows. Give the task up; the fleet blocks it, and a person
+    /// may raise the cap and restart it.
+    TaskCapReached = 429 "task_cap_reached" Pointless;
     /// The key has as many leases or client programs as a key may have.
     TooManyLeases = 429 "too_many_leases" ONE_SECOND;
     /// Two requests had the same id; a fault of the gateway.

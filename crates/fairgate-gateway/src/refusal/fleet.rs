@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use fairgate_store::{LeaseLost, UnixMicros, WindowBudgetExhausted};
+use fairgate_money::{Currency, MicroUnits};
+use fairgate_store::{LeaseLost, TaskCapReached, TaskCapUnit, UnixMicros, WindowBudgetExhausted};
 
 use super::{Refusal, RefusalCode};
 
@@ -33,6 +34,27 @@ pub(crate) fn task_lost(LeaseLost { task, why, is_over }: &LeaseLost) -> Refusal
          where it is."
     );
     Refusal::new(RefusalCode::LeaseUnclear, message)
+}
+
+/// Refuses with 429 because the cap of a task has too little left for a call.
+pub(crate) fn task_cap_reached(reached: &TaskCapReached, currency: Option<Currency>) -> Refusal {
+    let TaskCapReached { task, unit, limit, used, reserved, wanted } = reached;
+    let shown = |amount: &u64| match unit {
+        TaskCapUnit::Tokens => format!("{amount} tokens"),
+        TaskCapUnit::Money => match currency {
+            Some(currency) => format!("{} {currency}", MicroUnits(*amount)),
+            None => MicroUnits(*amount).to_string(),
+        },
+    };
+    let message = format!(
+        "Task {task:?} may use at most {}; {} are used, {} are reserved for its other calls, and this call may take {}. \
+         Send a smaller max_tokens if some are left, or give the task up: a person can raise its cap and restart it.",
+        shown(limit),
+        shown(used),
+        shown(reserved),
+        shown(wanted)
+    );
+    Refusal::new(RefusalCode::TaskCapReached, message)
 }
 
 /// Refuses with 429 because the budget of a project, or of the whole fleet, has too little left for a call.

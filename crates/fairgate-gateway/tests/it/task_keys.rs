@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fairgate_config::Config;
 use fairgate_journal::parse_policy;
+use fairgate_money::{Currency, ModelPrices, PerMillion, Price, PriceRates};
 use fairgate_sim::SimFault;
 use fairgate_store::{
     AttemptOutcome, AttemptRow, DirectoryChange, DirectoryLimits, KeyHash, RowColumns,
@@ -79,6 +80,28 @@ impl House {
         self.project("web", 1000, budget).await;
         self.task("web-1", "web").await;
         self.claim("web-1", "bot", reserved).await
+    }
+
+    /// The limit that was noted for a task: how many seconds from now it ends, and which it is.
+    async fn limit(&self, task: &str) -> Option<(i64, String)> {
+        let task = task.to_owned();
+        let work = move |transaction: &mut dyn Transaction| {
+            let sql = "SELECT resume_after, reason FROM fleet_tasks WHERE id = $1";
+            let read = |row: &dyn RowColumns| Ok((row.int_or_null(0)?, row.text_or_null(1)?));
+            Ok::<_, StoreError>(transaction.first(sql, &[task.into()], read)?.unwrap())
+        };
+        let (until, reason) = self.store.inspect(work).await.unwrap();
+        Some(((until? - now()) / 1_000_000, reason.unwrap_or_default()))
+    }
+
+    async fn reason(&self, task: &str) -> Option<String> {
+        let task = task.to_owned();
+        let work = move |transaction: &mut dyn Transaction| {
+            let sql = "SELECT reason FROM fleet_tasks WHERE id = $1";
+            transaction.first(sql, &[task.into()], |row| row.text_or_null(0))
+        };
+        let found: Result<_, StoreError> = self.store.inspect(work).await;
+        found.unwrap().flatten()
     }
 
     async fn used(&self, task: &str) -> (i64, i64, i64) {
@@ -441,6 +464,10 @@ async fn calls_draw_from_the_task_and_the_project_has_a_budget() {
     assert_eq!((second.header("retry-after"), second.header("x-should-retry")), (Some("2"), None));
     assert!(second.text().contains("\\\"web\\\" is 2000 tokens"), "{}", second.text());
     assert!(!upstream.has_call());
+    // The agent may give up: its task then waits for the others, and this is no failure.
+    let budget = "the project's or the fleet's budget is used up";
+    let (seconds, reason) = house.limit("web-1").await.expect("a limit");
+    assert!((50..=60).contains(&seconds) && reason == budget, "{seconds} s: {reason}");
     call.answer(200, "application/json", usage(10, 1890));
     assert_eq!(first.await.unwrap().status, StatusCode::OK);
     // 1900 of 2000 are used.
@@ -449,6 +476,9 @@ async fn calls_draw_from_the_task_and_the_project_has_a_budget() {
     assert_eq!(third.header("x-should-retry"), Some("false"));
     let after: u64 = third.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=3600).contains(&after), "not before the next bucket begins to fade: {after}");
+    let (seconds, reason) = house.limit("web-1").await.expect("a limit");
+    let until = u64::try_from(seconds).unwrap();
+    assert!(until >= after.max(60).saturating_sub(10) && reason == budget, "{until} s, {after} s");
     let never = ask(5000).await.unwrap();
     assert_eq!(
         (never.code().as_str(), never.header("retry-after")),
@@ -594,4 +624,87 @@ async fn a_providers_limit_is_noted_for_the_task() {
     assert!((900_000_000..960_000_000).contains(&wait), "{task}");
     house.close().await;
     sim.kill().await;
+}
+
+/// Caps count over all claims of the task, and with what calls in flight may still use.
+#[tokio::test]
+async fn a_task_may_use_no_more_than_its_cap() {
+    let mut upstream = Scripted::start().await;
+    let house = house_with(&upstream.url(), |_| {}).await;
+    house.one_task(None, 100).await;
+    let cap = "UPDATE fleet_tasks SET tokens_max = 2000, used = 500 WHERE id = 'web-1'";
+    house.fleet(vec![(cap, Vec::new())]).await;
+    // A second claim of the task: the first one used 500.
+    let key = house.claim("web-1", "bot", 100).await;
+    let addr = house.gateway.addr();
+    let ask = |max_tokens| {
+        let question = post(CHAT, &chat("rivers", max_tokens)).key(&key);
+        tokio::spawn(async move { question.ask(addr).await })
+    };
+    let first = ask(1000);
+    let call = upstream.call().await;
+    let refused = ask(600).await.unwrap();
+    assert_eq!(refused.code(), "task_cap_reached", "{}", refused.text());
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(refused.header("x-should-retry"), Some("false"));
+    assert!(
+        refused.text().contains("at most 2000 tokens; 500 tokens are used"),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(
+        house.reason("web-1").await.as_deref(),
+        Some("the task's cap of tokens or money is reached")
+    );
+    call.answer(200, "application/json", usage(10, 990));
+    assert_eq!(first.await.unwrap().status, StatusCode::OK);
+    let last = ask(400);
+    upstream.call().await.answer(200, "application/json", usage(10, 400));
+    assert_eq!(last.await.unwrap().status, StatusCode::OK);
+    assert_eq!(ask(400).await.unwrap().code(), "task_cap_reached");
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_task_may_cost_no_more_than_its_cap() {
+    let mut upstream = Scripted::start().await;
+    let price = |config: &mut Config| {
+        let currency = Currency::parse("USD").unwrap();
+        let output = PerMillion::parse("1000").unwrap();
+        let rates = PriceRates { output, ..PriceRates::default() };
+        config.prices = ModelPrices::new(vec![Price::new("sim", None, currency, rates, None)]);
+    };
+    let house = house_with(&upstream.url(), price).await;
+    let key = house.one_task(None, 100).await;
+    // 1000 output tokens are 1 USD.
+    let cap = "UPDATE fleet_tasks SET money_max = 1500000 WHERE id = 'web-1'";
+    house.fleet(vec![(cap, Vec::new())]).await;
+    let addr = house.gateway.addr();
+    let ask = |max_tokens| {
+        let question = post(CHAT, &chat("rivers", max_tokens)).key(&key);
+        tokio::spawn(async move { question.ask(addr).await })
+    };
+    let first = ask(1000);
+    upstream.call().await.answer(200, "application/json", usage(10, 1000));
+    assert_eq!(first.await.unwrap().status, StatusCode::OK);
+    let refused = ask(501).await.unwrap();
+    assert_eq!(refused.code(), "task_cap_reached", "{}", refused.text());
+    assert!(refused.text().contains("at most 1.50 USD; 1.00 USD are used"), "{}", refused.text());
+    let last = ask(500);
+    upstream.call().await.answer(200, "application/json", usage(10, 500));
+    assert_eq!(last.await.unwrap().status, StatusCode::OK);
+    house.close().await;
+}
+
+/// A model without a price would never reach a cap in money.
+#[tokio::test]
+async fn a_model_without_a_price_is_refused_under_a_cap_in_money() {
+    let upstream = Scripted::start().await;
+    let house = house_with(&upstream.url(), |_| {}).await;
+    let key = house.one_task(None, 100).await;
+    let cap = "UPDATE fleet_tasks SET money_max = 1500000 WHERE id = 'web-1'";
+    house.fleet(vec![(cap, Vec::new())]).await;
+    let refused = post(CHAT, &chat("rivers", 10)).key(&key).ask(house.gateway.addr()).await;
+    assert_eq!(refused.code(), "model_has_no_price", "{}", refused.text());
+    house.close().await;
 }

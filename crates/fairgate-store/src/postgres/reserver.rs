@@ -314,7 +314,8 @@ impl<'a> ReservationBatch<'a> {
 
     fn count_for_task(&mut self, reservation: &Reservation, hosted: bool, sign: i64) {
         if let Some(claim) = &reservation.claim {
-            self.usage.hold(claim, sign * reservation.held_amounts(hosted).reserved.tokens);
+            let holds = reservation.held_amounts(hosted).reserved;
+            self.usage.hold(claim, sign * holds.tokens, sign * holds.money);
         }
     }
 

@@ -8,9 +8,7 @@ use rusqlite::{Connection, Row, params};
 use super::columns::{ConnectionTransaction, first, run};
 use super::queries;
 use fairgate_money::UnixMicros;
-use fairgate_usage::{
-    ClaimCharges, ClaimUsage, TaskClaim, UsageBalances, UsageTerms, sql as usage,
-};
+use fairgate_usage::{ClaimCharges, TaskClaim, UsageBalances, UsageTerms, sql as usage};
 
 use crate::budget::{BudgetOwners, ReservationGrant, ReservationRefused};
 use crate::directory::{DirectoryChange, DirectoryChangeResult};
@@ -91,8 +89,8 @@ impl<'a> SqliteBatch<'a> {
             return Ok(());
         }
         let on: &mut dyn Transaction = &mut ConnectionTransaction(self.connection);
-        for (claim, ClaimUsage { tokens, calls }) in self.charges.iter() {
-            usage::add_to_task(on, claim, tokens, calls)?;
+        for (claim, used) in self.charges.iter() {
+            usage::add_to_task(on, claim, used)?;
         }
         usage::count_change(on)?;
         self.charges.clear();

@@ -56,6 +56,18 @@ impl ClaimLease {
         UnixMicros(self.until_there.0.saturating_sub(left).saturating_add(over))
     }
 
+    /// Returns the instant here at which the gateway's clock shows `moment`, exact to about a second.
+    pub(crate) fn instant_of(&self, moment: UnixMicros) -> Instant {
+        let span = |micros: i64| Duration::from_micros(u64::try_from(micros).unwrap_or(0));
+        let later = moment.0.saturating_sub(self.until_there.0);
+        let instant = match later {
+            later if later >= 0 => self.until.checked_add(span(later)),
+            sooner => self.until.checked_sub(span(sooner.saturating_neg())),
+        };
+        // Too long ago, or too far ahead to be represented.
+        instant.unwrap_or(if later < 0 { Instant::now() } else { self.until })
+    }
+
     /// Returns the timeout of one heartbeat, which is a quarter of the lease, so that several attempts fit into a
     /// lease. It is at least 250 ms and at most 10 s.
     pub(crate) fn call_timeout(&self) -> Duration {
@@ -90,6 +102,14 @@ mod tests {
         assert!(held.until >= sent + lease.length / 2);
         let now = held.server_now().0;
         assert!((1_001_000_000..1_002_000_000).contains(&now), "{now}");
+        assert_eq!(
+            lease.instant_of(UnixMicros(1_061_500_000)),
+            lease.until + Duration::from_secs(1)
+        );
+        assert_eq!(
+            lease.instant_of(UnixMicros(1_059_500_000)),
+            lease.until - Duration::from_secs(1)
+        );
         let over = ClaimLease::new(UnixMicros(-5), Some(date), sent);
         assert_eq!(over.length, Duration::ZERO);
     }

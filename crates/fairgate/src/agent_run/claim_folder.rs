@@ -11,7 +11,9 @@ pub(super) struct ClaimFolder {
     pub(super) prompt: PathBuf,
     pub(super) result: PathBuf,
     pub(super) tokens: PathBuf,
-    _folder: PrivateFolder,
+    /// Folder with the results of needed tasks; `None` if there are none.
+    pub(super) results: Option<PathBuf>,
+    folder: PrivateFolder,
 }
 
 impl ClaimFolder {
@@ -23,10 +25,29 @@ impl ClaimFolder {
             prompt: file("prompt"),
             result: file("result"),
             tokens: file("tokens"),
-            _folder: folder,
+            results: None,
+            folder,
         };
         fs::write(&made.prompt, prompt)?;
         Ok(made)
+    }
+
+    /// Writes the result of a needed task into a file of its own. The name of a task has letters, digits, `.`, `_` and
+    /// `-` only; a name that is no plain file name is refused, whatever the gateway says.
+    pub(super) fn put_needed_result(&mut self, task: &str, result: &str) -> io::Result<()> {
+        let is_plain = !task.starts_with('.') && !task.contains(['/', '\0']) && !task.is_empty();
+        if !is_plain {
+            return Err(io::Error::other(format!("{task:?} is no name of a task")));
+        }
+        let folder = match &self.results {
+            Some(folder) => folder.clone(),
+            None => {
+                let folder = self.folder.path().join("results");
+                fs::create_dir(&folder)?;
+                self.results.insert(folder).clone()
+            }
+        };
+        fs::write(folder.join(task), result)
     }
 
     /// Returns the content of the result file. Reads a few bytes more than `bytes_max`, so that the caller notices that

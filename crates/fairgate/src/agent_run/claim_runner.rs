@@ -7,11 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use fairgate_fleet::{Claim, TaskFailureBody, TaskHeartbeatBody, TaskLine, TaskReleaseBody};
+use fairgate_fleet::{
+    Claim, NeededResult, TaskFailureBody, TaskHeartbeatBody, TaskLine, TaskReleaseBody,
+};
+use fairgate_money::UnixMicros;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::claim_folder::{ClaimFolder, tokens_in};
 use super::command_guard::CommandGuard;
@@ -21,6 +24,7 @@ use super::outcome::{CommandResult, RESULT_BYTES_MAX};
 use super::process_group::ProcessGroup;
 use super::secret_mask::SecretTexts;
 use super::stop_signals::StopSignals;
+use super::workspace_lock::{WorkspaceLock, WorkspaceProblem};
 use crate::agent_api::{
     AgentApi, AgentApiError, ClaimEnd, ClaimId, ClaimLease, HeartbeatTask, LeaseEnd, RetryBackoff,
     StatusCallback,
@@ -34,6 +38,10 @@ const REST_OF_STREAMS: Duration = Duration::from_secs(1);
 const REST_OF_LOG: Duration = Duration::from_secs(30);
 /// Longest pause between two attempts to report the end.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Largest total size of the results of needed tasks that are written into files, in bytes.
+const RESULTS_BYTES_MAX: u64 = 64 << 20;
+/// Pause of a task whose workspace's folder is in use on this machine, in microseconds.
+const IN_USE_PAUSE_MICROS: i64 = 10_000_000;
 /// Longest time for giving a task back after the second signal.
 const GIVE_BACK_TIME: Duration = Duration::from_secs(2);
 
@@ -44,6 +52,8 @@ pub(super) struct ClaimRunner {
     pub(super) base_url: String,
     pub(super) token: String,
     pub(super) grace: Duration,
+    /// Longest time that a command may take; `None` if there is no limit.
+    pub(super) timeout: Option<Duration>,
     pub(super) say: StatusCallback,
     pub(super) stop: StopSignals,
 }
@@ -74,11 +84,65 @@ struct RunningCommand<'a> {
     secrets: SecretTexts,
 }
 
+impl RunningCommand<'_> {
+    /// Returns what the command has left behind.
+    fn result(&self) -> CommandResult<'_> {
+        let (stdout, printed) = self.printed.last_lines(LINES_MAX);
+        CommandResult {
+            result: self.folder.result(RESULT_BYTES_MAX),
+            stdout,
+            printed,
+            tokens: self.folder.tokens(),
+            secrets: &self.secrets,
+        }
+    }
+}
+
+/// The time at which a command must have ended.
+#[derive(Clone, Copy, Debug)]
+struct CommandTimeout {
+    at: Instant,
+    seconds: u64,
+    /// The setting that the timeout comes from, as a part of a sentence.
+    whose: &'static str,
+}
+
+impl CommandTimeout {
+    /// Returns the timeout of the task or of `agent run`, whichever is over first; `None` if there is neither. The
+    /// task's timeout runs from its claim, also if `agent run` was started again since.
+    fn of(claim: &Claim, lease: &ClaimLease, own: Option<Duration>) -> Option<Self> {
+        let task = claim.timeout_at.map(|at| Self {
+            at: lease.instant_of(at),
+            seconds: claim.timeout_s.unwrap_or_default(),
+            whose: "the task's timeout",
+        });
+        let own = own.map(|own| Self {
+            at: Instant::now() + own,
+            seconds: own.as_secs(),
+            whose: "the --timeout of agent run",
+        });
+        task.into_iter().chain(own).min_by_key(|timeout| timeout.at)
+    }
+
+    /// Waits until the timeout is over; for ever if there is none.
+    async fn wait(timeout: Option<Self>) -> Self {
+        match timeout {
+            Some(timeout) => {
+                sleep_until(timeout.at).await;
+                timeout
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
 impl ClaimRunner {
     /// Runs the command for a claim. An error means that this agent cannot continue.
     pub(super) async fn run(&self, claim: &Claim, lease: ClaimLease) -> Result<ClaimRunResult> {
         let id = ClaimId::from(claim);
-        let folder = match prepare_folder(claim) {
+        let mut folder = match ClaimFolder::make(&prompt(claim))
+            .context("no folder for the prompt can be made")
+        {
             Ok(folder) => folder,
             Err(error) => {
                 let reason = Some(format!("the command was not started: {error:#}"));
@@ -86,6 +150,16 @@ impl ClaimRunner {
                 return self.report(&id, ClaimEnd::Fail(failure)).await;
             }
         };
+        let _workspace = match WorkspaceLock::of(claim) {
+            Ok(lock) => lock,
+            Err(problem) => return self.without_workspace(&id, problem, &lease).await,
+        };
+        if let Err(why) = self.fetch_results(claim, &mut folder).await {
+            self.give_back(&id, &format!("the results of needed tasks cannot be read: {why}"))
+                .await;
+            return Ok(ClaimRunResult::Failed);
+        }
+        let timeout = CommandTimeout::of(claim, &lease, self.timeout);
         let mut running = match self.start(claim, lease, &folder) {
             Ok(running) => running,
             Err(error) => {
@@ -101,6 +175,7 @@ impl ClaimRunner {
                 self.finish(&id, running, status).await
             }
             end = running.heartbeats.wait_ended() => self.abandon(&id, running, end).await,
+            timeout = CommandTimeout::wait(timeout) => self.time_out(&id, running, timeout).await,
             () = self.stop.wait_first() => {
                 (self.say)(&format!("told to stop: task {} is given back", id.task));
                 self.end_group(&mut running).await;
@@ -111,14 +186,59 @@ impl ClaimRunner {
         }
     }
 
+    /// Writes the results of needed tasks into files, as many as fit into [`RESULTS_BYTES_MAX`].
+    async fn fetch_results(&self, claim: &Claim, folder: &mut ClaimFolder) -> Result<()> {
+        let mut left = RESULTS_BYTES_MAX;
+        for NeededResult { task, bytes } in &claim.results {
+            let Some(rest) = left.checked_sub(*bytes) else {
+                (self.say)(&format!(
+                    "task {}: the result of {task} is left out, as the results of all needed tasks have \
+                                     more than {RESULTS_BYTES_MAX} bytes",
+                    claim.task
+                ));
+                continue;
+            };
+            left = rest;
+            let result = self.api.needed_result(&claim.into(), task).await?;
+            folder.put_needed_result(task, &result).context("a result cannot be written")?;
+        }
+        Ok(())
+    }
+
+    /// Gives back a task whose workspace cannot be used here. That is not the task's fault, so no failure is counted.
+    async fn without_workspace(
+        &self,
+        id: &ClaimId,
+        problem: WorkspaceProblem,
+        lease: &ClaimLease,
+    ) -> Result<ClaimRunResult> {
+        let end = match problem {
+            WorkspaceProblem::Missing(reason) => {
+                ClaimEnd::Release(TaskReleaseBody { reason: Some(reason), unfit: true })
+            }
+            WorkspaceProblem::InUse(reason) => {
+                let until = lease.server_now().0.saturating_add(IN_USE_PAUSE_MICROS);
+                let (reason, limited_until) = (Some(reason), Some(UnixMicros(until)));
+                ClaimEnd::Fail(TaskFailureBody { reason, limited_until, tokens: None })
+            }
+        };
+        let ended = self.report(id, end).await?;
+        // An agent that can do nothing for its tasks must not claim them all in a second.
+        Ok(if ended == ClaimRunResult::Well { ClaimRunResult::Failed } else { ended })
+    }
+
     fn start<'a>(
         &self,
         claim: &Claim,
         lease: ClaimLease,
         folder: &'a ClaimFolder,
     ) -> Result<RunningCommand<'a>> {
-        let files =
-            ClaimFiles { prompt: &folder.prompt, result: &folder.result, tokens: &folder.tokens };
+        let files = ClaimFiles {
+            prompt: &folder.prompt,
+            result: &folder.result,
+            results: folder.results.as_deref(),
+            tokens: &folder.tokens,
+        };
         let [program, args @ ..] = self.command.as_slice() else { bail!("there is no command") };
         let mut command = Command::new(resolve_program(program));
         for name in WITHHELD {
@@ -196,16 +316,24 @@ impl ClaimRunner {
             self.end_group(&mut running).await;
         }
         self.rest_of_output(&mut running).await;
-        let (stdout, printed) = running.printed.last_lines(LINES_MAX);
-        let left = CommandResult {
-            result: running.folder.result(RESULT_BYTES_MAX),
-            stdout,
-            printed,
-            tokens: running.folder.tokens(),
-            secrets: &running.secrets,
-        };
-        let end = left.end(status, running.heartbeats.server_now());
+        let end = running.result().end(status, running.heartbeats.server_now());
         // Heartbeats continue until the gateway has the end.
+        self.report(id, end).await
+    }
+
+    /// Ends a command that has taken longer than it may, and reports that as a failure.
+    async fn time_out(
+        &self,
+        id: &ClaimId,
+        mut running: RunningCommand<'_>,
+        timeout: CommandTimeout,
+    ) -> Result<ClaimRunResult> {
+        let CommandTimeout { seconds, whose, .. } = timeout;
+        let what = format!("did not end within {seconds} s, {whose}");
+        (self.say)(&format!("task {}: the command {what}; it is ended", id.task));
+        self.end_group(&mut running).await;
+        self.rest_of_output(&mut running).await;
+        let end = running.result().failure(&what);
         self.report(id, end).await
     }
 
@@ -325,7 +453,7 @@ impl ClaimRunner {
 
     /// Gives a task back to the gateway. If that fails, the task's lease runs out by itself.
     async fn give_back(&self, id: &ClaimId, why: &str) {
-        let end = ClaimEnd::Release(TaskReleaseBody { reason: Some(why.to_owned()) });
+        let end = ClaimEnd::Release(TaskReleaseBody { reason: Some(why.to_owned()), unfit: false });
         let limit = self.grace.max(GIVE_BACK_TIME);
         let told = tokio::select! {
             told = timeout(limit, self.send_end(id, &end)) => told.ok(),
@@ -351,17 +479,6 @@ impl ClaimRunner {
             () = async { self.stop.wait_second().await; sleep(GIVE_BACK_TIME).await } => {}
         }
     }
-}
-
-/// Creates the claim's folder, after checking that the workspace exists.
-fn prepare_folder(claim: &Claim) -> Result<ClaimFolder> {
-    if let Some(path) = &claim.workspace_path
-        && !Path::new(path).is_dir()
-    {
-        let workspace = claim.workspace.as_deref().unwrap_or("of the task");
-        bail!("the folder {path} of workspace {workspace} is not on this machine");
-    }
-    ClaimFolder::make(&prompt(claim)).context("no folder for the prompt can be made")
 }
 
 /// Resolves the program. A relative path with several components is looked up in the folder where `agent run` was
@@ -396,7 +513,9 @@ fn outcome(line: &TaskLine, end: &ClaimEnd) -> String {
     match end {
         ClaimEnd::Complete(_) => format!("task {id} is completed"),
         ClaimEnd::Ask(_) => format!("task {id} waits for an answer"),
-        ClaimEnd::Release(_) => format!("task {id} is given back"),
+        ClaimEnd::Release(TaskReleaseBody { reason, .. }) => {
+            format!("task {id} is given back: {}", first_line(reason))
+        }
         ClaimEnd::Fail(failure) => {
             format!("task {id} is {} now: {}", line.state, first_line(&failure.reason))
         }

@@ -8,12 +8,13 @@ use fairgate_fleet::Claim;
 const VARIABLE_BYTES_MAX: usize = 64 << 10;
 
 /// Environment variables that a command does not get, because it acts for one task and not for the agent or a person.
-pub(super) const WITHHELD: [&str; 4] = [
+pub(super) const WITHHELD: [&str; 5] = [
     "FAIRGATE_AGENT_TOKEN",
     "FAIRGATE_ADMIN_TOKEN",
     "FAIRGATE_ADMIN_TOKEN_FILE",
     // Left over from an outer task if agents run inside agents.
     "FAIRGATE_TOKENS_FILE",
+    "FAIRGATE_RESULTS_DIR",
 ];
 
 /// Files that exist for one claim.
@@ -22,6 +23,9 @@ pub(super) struct ClaimFiles<'a> {
     pub(super) prompt: &'a Path,
     /// File into which the command may write its result.
     pub(super) result: &'a Path,
+    /// Folder with the results of the tasks that the task needs, each in a file with the name of its task; `None` if there
+    /// are none.
+    pub(super) results: Option<&'a Path>,
     /// File into which a command that does not call through the gateway may write its token usage.
     pub(super) tokens: &'a Path,
 }
@@ -54,6 +58,7 @@ pub(super) fn variables(
         ("FAIRGATE_PROMPT_FILE", path(files.prompt)),
         ("FAIRGATE_RESULT_FILE", path(files.result)),
     ];
+    variables.extend(files.results.map(|folder| ("FAIRGATE_RESULTS_DIR", path(folder))));
     let mut where_given = |name, text: &Option<String>| {
         variables.extend(text.iter().map(|text| (name, text.clone())));
     };
@@ -96,6 +101,8 @@ mod tests {
             epoch: 3,
             title: "a title".into(),
             prompt: "do it\n".into(),
+            results: Vec::new(),
+            has_needs: false,
             question: None,
             answer: None,
             workspace: None,
@@ -104,12 +111,15 @@ mod tests {
             key: Some("fgt-secret".into()),
             lease_until: UnixMicros(0),
             heartbeat_s: 20,
+            timeout_s: None,
+            timeout_at: None,
         }
     }
 
     fn variables_of(claim: &Claim) -> BTreeMap<&'static str, String> {
         let (prompt, result, tokens) = (Path::new("/f/p"), Path::new("/f/r"), Path::new("/f/t"));
-        variables(claim, &ClaimFiles { prompt, result, tokens }, "http://h:1").into_iter().collect()
+        let files = ClaimFiles { prompt, result, results: None, tokens };
+        variables(claim, &files, "http://h:1").into_iter().collect()
     }
 
     #[test]

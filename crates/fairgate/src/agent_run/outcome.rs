@@ -20,7 +20,7 @@ const LATER_DEFAULT: Duration = Duration::from_secs(60);
 const LATER_MAX: Duration = Duration::from_secs(30 * 86_400);
 
 /// Longest result that the gateway accepts, in bytes. The two constants below are those for reasons and questions.
-pub(super) const RESULT_BYTES_MAX: usize = 64 << 10;
+pub(super) const RESULT_BYTES_MAX: usize = 1 << 20;
 const REASON_BYTES_MAX: usize = 4 << 10;
 const QUESTION_BYTES_MAX: usize = 16 << 10;
 
@@ -74,7 +74,8 @@ impl CommandResult<'_> {
         }
     }
 
-    fn failure(&self, what: &str) -> ClaimEnd {
+    /// Returns the end of a claim whose command failed. `what` says how, and continues a sentence about the command.
+    pub(super) fn failure(&self, what: &str) -> ClaimEnd {
         let why = match non_empty(&self.printed) {
             Some(printed) => format!("the command {what}; it printed last:\n{printed}"),
             None => format!("the command {what} and printed nothing"),
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!(done.result.as_deref(), Some("a [masked]"));
         let ClaimEnd::Complete(done) = end(exited(0), Some(" \n"), "") else { panic!("complete") };
         assert_eq!(done.result, None);
-        let ClaimEnd::Complete(done) = end(exited(0), Some(&"x".repeat(1 << 20)), "") else {
+        let ClaimEnd::Complete(done) = end(exited(0), Some(&"x".repeat(2 << 20)), "") else {
             panic!("complete")
         };
         assert_eq!(done.result.map(|result| result.len()), Some(RESULT_BYTES_MAX));

@@ -233,7 +233,7 @@ impl McpSession {
     /// Gives the current task back, if there is one.
     pub(super) async fn release(&self, why: &str) {
         let Some(held) = self.holding.lock().await.take() else { return };
-        let end = ClaimEnd::Release(TaskReleaseBody { reason: Some(why.to_owned()) });
+        let end = ClaimEnd::Release(TaskReleaseBody { reason: Some(why.to_owned()), unfit: false });
         let id = held.id();
         match retry_until_answered(|| self.api.end(&id, &end)).await {
             Ok(_) => (self.say)(&format!("task {} is given back: {why}", id.task)),

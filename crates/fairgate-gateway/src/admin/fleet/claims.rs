@@ -14,7 +14,7 @@ use fairgate_store::UnixMicros;
 use http::StatusCode;
 use http::header::CACHE_CONTROL;
 use serde::Deserialize;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::admin::ErrorBody;
 use crate::admin::api_error::ApiError;
@@ -22,8 +22,12 @@ use crate::admin::auth::AgentCaller;
 use crate::admin::body::JsonBody;
 use crate::admin::name::JsonWholeNumber;
 use crate::admin::path::PathTaskName;
+use crate::admin::query::QueryParams;
 use crate::app::App;
 use crate::phase::GatewayPhase;
+
+/// Maximum size of a body with a result, in bytes. A result of 1 MiB may be six times as long in JSON.
+const RESULT_BODY_BYTES_MAX: usize = 8 << 20;
 
 /// Longest time that an agent may wait for a task in one call, in seconds.
 const WAIT_S_MAX: u64 = 60;
@@ -61,8 +65,8 @@ pub(in crate::admin) struct CompleteBody {
     /// Epoch of the claim, from the response to the claim.
     #[schema(value_type = u64, minimum = 0)]
     epoch: JsonWholeNumber,
-    /// Result of the task; at most 64 KiB.
-    #[schema(max_length = 65536, pattern = "^([^\\x00]*[^\\s\\x00][^\\x00]*)?$")]
+    /// Result of the task; at most 1 MiB.
+    #[schema(max_length = 1048576, pattern = "^([^\\x00]*[^\\s\\x00][^\\x00]*)?$")]
     result: Option<String>,
     /// Total tokens that this claim used. Ignored unless the agent was added with `reports_tokens`.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 1_000_000_000_000_i64)]
@@ -114,6 +118,10 @@ pub(in crate::admin) struct ReleaseBody {
     epoch: JsonWholeNumber,
     /// Reason for giving the task back.
     reason: Option<String>,
+    /// If true, this agent cannot work on the task, for example because the workspace's folder is not on its machine. The
+    /// task is not given to this agent again until a person acts on the task.
+    #[serde(default)]
+    unfit: bool,
 }
 
 /// Gives the agent a task, and waits up to `wait_s` seconds for one if there is none.
@@ -185,7 +193,7 @@ pub(in crate::admin) async fn complete(
     State(app): State<Arc<App>>,
     AgentCaller(agent): AgentCaller,
     PathTaskName(task): PathTaskName,
-    JsonBody(body): JsonBody<CompleteBody>,
+    JsonBody(body): JsonBody<CompleteBody, RESULT_BODY_BYTES_MAX>,
 ) -> Result<Json<TaskLine>, ApiError> {
     let completion = TaskCompletionBody { result: body.result, tokens: whole(body.tokens) };
     Ok(Json(app.fleet.complete(&agent, &task, body.epoch.0, completion).await?))
@@ -254,8 +262,41 @@ pub(in crate::admin) async fn release(
     PathTaskName(task): PathTaskName,
     JsonBody(body): JsonBody<ReleaseBody>,
 ) -> Result<Json<TaskLine>, ApiError> {
-    let release = TaskReleaseBody { reason: body.reason };
+    let release = TaskReleaseBody { reason: body.reason, unfit: body.unfit };
     Ok(Json(app.fleet.release(&agent, &task, body.epoch.0, release).await?))
+}
+
+/// Claim and needed task of a call that reads a result.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(in crate::admin) struct NeededResultQuery {
+    /// Epoch of the claim, from the response to the claim.
+    #[param(minimum = 0)]
+    epoch: u64,
+    /// Name of the task whose result to return. The agent's task must need it.
+    #[param(max_length = 128)]
+    task: String,
+}
+
+/// Returns the result of a task that the agent's task needs, as text.
+#[utoipa::path(
+    get, path = "/api/v1/agents/{id}/tasks/{task}/results", tag = "agents", security(("agent" = [])),
+    params(("id" = String, Path, description = "The agent's own name"), ("task" = String, Path, description = "The task that it holds"), NeededResultQuery),
+    responses(
+        (status = 200, description = "The result", body = String, content_type = "text/plain"),
+        (status = 404, description = "The task does not need that one, or that one has no result", body = ErrorBody),
+        (status = 409, description = "It holds the task no more (`lease_lost`)", body = ErrorBody),
+    ),
+)]
+pub(in crate::admin) async fn result(
+    State(app): State<Arc<App>>,
+    AgentCaller(agent): AgentCaller,
+    PathTaskName(task): PathTaskName,
+    QueryParams(query): QueryParams<NeededResultQuery>,
+) -> Result<Response, ApiError> {
+    let result = app.fleet.needed_result(&agent, &task, query.epoch, &query.task).await?;
+    Ok(([(CACHE_CONTROL, "no-store")], result).into_response())
 }
 
 fn whole(number: Option<JsonWholeNumber>) -> Option<u64> {

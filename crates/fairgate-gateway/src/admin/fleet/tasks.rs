@@ -16,7 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{TASKS_BYTES_MAX, check_project_visible, tenant_of};
 use crate::admin::ErrorBody;
 use crate::admin::api_error::ApiError;
-use crate::admin::auth::{AdminCaller, Viewer};
+use crate::admin::auth::{AdminCaller, FleetCaller, Viewer};
 use crate::admin::body::JsonBody;
 use crate::admin::page::page_length;
 use crate::admin::path::PathName;
@@ -145,9 +145,10 @@ pub(in crate::admin) async fn show(
 
 /// Adds all tasks of the body, or none if any is refused.
 ///
-/// With `dry_run`, everything is checked and nothing is added.
+/// With `dry_run`, everything is checked and nothing is added. A tenant's key adds tasks to that tenant's projects, up to
+/// 10 000 open tasks in each, and cannot name an agent in `affinity`.
 #[utoipa::path(
-    post, path = "/api/v1/tasks", tag = "fleet", request_body = NewTasks,
+    post, path = "/api/v1/tasks", tag = "fleet", request_body = NewTasks, security(("admin" = []), ("tenant" = [])),
     responses(
         (status = 200, description = "What would be made: a dry run", body = AddedTasks),
         (status = 201, description = "The new tasks", body = AddedTasks),
@@ -159,10 +160,13 @@ pub(in crate::admin) async fn show(
 )]
 pub(in crate::admin) async fn create(
     State(app): State<Arc<App>>,
-    admin: AdminCaller,
+    caller: FleetCaller,
     JsonBody(new): JsonBody<NewTasks, TASKS_BYTES_MAX>,
 ) -> Result<impl IntoResponse, ApiError> {
-    Ok(added(app.fleet.add_tasks(&admin.actor, new).await?))
+    Ok(added(match caller {
+        FleetCaller::Admin(admin) => app.fleet.add_tasks(&admin.actor, new).await?,
+        FleetCaller::Tenant(caller) => app.fleet.add_tasks_of_tenant(&caller.tenant, new).await?,
+    }))
 }
 
 /// Returns the response for added tasks: 201, or 200 for a dry run.
@@ -191,8 +195,10 @@ pub(in crate::admin) async fn patch(
 }
 
 /// Cancels, pauses, resumes, restarts or skips a task, or answers the question that the task's agent asked.
+///
+/// A tenant's key can only answer, and only for the tasks of that tenant's projects.
 #[utoipa::path(
-    post, path = "/api/v1/tasks/{id}/actions", tag = "fleet", request_body = TaskAction,
+    post, path = "/api/v1/tasks/{id}/actions", tag = "fleet", request_body = TaskAction, security(("admin" = []), ("tenant" = [])),
     params(("id" = String, Path, description = "The task's name")),
     responses(
         (status = 200, description = "The task as it is now", body = TaskView),
@@ -201,11 +207,23 @@ pub(in crate::admin) async fn patch(
 )]
 pub(in crate::admin) async fn act(
     State(app): State<Arc<App>>,
-    admin: AdminCaller,
+    caller: FleetCaller,
     PathName(id): PathName,
     JsonBody(action): JsonBody<TaskAction>,
 ) -> Result<Json<TaskView>, ApiError> {
-    Ok(Json(app.fleet.act(&admin.actor, &id, action).await?))
+    let actor = match caller {
+        FleetCaller::Admin(admin) => admin.actor,
+        FleetCaller::Tenant(caller) => {
+            let actor = format!("tenant:{}", caller.tenant);
+            check_task_visible(&app, &Viewer::Tenant(caller), &id).await?;
+            if !matches!(action, TaskAction::Answer { .. }) {
+                let message = "a tenant's key can answer a task's question; everything else needs the admin token";
+                return Err(ApiError::new(StatusCode::FORBIDDEN, "admin_only", message));
+            }
+            actor
+        }
+    };
+    Ok(Json(app.fleet.act(&actor, &id, action).await?))
 }
 
 /// Explains the state of a task in one sentence, followed by the numbers behind it.

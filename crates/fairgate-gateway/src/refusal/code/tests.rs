@@ -77,6 +77,7 @@ fn clients_retry_after_server_errors_and_limits_only() {
             code,
             RefusalCode::BudgetExhausted
                 | RefusalCode::ProjectBudgetExhausted
+                | RefusalCode::TaskCapReached
                 | RefusalCode::ProviderOut
                 | RefusalCode::NoWorkerAsChosen
                 | RefusalCode::DeadlinePassed

@@ -141,7 +141,7 @@ async fn workspaces_that_are_taken_are_waited_for_by_their_own_tasks_alone() {
     let it = Fleet::new().await;
     for project in ["p1", "p2"] {
         it.project(project, json!({})).await;
-        let workspace = json!({"id": format!("{project}-w"), "project": project, "path": "/w"});
+        let workspace = json!({"id": format!("{project}-w"), "project": project, "path": format!("/w/{project}")});
         expect(it.post("workspaces", workspace).await, 201);
     }
     it.tasks("p1", 5, 10).await;
@@ -155,7 +155,11 @@ async fn workspaces_that_are_taken_are_waited_for_by_their_own_tasks_alone() {
 
     it.project("p3", json!({})).await;
     for id in ["w-a", "w-b"] {
-        expect(it.post("workspaces", json!({"id": id, "project": "p3", "path": "/w"})).await, 201);
+        expect(
+            it.post("workspaces", json!({"id": id, "project": "p3", "path": format!("/w/{id}")}))
+                .await,
+            201,
+        );
     }
     it.task("p3", "first", json!({"workspace": "w-a", "priority": 1})).await;
     it.task("p3", "second", json!({"workspace": "w-a", "priority": 2})).await;

@@ -141,7 +141,7 @@ async fn a_project_without_a_free_workspace_is_passed_over() {
     // The first is owed nearly everything, and its only workspace is taken.
     for (project, weight) in [("p1", 99), ("p2", 1)] {
         it.project(project, json!({"weight": weight})).await;
-        let workspace = json!({"id": format!("{project}-w"), "project": project, "path": "/w"});
+        let workspace = json!({"id": format!("{project}-w"), "project": project, "path": format!("/w/{project}")});
         expect(it.post("workspaces", workspace).await, 201);
     }
     tasks_at_once(&it, &["p1"], 3, 1).await;

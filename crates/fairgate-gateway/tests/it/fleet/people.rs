@@ -4,7 +4,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{Fleet, expect, refused};
-use crate::support::client::get;
+use crate::support::client::{get, post};
 use fairgate_store::DirectoryLimits;
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn a_tenants_key_sees_its_own_projects_and_tasks_alone() {
     it.task("web", "t", json!({})).await;
     it.task("theirs", "mine", json!({})).await;
     for (id, project) in [("w1", "web"), ("w2", "theirs")] {
-        let workspace = json!({"id": id, "project": project, "path": "/x"});
+        let workspace = json!({"id": id, "project": project, "path": format!("/x/{id}")});
         expect(it.post("workspaces", workspace).await, 201);
     }
     let see = |path: &str| {
@@ -201,5 +201,70 @@ async fn the_fleet_is_seen_as_a_whole() {
         seen["projects"].as_array().unwrap().iter().map(|project| &project["target_ppm"]).collect();
     assert!(targets.contains(&&json!(750_000)) && targets.contains(&&json!(250_000)), "{seen}");
     assert!(seen["waiting"].as_array().is_some_and(|waiting| !waiting.is_empty()), "{seen}");
+    it.close().await;
+}
+
+/// A tenant adds, watches and answers its own tasks with its key, at the address that it knows; nobody else's.
+#[tokio::test]
+async fn a_tenants_key_adds_and_answers_its_own_tasks() {
+    let it = Fleet::new().await;
+    let key = it.house.tenant("globex", DirectoryLimits::default()).await;
+    it.project("web", json!({})).await;
+    it.project("theirs", json!({"tenant": "globex"})).await;
+    it.task("web", "t", json!({})).await;
+    let workspace = json!({"id": "w1", "project": "web", "path": "/x"});
+    expect(it.post("workspaces", workspace).await, 201);
+    let agent = it.agent("ada", json!({})).await;
+    let send = |path: &str, body: Value| {
+        let question = post(&format!("/api/v1/{path}"), &body).key(&key);
+        let question = question.header("content-type", "application/json");
+        let addr = it.house.gateway.addr();
+        async move { question.ask(addr).await }
+    };
+    let task = |project: &str, more: Value| {
+        let mut task = json!({"project": project, "prompt": "do it"});
+        task.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"tasks": [task]})
+    };
+    let added = expect(send("tasks", task("theirs", json!({"id": "mine"}))).await, 201);
+    assert_eq!(added["added"][0]["state"], "READY");
+    // Another tenant's project and one that does not exist get the same answer, and so do tasks and workspaces.
+    for (known, unknown) in [
+        (task("web", json!({})), task("nowhere", json!({}))),
+        (task("theirs", json!({"needs": ["t"]})), task("theirs", json!({"needs": ["none"]}))),
+        (task("theirs", json!({"workspace": "w1"})), task("theirs", json!({"workspace": "w9"}))),
+    ] {
+        let answers = [send("tasks", known).await, send("tasks", unknown).await];
+        let texts = answers.map(|answer| {
+            assert_eq!(answer.status, StatusCode::NOT_FOUND, "{}", answer.text());
+            let text = answer.text().replace("nowhere", "web").replace("none", "t");
+            text.replace("w9", "w1")
+        });
+        assert_eq!(texts[0], texts[1]);
+    }
+    // A name that is taken is refused, also with the very same content.
+    let taken = json!({"tasks": [{"id": "t", "project": "theirs", "prompt": "do it"}]});
+    assert_eq!(refused(send("tasks", taken).await, 409), "exists");
+    let named = send("tasks", task("theirs", json!({"affinity": "ada"}))).await;
+    assert_eq!(named.json()["error"]["field"], "tasks[0].affinity", "{}", named.text());
+
+    // Both tasks' agents ask; the tenant answers its own.
+    for agent in [agent, it.agent("ben", json!({})).await] {
+        let claim = agent.claims().await;
+        expect(claim.say("ask", json!({"question": "which?"})).await, 200);
+    }
+    let answer = json!({"action": "answer", "text": "the red one"});
+    let seen = expect(send("tasks/mine/actions", answer.clone()).await, 200);
+    assert_eq!((&seen["state"], &seen["answer"]), (&json!("READY"), &json!("the red one")));
+    let last = seen["history"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!(last["actor"], "tenant:globex");
+    assert_eq!(refused(send("tasks/t/actions", answer).await, 404), "not_found");
+    assert_eq!(it.get("tasks/t").await["state"], "WAITING_INPUT");
+    for action in ["cancel", "pause", "resume", "restart", "skip"] {
+        let refusal = send("tasks/mine/actions", json!({"action": action})).await;
+        assert_eq!(refused(refusal, 403), "admin_only", "{action}");
+        let refusal = send("tasks/t/actions", json!({"action": action})).await;
+        assert_eq!(refused(refusal, 404), "not_found", "{action}");
+    }
     it.close().await;
 }

@@ -1,8 +1,12 @@
 //! The command `fairgate task`, which lists, shows, adds and changes tasks.
 
+use std::str::FromStr;
+
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
-use fairgate_fleet::{TaskAction, TaskExplanation, TaskLine, TaskPatch, TaskState, TaskView};
+use fairgate_fleet::{
+    TaskAction, TaskExplanation, TaskLine, TaskMoney, TaskPatch, TaskState, TaskView,
+};
 use fairgate_store::UnixMicros;
 use http::Method;
 use serde_json::{Value, json};
@@ -61,6 +65,15 @@ enum TaskSubcommand {
         /// Greatest number of retries after a failure.
         #[arg(long, value_name = "TIMES")]
         retries: Option<u32>,
+        /// Longest time from a claim of the task to its end, or `none`.
+        #[arg(long, value_name = "SECONDS", value_parser = value_or_none::<u64>)]
+        timeout: Option<OptionalValue<u64>>,
+        /// Most tokens that the task may use over all its claims, or `none`.
+        #[arg(long, value_name = "TOKENS", value_parser = value_or_none::<u64>)]
+        tokens_max: Option<OptionalValue<u64>>,
+        /// Most money that the task may cost over all its claims, such as 2.50, or `none`.
+        #[arg(long, value_name = "AMOUNT", value_parser = value_or_none::<TaskMoney>)]
+        money_max: Option<OptionalValue<TaskMoney>>,
     },
     /// End a task for good. An agent that works on it is stopped.
     Cancel(TaskReasonArgs),
@@ -109,6 +122,23 @@ struct TaskReasonArgs {
     reason: Option<String>,
 }
 
+/// Value of a limit, or `none` for no limit.
+#[derive(Clone, Copy, Debug)]
+struct OptionalValue<T>(Option<T>);
+
+fn value_or_none<T: FromStr>(text: &str) -> Result<OptionalValue<T>, String>
+where
+    T::Err: std::fmt::Display,
+{
+    match text {
+        "none" => Ok(OptionalValue(None)),
+        value => value
+            .parse()
+            .map(|value| OptionalValue(Some(value)))
+            .map_err(|problem| format!("{problem}; or none for no limit")),
+    }
+}
+
 fn state(text: &str) -> Result<TaskState, String> {
     TaskState::from_word(&text.to_uppercase()).ok_or_else(|| {
         let known: Vec<&str> = TaskState::ALL.iter().map(|state| state.word()).collect();
@@ -136,13 +166,26 @@ impl TaskCommand {
             TaskSubcommand::Show { id } => {
                 self.common.print_parsed(&client.get(&path(id))?, task_show::print_task)
             }
-            TaskSubcommand::Set { id, prompt, title, priority, estimate, retries } => {
+            TaskSubcommand::Set {
+                id,
+                prompt,
+                title,
+                priority,
+                estimate,
+                retries,
+                timeout,
+                tokens_max,
+                money_max,
+            } => {
                 let patch = TaskPatch {
                     title: title.clone(),
                     prompt: prompt.text()?,
                     priority: *priority,
                     estimate: *estimate,
                     retries: *retries,
+                    timeout_s: timeout.map(|OptionalValue(seconds)| seconds),
+                    tokens_max: tokens_max.map(|OptionalValue(tokens)| tokens),
+                    money_max: money_max.map(|OptionalValue(money)| money),
                 };
                 let patch = serde_json::to_value(patch)?;
                 if patch == json!({}) {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use fairgate_fleet::{AddedTasks, NewTask, NewTasks};
+use fairgate_fleet::{AddedTasks, NewTask, NewTasks, TaskMoney};
 use fairgate_store::UnixMicros;
 use http::Method;
 
@@ -25,8 +25,8 @@ pub(super) struct TaskAddArgs {
     /// to that project. `-` is standard input. A task that exists with the same content is not changed, so a file may
     /// be added twice.
     #[arg(short, long, value_name = "FILE", conflicts_with_all = [
-        "prompt", "prompt_file", "id", "title", "priority", "needs", "estimate", "retries", "not_before", "workspace",
-        "affinity", "affinity_wait",
+        "prompt", "prompt_file", "id", "title", "priority", "needs", "estimate", "retries", "timeout", "tokens_max",
+        "money_max", "not_before", "workspace", "affinity", "affinity_wait",
     ])]
     file: Option<PathBuf>,
     /// Project of the task; with -f, the project of tasks for which the file names none.
@@ -53,6 +53,16 @@ pub(super) struct TaskAddArgs {
     /// Greatest number of retries after a failure. Default: 3.
     #[arg(long, value_name = "TIMES")]
     retries: Option<u32>,
+    /// Longest time from a claim of the task to its end; a claim that takes longer is ended, as a failure. Default: no
+    /// limit.
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u32>,
+    /// Most tokens that the task may use over all its claims. Default: no limit.
+    #[arg(long, value_name = "TOKENS")]
+    tokens_max: Option<u64>,
+    /// Most money that the task may cost over all its claims, such as 2.50. Default: no limit.
+    #[arg(long, value_name = "AMOUNT")]
+    money_max: Option<TaskMoney>,
     /// Earliest start: a time such as 2026-11-15T08:00:00Z, or a span from now such as 2h.
     #[arg(long, value_name = "TIME", value_parser = ahead_argument)]
     not_before: Option<UnixMicros>,
@@ -112,6 +122,9 @@ impl TaskAddArgs {
             needs: self.needs.clone(),
             estimate: self.estimate,
             retries: self.retries,
+            timeout_s: self.timeout,
+            tokens_max: self.tokens_max,
+            money_max: self.money_max,
             resume_after: self.not_before,
             workspace: self.workspace.clone(),
             affinity: self.affinity.clone(),

@@ -73,6 +73,8 @@ fn facts(task: &TaskView) -> Vec<(&'static str, String)> {
         ),
         ("priority", line.priority.to_string()),
     ];
+    let put_offs =
+        (task.put_offs > 0).then(|| format!("{} in a row", counted(task.put_offs, "time")));
     let agent = line.agent.as_ref().map(|agent| match task.lease_until {
         Some(until) => format!("{agent}, until {} without a sign of life", at(until)),
         None => agent.clone(),
@@ -81,6 +83,10 @@ fn facts(task: &TaskView) -> Vec<(&'static str, String)> {
     let needs: Vec<String> =
         task.needs.iter().map(|(id, state)| format!("{id} ({state})")).collect();
     let optional = [
+        ("put off", put_offs),
+        ("timeout", task.timeout_s.map(|seconds| format!("{seconds} s from its claim"))),
+        ("tokens max", task.tokens_max.map(|tokens| format!("{tokens}, over all claims"))),
+        ("money max", task.money_max.map(|money| format!("{}, {} used", money.0, task.money.0))),
         ("agent", agent),
         ("waits for", task.affinity.as_ref().map(|agent| format!("agent {agent}"))),
         ("workspace", workspace.cloned()),

@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::json;
 
 use super::fake::{Fake, TOKEN};
-use super::started::{Agent, agent_run, is_alive, once};
+use super::started::{Agent, agent_run, is_alive, once, until};
 use crate::run::{command, finished};
 use crate::serve::Folder;
 
@@ -181,13 +181,42 @@ fn a_program_is_looked_for_where_agent_run_was_started() {
 }
 
 #[test]
-fn a_workspace_that_is_elsewhere_fails_the_task_with_the_reason() {
+fn a_workspace_that_is_elsewhere_gives_the_task_back_unharmed() {
     let fake = Fake::start();
     fake.task(json!({"workspace": "w-1", "workspace_path": "/no/such/folder"}));
-    assert!(once(&fake, "true").status.success());
-    let reason = fake.said("fail")[0]["reason"].as_str().unwrap_or_default().to_owned();
-    let folder = "the folder /no/such/folder of workspace w-1 is not on this machine";
-    assert_eq!(reason, format!("the command was not started: {folder}"));
+    let ended = once(&fake, "true");
+    assert!(ended.status.success(), "{ended:?}");
+    let reason = "the folder /no/such/folder of workspace w-1 is not on this machine";
+    assert_eq!(fake.said("release"), [json!({"epoch": 1, "reason": reason, "unfit": true})]);
+    assert!(fake.said("fail").is_empty() && fake.said("complete").is_empty());
+    assert!(ended.stderr.contains(reason), "{ended:?}");
+}
+
+/// Two workspaces may be one folder through a link, which the fleet cannot see.
+#[test]
+fn two_commands_never_work_in_one_folder() {
+    let (one, other, folder) = (Fake::start(), Fake::start(), Folder::new());
+    let real = folder.join("real");
+    std::fs::create_dir(&real).expect("a folder");
+    std::os::unix::fs::symlink(&real, folder.join("link")).expect("a link");
+    one.task(json!({"workspace": "w-1", "workspace_path": real}));
+    other.task(json!({"workspace": "w-2", "workspace_path": folder.join("link")}));
+    let script = "echo begun; touch here; while ! test -e over; do sleep 0.05; done";
+    let first = Agent::start(&one, &["--once"], script);
+    until("it runs", || real.join("here").exists().then_some(()));
+    let ended = once(&other, "touch both");
+    assert!(ended.status.success(), "{ended:?}");
+    let put_off = other.said("fail");
+    let reason = put_off[0]["reason"].as_str().expect("a reason");
+    assert!(reason.contains("of workspace w-2 is in use on this machine"), "{reason}");
+    assert!(put_off[0]["limited_until"].is_u64(), "no failure is counted: {put_off:?}");
+    assert!(!real.join("both").exists());
+    std::fs::write(real.join("over"), "").expect("it is written");
+    assert!(first.ended().status.success());
+    // The folder is free again.
+    other.task(json!({"workspace": "w-2", "workspace_path": folder.join("link"), "epoch": 2}));
+    assert!(once(&other, "touch both").status.success());
+    assert!(real.join("both").exists());
 }
 
 #[test]
@@ -225,4 +254,44 @@ fn as_many_tasks_are_run_as_were_asked_for() {
     assert!(ended.status.success(), "{ended:?}");
     assert_eq!(ended.stdout, "t-1\nt-2\n");
     assert_eq!(fake.state().tasks.len(), 1);
+}
+
+/// Returns the reason of the one failure that was reported.
+fn one_failure(fake: &Fake) -> String {
+    let failed = fake.said("fail");
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    assert_eq!(failed[0].get("limited_until"), None, "it counts");
+    failed[0]["reason"].as_str().expect("a reason").to_owned()
+}
+
+#[test]
+fn a_command_that_hangs_is_ended() {
+    let (fake, folder) = (Fake::start(), Folder::new());
+    fake.task(json!({"workspace": "w-1", "workspace_path": folder.path()}));
+    // The process in the background must not outlive the command, and the shell ignores SIGTERM.
+    let script = "trap '' TERM; echo begun; sleep 1000 & echo $! >pid; wait; wait";
+    let ended = Agent::start(&fake, &["--once", "--timeout", "1", "--grace", "1"], script).ended();
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(
+        one_failure(&fake),
+        "the command did not end within 1 s, the --timeout of agent run; it printed last:\nbegun"
+    );
+    assert_eq!(fake.log(), "begun\n");
+    let pid = std::fs::read_to_string(folder.join("pid")).expect("it was written");
+    assert!(!is_alive(pid.trim()), "it was ended with its group");
+}
+
+#[test]
+fn a_task_may_have_a_timeout_of_its_own() {
+    let fake = Fake::start();
+    let now = std::time::UNIX_EPOCH.elapsed().expect("after 1970");
+    let at =
+        u64::try_from((now + std::time::Duration::from_secs(2)).as_micros()).expect("a moment");
+    fake.task(json!({"timeout_s": 5, "timeout_at": at}));
+    let ended = Agent::start(&fake, &["--once", "--timeout", "600"], "sleep 1000").ended();
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(
+        one_failure(&fake),
+        "the command did not end within 5 s, the task's timeout and printed nothing"
+    );
 }

@@ -174,3 +174,28 @@ fn a_killed_agent_runs_its_task_again_as_the_same_claim() {
     assert_eq!((done["epoch"].as_u64(), done["retries"].as_u64()), (Some(1), Some(0)), "{done}");
     assert_eq!(fleet.gateway.fairgate(&["task", "log", "one"]).ok(), "first\nagain\n");
 }
+
+#[test]
+fn results_flow_to_the_tasks_that_need_them() {
+    let (folder, work) = (Folder::new(), Folder::new());
+    let fleet = Fleet::new(Gateway::embedded(&folder));
+    fleet.add("schema");
+    let prompt = "Use {{results.schema}}";
+    let add = ["task", "add", "--project", "web", "--id", "api", "--needs", "schema", prompt];
+    fleet.gateway.fairgate(&add).ok();
+    let script = r#"
+if [ "$FAIRGATE_TASK" = schema ]; then
+    [ -z "${FAIRGATE_RESULTS_DIR-}" ] || exit 1
+    printf 'two tables: {{results.api}} $(touch hacked)' >"$FAIRGATE_RESULT_FILE"
+else
+    ls "$FAIRGATE_RESULTS_DIR"; cat "$FAIRGATE_RESULTS_DIR/schema"; echo; cat
+fi"#;
+    let _agent = fleet.run(&work, script);
+    let done = fleet.until("api", "COMPLETED");
+    let result = done["result"].as_str().expect("a result");
+    let text = "two tables: {{results.api}} $(touch hacked)";
+    let expected = format!("schema\n{text}\nUse [begin of result of task schema, ");
+    assert!(result.starts_with(&expected), "{result}");
+    assert!(result.contains(&format!("]\n{text}\n[end of result of task schema, ")), "{result}");
+    assert!(!work.join("hacked").exists());
+}

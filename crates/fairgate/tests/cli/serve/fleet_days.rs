@@ -235,7 +235,8 @@ fn killed_at_any_moment_no_task_is_lost_or_done_twice() {
     configure(&folder, &listen, more);
     furnish(&gateway);
     for name in ["w-1", "w-2", "w-3"] {
-        let path = work.path().display().to_string();
+        fs::create_dir(work.join(name)).expect("a folder");
+        let path = work.join(name).display().to_string();
         gateway.fairgate(&["workspace", "add", name, "--project", "web", "--path", &path]).ok();
     }
     let agents = ["a-1", "a-2"].map(|name| Agent::new(&gateway, name));

@@ -1,0 +1,75 @@
+//! Open tasks that an agent has given back because it cannot work on them, for example because the workspace's folder is
+//! not on its machine. A round does not give such a task to the same agent again.
+//!
+//! The table holds at most one row for each open task and agent: [`add`] deletes the rows of tasks that have ended.
+
+use std::collections::{HashMap, HashSet};
+
+use fairgate_store::{StoreError, Transaction};
+
+use crate::json_rows;
+
+/// Largest number of rows that one round loads. A round that has more may give a task to an agent once more.
+const ROWS_MAX: i64 = 10_000;
+
+/// Tasks that waiting agents cannot work on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnfitTasks {
+    by_agent: HashMap<Box<str>, HashSet<Box<str>>>,
+    by_project: HashMap<Box<str>, HashSet<Box<str>>>,
+}
+
+impl UnfitTasks {
+    /// Loads the ready tasks that one of these agents cannot work on.
+    pub(crate) fn load<'a>(
+        tx: &mut dyn Transaction,
+        agents: impl Iterator<Item = &'a str>,
+    ) -> Result<Self, StoreError> {
+        let names = json_rows::texts(tx.database(), 1);
+        let sql = format!(
+            "SELECT u.agent, u.task, t.project FROM fleet_unfit u JOIN fleet_tasks t ON t.id = u.task \
+             WHERE u.agent IN {names} AND t.state = 'READY' LIMIT {ROWS_MAX}"
+        );
+        let mut unfit = Self::default();
+        tx.each(&sql, &[json_rows::names(agents)], &mut |row| {
+            let task: Box<str> = row.text(1)?.into();
+            unfit.by_agent.entry(row.text(0)?.into()).or_default().insert(task.clone());
+            unfit.by_project.entry(row.text(2)?.into()).or_default().insert(task);
+            Ok(())
+        })?;
+        Ok(unfit)
+    }
+
+    /// Returns whether there is a task that this agent cannot work on.
+    pub(crate) fn has_any(&self, agent: &str) -> bool {
+        self.by_agent.contains_key(agent)
+    }
+
+    /// Returns whether this agent cannot work on this task.
+    pub(crate) fn contains(&self, agent: &str, task: &str) -> bool {
+        self.by_agent.get(agent).is_some_and(|tasks| tasks.contains(task))
+    }
+
+    /// Returns the number of ready tasks of a project that some waiting agent cannot work on.
+    pub(crate) fn count_in(&self, project: &str) -> u64 {
+        self.by_project.get(project).map_or(0, |tasks| tasks.len() as u64)
+    }
+}
+
+/// Records that an agent cannot work on a task.
+pub(crate) fn add(tx: &mut dyn Transaction, agent: &str, task: &str) -> Result<(), StoreError> {
+    tx.run(
+        "DELETE FROM fleet_unfit WHERE task IN (SELECT u.task FROM fleet_unfit u JOIN fleet_tasks t ON t.id = u.task \
+         WHERE t.state IN ('COMPLETED', 'FAILED'))",
+        &[],
+    )?;
+    let sql = "INSERT INTO fleet_unfit (agent, task) VALUES ($1, $2) ON CONFLICT (agent, task) DO NOTHING";
+    tx.run(sql, &[agent.into(), task.into()])?;
+    Ok(())
+}
+
+/// Forgets which agents cannot work on a task.
+pub(crate) fn forget(tx: &mut dyn Transaction, task: &str) -> Result<(), StoreError> {
+    tx.run("DELETE FROM fleet_unfit WHERE task = $1", &[task.into()])?;
+    Ok(())
+}

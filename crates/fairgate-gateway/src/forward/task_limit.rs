@@ -1,0 +1,88 @@
+//! Reports to the fleet that a call with a task key was refused because of a provider's rate limit or an exhausted
+//! budget, and when the limit ends. If the agent gives up the task because of that, the task waits until the limit ends,
+//! and does not count as failed.
+
+use std::time::Duration;
+
+use fairgate_dialect::limits::{self, ProviderRefusal as Said};
+use fairgate_fleet::LimitCause;
+use fairgate_store::{TaskClaim, UnixMicros};
+use tokio::time::Instant;
+
+use super::provider::pairs;
+use super::request_guard::{RequestArrival, unix_now};
+use super::send::AnsweredRequest;
+use crate::refusal::{Refusal, RefusalCode};
+
+/// Longest wait for a provider that is reported to the fleet. Providers have no quotas longer than a day, so a longer
+/// wait is cut to a day.
+const PROVIDER_WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Wait for a budget in which other tasks have reserved the rest. Nobody knows when they end.
+const RESERVED_WAIT: Duration = Duration::from_secs(60);
+
+/// A task's call that failed because of a limit, with the time at which the limit ends.
+pub(super) struct TaskLimitReport {
+    claim: TaskClaim,
+    /// End of the limit; `None` for a cap of the task, which does not end by itself.
+    until: Option<UnixMicros>,
+    cause: LimitCause,
+}
+
+impl TaskLimitReport {
+    /// Returns `Some` if the caller has a task key, and the answer or refusal was caused by a provider's rate limit or
+    /// an exhausted budget that has room again later, or by the task's cap.
+    pub(super) fn of(
+        arrival: &RequestArrival,
+        sent: &Result<AnsweredRequest, Refusal>,
+    ) -> Option<Self> {
+        let claim = arrival.caller.claim.clone()?;
+        let now = unix_now();
+        if let Err(refusal) = sent
+            && refusal.code == RefusalCode::TaskCapReached
+        {
+            return Some(Self { claim, until: None, cause: LimitCause::TaskCap });
+        }
+        let (wait, cause) = wait(sent, now)?;
+        let micros = i64::try_from(wait.as_micros()).unwrap_or(i64::MAX);
+        Some(Self { claim, until: Some(UnixMicros(now.0.saturating_add(micros))), cause })
+    }
+
+    /// Reports the limit to the fleet. If the report fails, the fleet tries the task again a little sooner, and counts
+    /// that as a retry.
+    pub(super) async fn report_to_fleet(self, arrival: &RequestArrival) {
+        let noted = arrival.app.fleet.note_limit(&self.claim, self.until, self.cause).await;
+        if let Err(error) = noted
+            && let Some(left_out) = arrival.app.log_throttle.admit("limit", Instant::now())
+        {
+            tracing::warn!(request = %arrival.id, %error, left_out, "a limit is not noted for a task");
+        }
+    }
+}
+
+/// Returns the time until the limit that the answer or refusal states ends, and which limit it is.
+fn wait(
+    sent: &Result<AnsweredRequest, Refusal>,
+    now: UnixMicros,
+) -> Option<(Duration, LimitCause)> {
+    let (wait, cause) = match sent {
+        Err(refusal) => match refusal.code {
+            RefusalCode::ProviderLimited => (refusal.retry_after, LimitCause::Provider),
+            // Without a time, the call is larger than the whole budget, and waiting is pointless.
+            RefusalCode::ProjectBudgetExhausted => (refusal.retry_after, LimitCause::ProjectBudget),
+            RefusalCode::ProjectBudgetReserved => (Some(RESERVED_WAIT), LimitCause::ProjectBudget),
+            RefusalCode::BudgetExhausted => (refusal.retry_after, LimitCause::TenantBudget),
+            _ => return None,
+        },
+        Ok(sent) => {
+            let now = limits::EpochMicros(now.0);
+            let mut rate_limits = limits::read_rate_limits(pairs(sent.answer.headers()), now);
+            match limits::classify_refusal(sent.answer.status(), b"", &mut rate_limits, now) {
+                Said::Rate { retry_after, .. } => (retry_after, LimitCause::Provider),
+                _ => return None,
+            }
+        }
+    };
+    let most = if cause == LimitCause::Provider { PROVIDER_WAIT_MAX } else { Duration::MAX };
+    Some((wait?.min(most), cause))
+}

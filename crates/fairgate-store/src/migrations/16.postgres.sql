@@ -1,0 +1,5 @@
+-- Most tokens and most money, in micro-units, that a task may use over all its claims; NULL for no limit.
+ALTER TABLE fleet_tasks ADD COLUMN tokens_max BIGINT;
+ALTER TABLE fleet_tasks ADD COLUMN money_max BIGINT;
+-- Money that the task's calls have cost, in micro-units.
+ALTER TABLE fleet_tasks ADD COLUMN money BIGINT NOT NULL DEFAULT 0;
