@@ -112,6 +112,26 @@ fn given_money<'de, D: Deserializer<'de>>(
     Option::deserialize(deserializer).map(Some)
 }
 
+/// A label that a project requires, such as `docker` or `machine:m1`: a name, optionally after a name and a colon.
+#[derive(Clone, Debug, ToSchema)]
+#[schema(
+    value_type = String,
+    min_length = 1,
+    max_length = 129,
+    pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?$"
+)]
+pub struct LabelSchema(pub String);
+
+/// A label of an agent. The label `type:TYPE` follows from the agent's type and cannot be given.
+#[derive(Clone, Debug, ToSchema)]
+#[schema(
+    value_type = String,
+    min_length = 1,
+    max_length = 129,
+    pattern = "^(?!type:)[A-Za-z0-9][A-Za-z0-9._-]{0,63}(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?$"
+)]
+pub struct AgentLabelSchema(pub String);
+
 /// Type of an agent, as a key of a JSON object: 1 to 64 of `a`–`z`, `0`–`9`, `.`, `_` and `-`.
 #[derive(Clone, Debug, ToSchema)]
 #[schema(value_type = String, min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -149,7 +169,7 @@ pub struct NewProject {
     pub agent_max: BTreeMap<String, u32>,
     /// Labels that an agent must have to work for the project, such as `docker` or `type:claude`; none if absent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(max_items = 32)]
+    #[schema(value_type = Vec<LabelSchema>, max_items = 32)]
     pub requires: Vec<String>,
     /// Budget of the project in the rolling window, in tokens; no limit if absent.
     #[serde(
@@ -201,7 +221,7 @@ pub struct ProjectPatch {
     pub agent_max: Option<BTreeMap<String, u32>>,
     /// Labels that an agent must have to work for the project; replaces the whole list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_items = 32)]
+    #[schema(value_type = Option<Vec<LabelSchema>>, max_items = 32)]
     pub requires: Option<Vec<String>>,
     /// Budget of the project in the rolling window, in tokens; `null` for no limit.
     #[serde(
@@ -674,7 +694,7 @@ pub struct NewAgent {
     /// Labels of the agent, such as `docker` or `machine:m1`: names, optionally after a name and a colon. The agent has
     /// the label `type:TYPE` in any case. A project may require labels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(max_items = 32)]
+    #[schema(value_type = Vec<AgentLabelSchema>, max_items = 32)]
     pub labels: Vec<String>,
     /// Tenants for which the agent may work; all if absent. The agent gets no task of other tenants, and so never sees
     /// their prompts.
@@ -696,7 +716,7 @@ pub struct AgentPatch {
     pub kind: Option<String>,
     /// New labels of the agent; replaces the whole list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_items = 32)]
+    #[schema(value_type = Option<Vec<AgentLabelSchema>>, max_items = 32)]
     pub labels: Option<Vec<String>>,
     /// Tenants for which the agent may work; `null` for all. A task that the agent holds goes on.
     #[serde(

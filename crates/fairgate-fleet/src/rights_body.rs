@@ -111,7 +111,7 @@ pub struct RightsPatchBody {
     /// Highest weight that requests may state for a `load` node; null, as in a new project, means the weight of their
     /// model.
     #[serde(deserialize_with = "weight", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1_000_000)]
+    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1_000_000, multiple_of = 0.001)]
     pub weight_max: Option<Option<WeightNumber>>,
     /// Workers that requests may go to; null means all, as in a new project.
     #[serde(deserialize_with = "names::<128, _>", skip_serializing_if = "Option::is_none")]

@@ -116,7 +116,7 @@ pub(super) struct NewKey {
     priority_max: JsonWholeNumber,
     /// Highest weight that requests of the key may state for a `load` node; null means the weight of their model.
     #[serde(default)]
-    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1_000_000)]
+    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1_000_000, multiple_of = 0.001)]
     weight_max: Option<WeightNumber>,
     /// Workers that requests of the key may go to; null means all.
     #[serde(default)]
@@ -183,7 +183,7 @@ pub(super) struct PatchKey {
     priority_max: Option<JsonWholeNumber>,
     /// Highest weight that requests of the key may state for a `load` node; null means the weight of their model.
     #[serde(default, deserialize_with = "name::given")]
-    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1_000_000)]
+    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1_000_000, multiple_of = 0.001)]
     weight_max: Option<Option<WeightNumber>>,
     /// Workers that requests of the key may go to; null means all.
     #[serde(default, deserialize_with = "name::given")]

@@ -52,7 +52,7 @@ pub(super) struct LeaseSubmissionBody {
     pub(super) priority: i64,
     /// Weight of the call in the queue depth of a `load` node: 0.001 to 1 000 000, with at most three decimals. At most
     /// the weight of its model or the key's `weight_max`. If absent, the weight of its model, or 1 if it names none.
-    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1_000_000)]
+    #[schema(value_type = Option<f64>, minimum = 0.001, maximum = 1_000_000, multiple_of = 0.001)]
     pub(super) weight: Option<WeightNumber>,
     /// Model of the call, for the ledger and the prices. It must be in the key's list of models, if the key has one.
     pub(super) model: Option<String>,
