@@ -55,6 +55,7 @@ pub(in crate::admin) async fn list(
     responses(
         (status = 201, description = "The new agent with its token", body = AgentWithToken, headers(("location" = String, description = "Its path"))),
         (status = 409, description = "There is an agent of that name", body = ErrorBody),
+        (status = 404, description = "There is no such tenant", body = ErrorBody),
     ),
 )]
 pub(in crate::admin) async fn create(
