@@ -144,7 +144,7 @@ pub struct FleetConfig {
     pub min_task_guarantee: bool,
     /// Expected tokens of a task if neither the task nor the project's history gives an estimate (default 20 000).
     pub default_estimate: u64,
-    /// Who shares agents: all projects, or tenants first (default `project`).
+    /// Sharers of the agents: all projects, or tenants first (default `project`).
     pub share: FleetShareLevel,
     /// Unit in which projects share agents (default `larger`).
     pub credit: FleetCreditUnit,
@@ -162,7 +162,7 @@ pub struct FleetConfig {
     pub journal: Option<PathBuf>,
 }
 
-/// Who shares the fleet's agents.
+/// Sharers of the fleet's agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FleetShareLevel {
     /// All projects, by their weights.

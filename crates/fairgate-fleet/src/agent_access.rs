@@ -1,4 +1,4 @@
-//! Which agents may work for which projects: labels and tenants.
+//! Rules that decide for which projects an agent may work: labels and tenants.
 //!
 //! A project may require labels, and only agents that have all of them get its tasks. An agent may be limited to some
 //! tenants, so that it never sees the prompts of others. Both are settings of operators. An agent has the label

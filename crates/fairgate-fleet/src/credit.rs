@@ -1,4 +1,4 @@
-//! What a claim is charged: the tokens that it used, or the time for which it held an agent.
+//! Charge of a claim: the tokens that it used, or the time for which it held an agent.
 //!
 //! If only tokens counted, work that makes no calls through the gateway would be free, and its project would get nearly
 //! all agents. So projects share agents by *credit*:

@@ -55,7 +55,7 @@ impl FleetClock for SystemClock {
     }
 }
 
-/// Who shares the fleet's agents.
+/// Sharers of the fleet's agents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FleetShare {
     /// All projects, by their weights.
@@ -76,7 +76,7 @@ pub struct FleetOptions {
     pub min_task_guarantee: bool,
     /// Expected usage of a task, in tokens, if the task has no estimate and its project has not learned one.
     pub default_estimate: u64,
-    /// Who shares agents: all projects, or tenants first and then the projects of each.
+    /// Sharers of the agents: all projects, or tenants first and then the projects of each.
     pub share: FleetShare,
     /// Unit in which projects share agents.
     pub credit: FleetCredit,

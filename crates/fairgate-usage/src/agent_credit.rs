@@ -1,4 +1,4 @@
-//! What projects are charged for the time of agents, beyond the tokens that their tasks use.
+//! Charges of projects for the time of agents, beyond the tokens that their tasks use.
 //!
 //! The fleet shares agents by *credit*, which is the larger of a claim's tokens and the price of its time, unless it is
 //! configured otherwise. Budgets count tokens alone. So tokens and the *extra*, credit − tokens, are kept apart. The

@@ -49,7 +49,7 @@ pub(crate) struct WaitEvent {
 /// A waiting request at one moment.
 #[derive(Debug)]
 pub(crate) struct WaitingState {
-    /// What the request waits for. If the pool is full, this is not an obstacle of its flows.
+    /// Reason why the request waits. If the pool is full, this is not an obstacle of its flows.
     pub(crate) request: WaitingRequest,
     /// Number of requests in flight if flows are blocked because the pool is full; else `None`.
     pub(crate) full_pool: Option<u64>,
