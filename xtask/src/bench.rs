@@ -1,5 +1,5 @@
-//! `cargo xtask bench core`, `bench prefix`, `bench gateway`, `bench instructions`, `bench router`
-//! and `bench fleet` run the benchmarks in the crate `fairgate-bench`; `bench python` runs those of the Python package.
+//! `cargo xtask bench core`, `bench prefix`, `bench gateway`, `bench instructions`, `bench router`,
+//! `bench fleet` and `bench store` run the benchmarks in the crate `fairgate-bench`; `bench python` runs those of the Python package.
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ pub(crate) fn steps(root: &Path, what: &str, args: &[&str]) -> Result<Vec<XtaskS
         "router" => return gateway::router_steps(root, args),
         "gateway" => return gateway::bench_steps(root, args),
         "instructions" => return Ok(gateway::instructions_steps(root, args)),
-        "fleet" => return gateway::fleet_steps(root, args),
+        "fleet" | "store" => return gateway::database_steps(root, what, args),
         "python" => return python::bench_steps(root, args),
         _ => {
-            let there_are = "there are `core`, `prefix`, `gateway`, `instructions`, `router`, `fleet` and `python`";
+            let there_are = "there are `core`, `prefix`, `gateway`, `instructions`, `router`, `fleet`, `store` and `python`";
             return Err(XtaskError(format!("no such benchmark: `{what}`; {there_are}")));
         }
     }

@@ -134,13 +134,17 @@ pub(crate) fn router_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>,
     Ok(steps)
 }
 
-/// `cargo xtask bench fleet`: installs PostgreSQL's server if it is missing, builds and runs the
-/// benchmark, and passes `args` on to it.
-pub(crate) fn fleet_steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskError> {
+/// `cargo xtask bench fleet` and `bench store`: installs PostgreSQL's server if it is missing, builds
+/// and runs the benchmark, and passes `args` on to it.
+pub(crate) fn database_steps(
+    root: &Path,
+    what: &str,
+    args: &[&str],
+) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut steps = tools::need_postgresql();
     steps.push(build_measured());
     let bench = target(root).join(PROFILE_OF_PACKAGES).join("fairgate-bench").display().to_string();
-    steps.push(XtaskStep::new("fleet", &bench, &[&["fleet"], args].concat()));
+    steps.push(XtaskStep::new(what, &bench, &[&[what], args].concat()));
     Ok(steps)
 }
 

@@ -1,5 +1,7 @@
 //! The benchmark cases: pairs of subjects to compare, and the limits of each pair's ratio.
 
+use fairgate_core::proportional::ScheduleMode;
+
 use crate::measure::TimedSubject;
 use crate::steady::{open, open_bare, open_naive};
 use crate::table::RatioBar;
@@ -314,8 +316,21 @@ pub(crate) static CASES: &[BenchCase] = &[
         ..cycles(
             "proportional-naive",
             "proportional, strict: 10 000 projects, 100 000 tasks, 1 000 agents",
-            side("ours", || proportional::open(10_000, 1000)),
-            side("naive", || proportional::open_naive(10_000, 1000)),
+            side("ours", || proportional::open(ScheduleMode::Strict, 10_000, 1000)),
+            side("naive", || proportional::open_naive(ScheduleMode::Strict, 10_000, 1000)),
+            RatioBar::AtLeast(30.0),
+        )
+    },
+    BenchCase {
+        operations: 1,
+        repetitions: 9,
+        big_once: true,
+        counted: None,
+        ..cycles(
+            "proportional-classic",
+            "proportional, classic: 10 000 projects, 100 000 tasks, 1 000 agents",
+            side("ours", || proportional::open(ScheduleMode::Classic, 10_000, 1000)),
+            side("naive", || proportional::open_naive(ScheduleMode::Classic, 10_000, 1000)),
             RatioBar::AtLeast(30.0),
         )
     },
@@ -326,8 +341,8 @@ pub(crate) static CASES: &[BenchCase] = &[
         ..cycles(
             "proportional-agents",
             "proportional, strict: 5 000 projects, n agents",
-            side("500", || proportional::open(5000, 500)),
-            side("1 000", || proportional::open(5000, 1000)),
+            side("500", || proportional::open(ScheduleMode::Strict, 5000, 500)),
+            side("1 000", || proportional::open(ScheduleMode::Strict, 5000, 1000)),
             RatioBar::GrowsAtMost(2.0),
         )
     },
@@ -338,8 +353,8 @@ pub(crate) static CASES: &[BenchCase] = &[
         ..cycles(
             "proportional-projects",
             "proportional, strict: n projects, 1 000 agents",
-            side("5 000", || proportional::open(5000, 1000)),
-            side("10 000", || proportional::open(10_000, 1000)),
+            side("5 000", || proportional::open(ScheduleMode::Strict, 5000, 1000)),
+            side("10 000", || proportional::open(ScheduleMode::Strict, 10_000, 1000)),
             RatioBar::GrowsAtMost(2.0),
         )
     },

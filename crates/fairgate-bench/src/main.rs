@@ -1,5 +1,5 @@
 //! The benchmarks: `cargo xtask bench core`, `bench prefix`, `bench gateway`, `bench instructions`,
-//! `bench router` and `bench fleet`.
+//! `bench router`, `bench fleet` and `bench store`.
 //!
 //! Each benchmark measures two or more subjects in turns within one run, and its bars are mostly on
 //! the ratios between them. Ratios, unlike times, are comparable between machines. If valgrind is
@@ -26,6 +26,7 @@ mod router;
 mod scenarios;
 mod soak;
 mod steady;
+mod store;
 mod table;
 
 use std::process::ExitCode;
@@ -57,6 +58,9 @@ enum BenchCommand {
     /// Lets agents claim and complete tasks as fast as they can, on SQLite and PostgreSQL. Fails if
     /// a bar fails.
     Fleet(fleet::FleetBenchOptions),
+    /// Writes rows to the ledger as fast as it takes them, on SQLite and PostgreSQL, and prints the
+    /// speeds.
+    Store(store::StoreBenchOptions),
     /// Runs the gateway at load while clients leave and programs are killed. Fails if a request is
     /// lost or memory leaks.
     Soak(soak::SoakOptions),
@@ -93,6 +97,7 @@ fn main() -> Result<ExitCode> {
         BenchCommand::Instructions(options) => request_instructions::run(&options),
         BenchCommand::Router(options) => router::run(&options),
         BenchCommand::Soak(options) => soak::run(&options),
+        BenchCommand::Store(options) => store::run(&options),
         BenchCommand::One { case, side, operations } => {
             let case = cases::find(&case).context("no such case")?;
             let side = match side {

@@ -1,4 +1,4 @@
-//! Benchmarks of the strict proportional scheduler: against the naive scheduler, and against itself
+//! Benchmarks of the proportional scheduler, strict and classic: against the naive scheduler, and against itself
 //! on larger snapshots.
 
 use std::hint::black_box;
@@ -17,10 +17,9 @@ const TASKS_PER_PROJECT: usize = 10;
 
 /// Builds a snapshot in which no two projects have the same weight, the most expensive case for the
 /// fast scheduler.
-fn snapshot(projects: usize, agents: usize) -> ScheduleSnapshot {
+fn snapshot(mode: ScheduleMode, projects: usize, agents: usize) -> ScheduleSnapshot {
     let mut rng = SeededRng::new(3);
-    let mut parts =
-        ScheduleSnapshotParts { mode: ScheduleMode::Strict, ..ScheduleSnapshotParts::default() };
+    let mut parts = ScheduleSnapshotParts { mode, ..ScheduleSnapshotParts::default() };
     parts.global_budget = Some(Tokens(1 << 50));
     for number in 0..projects {
         let id: Box<str> = format!("project-{number:05}").into();
@@ -61,8 +60,12 @@ impl TimedSubject for ScheduleCalls {
 
 /// Returns a subject that schedules the same snapshot in each operation. The snapshot has
 /// `projects` projects with ten ready tasks each, and `agents` idle agents.
-pub(crate) fn open(projects: usize, agents: usize) -> Box<dyn TimedSubject> {
-    Box::new(ScheduleCalls(snapshot(projects, agents)))
+pub(crate) fn open(
+    mode: ScheduleMode,
+    projects: usize,
+    agents: usize,
+) -> Box<dyn TimedSubject> {
+    Box::new(ScheduleCalls(snapshot(mode, projects, agents)))
 }
 
 struct NaiveScheduleCalls(ScheduleSnapshot);
@@ -81,6 +84,10 @@ impl TimedSubject for NaiveScheduleCalls {
 
 /// Like [`open`], but with the naive scheduler. After each timing its result is compared with that
 /// of the fast scheduler.
-pub(crate) fn open_naive(projects: usize, agents: usize) -> Box<dyn TimedSubject> {
-    Box::new(NaiveScheduleCalls(snapshot(projects, agents)))
+pub(crate) fn open_naive(
+    mode: ScheduleMode,
+    projects: usize,
+    agents: usize,
+) -> Box<dyn TimedSubject> {
+    Box::new(NaiveScheduleCalls(snapshot(mode, projects, agents)))
 }

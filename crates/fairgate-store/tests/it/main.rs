@@ -21,7 +21,6 @@ mod postgres_only;
 mod response_ids;
 mod rows;
 mod server;
-mod speed;
 mod sqlite_only;
 mod synced;
 mod upgrade;

@@ -1,0 +1,80 @@
+//! The meter where flows come and go: whether always ready, capped, held, idle or tied to a worker, what each gets stays
+//! near what it is due.
+
+use std::sync::Mutex;
+
+use fairgate_core::attribute::Attribute;
+use fairgate_core::event::{Event, PoolConfig};
+use fairgate_testkit::seeds::announce;
+use fairgate_testkit::workload::SeededRng;
+
+use crate::closed_loop::seeds;
+use crate::closed_loop::sizes::{self, Estimate};
+use crate::closed_loop::world::{Source, World, policy, service_us, worker};
+
+/// Two flows are always ready. One is at its cap most of the time, one is held now and then, one sends a request and
+/// is idle after it, one comes under a fresh name each time, and one may run on one of the workers only.
+fn play(seed: u64) -> u128 {
+    let mut rng = SeededRng::new(seed);
+    let slots = rng.range(4..=8);
+    let text = format!(
+        r#"{{"share":{{"by":"tenant","weights":{{"r0":{},"r1":{}}},"caps":{{"capped":1}}}}}}"#,
+        rng.range(50..=400),
+        rng.range(50..=400)
+    );
+    let mut config = PoolConfig::new(slots, policy(&text));
+    config.workers = vec![worker("w0", 2), worker("w1", slots)];
+    let mut source = |name: &str, waiting: usize| {
+        let workloads = sizes::all();
+        let sizes = &workloads[rng.index(workloads.len())];
+        let source = Source::new(Attribute::Tenant, name, sizes);
+        Source { waiting, ..source.estimating(rng.one_of(&Estimate::ALL)) }
+    };
+    let sources = vec![
+        source("r0", 9),
+        source("r1", 9),
+        source("capped", 3),
+        source("held", 9),
+        Source { idle_us: Some(3_000_000), ..source("light", 1) },
+        Source { fresh: true, idle_us: Some(3_000_000), ..source("fresh", 2) },
+        source("pinned", 2).on(&["w0"]),
+    ];
+    let service = service_us((1500, 100));
+    let mut world = World::new(config, sources, seed).shuffled();
+    for turn in 0..200 {
+        let (by, flow) = (Attribute::Tenant, "held".into());
+        let event = match turn % 2 {
+            0 => Event::Hold { by, flow },
+            _ => Event::Resume { by, flow },
+        };
+        world.plan((turn + 1) * 40 * service, event);
+    }
+    let mut nearest = 0;
+    for steps in 0..30_000 {
+        world.step();
+        if steps % 16 != 0 {
+            continue;
+        }
+        let nodes = world.pool.fairness();
+        for flow in &nodes[0].flows {
+            let due = flow.due.expect("a share");
+            let difference = flow.got.abs_diff(due.tokens);
+            let told = format!("{} got {}, due {due:?}", flow.name, flow.got);
+            assert!(flow.is_within_bound(), "seed {seed}, step {steps}: {told}");
+            nearest = nearest.max(difference * 1000 / due.bound);
+        }
+    }
+    nearest
+}
+
+#[test]
+fn every_flow_stays_within_the_bound_whatever_the_others_do() {
+    let worst = Mutex::new(0);
+    seeds("the meter beside others", 12, |seed| {
+        let nearest = play(seed);
+        let mut worst = worst.lock().expect("nobody failed");
+        *worst = nearest.max(*worst);
+    });
+    let worst = worst.into_inner().expect("nobody failed");
+    announce(&format!("the meter beside others: {worst} ‰ of the bound, at most"));
+}
