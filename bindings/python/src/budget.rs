@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use fairgate_money::{UnixMicros, UtcDay};
+use fairgate_time::{UnixMicros, UtcDay};
 
 use crate::local_scheduler::RequestNumber;
 

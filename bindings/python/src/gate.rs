@@ -5,8 +5,9 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use fairgate_time::wall_clock;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::event::{Event, PoolConfig};
 use fairgate_core::policy::{FlowInside, Policy, PolicyNode};
@@ -203,8 +204,7 @@ impl Gate {
         headers: Vec<(String, Vec<u8>)>,
         body: &[u8],
     ) -> PyResult<Option<f64>> {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = EpochMicros(i64::try_from(unix.as_micros()).unwrap_or(i64::MAX));
+        let now = EpochMicros(wall_clock::now().0);
         let pairs = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
         let mut told = limits::read_rate_limits(pairs, now);
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);

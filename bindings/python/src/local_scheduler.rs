@@ -25,8 +25,9 @@ mod provider;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use fairgate_time::wall_clock;
 use fairgate_core::attribute::Attributes;
 use fairgate_core::event::{Event, PoolConfig, Submit};
 use fairgate_core::policy::Policy;
@@ -34,7 +35,7 @@ use fairgate_core::units::{Micros, TaskWeight, Ticks, Tokens};
 use fairgate_core::{Pool, RequestHandle};
 use fairgate_dialect::quota::QuotaTicket;
 use fairgate_journal::JournalClock;
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 
 use self::budgets::BudgetWaiter;
 use self::decisions::LocalPoolOutput;
@@ -279,7 +280,7 @@ impl<W> LocalScheduler<W> {
             pool_outputs: Vec::new(),
             started: Instant::now(),
             skipped: Duration::ZERO,
-            started_unix: unix_now(),
+            started_unix: wall_clock::now(),
             closed: false,
         }
     }
@@ -640,7 +641,7 @@ impl<W> LocalScheduler<W> {
     /// Removes all requests, for a child process after a fork, because the requests belong to the parent process.
     pub(crate) fn forget_requests(&mut self) {
         self.pool = Pool::new(self.config.clone());
-        (self.started, self.started_unix) = (Instant::now(), unix_now());
+        (self.started, self.started_unix) = (Instant::now(), wall_clock::now());
         self.skipped = Duration::ZERO;
         if let Some(journal) = self.journal.take() {
             journal.abandon();
@@ -730,11 +731,6 @@ impl<W> LocalScheduler<W> {
         }
         ages
     }
-}
-
-fn unix_now() -> UnixMicros {
-    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixMicros(i64::try_from(unix.as_micros()).unwrap_or(i64::MAX))
 }
 
 /// Text of a request's number, stored on the stack. The text is the request's id in the journal and in the pool.

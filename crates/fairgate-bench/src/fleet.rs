@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::Args;
 
-use crate::gateway::columns;
+use crate::table::columns;
 use crate::machine;
 use crate::soak::SoakPostgres;
 use agents::BenchAgentResults;

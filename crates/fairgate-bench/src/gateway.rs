@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 
+use crate::table::columns;
 use crate::machine;
 use load::{OhaLatency, WrkThroughput};
 use testbed::{BenchTarget, BenchTargetKind, GatewayTestbed};
@@ -256,31 +257,4 @@ fn print_tables(
     println!("Measured {machine}; medians of {} rounds.\n", options.rounds);
     println!("{}", columns(&rows, options.markdown));
     println!("{}", columns(&bars, options.markdown));
-}
-
-/// Aligns rows under their headings, as text or as Markdown.
-pub(crate) fn columns<const N: usize>(rows: &[[String; N]], markdown: bool) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
-    let mut text = String::new();
-    for (index, row) in rows.iter().enumerate() {
-        let cell = |(column, cell): (usize, &String)| {
-            let pad = widths[column] - cell.chars().count();
-            let blank = " ".repeat(pad);
-            if column == 0 { format!("{cell}{blank}") } else { format!("{blank}{cell}") }
-        };
-        let cells: Vec<String> = row.iter().enumerate().map(cell).collect();
-        let line = if markdown {
-            format!("| {} |", cells.join(" | "))
-        } else {
-            cells.join("  ").trim_end().to_owned()
-        };
-        text.push_str(&line);
-        text.push('\n');
-        if markdown && index == 0 {
-            let rules: Vec<&str> = (0..N).map(|c| if c == 0 { "---" } else { "--:" }).collect();
-            text.push_str(&format!("| {} |\n", rules.join(" | ")));
-        }
-    }
-    text
 }

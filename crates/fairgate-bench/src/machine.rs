@@ -1,10 +1,10 @@
 //! Date and machine of a run, for the heading of a report.
 
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
 use std::{fs, thread};
 
-use fairgate_money::{UnixMicros, UtcDay};
+use fairgate_time::wall_clock;
+use fairgate_time::{UnixMicros, UtcDay};
 
 /// Returns date, processor, cores and compiler, in one line.
 pub(crate) fn describe() -> String {
@@ -30,7 +30,5 @@ fn compiler() -> String {
 
 /// Returns today's date in UTC.
 fn date() -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let micros = i64::try_from(now.as_micros()).unwrap_or(i64::MAX);
-    UtcDay::of(UnixMicros(micros)).name()
+    UtcDay::of(wall_clock::now()).name()
 }

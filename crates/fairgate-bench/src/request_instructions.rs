@@ -23,7 +23,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::gateway::columns;
+use crate::table::columns;
 use crate::http::{BenchRequest, CHAT_PATH};
 use crate::processes::{RunningProgram, admin, free_addr, start};
 use crate::{instructions, machine};

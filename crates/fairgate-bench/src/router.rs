@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::gateway::columns;
+use crate::table::columns;
 use crate::machine;
 use clients::RouterMeasurements;
 use testbed::{RouterKind, RouterTestbed};

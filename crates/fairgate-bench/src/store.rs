@@ -14,7 +14,7 @@ use fairgate_store::{
     UsageQuery, UsageSource,
 };
 
-use crate::gateway::columns;
+use crate::table::columns;
 use crate::soak::SoakPostgres;
 
 /// Tasks that record rows at the same time.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use fairgate_table::{TableCell, TextTable};
+
 /// Limit of a measured number, mostly of the ratio of the big side's time to the base side's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum RatioBar {
@@ -80,31 +82,26 @@ impl BenchRow {
     }
 }
 
-/// Renders the table with aligned columns, for Markdown or for a terminal.
+/// Renders the table, for Markdown or for a terminal.
 pub(crate) fn render(rows: &[BenchRow], markdown: bool) -> String {
     let mut lines = vec![TITLES.map(String::from)];
     lines.extend(rows.iter().map(BenchRow::cells));
-    let width = |column: usize| {
-        lines.iter().map(|cells| cells[column].chars().count()).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..TITLES.len()).map(width).collect();
-    let mut table = String::new();
-    for (number, cells) in lines.iter().enumerate() {
-        let padded = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        table += &joined(padded, markdown);
-        if number == 0 {
-            table += &joined(widths.iter().map(|width| "-".repeat(*width)), markdown);
-        }
-    }
-    table
+    columns(&lines, markdown)
 }
 
-fn joined(cells: impl Iterator<Item = String>, markdown: bool) -> String {
-    let cells: Vec<String> = cells.collect();
-    match markdown {
-        true => format!("| {} |\n", cells.join(" | ")),
-        false => format!("{}\n", cells.join("  ").trim_end()),
+/// Aligns rows under their headings, which are the first row, as text or as Markdown.
+pub(crate) fn columns<const N: usize>(rows: &[[String; N]], markdown: bool) -> String {
+    let [headings, rows @ ..] = rows else { return String::new() };
+    let mut table = TextTable::new(headings.clone());
+    for row in rows {
+        let [first, others @ ..] = &row[..] else { continue };
+        let others = others.iter().map(|cell| TableCell::Number(cell.clone()));
+        table.row(std::iter::once(TableCell::Text(first.clone())).chain(others).collect());
     }
+    let mut text = Vec::new();
+    // Writing to a vector cannot fail.
+    let _ = if markdown { table.write_markdown(&mut text) } else { table.write(&mut text) };
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// Formats a time in nanoseconds with a suitable unit.

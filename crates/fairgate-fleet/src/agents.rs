@@ -66,7 +66,7 @@ pub(crate) fn add(
             kind.as_str().into(),
             token.hash(),
             token.hint().into(),
-            AgentState::Active.word().into(),
+            <&str>::from(AgentState::Active).into(),
             reports_tokens.into(),
             call.now.into(),
             agent_access::stored(&labels).into(),
@@ -118,7 +118,7 @@ pub(crate) fn patch(
         "UPDATE fleet_agents SET kind = $1, state = $2, labels = $3, tenants = $4 WHERE id = $5",
         &[
             kind.into(),
-            state.word().into(),
+            <&str>::from(state).into(),
             agent_access::stored(&labels).into(),
             tenants.as_deref().map(agent_access::stored).into(),
             id.into(),
@@ -208,7 +208,7 @@ fn known_tenants(
 
 fn state(word: &str) -> Result<AgentState, StoreError> {
     let unknown = || StoreError::Database(format!("an agent is in the unknown state {word:?}"));
-    AgentState::from_word(word).ok_or_else(unknown)
+    word.parse::<AgentState>().map_err(|_| unknown())
 }
 
 fn view(tx: &mut dyn Transaction, id: &str) -> Result<Option<AgentView>, StoreError> {

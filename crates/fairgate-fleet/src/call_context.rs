@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
 use serde_json::Value as Json;
 

@@ -32,7 +32,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_price::{SlotTimeBook, TENANTS_MAX, TokenRate};
 use fairgate_store::{RowColumns, StoreError, Transaction};
 use fairgate_usage::HELD_STATES;

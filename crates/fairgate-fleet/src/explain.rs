@@ -7,7 +7,7 @@ mod tests;
 
 use std::collections::{HashMap, HashSet};
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_store::{DatabaseKind, RowColumns, StoreError, Transaction};
 use serde_json::json;
 

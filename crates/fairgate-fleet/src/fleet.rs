@@ -7,9 +7,10 @@
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use fairgate_money::UnixMicros;
+use fairgate_time::wall_clock;
+use fairgate_time::UnixMicros;
 use fairgate_store::{KeyHash, Store, StoreError, TaskClaim, Transaction, TransactionDurability};
 use tokio::sync::Notify;
 
@@ -45,8 +46,7 @@ pub struct SystemClock;
 
 impl FleetClock for SystemClock {
     fn now(&self) -> UnixMicros {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        UnixMicros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+        wall_clock::now()
     }
 
     fn steady(&self) -> Duration {

@@ -71,7 +71,7 @@ fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>,
         let weight = CreditWeight::from_thousandths(row.count(3)?).map_err(|_| wrong("weight"))?;
         Ok(ProjectView {
             tenant: row.text(1)?,
-            status: ProjectStatus::from_word(&row.text(2)?).ok_or_else(|| wrong("status"))?,
+            status: row.text(2)?.parse::<ProjectStatus>().map_err(|_| wrong("status"))?,
             weight: ProjectShareWeight(weight),
             concurrency: u32::try_from(row.int(4)?).map_err(|_| wrong("concurrency"))?,
             exclusive: row.flag(5)?,

@@ -1,6 +1,6 @@
 //! Formatting of numbers, times and lists for people.
 
-use fairgate_money::{UnixMicros, UtcDay};
+use fairgate_time::{UnixMicros, UtcDay};
 
 /// Formats a number of tokens: `1 234 567 tokens`.
 pub(crate) fn tokens(count: u64) -> String {

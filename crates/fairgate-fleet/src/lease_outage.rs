@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
 use fairgate_usage::HELD_STATES;
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use fairgate_core::proportional::CreditWeight;
-use fairgate_money::{MicroUnits, UnixMicros};
+use fairgate_money::MicroUnits;
+use fairgate_time::UnixMicros;
 use fairgate_store::KeyRights;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;

@@ -30,7 +30,7 @@
 
 use std::collections::BTreeMap;
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_store::{SqlValue, StoreError, Transaction};
 
 use fairgate_usage::CreditSums;

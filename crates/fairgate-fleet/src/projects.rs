@@ -73,7 +73,7 @@ impl ProjectSettings {
         let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let agent_max = serde_json::to_string(&self.agent_max).unwrap_or_default();
         vec![
-            self.status.word().into(),
+            <&str>::from(self.status).into(),
             signed(self.weight.0.thousandths()).into(),
             self.concurrency.into(),
             self.exclusive.into(),
@@ -247,7 +247,7 @@ fn settings(tx: &mut dyn Transaction, id: &str) -> Result<Option<ProjectSettings
                FROM fleet_projects WHERE id = $1";
     tx.first(sql, &[id.into()], |row| {
         let wrong = |what: &str| StoreError::Database(format!("project {id:?}: its {what}"));
-        let status = ProjectStatus::from_word(&row.text(1)?).ok_or_else(|| wrong("status"))?;
+        let status = row.text(1)?.parse::<ProjectStatus>().map_err(|_| wrong("status"))?;
         let weight = CreditWeight::from_thousandths(row.count(2)?).map_err(|_| wrong("weight"))?;
         let agent_max = serde_json::from_str(&row.text(5)?).map_err(|_| wrong("agent_max"))?;
         Ok(ProjectSettings {
@@ -296,7 +296,7 @@ pub(crate) fn known(
     let sql = "SELECT tenant, status, learned, requires FROM fleet_projects WHERE id = $1";
     tx.first(sql, &[id.into()], |row| {
         let unknown = || StoreError::Database(format!("project {id:?} is in an unknown status"));
-        let status = ProjectStatus::from_word(&row.text(1)?).ok_or_else(unknown)?;
+        let status = row.text(1)?.parse::<ProjectStatus>().map_err(|_| unknown())?;
         let requires = agent_access::read_list(&row.text(3)?)?;
         let (tenant, learned) = (row.text(0)?, row.count_or_null(2)?);
         Ok(ProjectSummary { tenant, status, learned, requires })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 
 use crate::state::TaskState;
 

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use fairgate_journal::schedule::ScheduleRound;
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_store::{KeyHash, StoreError, Transaction};
 
 use crate::agent_access::{self, AgentAccess};
@@ -258,7 +258,7 @@ fn agents(
     let rows = tx.list(&sql, &values, |row| {
         let word = row.text(2)?;
         let unknown = || StoreError::Database(format!("an agent is in the unknown state {word:?}"));
-        let state = AgentState::from_word(&word).ok_or_else(unknown)?;
+        let state = word.parse::<AgentState>().map_err(|_| unknown())?;
         let (kind, reports, hash) = (row.text(1)?, row.flag(3)?, row.bytes(4)?);
         let labels = agent_access::read_list(&row.text(5)?)?;
         let tenants =

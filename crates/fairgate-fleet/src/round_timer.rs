@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 
 use crate::lease_outage::{ClockReading, OutageDetector};
 

@@ -1,93 +1,117 @@
 //! States of tasks, agents and projects, and the state machine of a task.
 
 use serde::{Deserialize, Serialize};
+use strum::VariantArray as _;
 
-macro_rules! states {
-    ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $state:ident = $word:literal,)* }) => {
-        $(#[$doc])*
-        #[derive(
-            Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema,
-        )]
-        #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-        pub enum $name {
-            $($(#[$of])* $state,)*
-        }
-
-        impl $name {
-            /// All values, in the order of their declaration.
-            pub const ALL: &[Self] = &[$(Self::$state),*];
-
-            /// Returns the name of the value, as the API and the database spell it.
-            pub fn word(self) -> &'static str {
-                match self {
-                    $(Self::$state => $word,)*
-                }
-            }
-
-            /// Parses the name of a value; `None` if no value has this name.
-            pub fn from_word(word: &str) -> Option<Self> {
-                Self::ALL.iter().copied().find(|state| state.word() == word)
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(self.word())
-            }
-        }
-    };
+/// State of a task.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+    utoipa::ToSchema,
+)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
+pub enum TaskState {
+    /// The task waits for other tasks.
+    Defined,
+    /// The task waits for an agent, and needs no further task to be completed.
+    Ready,
+    /// An agent holds the task and has not begun.
+    Assigned,
+    /// An agent works on the task.
+    InProgress,
+    /// The agent asked an operator a question and gave the task back. The task becomes READY when the operator
+    /// answers.
+    WaitingInput,
+    /// The task is paused until a moment, or until somebody resumes it.
+    Paused,
+    /// The task is done, or was skipped.
+    Completed,
+    /// The task was cancelled.
+    Failed,
+    /// The task failed and has no retries left, so it waits until an operator restarts or skips it.
+    Blocked,
 }
 
-states! {
-    /// State of a task.
-    TaskState {
-        /// The task waits for other tasks.
-        Defined = "DEFINED",
-        /// The task waits for an agent, and needs no further task to be completed.
-        Ready = "READY",
-        /// An agent holds the task and has not begun.
-        Assigned = "ASSIGNED",
-        /// An agent works on the task.
-        InProgress = "IN_PROGRESS",
-        /// The agent asked an operator a question and gave the task back. The task becomes READY when the operator
-        /// answers.
-        WaitingInput = "WAITING_INPUT",
-        /// The task is paused until a moment, or until somebody resumes it.
-        Paused = "PAUSED",
-        /// The task is done, or was skipped.
-        Completed = "COMPLETED",
-        /// The task was cancelled.
-        Failed = "FAILED",
-        /// The task failed and has no retries left, so it waits until an operator restarts or skips it.
-        Blocked = "BLOCKED",
-    }
+/// State of an agent.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+    utoipa::ToSchema,
+)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
+pub enum AgentState {
+    /// The agent gets tasks.
+    Active,
+    /// The agent gets no new tasks until somebody resumes it.
+    Paused,
+    /// The agent is gone for good; its token no longer works.
+    Retired,
 }
 
-states! {
-    /// State of an agent.
-    AgentState {
-        /// The agent gets tasks.
-        Active = "ACTIVE",
-        /// The agent gets no new tasks until somebody resumes it.
-        Paused = "PAUSED",
-        /// The agent is gone for good; its token no longer works.
-        Retired = "RETIRED",
-    }
-}
-
-states! {
-    /// Status of a project.
-    ProjectStatus {
-        /// The project's tasks may start.
-        Active = "ACTIVE",
-        /// No task of the project starts until somebody resumes the project.
-        Paused = "PAUSED",
-        /// The project is finished, and no tasks can be added to it.
-        Archived = "ARCHIVED",
-    }
+/// Status of a project.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::EnumString,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+    utoipa::ToSchema,
+)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
+pub enum ProjectStatus {
+    /// The project's tasks may start.
+    Active,
+    /// No task of the project starts until somebody resumes the project.
+    Paused,
+    /// The project is finished, and no tasks can be added to it.
+    Archived,
 }
 
 impl TaskState {
+    /// All values, in the order of their declaration.
+    pub const ALL: &[Self] = Self::VARIANTS;
+
+    /// Returns the name of the value, as the API and the database spell it.
+    pub fn word(self) -> &'static str {
+        self.into()
+    }
+
     /// Returns whether an agent holds a task in this state.
     pub fn is_held(self) -> bool {
         fairgate_usage::is_held(self.word())
@@ -154,9 +178,9 @@ mod tests {
     #[test]
     fn words_are_read_back() {
         for state in TaskState::ALL {
-            assert_eq!(TaskState::from_word(state.word()), Some(*state));
+            assert_eq!(state.word().parse(), Ok(*state));
             assert_eq!(serde_json::to_value(state).unwrap(), state.word());
         }
-        assert_eq!(TaskState::from_word("ready"), None);
+        assert!("ready".parse::<TaskState>().is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! History of tasks. Each change of a task's state is a step of its history, and the last 200 steps of each task are
 //! kept.
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_store::{SqlValue, StoreError, Transaction};
 
 use crate::model::TaskStep;
@@ -90,5 +90,5 @@ pub(crate) fn of(tx: &mut dyn Transaction, task: &str) -> Result<Vec<TaskStep>, 
 /// Parses the name of a task's state as the database stores it. An unknown name is an error.
 pub(crate) fn state(word: &str) -> Result<TaskState, StoreError> {
     let unknown = || StoreError::Database(format!("a task is in the unknown state {word:?}"));
-    TaskState::from_word(word).ok_or_else(unknown)
+    word.parse::<TaskState>().map_err(|_| unknown())
 }

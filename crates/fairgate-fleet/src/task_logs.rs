@@ -1,7 +1,7 @@
 //! Logs of tasks, which are the output of their commands, stored in pieces. The size of each claim's log is limited. If
 //! a log grows beyond the limit, its oldest pieces are dropped.
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
 
 use crate::call_context::CallContext;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_store::{
     DatabaseKind, RowColumns, SqlValue, Store, StoreError, StoreOptions, Transaction,
     TransactionDurability,

@@ -5,7 +5,7 @@ pub(crate) mod write;
 
 use std::time::Duration;
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_store::{RowColumns, StoreError, Transaction};
 
 use crate::call_context::{CallContext, bump_version, not_found};

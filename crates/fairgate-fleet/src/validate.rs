@@ -1,6 +1,6 @@
 //! Validation of names, texts, numbers and moments in requests.
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 
 use crate::error::FleetError;
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
 use fairgate_usage::sql;
 use serde_json::json;

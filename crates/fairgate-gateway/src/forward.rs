@@ -53,7 +53,6 @@ pub(crate) use self::cache_salt::SECRET_NAME as SALT_SECRET_NAME;
 pub(crate) use self::deadline::DeadlineSource;
 pub(crate) use self::leases::{ConnectionLeases, LEASES, LeaseTable, LeasesApi, leases};
 pub(crate) use self::models::models;
-pub(crate) use self::request_guard::unix_now;
 pub(crate) use self::settlement::outcome_name;
 pub(crate) use self::streamed_answer::StreamedAnswer;
 

@@ -24,7 +24,9 @@ use crate::body_memory::BodyMemory;
 use crate::control_plane::ControlPlane;
 use crate::directory_sync;
 use crate::fleet_options::fleet_options;
-use crate::forward::{LeaseTable, SALT_SECRET_NAME, unix_now};
+use fairgate_time::wall_clock;
+
+use crate::forward::{LeaseTable, SALT_SECRET_NAME};
 use crate::identity::CallerDirectory;
 use crate::limits::CallerLimits;
 use crate::live_count::LiveCount;
@@ -129,7 +131,7 @@ async fn keep_prices(store: &Store, prices: &ModelPrices) -> Result<(), StoreErr
         return Ok(());
     }
     let keep = DirectoryChange::KeepPrices { prices: prices.all().cloned().collect() };
-    store.change("config", unix_now(), keep).await.map(drop)
+    store.change("config", wall_clock::now(), keep).await.map(drop)
 }
 
 /// Warns if a tenant or group has the name under which the ledger keeps the gateway's own requests. Such a name may

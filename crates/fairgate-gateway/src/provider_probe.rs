@@ -19,7 +19,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::app::App;
-use crate::forward::unix_now;
+use fairgate_time::wall_clock;
 use crate::phase::GatewayPhase;
 use crate::pools::ServedModel;
 use crate::refusal::{EndCode, Refusal};
@@ -150,7 +150,7 @@ impl ProbeReport {
             id: app.request_ids.next(),
             route,
             began: Instant::now(),
-            started_at: unix_now(),
+            started_at: wall_clock::now(),
             status: 0,
             outcome: AttemptOutcome::UpstreamError,
             code: None,

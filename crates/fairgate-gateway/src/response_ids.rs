@@ -20,7 +20,7 @@ use fairgate_store::{Store, StoreError, StoredResponseId, UnixMicros};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::app::App;
-use crate::forward::unix_now;
+use fairgate_time::wall_clock;
 use crate::phase::GatewayPhase;
 
 /// Most ids that wait to be written. Beyond that, the oldest of them are no longer written, and stay in memory only.
@@ -110,7 +110,7 @@ impl ResponseIdOwners {
         }
         let missing = ids.iter().zip(&owners).filter(|(_, owner)| is_missing(owner));
         let missing = missing.map(|(id, _)| (*id).to_owned()).collect();
-        let clock = unix_now();
+        let clock = wall_clock::now();
         let found = {
             // The semaphore is never closed.
             let _look = self.looks.acquire().await.map_err(|_| StoreError::Closed)?;
@@ -147,7 +147,7 @@ impl ResponseIdOwners {
             id: id.to_owned(),
             tenant: tenant.to_string(),
             tokens,
-            expires_at: UnixMicros(unix_now().0.saturating_add(lifetime)),
+            expires_at: UnixMicros(wall_clock::now().0.saturating_add(lifetime)),
         };
         let mut pending = self.lock_pending();
         if pending.len() == PENDING_MAX {
@@ -173,7 +173,7 @@ impl ResponseIdOwners {
             if batch.is_empty() {
                 return Ok(());
             }
-            let written = store.put_response_ids(batch.clone(), per_tenant_max, unix_now()).await;
+            let written = store.put_response_ids(batch.clone(), per_tenant_max, wall_clock::now()).await;
             if let Err(error) = written {
                 let mut pending = self.lock_pending();
                 let room = PENDING_MAX.saturating_sub(pending.len());

@@ -7,7 +7,7 @@ use fairgate_fleet::FleetError;
 use fairgate_store::UnixMicros;
 
 use crate::app::App;
-use crate::forward::unix_now;
+use fairgate_time::wall_clock;
 use crate::phase::GatewayPhase;
 
 /// Interval between two removals of old rows and logs.
@@ -34,7 +34,7 @@ pub(crate) async fn prune_until_closing(app: Arc<App>) {
         // Read every time, because a reload may have changed it.
         let days = app.config.load().store.keep_days;
         if let Some(days) = days {
-            let before = UnixMicros(unix_now().0.saturating_sub(i64::from(days) * DAY_US));
+            let before = UnixMicros(wall_clock::now().0.saturating_sub(i64::from(days) * DAY_US));
             match app.store.prune(before).await {
                 Ok(0) => {}
                 Ok(rows) => tracing::info!(rows, days, "old rows left the ledger"),

@@ -1,8 +1,9 @@
 //! Money without floats: amounts in micro-units of one currency, prices of models, and the cost of a request. Does no
-//! I/O and reads no clock: callers pass moments as [`UnixMicros`].
+//! I/O and reads no clock: callers pass moments as [`UnixMicros`](fairgate_time::UnixMicros).
 //!
 //! ```
-//! use fairgate_money::{Currency, MicroUnits, PerMillion, Price, ModelPrices, PriceRates, TokenCounts, UnixMicros};
+//! use fairgate_money::{Currency, MicroUnits, PerMillion, Price, ModelPrices, PriceRates, TokenCounts};
+//! use fairgate_time::UnixMicros;
 //!
 //! let usd = Currency::parse("USD").unwrap();
 //! let rates = PriceRates {
@@ -19,12 +20,10 @@
 //! ```
 
 mod amount;
-mod day;
 mod price;
 mod prices;
 
 pub use amount::{Currency, MicroUnits, PerMillion};
-pub use day::{DAY_US, MAX_YEAR, UnixMicros, UtcDay};
 pub use price::{Price, PriceRates, TokenCounts};
 pub use prices::ModelPrices;
 

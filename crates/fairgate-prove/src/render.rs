@@ -4,7 +4,6 @@ mod axis;
 mod canvas;
 mod plot;
 mod svg;
-mod table;
 mod text;
 
 pub use svg::svg;

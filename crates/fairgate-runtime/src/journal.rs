@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use fairgate_time::wall_clock;
 use fairgate_core::units::Micros;
 use fairgate_journal::{JournalReader, JournalStart};
 use tokio::task::spawn_blocking;
@@ -94,8 +95,7 @@ impl GateJournal {
         pool_task: &mut PoolTask,
         now: Micros,
     ) -> io::Result<Self> {
-        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let unix_us = u64::try_from(unix.as_micros()).unwrap_or(u64::MAX);
+        let unix_us = u64::try_from(wall_clock::now().0).unwrap_or(0);
         let clock = fairgate_journal::JournalClock { at: now, unix_us };
         let mut writer = GateJournalWriter::new(disk, options.files_max)?.with_clock(clock);
         writer.begin(&pool_task.pool().snapshot(), GateJournalFileKind::Start)?;

@@ -1,8 +1,8 @@
 //! The answer to a request, before it is formatted for an API. It consists of choices with a known number of tokens,
 //! and of a usage.
 
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use fairgate_time::wall_clock;
 use fairgate_random::number_at;
 use serde_json::{Value, json};
 
@@ -153,7 +153,7 @@ fn choices(
 }
 
 fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    wall_clock::since_1970().as_secs()
 }
 
 /// Number of input tokens of a request, and the cached part.

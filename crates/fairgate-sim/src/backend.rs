@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use fairgate_time::wall_clock;
 use tokio::sync::{Semaphore, watch};
 
 use crate::answer::InputTokens;
@@ -43,7 +43,7 @@ impl BackendState {
             injected_faults: Mutex::default(),
             tally: Mutex::default(),
             healthy: AtomicBool::new(true),
-            born_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |s| s.as_millis()),
+            born_ms: wall_clock::since_1970().as_millis(),
             answers: AtomicU64::new(0),
             options,
         }

@@ -3,8 +3,9 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use fairgate_time::{UnixMicros, to_rfc3339, wall_clock};
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
@@ -274,32 +275,13 @@ fn go_duration(span: Duration) -> String {
 
 /// Formats the moment that is `span` from now, rounded up to the second, such as `2026-11-16T02:08:05Z`.
 fn rfc3339(span: Duration) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seconds = now.saturating_add(span).as_micros().div_ceil(1_000_000);
+    let seconds = wall_clock::since_1970().saturating_add(span).as_micros().div_ceil(1_000_000);
     written(u64::try_from(seconds).unwrap_or(u64::MAX))
 }
 
 fn written(unix_seconds: u64) -> String {
-    let (mut days, time) = (unix_seconds / 86_400, unix_seconds % 86_400);
-    let leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    let mut year = 1970;
-    while days >= 365 + u64::from(leap(year)) {
-        days -= 365 + u64::from(leap(year));
-        year += 1;
-    }
-    let february = 28 + u64::from(leap(year));
-    let mut month = 1;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    let (hour, minute, second) = (time / 3600, time / 60 % 60, time % 60);
-    format!("{year:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", days + 1)
+    let micros = i64::try_from(unix_seconds).ok().and_then(|s| s.checked_mul(1_000_000));
+    to_rfc3339(UnixMicros(micros.unwrap_or(i64::MAX))).replace(".000000", "")
 }
 
 /// Formats a number with commas between thousands, such as `400,000`.

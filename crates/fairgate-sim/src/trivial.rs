@@ -2,8 +2,8 @@
 //! possible.
 
 use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use fairgate_time::wall_clock;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -104,7 +104,7 @@ async fn write_stream(mut outbox: BodyWriter, options: TrivialOptions, usage: bo
 
 /// Builds a chunk with the current time, in microseconds since 1970 by the system's clock.
 fn chunk() -> Bytes {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
+    let now = wall_clock::now().0;
     Bytes::from(format!(
         r#"data: {{"id":"chatcmpl-trivial","object":"chat.completion.chunk","created":1700000000,"model":"sim","sent_unix_us":{now},"choices":[{{"index":0,"delta":{{"content":"fair "}},"finish_reason":null}}]}}
 

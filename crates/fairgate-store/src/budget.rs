@@ -1,6 +1,6 @@
 //! Budgets, which limit the usage in a calendar period, counted in provider tokens or in money.
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_usage::{LeaseLost, TaskCapReached, WindowBudgetExhausted};
 use serde::{Deserialize, Serialize};
 
@@ -32,8 +32,11 @@ impl Budget {
 }
 
 /// A calendar period in UTC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::EnumString, strum::IntoStaticStr, strum::VariantArray,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "snake_case")]
 pub enum BudgetPeriod {
     /// A UTC day, from midnight to midnight.
     Day,
@@ -42,8 +45,11 @@ pub enum BudgetPeriod {
 }
 
 /// Unit in which a budget counts usage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::EnumString, strum::IntoStaticStr, strum::VariantArray,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "snake_case")]
 pub enum BudgetUnit {
     /// Provider tokens: input and output tokens as the provider counts them, not weighted.
     Tokens,
@@ -52,8 +58,11 @@ pub enum BudgetUnit {
 }
 
 /// Workers that a budget covers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::EnumString, strum::IntoStaticStr, strum::VariantArray,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "snake_case")]
 pub enum BudgetTier {
     /// All workers, own and hosted.
     Any,
@@ -62,8 +71,11 @@ pub enum BudgetTier {
 }
 
 /// Permission to use hosted workers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, strum::EnumString, strum::IntoStaticStr, strum::VariantArray,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "snake_case")]
 pub enum HostedUse {
     /// Requests may go to hosted workers, within the budgets.
     #[default]
@@ -75,8 +87,11 @@ pub enum HostedUse {
 /// Kind of owner of a budget. A transaction in PostgreSQL locks sums in the order of these variants. The sums of
 /// tenants and keys, which few requests share, come first. The sums of the hosted tier and of groups, which many
 /// requests share, come last and so are locked for the shortest time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::EnumString, strum::IntoStaticStr, strum::VariantArray,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "snake_case")]
 pub enum BudgetScope {
     /// A tenant, identified by its name.
     Tenant,

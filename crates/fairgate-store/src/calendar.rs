@@ -1,6 +1,6 @@
 //! Calendar periods (UTC) of budgets.
 
-use fairgate_money::{UnixMicros, UtcDay};
+use fairgate_time::{UnixMicros, UtcDay};
 
 use crate::budget::BudgetPeriod;
 
@@ -36,7 +36,7 @@ impl BudgetPeriod {
 
 #[cfg(test)]
 mod tests {
-    use fairgate_money::DAY_US;
+    use fairgate_time::DAY_US;
 
     use super::*;
 
@@ -63,7 +63,9 @@ mod tests {
     fn the_ends_of_time_are_in_periods_too() {
         for at in [UnixMicros(i64::MIN), UnixMicros(i64::MAX)] {
             for period in BudgetPeriod::ALL {
-                let _ = (period.first_day(at), period.resets_at(at));
+                let (first, end) = (period.first_day(at), period.resets_at(at));
+                assert!(first.midnight() < end, "{period:?} of {at:?} is not empty");
+                assert_eq!(period.first_day(first.midnight()), first, "{period:?} of {at:?}");
             }
         }
     }

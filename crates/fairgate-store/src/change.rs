@@ -1,6 +1,7 @@
 //! Computes the effects of a change on the directory, with the same code for both databases.
 
-use fairgate_money::{Price, UnixMicros};
+use fairgate_money::Price;
+use fairgate_time::UnixMicros;
 use serde_json::Value as Json;
 
 use crate::budget::Budget;
@@ -197,7 +198,7 @@ fn price_json(price: &Price) -> Json {
         "cache_write_1h_per_million_tokens": rates.cache_write_1h.map(|rate| rate.to_string()),
         "output_per_million_tokens": rates.output.to_string(),
         "per_request": rates.request.to_string(),
-        "from": price.from.map(fairgate_money::UtcDay::name),
+        "from": price.from.map(fairgate_time::UtcDay::name),
     })
 }
 

@@ -1,6 +1,6 @@
 //! Validation of the fields of a change.
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 
 use crate::budget::{Budget, BudgetTier};
 use crate::directory::{DirectoryChange, DirectoryLimits, GATEWAY_TENANT, KeyPatch};

@@ -157,7 +157,8 @@ impl Reservation {
 
 #[cfg(test)]
 mod tests {
-    use fairgate_money::{MicroUnits, UnixMicros};
+    use fairgate_money::MicroUnits;
+    use fairgate_time::UnixMicros;
 
     use super::*;
 

@@ -1,6 +1,7 @@
 //! The directory: groups, tenants and keys, with their limits.
 
-use fairgate_money::{Price, UnixMicros};
+use fairgate_money::Price;
+use fairgate_time::UnixMicros;
 use serde::{Deserialize, Serialize};
 
 use crate::budget::{Budget, HostedUse};

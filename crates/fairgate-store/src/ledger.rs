@@ -5,8 +5,10 @@
 //! PostgreSQL any process that finds that the lease of the dead process ran out.
 
 use serde::{Deserialize, Serialize};
+use strum::VariantNames as _;
 
-use fairgate_money::{MicroUnits, Price, UnixMicros};
+use fairgate_money::{MicroUnits, Price};
+use fairgate_time::UnixMicros;
 use fairgate_usage::{TaskClaim, UsageTerms};
 
 use crate::budget::Budget;
@@ -133,8 +135,11 @@ impl AttemptRow {
 }
 
 /// Origin of the token counts in a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::EnumString, strum::IntoStaticStr, strum::VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum UsageSource {
     /// The upstream reported the token counts.
     Reported,
@@ -151,8 +156,11 @@ pub enum UsageSource {
 }
 
 /// Result of an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::EnumString, strum::IntoStaticStr, strum::VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum AttemptOutcome {
     /// The response ended normally.
     Completed,
@@ -238,38 +246,33 @@ pub struct ResolvedReservations {
     pub tokens: u64,
 }
 
-macro_rules! usage_groupings {
-    ($($(#[$attribute:meta])* $value:ident = $name:literal,)*) => {
-        /// Column by which usage is grouped. The API, the command line and the SQL all take the columns from here.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(rename_all = "lowercase")]
-        #[allow(missing_docs, reason = "the names say it")]
-        pub enum UsageGrouping {
-            $($(#[$attribute])* $value,)*
-        }
-
-        impl UsageGrouping {
-            /// Names of all columns, as the API and the command line spell them.
-            pub const NAMES: &[&str] = &[$($name),*];
-        }
-    };
+/// Column by which usage is grouped. The API, the command line and the SQL all take the columns from here.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::VariantNames,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum UsageGrouping {
+    Group,
+    #[default]
+    Tenant,
+    Key,
+    Model,
+    Pool,
+    Worker,
+    Outcome,
+    Agent,
+    Day,
+    Hour,
+    Tier,
+    Class,
+    Project,
 }
 
-usage_groupings! {
-    Group = "group",
-    #[default]
-    Tenant = "tenant",
-    Key = "key",
-    Model = "model",
-    Pool = "pool",
-    Worker = "worker",
-    Outcome = "outcome",
-    Agent = "agent",
-    Day = "day",
-    Hour = "hour",
-    Tier = "tier",
-    Class = "class",
-    Project = "project",
+impl UsageGrouping {
+    /// Names of all columns, as the API and the command line spell them.
+    pub const NAMES: &[&str] = Self::VARIANTS;
 }
 
 /// Selects the ledger rows to sum up.

@@ -38,7 +38,8 @@ pub use directory::{
     GroupPatch, Key, KeyPatch, Tenant, TenantPatch,
 };
 pub use error::StoreError;
-pub use fairgate_money::{Currency, MicroUnits, Price, UnixMicros};
+pub use fairgate_money::{Currency, MicroUnits, Price};
+pub use fairgate_time::UnixMicros;
 pub use fairgate_usage::{
     LeaseLost, TaskCapReached, TaskCapUnit, TaskClaim, UsageTerms, UsageWindow,
     WindowBudgetExhausted,

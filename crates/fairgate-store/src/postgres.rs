@@ -27,7 +27,8 @@ use std::time::Duration;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
-use fairgate_money::{Currency, UnixMicros};
+use fairgate_money::Currency;
+use fairgate_time::UnixMicros;
 
 use crate::budget::{BudgetBalance, BudgetOwners, ReservationGrant, ReservationRefused};
 use crate::directory::{Directory, DirectoryChange, DirectoryChangeResult};

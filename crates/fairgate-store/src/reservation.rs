@@ -128,7 +128,8 @@ fn exhausted_budget(
 
 #[cfg(test)]
 mod tests {
-    use fairgate_money::{MicroUnits, UnixMicros};
+    use fairgate_money::MicroUnits;
+    use fairgate_time::UnixMicros;
 
     use super::*;
     use crate::budget::{BudgetPeriod, BudgetUnit};

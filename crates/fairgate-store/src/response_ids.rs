@@ -4,7 +4,7 @@
 //! Each tenant has a limit on the number of its ids. Beyond this limit, the tenant's own oldest ids are removed, so
 //! that no tenant pushes out another's ids. Each write also removes expired ids.
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 
 use crate::error::StoreError;
 use crate::store::{Store, TransactionFuture};

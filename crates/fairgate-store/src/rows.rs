@@ -1,6 +1,7 @@
 //! Converts database rows to the types of this crate, with the same code for both databases.
 
-use fairgate_money::{Currency, MicroUnits, PerMillion, Price, PriceRates, UnixMicros, UtcDay};
+use fairgate_money::{Currency, MicroUnits, PerMillion, Price, PriceRates};
+use fairgate_time::{UnixMicros, UtcDay};
 use fairgate_usage::{ClaimUsage, TaskClaim, UsageColumns, UsageTerms};
 
 use crate::budget::{Budget, BudgetBalance, BudgetPeriod, BudgetScope};

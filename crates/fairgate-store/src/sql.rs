@@ -5,7 +5,8 @@
 
 mod sums;
 
-use fairgate_money::{DAY_US, Price, UnixMicros};
+use fairgate_money::Price;
+use fairgate_time::{DAY_US, UnixMicros};
 
 use crate::budget::{Budget, BudgetScope, HOSTED_OWNER};
 use crate::calendar::HOUR_US;

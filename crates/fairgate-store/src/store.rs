@@ -6,7 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairgate_money::{Currency, UnixMicros};
+use fairgate_money::Currency;
+use fairgate_time::UnixMicros;
 
 use crate::budget::{BudgetBalance, BudgetOwners, ReservationGrant, ReservationRefused};
 use crate::directory::{Directory, DirectoryChange, DirectoryChangeResult};

@@ -1,85 +1,42 @@
-//! Words that the database stores for the values of enums.
+//! Words that the database stores for the values of enums. The words are derived by strum from the names of the variants.
 
-use crate::budget::{BudgetPeriod, BudgetScope, BudgetTier, BudgetUnit, HostedUse};
+use std::str::FromStr;
+
 use crate::error::StoreError;
-use crate::ledger::{AttemptOutcome, UsageSource};
 
 /// Enum whose values are stored as words.
-pub(crate) trait StoredWord: Copy + 'static {
-    /// Description of the enum, for error messages.
-    const WHAT: &'static str;
-    /// Every value and its word.
-    const WORDS: &'static [(Self, &'static str)];
-
+pub(crate) trait StoredWord: Copy + Into<&'static str> + FromStr {
     /// Returns the word of the value.
-    fn word(self) -> &'static str;
+    fn word(self) -> &'static str {
+        self.into()
+    }
 
     /// Returns the value of a word; an unknown word is an error.
     fn from_word(word: &str) -> Result<Self, StoreError> {
-        let known = Self::WORDS.iter().find(|(_, name)| *name == word);
-        let unknown = || StoreError::Database(format!("unknown {} {word:?}", Self::WHAT));
-        known.map(|(value, _)| *value).ok_or_else(unknown)
+        word.parse().map_err(|_| {
+            let kind = std::any::type_name::<Self>().rsplit("::").next().unwrap_or_default();
+            StoreError::Database(format!("unknown {kind} {word:?}"))
+        })
     }
 }
 
-macro_rules! words {
-    ($type:ident, $what:literal, $($value:ident = $word:literal),+) => {
-        impl StoredWord for $type {
-            const WHAT: &'static str = $what;
-            const WORDS: &'static [(Self, &'static str)] = &[$(($type::$value, $word)),+];
-
-            fn word(self) -> &'static str {
-                match self {
-                    $($type::$value => $word),+
-                }
-            }
-        }
-    };
-}
-
-words!(BudgetPeriod, "period", Day = "day", Month = "month");
-words!(BudgetUnit, "unit of a budget", Tokens = "tokens", Money = "money");
-words!(BudgetTier, "tier of a budget", Any = "any", Hosted = "hosted");
-words!(HostedUse, "use of hosted workers", Allowed = "allowed", Never = "never");
-words!(
-    BudgetScope,
-    "scope",
-    Tenant = "tenant",
-    Key = "key",
-    HostedModel = "hosted_model",
-    Hosted = "hosted",
-    Group = "group"
-);
-words!(
-    UsageSource,
-    "source of usage",
-    Reported = "reported",
-    Counted = "counted",
-    None = "none",
-    Assumed = "assumed",
-    Occupied = "occupied"
-);
-words!(
-    AttemptOutcome,
-    "outcome",
-    Completed = "completed",
-    Refused = "refused",
-    UpstreamError = "upstream_error",
-    Timeout = "timeout",
-    ClientLeft = "client_left",
-    Retried = "retried",
-    Lost = "lost"
-);
+impl<E: Copy + Into<&'static str> + FromStr> StoredWord for E {}
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use strum::VariantArray;
 
-    fn same_as_in_json<W: StoredWord + PartialEq + serde::Serialize + std::fmt::Debug>() {
-        for (value, word) in W::WORDS {
-            assert_eq!(serde_json::to_value(value).unwrap(), *word);
-            assert_eq!(value.word(), *word);
-            assert_eq!(W::from_word(word).unwrap(), *value);
+    use super::*;
+    use crate::budget::{BudgetPeriod, BudgetScope, BudgetTier, BudgetUnit, HostedUse};
+    use crate::ledger::{AttemptOutcome, UsageSource};
+
+    fn same_as_in_json<W>()
+    where
+        W: StoredWord + VariantArray + PartialEq + serde::Serialize + std::fmt::Debug,
+    {
+        for value in W::VARIANTS {
+            assert_eq!(serde_json::to_value(value).unwrap(), value.word());
+            assert_eq!(W::from_word(value.word()).unwrap(), *value);
         }
         assert!(W::from_word("nonsense").is_err());
     }
@@ -93,5 +50,17 @@ mod tests {
         same_as_in_json::<BudgetScope>();
         same_as_in_json::<UsageSource>();
         same_as_in_json::<AttemptOutcome>();
+    }
+
+    /// The words are in databases that exist: a variant that is renamed keeps its word.
+    #[test]
+    fn words_stay_as_they_are() {
+        let words = |values: &[AttemptOutcome]| values.iter().map(|v| v.word()).collect::<Vec<_>>();
+        let outcomes = "completed refused upstream_error timeout client_left retried lost";
+        assert_eq!(words(AttemptOutcome::VARIANTS).join(" "), outcomes);
+        let sources = UsageSource::VARIANTS.iter().map(|v| v.word()).collect::<Vec<_>>();
+        assert_eq!(sources.join(" "), "reported counted none assumed occupied");
+        let scopes = BudgetScope::VARIANTS.iter().map(|v| v.word()).collect::<Vec<_>>();
+        assert_eq!(scopes.join(" "), "tenant key hosted_model hosted group");
     }
 }

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use fairgate_money::{UnixMicros, UtcDay};
+use fairgate_time::{UnixMicros, UtcDay};
 use fairgate_usage::{ClaimUsage, TaskClaim};
 
 use crate::budget::{BudgetPeriod, BudgetScope, BudgetTier, BudgetUnit, HOSTED_OWNER};

@@ -4,7 +4,7 @@
 //! configured otherwise. Budgets count tokens alone. So tokens and the *extra*, credit − tokens, are kept apart. The
 //! extra is below 0 only if time alone counts.
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 
 use crate::database::UsageColumns;
 use crate::rolling_window::UsageWindow;

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 
 use crate::claim::{LeaseLost, TaskBalance, TaskCapReached, TaskClaim};
 use crate::database::UsageColumns;

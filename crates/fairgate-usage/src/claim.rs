@@ -1,6 +1,6 @@
 //! Claims of tasks, and whether a claim is in force.
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use serde::{Deserialize, Serialize};
 
 use crate::database::UsageColumns;

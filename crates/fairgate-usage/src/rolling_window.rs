@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 
 use crate::database::UsageColumns;
 

@@ -8,7 +8,7 @@
 //!
 //! Each statement about one task or project also exists in a form for PostgreSQL that takes arrays.
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 
 use crate::claim::{TaskClaim, task_balance};
 use crate::claim_charges::ClaimUsage;

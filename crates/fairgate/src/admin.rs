@@ -23,7 +23,7 @@ use fairgate_core::units::Micros;
 use serde_json::Value;
 
 use crate::output::StdoutWriter;
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 use crate::text_format::{TimeSpan, one_line};
 
 pub(crate) use audit::AuditArgs;

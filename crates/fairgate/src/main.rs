@@ -12,7 +12,6 @@ mod prove_command;
 mod replay_command;
 mod schedule_command;
 mod serve_command;
-mod table;
 mod text_format;
 
 use std::process::ExitCode;

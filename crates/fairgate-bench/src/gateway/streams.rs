@@ -1,8 +1,9 @@
 //! Delay of a stream's first chunk through a gateway.
 
 use std::ops::ControlFlow;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use fairgate_time::wall_clock;
 use anyhow::{Result, bail};
 use tokio::task::JoinSet;
 
@@ -50,8 +51,7 @@ async fn one(request: &BenchRequest) -> Result<u64> {
 }
 
 fn now_micros() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
+    u64::try_from(wall_clock::now().0).unwrap_or(0)
 }
 
 /// Parses the first `sent_unix_us` stamp in an answer; `None` until the whole stamp has arrived.

@@ -5,7 +5,7 @@ use super::testbed::{self, RouterKind};
 use super::virtual_time::{self, CacheKnowledge, RuleOutcome};
 use super::workload::RouterWorkload;
 use super::{RouterBar, RouterRun};
-use crate::gateway::columns;
+use crate::table::columns;
 
 /// A row of the table: one rule, and its source of information about the caches.
 struct RuleRow {

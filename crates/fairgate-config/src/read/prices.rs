@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use fairgate_money::{Currency, MicroUnits, ModelPrices, PerMillion, Price, PriceRates, UtcDay};
+use fairgate_money::{Currency, MicroUnits, ModelPrices, PerMillion, Price, PriceRates};
+use fairgate_time::UtcDay;
 
 use crate::field::{ConfigField, ConfigSection};
 use crate::read::model_name;

@@ -1,7 +1,8 @@
 //! Prices, tiers and what happens over a hosted budget.
 
 use fairgate_config::{Config, HostedBudget, HostedOverBudget};
-use fairgate_money::{MicroUnits, TokenCounts, UnixMicros, UtcDay};
+use fairgate_money::{MicroUnits, TokenCounts};
+use fairgate_time::{UnixMicros, UtcDay};
 
 use crate::support::{Folder, LEAST, errors};
 

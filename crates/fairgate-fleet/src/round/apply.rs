@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
 use serde_json::json;
 

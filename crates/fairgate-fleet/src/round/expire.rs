@@ -1,6 +1,6 @@
 //! Ends leases that ran out and pauses that are over.
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
 use fairgate_usage::HELD_STATES;
 

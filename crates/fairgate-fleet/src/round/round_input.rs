@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fairgate_core::proportional::CreditWeight;
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_price::TokenRate;
 
 use crate::agent_access::AgentAccess;

@@ -224,7 +224,7 @@ impl FleetSimulation {
             .map(|(request, flight)| (request.clone(), flight.tokens.cast_signed()))
             .collect();
         assert_eq!(held, expected, "seed {}: calls in flight", self.seed);
-        let at = fairgate_money::UnixMicros(self.now());
+        let at = fairgate_time::UnixMicros(self.now());
         let budgets = self.store.budgets(BudgetOwners::tenant("t"), at).await.unwrap();
         let (used, reserved) =
             (ledger.values().sum::<u64>(), expected.values().sum::<i64>().cast_unsigned());

@@ -131,7 +131,7 @@ impl FleetSimulation {
             }
             ClaimEnding::Fail => fleet.fail(&id, task, epoch, failure("it broke")).await,
             ClaimEnding::Limited => {
-                let until = Some(fairgate_money::UnixMicros(self.now() + 90_000_000));
+                let until = Some(fairgate_time::UnixMicros(self.now() + 90_000_000));
                 let failure = TaskFailureBody { limited_until: until, ..failure("a limit") };
                 fleet.fail(&id, task, epoch, failure).await
             }

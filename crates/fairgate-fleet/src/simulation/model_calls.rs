@@ -1,6 +1,6 @@
 //! Model calls under task keys, made as the gateway makes them: key lookup, reservation, and rows of the ledger.
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_store::{
     AttemptOutcome, AttemptRow, KeyHash, MicroUnits, Reservation, ReservationRefused, TaskClaim,
     UsageSource, UsageTerms, UsageWindow,

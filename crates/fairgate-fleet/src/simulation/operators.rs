@@ -138,7 +138,7 @@ impl FleetSimulation {
                 estimate: self.dice.one_in(2).then(|| self.dice.within(1, 900)),
                 retries: Some(u32::try_from(self.dice.below(4)).unwrap()),
                 timeout_s: timeout.then(|| u32::try_from(self.dice.within(5, 200)).unwrap()),
-                resume_after: resume_after.map(fairgate_money::UnixMicros),
+                resume_after: resume_after.map(fairgate_time::UnixMicros),
                 workspace,
                 affinity,
                 ..NewTask::default()
@@ -159,7 +159,7 @@ impl FleetSimulation {
             }
             2 => self.take_away(&task, TaskAction::Cancel { reason: None }).await,
             3 => {
-                let until = fairgate_money::UnixMicros(self.now() + 20_000_000);
+                let until = fairgate_time::UnixMicros(self.now() + 20_000_000);
                 let until = self.dice.one_in(2).then_some(until);
                 self.take_away(&task, TaskAction::Pause { until, reason: None }).await
             }

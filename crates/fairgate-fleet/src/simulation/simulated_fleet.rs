@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_store::{Budget, BudgetPeriod, DirectoryChange, DirectoryLimits, Store, StoreOptions};
 use tokio::sync::oneshot;
 

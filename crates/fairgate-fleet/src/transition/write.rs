@@ -2,7 +2,7 @@
 //! change against the state machine and write it to the history. A claim begins in [`begin_claims`] and ends in
 //! [`release`].
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
 use serde_json::{Value as Json, json};
 

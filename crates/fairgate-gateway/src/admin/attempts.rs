@@ -16,7 +16,7 @@ use super::page::page_length;
 use super::query::{NameFilter, QueryParams};
 use crate::app::App;
 use crate::forward::outcome_name;
-use crate::forward::unix_now;
+use fairgate_time::wall_clock;
 
 /// One attempt of a request. A request that was tried on two workers has two attempts.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -143,7 +143,7 @@ impl From<AttemptRow> for AttemptBody {
             request: row.request,
             attempt: row.attempt,
             last: row.last,
-            started_at: moment::to_rfc3339(row.started_at),
+            started_at: fairgate_time::to_rfc3339(row.started_at),
             group: row.group,
             tenant: row.tenant,
             key: row.key,
@@ -238,7 +238,7 @@ pub(super) async fn list(
     _: AdminCaller,
     QueryParams(query): QueryParams<AttemptsQuery>,
 ) -> Result<Json<AttemptList>, ApiError> {
-    let now = unix_now();
+    let now = wall_clock::now();
     let rows = app.store.attempts(LedgerQuery {
         request: query.request.map(|request| request.0),
         tenant: query.tenant.map(|tenant| tenant.0),

@@ -43,7 +43,7 @@ impl From<AuditEntry> for AuditBody {
     fn from(entry: AuditEntry) -> Self {
         Self {
             id: entry.id,
-            at: moment::to_rfc3339(entry.at),
+            at: fairgate_time::to_rfc3339(entry.at),
             actor: entry.actor,
             action: entry.action,
             subject: entry.subject,
@@ -59,7 +59,7 @@ fn with_moments(mut value: Value) -> Value {
         let moments = fields.iter_mut().filter(|(name, _)| name.ends_with("_at"));
         for (_, field) in moments {
             if let Some(micros) = field.as_i64() {
-                *field = moment::to_rfc3339(UnixMicros(micros)).into();
+                *field = fairgate_time::to_rfc3339(UnixMicros(micros)).into();
             }
         }
     }

@@ -11,7 +11,7 @@ use http::{HeaderMap, StatusCode};
 use super::api_error::ApiError;
 use super::path::segment;
 use crate::app::App;
-use crate::forward::unix_now;
+use fairgate_time::wall_clock;
 use crate::identity::{Caller, presented_secret};
 use crate::refusal::Refusal;
 
@@ -62,7 +62,7 @@ impl Viewer {
         if admin && equal_in_constant_time(KeyHash::of(secret), **app.admin_token.load()) {
             return Ok(Self::Admin);
         }
-        let caller = app.identity.caller(headers, unix_now());
+        let caller = app.identity.caller(headers, wall_clock::now());
         caller.map(Self::Tenant).map_err(|problem| denied(app, problem))
     }
 }

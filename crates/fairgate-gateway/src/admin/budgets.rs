@@ -17,7 +17,7 @@ use super::moment;
 use super::money::{self, MoneyText};
 use super::path::PathName;
 use crate::app::App;
-use crate::forward::unix_now;
+use fairgate_time::wall_clock;
 
 /// A budget of provider tokens or money for a calendar period, with its balance. The amounts in tokens are null for a
 /// budget in money, and the amounts in money are null for a budget in tokens.
@@ -103,7 +103,7 @@ impl BudgetBody {
             reserved_money: money(budget.reserved),
             left_money: money(left),
             currency: currency.filter(|_| is_money).map(String::from),
-            resets_at: moment::to_rfc3339(budget.resets_at),
+            resets_at: fairgate_time::to_rfc3339(budget.resets_at),
         }
     }
 }
@@ -113,7 +113,7 @@ pub(super) async fn budgets(
     app: &App,
     owners: BudgetOwners<'_>,
 ) -> Result<Vec<BudgetBody>, ApiError> {
-    let budgets = app.store.budgets(owners, unix_now()).await?;
+    let budgets = app.store.budgets(owners, wall_clock::now()).await?;
     let currency = match budgets.iter().any(|budget| budget.unit == BudgetUnit::Money) {
         true => money::currency(app).await?,
         false => None,

@@ -8,7 +8,7 @@ use super::auth::AdminCaller;
 use super::money;
 use crate::app::App;
 use crate::directory_sync;
-use crate::forward::unix_now;
+use fairgate_time::wall_clock;
 
 /// Changes the directory, and audits the change. When this function returns, keys, limits and pools already use the new
 /// state.
@@ -24,7 +24,7 @@ pub(super) async fn change(
         let status = StatusCode::CONFLICT;
         return Err(ApiError::new(status, "no_currency", message).in_field("limits"));
     }
-    let changed = app.store.change(&admin.actor, unix_now(), change).await?;
+    let changed = app.store.change(&admin.actor, wall_clock::now(), change).await?;
     // The change is stored. If the refresh fails now, the next one applies it.
     if let Err(error) = directory_sync::refresh(app).await {
         tracing::warn!(%error, "a change was made and could not be read back yet");

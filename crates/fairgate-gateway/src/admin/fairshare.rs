@@ -19,7 +19,7 @@ use super::moment;
 use super::pools::pool_by_name;
 use super::query::{NameFilter, QueryParams};
 use crate::app::App;
-use crate::forward::unix_now;
+use fairgate_time::wall_clock;
 use crate::live::{LedgerView, LiveView};
 use crate::phase::GatewayPhase;
 
@@ -166,5 +166,5 @@ async fn view(app: &App, pool: Option<&str>) -> Result<LiveView, ApiError> {
         answers_without_row: app.metrics.answers_without_row(),
     };
     let currency = app.config.load().prices.currency().map(String::from);
-    Ok(LiveView { at: moment::to_rfc3339(unix_now()), ledger, currency, one, pools: views })
+    Ok(LiveView { at: fairgate_time::to_rfc3339(wall_clock::now()), ledger, currency, one, pools: views })
 }

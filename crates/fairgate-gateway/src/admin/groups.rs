@@ -85,7 +85,7 @@ pub(super) struct PatchGroup {
 
 impl From<&Group> for GroupBody {
     fn from(group: &Group) -> Self {
-        let created_at = moment::to_rfc3339(group.created_at);
+        let created_at = fairgate_time::to_rfc3339(group.created_at);
         let limits = GroupLimits::from(group.budgets.as_slice());
         Self { name: group.name.clone(), weight: group.weight, limits, created_at }
     }

@@ -278,9 +278,9 @@ impl From<&Key> for KeyBody {
             weight: key.weight,
             limits: LimitsBody::from(&key.limits),
             rights: RightsBody::from(&key.rights),
-            created_at: moment::to_rfc3339(key.created_at),
-            expires_at: key.expires_at.map(moment::to_rfc3339),
-            revoked_at: key.revoked_at.map(moment::to_rfc3339),
+            created_at: fairgate_time::to_rfc3339(key.created_at),
+            expires_at: key.expires_at.map(fairgate_time::to_rfc3339),
+            revoked_at: key.revoked_at.map(fairgate_time::to_rfc3339),
         }
     }
 }

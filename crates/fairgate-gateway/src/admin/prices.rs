@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use fairgate_money::{MicroUnits, PerMillion, UtcDay};
+use fairgate_money::{MicroUnits, PerMillion};
+use fairgate_time::UtcDay;
 use fairgate_store::PriceVersion;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -81,7 +82,7 @@ impl PriceBody {
             output_per_million_tokens: per_million(price.rates.output),
             per_request: MoneyText(price.rates.request),
             from: price.from.map(UtcDay::name),
-            first_seen: moment::to_rfc3339(first_seen),
+            first_seen: fairgate_time::to_rfc3339(first_seen),
             configured,
         }
     }

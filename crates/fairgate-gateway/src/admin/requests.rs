@@ -26,7 +26,7 @@ use super::path::PathName;
 use super::pools::pool_by_name;
 use super::query::{NameFilter, QueryParams};
 use crate::app::App;
-use crate::forward::unix_now;
+use fairgate_time::wall_clock;
 use crate::live::{PoolSnapshot, PoolUnavailableError, ServiceView};
 use crate::pools::PoolHandle;
 
@@ -307,7 +307,7 @@ fn body(
         let worker = workers.iter().find(|worker| worker.number == number)?;
         Some(worker.settings.name.to_string())
     });
-    let submitted = UnixMicros(unix_now().0.saturating_sub(i64::try_from(age).unwrap_or(i64::MAX)));
+    let submitted = UnixMicros(wall_clock::now().0.saturating_sub(i64::try_from(age).unwrap_or(i64::MAX)));
     let is_cached = !request.cached.is_empty();
     RequestBody {
         id: request.id.to_string(),
@@ -334,7 +334,7 @@ fn body(
             true => pool.uncached_costs.cost(&request.id),
             false => Some(request.cost.0),
         },
-        submitted_at: moment::to_rfc3339(submitted),
+        submitted_at: fairgate_time::to_rfc3339(submitted),
         waited_us: age.saturating_sub(in_flight_us.unwrap_or(0)),
         expected_wait_ms,
         in_flight_us,

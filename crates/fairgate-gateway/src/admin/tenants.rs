@@ -123,7 +123,7 @@ impl From<&Tenant> for TenantBody {
             weight: tenant.weight,
             disabled: tenant.disabled,
             limits: LimitsBody::from(&tenant.limits),
-            created_at: moment::to_rfc3339(tenant.created_at),
+            created_at: fairgate_time::to_rfc3339(tenant.created_at),
         }
     }
 }

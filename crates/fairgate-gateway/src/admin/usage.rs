@@ -19,7 +19,7 @@ use super::moment::{self, TypedTime};
 use super::money::{self, MoneyText};
 use super::query::{NameFilter, QueryParams};
 use crate::app::App;
-use crate::forward::unix_now;
+use fairgate_time::wall_clock;
 
 /// Attribute by which usage is summed.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -152,7 +152,7 @@ pub(super) async fn usage(
     QueryParams(query): QueryParams<UsageReportQuery>,
 ) -> Result<Response, ApiError> {
     const DAY: i64 = 86_400_000_000;
-    let now = unix_now();
+    let now = wall_clock::now();
     let since = query.since.map_or(UnixMicros(now.0 - DAY), |since| since.at(now));
     let until = query.until.map_or(now, |until| until.at(now));
     let (tenant, model) = (query.tenant.map(|name| name.0), query.model.map(|name| name.0));
@@ -163,7 +163,7 @@ pub(super) async fn usage(
         let text = csv(rows, currency.as_deref().unwrap_or_default());
         return Ok(([(CONTENT_TYPE, "text/csv; charset=utf-8")], text).into_response());
     }
-    let (since, until) = (moment::to_rfc3339(since), moment::to_rfc3339(until));
+    let (since, until) = (fairgate_time::to_rfc3339(since), fairgate_time::to_rfc3339(until));
     Ok(Json(UsageReportBody { by: query.by, since, until, currency, rows }).into_response())
 }
 

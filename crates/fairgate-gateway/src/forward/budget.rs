@@ -19,7 +19,9 @@ use fairgate_store::{
 };
 use tokio::time::Instant;
 
-use super::request_guard::{RequestArrival, RequestIn, unix_now};
+use fairgate_time::wall_clock;
+
+use super::request_guard::{RequestArrival, RequestIn};
 use super::send::PoolRequest;
 use super::stage::{AcceptedRequest, CountedRequest};
 use super::worker_choice::WorkerChoice;
@@ -32,7 +34,7 @@ use crate::refusal::{self, Refusal};
 pub(super) async fn check(
     accepted: &RequestIn<'_, AcceptedRequest>,
 ) -> Result<Option<u64>, Refusal> {
-    let now = unix_now();
+    let now = wall_clock::now();
     let arrival = accepted.arrival();
     let caller = &arrival.caller;
     let owners = BudgetOwners {
@@ -182,7 +184,7 @@ fn reservation(
 ) -> Reservation {
     let arrival = counted.arrival();
     let caller = &arrival.caller;
-    let at = unix_now();
+    let at = wall_clock::now();
     let most = most(counted, wish.cap);
     let provider_tokens = most.input.saturating_add(most.output);
     let config = arrival.app.config.load();

@@ -20,7 +20,9 @@ use fairgate_dialect::limits::{
 use http::{HeaderMap, Response, StatusCode};
 use tokio::time::{Instant, timeout_at};
 
-use super::request_guard::{RequestIn, unix_now};
+use fairgate_time::wall_clock;
+
+use super::request_guard::RequestIn;
 use super::stage::InFlightRequest;
 use crate::refusal::{self, Refusal, RefusalCode};
 use crate::upstream::{
@@ -78,7 +80,7 @@ pub(super) async fn evaluate_answer(
     let worker = &in_flight.flight.worker;
     let Some(account) = &worker.account else { return Ok(ProviderAnswer::Usual(Ok(answer))) };
     let upstream = &worker.upstream;
-    let now = EpochMicros(unix_now().0);
+    let now = EpochMicros(wall_clock::now().0);
     let mut rate_limits = limits::read_rate_limits(pairs(answer.headers()), now);
     let status = answer.status();
     if !status.is_client_error() && !status.is_server_error() {
@@ -143,7 +145,7 @@ impl LeaseProviderResponse {
         headers: impl IntoIterator<Item = (&'a str, &'a [u8])>,
         body: &[u8],
     ) -> Self {
-        let now = EpochMicros(unix_now().0);
+        let now = EpochMicros(wall_clock::now().0);
         let mut rate_limits = limits::read_rate_limits(headers, now);
         let refusal = limits::classify_refusal(status, body, &mut rate_limits, now);
         Self { status, rate_limits, refusal }

@@ -8,8 +8,8 @@ mod step;
 
 use std::mem;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use fairgate_time::wall_clock;
 use fairgate_dialect::Route;
 use fairgate_store::{AttemptOutcome, AttemptRow, MicroUnits, UnixMicros};
 use tokio::time::Instant;
@@ -82,7 +82,7 @@ impl RequestGuard {
         route: Route,
         at: Instant,
     ) -> Box<Self> {
-        let started_at = unix_now();
+        let started_at = wall_clock::now();
         let (path, kind) = (route.path(), WorkKind::of(route));
         let arrival = RequestArrival { app, caller, id, route, kind, path, at, started_at };
         Box::new(Self { arrival, stage: RequestStage::Identified })
@@ -167,12 +167,6 @@ impl Drop for RequestGuard {
         // Nobody awaits it any more: the row is written by a task of its own.
         drop(self.end(&RequestEnd { status, outcome, code: Some(code), used: UsageBasis::SoFar }));
     }
-}
-
-/// Returns the current time in microseconds since 1970, UTC.
-pub(crate) fn unix_now() -> UnixMicros {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixMicros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]

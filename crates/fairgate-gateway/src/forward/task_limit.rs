@@ -10,7 +10,9 @@ use fairgate_store::{TaskClaim, UnixMicros};
 use tokio::time::Instant;
 
 use super::provider::pairs;
-use super::request_guard::{RequestArrival, unix_now};
+use fairgate_time::wall_clock;
+
+use super::request_guard::RequestArrival;
 use super::send::AnsweredRequest;
 use crate::refusal::{Refusal, RefusalCode};
 
@@ -37,7 +39,7 @@ impl TaskLimitReport {
         sent: &Result<AnsweredRequest, Refusal>,
     ) -> Option<Self> {
         let claim = arrival.caller.claim.clone()?;
-        let now = unix_now();
+        let now = wall_clock::now();
         if let Err(refusal) = sent
             && refusal.code == RefusalCode::TaskCapReached
         {

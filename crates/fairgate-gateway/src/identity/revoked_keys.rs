@@ -1,6 +1,6 @@
 //! The second check of a caller, when its request gets a slot: the key may have been revoked while the request waited.
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 
 use super::{Caller, CallerDirectory};
 use crate::refusal::Refusal;

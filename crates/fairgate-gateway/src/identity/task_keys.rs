@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use super::{Caller, presented_secret};
 use crate::app::App;
 use crate::directory_sync;
-use crate::forward::unix_now;
+use fairgate_time::wall_clock;
 use crate::refusal::{self, Refusal};
 
 /// Prefix of every task key.
@@ -94,7 +94,7 @@ impl App {
         match sent_task_key(headers) {
             // Boxed to keep this future small: many requests wait, and few have a task key.
             Some(hash) => Box::pin(self.task_caller(hash)).await,
-            None => self.identity.caller(headers, unix_now()),
+            None => self.identity.caller(headers, wall_clock::now()),
         }
     }
 
@@ -119,7 +119,7 @@ impl App {
         caller: &Caller,
         waited: Duration,
     ) -> Result<(), Refusal> {
-        self.identity.recheck(caller, unix_now())?;
+        self.identity.recheck(caller, wall_clock::now())?;
         match &caller.claim {
             Some(_) if waited > RECHECK_AFTER => Box::pin(self.recheck_task(caller)).await,
             _ => Ok(()),

@@ -1,8 +1,8 @@
 //! The counters and histograms, with their names and labels.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use fairgate_time::wall_clock;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -222,7 +222,7 @@ impl MetricInstruments {
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         to.register("build", "Version of the running program", build);
         let start: Gauge = Gauge::default();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = wall_clock::since_1970().as_secs();
         start.set(i64::try_from(now).unwrap_or(i64::MAX));
         let help = "Start of the process, in seconds since 1970";
         to.register_with_unit("start_time", help, Unit::Seconds, start);

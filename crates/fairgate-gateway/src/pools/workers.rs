@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::roster::{AddedWorker, OverloadThresholds, WorkerRoster, WorkerSource};
 use super::{Pools, PoolsError, operator_changes};
-use crate::forward::unix_now;
+use fairgate_time::wall_clock;
 
 /// Reason why the workers of a pool were not changed. After such an error, everything is as before.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +74,7 @@ impl WorkerAuditEntry<'_> {
     async fn write(self) -> Result<(), StoreError> {
         let Self { audit, action, pool, after } = self;
         let note = DirectoryChange::Note { action, subject: pool.to_owned(), after };
-        audit.store.change(audit.actor, unix_now(), note).await.map(drop)
+        audit.store.change(audit.actor, wall_clock::now(), note).await.map(drop)
     }
 }
 

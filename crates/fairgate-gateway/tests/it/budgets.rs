@@ -1,7 +1,8 @@
 //! Budgets that hold under concurrency, and the caps that come with them; brownout.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use fairgate_time::wall_clock;
 use fairgate_config::BrownoutConfig;
 use fairgate_store::{
     AttemptOutcome, Budget, BudgetOwners, BudgetPeriod, DirectoryLimits, UnixMicros,
@@ -223,6 +224,6 @@ async fn a_reservation_holds_what_the_upstream_may_not_refuse() {
 }
 
 fn now() -> UnixMicros {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let since = wall_clock::since_1970();
     UnixMicros(i64::try_from(since.as_micros()).unwrap())
 }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fairgate_time::wall_clock;
 use fairgate_config::QuotaConfig;
 use fairgate_gateway::{Gateway, GatewayOptions};
 use fairgate_money::{Currency, ModelPrices, PerMillion, Price, PriceRates};
@@ -501,7 +502,7 @@ async fn money_is_counted_to_the_micro_unit_and_its_budget_holds() {
 }
 
 fn unix_now() -> UnixMicros {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let since = wall_clock::since_1970();
     UnixMicros(i64::try_from(since.as_micros()).unwrap())
 }
 

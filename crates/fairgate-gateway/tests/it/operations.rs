@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::time::Duration;
 
+use fairgate_time::wall_clock;
 use fairgate_core::decision::Decision;
 use fairgate_gateway::{Gateway, GatewayOptions, GatewayReloadError};
 use fairgate_journal::{JournalReader, JournalWriter};
@@ -353,7 +354,7 @@ async fn old_rows_leave_the_ledger() {
     let folder = Folder::new();
     let mut configuration = config(&folder, &sim.url());
     configuration.store.keep_days = Some(7);
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let now = wall_clock::since_1970();
     let now = i64::try_from(now.as_micros()).unwrap();
     {
         let url = configuration.store.url.expose();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fairgate_time::wall_clock;
 use fairgate_config::Config;
 use fairgate_journal::parse_policy;
 use fairgate_money::{Currency, ModelPrices, PerMillion, Price, PriceRates};
@@ -31,7 +32,7 @@ fn usage(input: u64, output: u64) -> String {
 }
 
 fn now() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let since = wall_clock::since_1970();
     i64::try_from(since.as_micros()).unwrap()
 }
 

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use console::Term;
+use fairgate_table::{TableCell, TextTable};
 
 use super::plot::plot;
-use super::table::table;
 use crate::report::{ProveBar, ProveReport, TenantReport};
 
 /// Width and colours of the text output.
@@ -72,8 +72,22 @@ fn tenants(report: &ProveReport) -> Vec<String> {
         ("requests", ""),
         ("rows", ""),
     ];
-    let rows: Vec<Vec<String>> = report.tenants.iter().map(row).collect();
-    table(&headings, &rows)
+    let mut table = TextTable::new(headings.map(|(first, _)| first));
+    table.row(cells(headings.map(|(_, second)| second.to_owned())));
+    report.tenants.iter().for_each(|tenant| table.row(cells(row(tenant))));
+    let mut text = Vec::new();
+    // Writing to a vector cannot fail.
+    let _ = table.write(&mut text);
+    String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
+}
+
+/// Aligns the first column to the left and the others to the right.
+fn cells(texts: impl IntoIterator<Item = String>) -> Vec<TableCell> {
+    let cell = |(column, text)| match column {
+        0 => TableCell::Text(text),
+        _ => TableCell::Number(text),
+    };
+    texts.into_iter().enumerate().map(cell).collect()
 }
 
 fn row(tenant: &TenantReport) -> Vec<String> {

@@ -7,7 +7,7 @@ use fairgate_store::{
     UsageGrouping, UsageQuery,
 };
 
-use super::setup::now;
+use fairgate_time::wall_clock;
 use crate::evidence::LedgerEvidence;
 
 /// Greatest number of rows that the store returns per page.
@@ -47,7 +47,7 @@ async fn of_model(
             model: model.map(str::to_owned),
         };
         ledger.sums.push(((*tenant).to_owned(), store.usage(sums).await?));
-        let budgets = store.budgets(BudgetOwners::tenant(tenant), now()).await?;
+        let budgets = store.budgets(BudgetOwners::tenant(tenant), wall_clock::now()).await?;
         ledger.budgets.push(((*tenant).to_owned(), budgets));
     }
     ledger.rows.retain(|row| model.is_none_or(|model| row.model == model));

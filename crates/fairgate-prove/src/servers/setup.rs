@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use fairgate_time::wall_clock;
 use fairgate_config::{
     BreakerConfig, Config, FleetCreditUnit, HealthConfig, JournalConfig, LeasesConfig, PolicyFile,
     PoolConfig, PrefixIndexConfig, PrefixScope, QuotaConfig,
@@ -277,7 +278,7 @@ pub(super) async fn tenants(
     store: &Store,
     scenario: &Scenario,
 ) -> Result<Vec<Vec<KeySecret>>, ProveError> {
-    let change = |change| store.change("prove", now(), change);
+    let change = |change| store.change("prove", wall_clock::now(), change);
     let mut groups: Vec<&str> = Vec::new();
     let mut all = Vec::new();
     for tenant in &scenario.tenants {
@@ -335,8 +336,3 @@ pub(super) async fn tenants(
     Ok(all)
 }
 
-/// Returns the current time of the system's clock.
-pub(super) fn now() -> UnixMicros {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixMicros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
-}

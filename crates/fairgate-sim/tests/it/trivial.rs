@@ -1,7 +1,8 @@
 //! The upstream of benchmarks.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use fairgate_time::wall_clock;
 use fairgate_sim::{SimMode, SimOptions, TrivialOptions};
 use serde_json::json;
 
@@ -15,7 +16,7 @@ fn trivial() -> SimOptions {
 }
 
 fn now_us() -> u128 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()
+    wall_clock::since_1970().as_micros()
 }
 
 #[tokio::test]

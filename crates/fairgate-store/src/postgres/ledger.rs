@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_usage::ClaimCharges;
 use tokio_postgres::Row;
 

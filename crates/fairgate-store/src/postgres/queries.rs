@@ -1,6 +1,7 @@
 //! Read-only queries, and changes of the directory.
 
-use fairgate_money::{Currency, UnixMicros};
+use fairgate_money::Currency;
+use fairgate_time::UnixMicros;
 use tokio_postgres::Row;
 
 use super::connection::{PostgresSession, SUM_TIMEOUT};

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use fairgate_money::UtcDay;
+use fairgate_time::UtcDay;
 use fairgate_usage::UsageBalances;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};

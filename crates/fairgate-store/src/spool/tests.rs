@@ -18,7 +18,7 @@ fn row(request: &str) -> Box<AttemptRow> {
         claim: None,
         has_files: false,
         terms: Default::default(),
-        at: fairgate_money::UnixMicros(5),
+        at: fairgate_time::UnixMicros(5),
     };
     Box::new(held.to_lost_row(0))
 }

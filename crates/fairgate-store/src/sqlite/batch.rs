@@ -7,7 +7,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::columns::{ConnectionTransaction, first, run};
 use super::queries;
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use fairgate_usage::{ClaimCharges, TaskClaim, UsageBalances, UsageTerms, sql as usage};
 
 use crate::budget::{BudgetOwners, ReservationGrant, ReservationRefused};

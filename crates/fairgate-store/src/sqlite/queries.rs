@@ -1,6 +1,7 @@
 //! Read-only queries on a SQLite connection.
 
-use fairgate_money::{Currency, UnixMicros};
+use fairgate_money::Currency;
+use fairgate_time::UnixMicros;
 use rusqlite::Connection;
 
 use super::columns::{ask, first, list};

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{AdminOptions, text};
 use crate::output::{StdoutWriter, terminal_width};
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 
 /// Show the changes made through the admin API, newest first.
 ///

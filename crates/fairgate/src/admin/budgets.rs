@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::limits::{self, HostedBudgetArgs};
 use super::{AdminOptions, listed, text};
 use crate::output::StdoutWriter;
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 
 /// Prints the budgets of a tenant, group or the hosted tier as a table. Prints nothing if there are none.
 pub(super) fn print_budgets(budgets: &Value) -> Result<()> {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::budgets::print_budgets;
 use super::limits::{self, GroupLimitArgs, LimitArgs};
 use super::{AdminOptions, escaped, fetch_all, text};
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 
 /// Manage groups. The tenants of a group divide the group's share.
 #[derive(Debug, Args)]

@@ -14,8 +14,8 @@ mod tasks_file;
 mod workspace;
 
 use std::io::{self, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use fairgate_time::wall_clock;
 use anyhow::{Context, Result};
 use fairgate_gateway::admin::moment;
 use fairgate_store::UnixMicros;
@@ -61,15 +61,9 @@ fn given_names(list: &[String]) -> Vec<String> {
     list.iter().filter(|name| !name.is_empty()).cloned().collect()
 }
 
-/// Returns the current time of the system's clock.
-fn now() -> UnixMicros {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixMicros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
-}
-
 /// Formats a time as RFC 3339, without fractions of a second.
 fn at(moment: UnixMicros) -> String {
-    to_the_second(&moment::to_rfc3339(moment))
+    to_the_second(&fairgate_time::to_rfc3339(moment))
 }
 
 /// Parses a future time, which is a time such as `2026-11-15T08:00:00Z`, a number of seconds since 1970, or a span from
@@ -82,7 +76,7 @@ fn ahead(text: &str, now: UnixMicros) -> Option<UnixMicros> {
 
 /// Parses a command-line argument that is a future time.
 fn ahead_argument(text: &str) -> Result<UnixMicros, String> {
-    ahead(text, now()).ok_or_else(|| {
+    ahead(text, wall_clock::now()).ok_or_else(|| {
         "a moment such as 2026-11-15T08:00:00Z, or how far ahead it is, such as 30m or 2h"
             .to_owned()
     })

@@ -11,7 +11,7 @@ use super::limits::{self, LimitArgs};
 use super::rights::{self, RightsArgs};
 use super::{AdminOptions, escaped, fetch_all, text};
 use crate::output::StdoutWriter;
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 
 /// Manage keys of tenants. The secret of a key is shown once, when the key is created or rotated.
 #[derive(Debug, Args)]

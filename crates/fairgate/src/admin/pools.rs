@@ -9,7 +9,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::{AdminOptions, escaped, text};
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 
 /// List pools and their workers, hold and resume flows, set weights and caps.
 #[derive(Debug, Args)]

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{AdminOptions, client::AdminClient, escaped, span, text};
 use crate::output::StdoutWriter;
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 use crate::text_format::counted;
 
 /// Show the state of a request, the requests ahead of it, and the reason why it waits, or how it ended.

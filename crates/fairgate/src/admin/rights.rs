@@ -6,7 +6,7 @@ use fairgate_fleet::{RightsPatchBody, WeightNumber};
 use serde_json::Value;
 
 use super::text;
-use crate::table::TableCell;
+use fairgate_table::TableCell;
 
 /// Rights to set. Rights that are not given stay as they are.
 #[derive(Debug, Args)]

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{AdminOptions, escaped, span, text};
 use crate::output::StdoutWriter;
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 
 /// Show sums of usage and cost from the ledger.
 #[derive(Debug, Args)]

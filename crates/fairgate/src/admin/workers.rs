@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::pools::{hit_rate, state};
 use super::{AdminOptions, escaped, text};
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 
 /// Add, drain and remove workers of a pool while the gateway runs.
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairgate_fleet::{Claim, TaskHeartbeatBody};
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};

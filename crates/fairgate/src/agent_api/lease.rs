@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fairgate_money::UnixMicros;
+use fairgate_time::wall_clock;
+use fairgate_time::UnixMicros;
 use tokio::time::Instant;
 
 /// Precision of the gateway's `Date` header, which has no fractions of a second.
@@ -26,10 +27,9 @@ impl ClaimLease {
     /// on the gateway.
     pub(crate) fn new(until: UnixMicros, date: Option<SystemTime>, sent: Instant) -> Self {
         let (now, imprecise) = match date {
-            Some(date) => (date, DATE_PRECISION),
-            None => (SystemTime::now(), Duration::ZERO),
+            Some(date) => (date.duration_since(UNIX_EPOCH).unwrap_or_default(), DATE_PRECISION),
+            None => (wall_clock::since_1970(), Duration::ZERO),
         };
-        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let longest =
             Duration::from_micros(u64::try_from(until.0).unwrap_or(0)).saturating_sub(now);
         // For a lease shorter than the date's precision, half of it is better than nothing.

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use fairgate_fleet::{
     Claim, NeededResult, TaskFailureBody, TaskHeartbeatBody, TaskLine, TaskReleaseBody,
 };
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;

@@ -89,7 +89,7 @@ fn keys(key: &str, base_url: &str) -> [(&'static str, String); 6] {
 mod tests {
     use std::collections::BTreeMap;
 
-    use fairgate_money::UnixMicros;
+    use fairgate_time::UnixMicros;
 
     use super::*;
 

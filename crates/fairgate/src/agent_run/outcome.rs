@@ -5,7 +5,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use fairgate_fleet::{TaskCompletionBody, TaskFailureBody, TaskQuestionBody};
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 
 use super::secret_mask::SecretTexts;
 use super::tail::{cut, readable};

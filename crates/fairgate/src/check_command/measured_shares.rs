@@ -17,7 +17,7 @@ use fairgate_core::event::{Event, PoolConfig, Submit};
 use fairgate_core::units::{Micros, Tokens};
 
 use super::sizes::{RequestSize, SIZES};
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 
 const SLOTS: u64 = 8;
 const CLIENTS: usize = 12;

@@ -8,7 +8,7 @@ use fairgate_fleet::{
     AddedTasks, Claim, NewTasks, ProjectView, TaskCompletionBody, TaskExplanation, TaskFailureBody,
     TaskHeartbeatBody, TaskLeaseBody, TaskLine, TaskQuestionBody, TaskReleaseBody,
 };
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout};

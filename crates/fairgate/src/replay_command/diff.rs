@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::edition::OtherEdition;
 use super::flow_tally::{FlowTallies, FlowTally};
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 use crate::text_format::{TimeSpan, safe_name};
 
 /// Results of two runs of the same arrivals, under the recorded and the other policy.

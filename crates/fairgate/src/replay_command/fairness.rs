@@ -8,7 +8,7 @@ use fairgate_journal::explain_text::{got_and_due, strict_order};
 use fairgate_journal::write_fairness;
 
 use super::edition::OtherEdition;
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 use crate::text_format::safe_name;
 
 /// Writes the tables of each node, and a legend of the columns.

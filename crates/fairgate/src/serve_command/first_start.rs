@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use fairgate_time::wall_clock;
 use anyhow::Result;
 use fairgate_config::Config;
 use fairgate_gateway::Gateway;
@@ -43,7 +43,7 @@ pub(super) async fn first_key(store: &Store) -> Result<Option<KeySecret>> {
     };
     let mut secret = None;
     for change in [group, add, key] {
-        match store.change("first-start", now(), change).await {
+        match store.change("first-start", wall_clock::now(), change).await {
             Ok(changed) => secret = changed.secret,
             // Created by an earlier start that was interrupted.
             Err(fairgate_store::StoreError::Exists { .. }) => {}
@@ -51,12 +51,6 @@ pub(super) async fn first_key(store: &Store) -> Result<Option<KeySecret>> {
         }
     }
     Ok(secret)
-}
-
-/// Returns the system's time.
-pub(super) fn now() -> UnixMicros {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixMicros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
 }
 
 /// The text that `fairgate serve` prints when it is ready.

@@ -8,7 +8,7 @@ use fairgate_gateway::control_plane::{ConfigReloader, ReloadFuture};
 use fairgate_gateway::{Gateway, GatewayReloadError};
 use fairgate_store::DirectoryChange;
 
-use super::first_start::now;
+use fairgate_time::wall_clock;
 
 /// Reads the file, checks it, and only then applies it.
 pub(super) async fn reload(
@@ -40,7 +40,7 @@ async fn audit(gateway: &Gateway, plan: &ReloadPlan, actor: &str) {
         subject: "configuration".into(),
         after: serde_json::json!({ "changes": changes }),
     };
-    if let Err(error) = gateway.app().store.change(actor, now(), note).await {
+    if let Err(error) = gateway.app().store.change(actor, wall_clock::now(), note).await {
         tracing::error!(%error, "the reload is in force, and is not in the audit trail");
     }
 }

@@ -62,7 +62,7 @@ impl<'de> Deserialize<'de> for TaskStatesFilter {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let state = |word: &str| {
-            TaskState::from_word(word).ok_or_else(|| {
+            word.parse::<TaskState>().map_err(|_| {
                 let known: Vec<&str> = TaskState::ALL.iter().map(|state| state.word()).collect();
                 let known = known.join(", ");
                 serde::de::Error::custom(format!("state: {word:?} is none of {known}"))

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use fairgate_time::wall_clock;
 use fairgate_config::Config;
 use fairgate_core::event::Submit;
 use fairgate_dialect::RequestFields;
@@ -106,7 +107,7 @@ async fn house() -> House {
 impl House {
     fn passage(&self) -> Box<RequestGuard> {
         let app = self.gateway.app();
-        let caller = app.identity.caller(&self.headers, unix_now()).unwrap();
+        let caller = app.identity.caller(&self.headers, wall_clock::now()).unwrap();
         RequestGuard::new(
             app.clone(),
             caller,

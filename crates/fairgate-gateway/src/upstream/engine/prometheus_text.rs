@@ -170,9 +170,7 @@ mod tests {
 
     #[test]
     fn random_bytes_never_panic_and_whole_samples_survive_the_round() {
-        let seed = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(1, |since| u64::from(since.subsec_nanos()) | 1);
+        let seed = u64::from(fairgate_time::wall_clock::since_1970().subsec_nanos()) | 1;
         println!("seed {seed}");
         let mut state = seed;
         let mut next = || {

@@ -1,8 +1,9 @@
 //! Groups, tenants, keys; every change is in force at once, and audited.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use fairgate_time::wall_clock;
 use fairgate_core::attribute::Attribute;
 use fairgate_store::UnixMicros;
 use http::HeaderMap;
@@ -272,6 +273,6 @@ fn bearing(secret: &str) -> HeaderMap {
 }
 
 fn now() -> UnixMicros {
-    let micros = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_micros();
+    let micros = wall_clock::since_1970().as_micros();
     UnixMicros(i64::try_from(micros).expect("before the year 292277"))
 }

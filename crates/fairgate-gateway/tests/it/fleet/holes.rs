@@ -30,8 +30,9 @@
 //! | a provider's reset is not waited for | `a_providers_limit_pauses_its_task_alone_until_it_is_over` |
 //! | no reason for what waits; no view of one's share | `everything_that_waits_says_why`, `life::a_task_is_made_claimed_worked_on_and_completed` |
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use fairgate_time::wall_clock;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -221,7 +222,7 @@ async fn a_providers_limit_pauses_its_task_alone_until_it_is_over() {
     it.task("p", "another", json!({"priority": 2})).await;
     let agent = it.reporter("one").await;
     let claim = agent.claims().await;
-    let now_us = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
+    let now_us = wall_clock::since_1970().as_micros();
     let until = u64::try_from(now_us).unwrap() + 2_000_000;
     let line = expect(claim.say("fail", json!({"limited_until": until})).await, 200);
     assert_eq!((&line["state"], &line["retries"]), (&json!("PAUSED"), &json!(0)), "{line}");
@@ -231,7 +232,7 @@ async fn a_providers_limit_pauses_its_task_alone_until_it_is_over() {
     agent.gets_nothing().await;
     let again = agent.claims().await;
     assert_eq!((again.task.as_str(), again.epoch), ("limited", 2));
-    let now_us = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros();
+    let now_us = wall_clock::since_1970().as_micros();
     assert!(now_us >= u128::from(until), "not before the provider's reset");
     it.close().await;
 }

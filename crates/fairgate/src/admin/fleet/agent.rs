@@ -12,7 +12,7 @@ use super::super::client::AdminClient;
 use super::super::{AdminOptions, escaped, fetch_all};
 use super::{at, given_names, or_dash};
 use crate::agent_run::{self, AgentRunArgs};
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 
 /// Manage and run agents, the programs that work on tasks. Each agent has its own token, which is shown once.
 #[derive(Debug, Args)]

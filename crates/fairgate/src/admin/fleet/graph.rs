@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use fairgate_fleet::{AddedTasks, NewTask, TaskLine};
 
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 use crate::text_format::{counted, safe_name};
 
 /// Returns a summary such as `4 tasks would be made; 1 was there already`.

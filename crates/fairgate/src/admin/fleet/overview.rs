@@ -15,7 +15,7 @@ use super::super::live::{print_now, redrawn};
 use super::bar::bar;
 use super::{at, or_dash, understood};
 use crate::output::terminal_width;
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 use crate::text_format::{TimeSpan, counted, one_line, safe_name};
 
 /// Show each project's share and target, the running tasks, and the waiting tasks with the reason.

@@ -17,7 +17,7 @@ use super::super::{AdminOptions, escaped, fetch_all, text};
 use super::bar::bar;
 use super::{at, given_names};
 use crate::output::StdoutWriter;
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 
 /// Manage projects, the owners of tasks. Each project gets a share of the tokens by its weight.
 #[derive(Debug, Args)]

@@ -17,7 +17,7 @@ use super::prompt::TaskPromptArgs;
 use super::task_add::TaskAddArgs;
 use super::task_log::TaskLogArgs;
 use super::{ahead_argument, or_dash, task_show};
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 use crate::text_format::safe_name;
 
 /// Manage tasks, the pieces of work for agents. Each task belongs to a project, and may need other tasks to be
@@ -140,7 +140,7 @@ where
 }
 
 fn state(text: &str) -> Result<TaskState, String> {
-    TaskState::from_word(&text.to_uppercase()).ok_or_else(|| {
+    text.to_uppercase().parse::<TaskState>().map_err(|_| {
         let known: Vec<&str> = TaskState::ALL.iter().map(|state| state.word()).collect();
         format!("one of {}", known.join(", "))
     })

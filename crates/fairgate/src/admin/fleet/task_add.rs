@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use fairgate_time::wall_clock;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use fairgate_fleet::{AddedTasks, NewTask, NewTasks, TaskMoney};
@@ -83,7 +84,7 @@ impl TaskAddArgs {
             Some(path) => {
                 let text = read_text(path).with_context(|| path.display().to_string())?;
                 let file = TasksFile::parse(&text, path)?;
-                (file.tasks(self.project.as_deref(), super::now())?, Some(file))
+                (file.tasks(self.project.as_deref(), wall_clock::now())?, Some(file))
             }
             None => (vec![self.one()?], None),
         };

@@ -6,7 +6,7 @@ use fairgate_fleet::{TaskExplanation, TaskState, TaskView};
 
 use super::{at, or_dash};
 use crate::output::StdoutWriter;
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 use crate::text_format::{counted, one_line, safe_name};
 
 /// Prints all fields of a task.

@@ -7,7 +7,7 @@ use http::Method;
 
 use super::super::{AdminOptions, escaped, fetch_all};
 use super::or_dash;
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 use crate::text_format::safe_name;
 
 /// Manage workspaces, the folders on the agents' machines. Each workspace is used by one task at a time.

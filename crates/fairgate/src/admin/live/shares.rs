@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::pools::{rate, state};
 use super::super::{span, text};
-use crate::table::{TableCell, TextTable};
+use fairgate_table::{TableCell, TextTable};
 
 /// Formats all pools with their flows.
 pub(super) fn format_pools(live: &Value) -> Result<String> {

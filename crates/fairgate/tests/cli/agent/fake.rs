@@ -5,8 +5,9 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
+use fairgate_time::wall_clock;
 use serde_json::{Value, json};
 
 /// The token of the one agent.
@@ -157,7 +158,7 @@ fn request(reader: &mut impl BufRead) -> io::Result<(Head, Vec<u8>)> {
 
 impl State {
     fn now(&self) -> Duration {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = wall_clock::since_1970();
         now - Duration::from_secs(self.behind_s)
     }
 

@@ -3,9 +3,10 @@
 
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use std::{env, fs};
 
+use fairgate_time::wall_clock;
 use fairgate_testkit::workload::SeededRng;
 use serde_json::{Value, json};
 
@@ -214,7 +215,7 @@ fn a_full_disk_refuses_in_plain_words_and_costs_no_lease() {
 
 /// Returns random numbers from `FAIRGATE_SEED`, or from the clock; prints the seed.
 fn random_numbers() -> SeededRng {
-    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let clock = wall_clock::since_1970();
     let seed = env::var("FAIRGATE_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or(u64::from(clock.subsec_nanos()));
     eprintln!("FAIRGATE_SEED={seed}");

@@ -1,18 +1,18 @@
-//! Tables with aligned columns.
+//! Tables with aligned columns, as text or as Markdown. This is the only table printer of the workspace.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// A table with a heading and a cell for each column in every row.
 #[derive(Debug)]
-pub(crate) struct TextTable {
-    headings: Vec<&'static str>,
+pub struct TextTable {
+    headings: Vec<Cow<'static, str>>,
     rows: Vec<Vec<TableCell>>,
 }
 
 /// One cell of a table.
 #[derive(Clone, Debug)]
-pub(crate) enum TableCell {
+pub enum TableCell {
     /// A text, aligned left.
     Text(String),
     /// A number as text, aligned right.
@@ -24,22 +24,23 @@ pub(crate) enum TableCell {
 const ARROW: &str = " → ";
 
 impl TextTable {
-    pub(crate) fn new(headings: Vec<&'static str>) -> Self {
-        Self { headings, rows: Vec::new() }
+    /// Creates a table with these headings and no rows.
+    pub fn new<H: Into<Cow<'static, str>>>(headings: impl IntoIterator<Item = H>) -> Self {
+        Self { headings: headings.into_iter().map(Into::into).collect(), rows: Vec::new() }
     }
 
     /// Adds a row with a cell for each heading.
-    pub(crate) fn row(&mut self, cells: Vec<TableCell>) {
+    pub fn row(&mut self, cells: Vec<TableCell>) {
         self.rows.push(cells);
     }
 
     /// Writes the whole table.
-    pub(crate) fn write(&self, out: impl Write) -> io::Result<()> {
+    pub fn write(&self, out: impl Write) -> io::Result<()> {
         self.write_within(out, None)
     }
 
     /// Writes the table, with lines cut at a width if one is given.
-    pub(crate) fn write_within(&self, mut out: impl Write, most: Option<usize>) -> io::Result<()> {
+    pub fn write_within(&self, mut out: impl Write, most: Option<usize>) -> io::Result<()> {
         let columns = (0..self.headings.len()).map(|column| self.measure(column));
         let columns: Vec<TableColumn> = columns.collect();
         let mut line = String::new();
@@ -53,6 +54,27 @@ impl TextTable {
                 column.cell(&mut line, cell);
             }
             writeln!(out, "{}", cut(line.trim_end(), most))?;
+        }
+        Ok(())
+    }
+
+    /// Writes the table as Markdown. Columns of numbers are aligned right.
+    pub fn write_markdown(&self, mut out: impl Write) -> io::Result<()> {
+        let columns: Vec<_> = (0..self.headings.len()).map(|column| self.measure(column)).collect();
+        let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
+        let aligned = |place: &dyn Fn(&TableColumn, usize, &mut String)| {
+            let cells = columns.iter().enumerate().map(|(index, column)| {
+                let mut cell = String::new();
+                place(&TableColumn { first: true, ..*column }, index, &mut cell);
+                cell
+            });
+            line(cells.collect())
+        };
+        writeln!(out, "{}", aligned(&|column, i, cell| column.heading(cell, &self.headings[i])))?;
+        let rule = |column: &TableColumn| if column.text { "---" } else { "--:" }.to_owned();
+        writeln!(out, "{}", line(columns.iter().map(rule).collect()))?;
+        for row in &self.rows {
+            writeln!(out, "{}", aligned(&|column, i, cell| column.cell(cell, &row[i])))?;
         }
         Ok(())
     }
@@ -76,11 +98,12 @@ impl TextTable {
         if column.right > 0 {
             column.width = column.width.max(column.left + width(ARROW) + column.right);
         }
-        column.width = column.width.max(width(self.headings[index]));
+        column.width = column.width.max(width(&self.headings[index]));
         column
     }
 }
 
+#[derive(Clone, Copy)]
 struct TableColumn {
     first: bool,
     text: bool,
@@ -136,6 +159,10 @@ fn width(text: &str) -> usize {
     text.chars().count()
 }
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,6 +193,16 @@ flow      n     waited
 a         1   5 µs → 10 ms
 longer  100  20 ms →   1 s
 ";
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+
+    #[test]
+    fn markdown_aligns_numbers_to_the_right() {
+        let mut table = TextTable::new(["what", "n"]);
+        table.row(vec![TableCell::Text("a".into()), TableCell::Number("100".into())]);
+        let mut text = Vec::new();
+        table.write_markdown(&mut text).unwrap();
+        let expected = "| what |   n |\n| --- | --: |\n| a    | 100 |\n";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
     }
 }
