@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::Args;
 
-use crate::table::columns;
 use crate::machine;
 use crate::soak::SoakPostgres;
+use crate::table::columns;
 use agents::BenchAgentResults;
 use testbed::{BenchDatabase, FleetTestbed};
 

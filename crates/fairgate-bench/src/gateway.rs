@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::table::columns;
 use crate::machine;
+use crate::table::columns;
 use load::{OhaLatency, WrkThroughput};
 use testbed::{BenchTarget, BenchTargetKind, GatewayTestbed};
 

@@ -3,8 +3,7 @@
 use std::process::Command;
 use std::{fs, thread};
 
-use fairgate_time::wall_clock;
-use fairgate_time::{UnixMicros, UtcDay};
+use fairgate_time::{UtcDay, wall_clock};
 
 /// Returns date, processor, cores and compiler, in one line.
 pub(crate) fn describe() -> String {

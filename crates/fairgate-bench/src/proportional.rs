@@ -60,11 +60,7 @@ impl TimedSubject for ScheduleCalls {
 
 /// Returns a subject that schedules the same snapshot in each operation. The snapshot has
 /// `projects` projects with ten ready tasks each, and `agents` idle agents.
-pub(crate) fn open(
-    mode: ScheduleMode,
-    projects: usize,
-    agents: usize,
-) -> Box<dyn TimedSubject> {
+pub(crate) fn open(mode: ScheduleMode, projects: usize, agents: usize) -> Box<dyn TimedSubject> {
     Box::new(ScheduleCalls(snapshot(mode, projects, agents)))
 }
 

@@ -23,9 +23,9 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::table::columns;
 use crate::http::{BenchRequest, CHAT_PATH};
 use crate::processes::{RunningProgram, admin, free_addr, start};
+use crate::table::columns;
 use crate::{instructions, machine};
 use parts::WorkPart;
 use profile::{CallCost, ThreadProfile};

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::table::columns;
 use crate::machine;
+use crate::table::columns;
 use clients::RouterMeasurements;
 use testbed::{RouterKind, RouterTestbed};
 use workload::RouterWorkload;

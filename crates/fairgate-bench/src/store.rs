@@ -14,8 +14,8 @@ use fairgate_store::{
     UsageQuery, UsageSource,
 };
 
-use crate::table::columns;
 use crate::soak::SoakPostgres;
+use crate::table::columns;
 
 /// Tasks that record rows at the same time.
 const CALLERS: u64 = 32;
@@ -51,8 +51,15 @@ pub(crate) fn run(options: &StoreBenchOptions) -> Result<ExitCode> {
         let random = measure_sqlite(options.rows, false).await?;
         let ratio = random.written_per_s / in_order.written_per_s;
         let mut table = vec![
-            ["database", "request ids", "rows/s accepted", "rows/s written", "CPU µs a row", "sum by tenant"]
-                .map(str::to_owned),
+            [
+                "database",
+                "request ids",
+                "rows/s accepted",
+                "rows/s written",
+                "CPU µs a row",
+                "sum by tenant",
+            ]
+            .map(str::to_owned),
             table_row("SQLite", "in order", &in_order),
             table_row("SQLite", "random", &random),
         ];
@@ -62,7 +69,11 @@ pub(crate) fn run(options: &StoreBenchOptions) -> Result<ExitCode> {
             let spool = Some(folder.path().join("spool"));
             let options_of_store = StoreOptions { spool, ..StoreOptions::default() };
             let (store, _) = Store::open(&server.url(), options_of_store).await?;
-            table.push(table_row("PostgreSQL", "in order", &measure(store, options.rows, true).await?));
+            table.push(table_row(
+                "PostgreSQL",
+                "in order",
+                &measure(store, options.rows, true).await?,
+            ));
         }
         println!("{}", columns(&table, options.markdown));
         println!("Random ids are written at {ratio:.2} times the speed of ids in order.");

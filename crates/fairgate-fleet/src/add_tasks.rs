@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use fairgate_time::UnixMicros;
 use fairgate_store::{SqlValue, StoreError, Transaction};
+use fairgate_time::UnixMicros;
 use serde_json::json;
 
 use crate::agent_access::AgentAccess;

@@ -8,7 +8,7 @@ use crate::call_context::{CallContext, bump_version, not_found};
 use crate::error::FleetError;
 use crate::fleet::AgentId;
 use crate::model::{AgentPatch, AgentView, AgentWithToken, NewAgent, TaskKey};
-use crate::state::{AgentState, TaskState};
+use crate::state::{FleetAgentState, TaskState};
 use crate::transition::{self, TaskTransition};
 use crate::validate;
 
@@ -66,7 +66,7 @@ pub(crate) fn add(
             kind.as_str().into(),
             token.hash(),
             token.hint().into(),
-            <&str>::from(AgentState::Active).into(),
+            <&str>::from(FleetAgentState::Active).into(),
             reports_tokens.into(),
             call.now.into(),
             agent_access::stored(&labels).into(),
@@ -101,7 +101,7 @@ pub(crate) fn patch(
     let kind = patch.kind.unwrap_or_else(|| before.kind.clone());
     validate::check_name("type", &kind, validate::NAME_MAX)?;
     let state = patch.state.unwrap_or(before.state);
-    if before.state == AgentState::Retired && state != before.state {
+    if before.state == FleetAgentState::Retired && state != before.state {
         return Err(retired(id, "is RETIRED for good; make a new one"));
     }
     let labels = patch.labels.map(agent_access::checked_agent_labels).transpose()?;
@@ -124,7 +124,7 @@ pub(crate) fn patch(
             id.into(),
         ],
     )?;
-    if state == AgentState::Retired
+    if state == FleetAgentState::Retired
         && let Some(task) = &before.task
     {
         let from = transition::load_task(tx, task)?;
@@ -146,7 +146,7 @@ pub(crate) fn rotate(
     id: &str,
 ) -> Result<AgentWithToken, FleetError> {
     let before = view(tx, id)?.ok_or_else(|| not_found("agent", id))?;
-    if before.state == AgentState::Retired {
+    if before.state == FleetAgentState::Retired {
         return Err(retired(id, "is RETIRED for good; make a new one"));
     }
     let token = AgentToken::generate()?;
@@ -166,7 +166,7 @@ pub(crate) fn rotate(
 
 fn retired(agent: &str, why: &str) -> FleetError {
     let (agent, why) = (agent.to_owned(), why.to_owned());
-    FleetError::Agent { agent, state: AgentState::Retired, why }
+    FleetError::Agent { agent, state: FleetAgentState::Retired, why }
 }
 
 const VIEW: &str = concat!(
@@ -206,9 +206,9 @@ fn known_tenants(
     Ok(tenants)
 }
 
-fn state(word: &str) -> Result<AgentState, StoreError> {
+fn state(word: &str) -> Result<FleetAgentState, StoreError> {
     let unknown = || StoreError::Database(format!("an agent is in the unknown state {word:?}"));
-    word.parse::<AgentState>().map_err(|_| unknown())
+    word.parse::<FleetAgentState>().map_err(|_| unknown())
 }
 
 fn view(tx: &mut dyn Transaction, id: &str) -> Result<Option<AgentView>, StoreError> {
@@ -242,10 +242,10 @@ pub(crate) fn of_token(
         tx.first(sql, &[hash.0.to_vec().into()], |row| Ok((row.text(0)?, state(&row.text(1)?)?)))?;
     match found {
         None => Ok(None),
-        Some((agent, AgentState::Retired)) => {
+        Some((agent, FleetAgentState::Retired)) => {
             Err(retired(&agent, "is RETIRED: its token opens nothing"))
         }
-        Some((id, AgentState::Active | AgentState::Paused)) => {
+        Some((id, FleetAgentState::Active | FleetAgentState::Paused)) => {
             let seed = blake3::derive_key(SEED, token.as_bytes());
             Ok(Some(AgentId { id, seed, token: Some(hash) }))
         }

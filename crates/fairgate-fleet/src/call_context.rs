@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use fairgate_time::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
+use fairgate_time::UnixMicros;
 use serde_json::Value as Json;
 
 use crate::error::FleetError;

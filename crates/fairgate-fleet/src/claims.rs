@@ -9,8 +9,8 @@
 //! The usage of a task is written only once, in the transaction that writes the row of each model call. Usage that an
 //! agent reports counts only for agents that are declared not to call through the gateway, and those get no task keys.
 
-use fairgate_time::UnixMicros;
 use fairgate_store::{SqlValue, StoreError, TaskClaim, Transaction};
+use fairgate_time::UnixMicros;
 use fairgate_usage::HELD_STATES;
 
 use crate::call_context::{CallContext, bump_version, not_found};

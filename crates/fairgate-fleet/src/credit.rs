@@ -32,9 +32,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fairgate_time::UnixMicros;
 use fairgate_price::{SlotTimeBook, TENANTS_MAX, TokenRate};
 use fairgate_store::{RowColumns, StoreError, Transaction};
+use fairgate_time::UnixMicros;
 use fairgate_usage::HELD_STATES;
 use serde_json::json;
 

@@ -2,7 +2,7 @@
 
 use fairgate_store::StoreError;
 
-use crate::state::{AgentState, TaskState};
+use crate::state::{FleetAgentState, TaskState};
 
 /// Error of a method of [`crate::Fleet`]. The method changed nothing.
 #[derive(Debug, thiserror::Error)]
@@ -94,7 +94,7 @@ pub enum FleetError {
         /// Id of the agent.
         agent: String,
         /// State of the agent at the time of the error; a missing agent counts as retired.
-        state: AgentState,
+        state: FleetAgentState,
         /// End of the error message, which follows the agent's name, such as `is PAUSED`.
         why: String,
     },

@@ -7,8 +7,8 @@ mod tests;
 
 use std::collections::{HashMap, HashSet};
 
-use fairgate_time::UnixMicros;
 use fairgate_store::{DatabaseKind, RowColumns, StoreError, Transaction};
+use fairgate_time::UnixMicros;
 use serde_json::json;
 
 use crate::agent_access::AgentAccess;
@@ -19,7 +19,7 @@ use crate::model::{ExplanationFact, TaskExplanation};
 use crate::round::RoundOptions;
 use crate::round::load::{self, HeldTask};
 use crate::round::round_input::{RoundAgent, RoundInput};
-use crate::state::{AgentState, TaskState};
+use crate::state::{FleetAgentState, TaskState};
 use crate::{agents, json_rows, task_history, validate};
 
 /// Largest number of tasks that the sentence of an explanation names.
@@ -77,7 +77,7 @@ impl ExplanationContext {
         let mut input = load::round_input(tx, &rules, &held, vec![next], call.now)?;
         load::tasks(tx, &rules, &mut input)?;
         let agents = agents::list(tx)?.into_iter();
-        let agents = agents.filter(|agent| agent.state == AgentState::Active).map(|agent| {
+        let agents = agents.filter(|agent| agent.state == FleetAgentState::Active).map(|agent| {
             let is_waiting = waiting.contains(&agent.id);
             let access = AgentAccess::new(&agent.kind, &agent.labels, agent.tenants.as_deref());
             ActiveAgent { kind: agent.kind, is_waiting, access }

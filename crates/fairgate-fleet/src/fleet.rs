@@ -9,9 +9,8 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use fairgate_time::wall_clock;
-use fairgate_time::UnixMicros;
 use fairgate_store::{KeyHash, Store, StoreError, TaskClaim, Transaction, TransactionDurability};
+use fairgate_time::{UnixMicros, wall_clock};
 use tokio::sync::Notify;
 
 use crate::call_context::CallContext;

@@ -13,7 +13,7 @@ use crate::fleet::FleetShare;
 use crate::model::{AgentView, FleetView, ProjectShareWeight, ProjectView};
 use crate::project_account::{self, ProjectAccount};
 use crate::rights_body::RightsBody;
-use crate::state::{AgentState, ProjectStatus, TaskState};
+use crate::state::{FleetAgentState, FleetProjectStatus, TaskState};
 use crate::window_usage::WindowSums;
 use crate::{agent_access, agents, task_history, tasks};
 
@@ -71,7 +71,7 @@ fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>,
         let weight = CreditWeight::from_thousandths(row.count(3)?).map_err(|_| wrong("weight"))?;
         Ok(ProjectView {
             tenant: row.text(1)?,
-            status: row.text(2)?.parse::<ProjectStatus>().map_err(|_| wrong("status"))?,
+            status: row.text(2)?.parse::<FleetProjectStatus>().map_err(|_| wrong("status"))?,
             weight: ProjectShareWeight(weight),
             concurrency: u32::try_from(row.int(4)?).map_err(|_| wrong("concurrency"))?,
             exclusive: row.flag(5)?,
@@ -103,14 +103,14 @@ fn all(tx: &mut dyn Transaction, call: &CallContext) -> Result<Vec<ProjectView>,
 
 /// Sets `share_ppm` and `target_ppm` of each active project. Both are parts of the sum over all active projects.
 fn set_shares(views: &mut [ProjectView]) {
-    let active = || views.iter().filter(|view| view.status == ProjectStatus::Active);
+    let active = || views.iter().filter(|view| view.status == FleetProjectStatus::Active);
     let charged: u128 = active().map(|view| u128::from(view.charged)).sum();
     let weight: u128 = active().map(|view| u128::from(view.weight.0.thousandths())).sum();
     let ppm = |part: u64, whole: u128| {
         let ppm = (u128::from(part) * 1_000_000).checked_div(whole);
         ppm.map(|ppm| u64::try_from(ppm).unwrap_or(u64::MAX))
     };
-    for view in views.iter_mut().filter(|view| view.status == ProjectStatus::Active) {
+    for view in views.iter_mut().filter(|view| view.status == FleetProjectStatus::Active) {
         view.share_ppm = ppm(view.charged, charged);
         view.target_ppm = ppm(view.weight.0.thousandths(), weight);
     }
@@ -127,12 +127,12 @@ fn set_targets_by_tenant(
     })?;
     let weights: HashMap<String, u64> = weights.into_iter().collect();
     let mut sums: BTreeMap<String, u128> = BTreeMap::new();
-    for view in views.iter().filter(|view| view.status == ProjectStatus::Active) {
+    for view in views.iter().filter(|view| view.status == FleetProjectStatus::Active) {
         *sums.entry(view.tenant.clone()).or_default() += u128::from(view.weight.0.thousandths());
     }
     let weight_of = |tenant: &str| u128::from(weights.get(tenant).copied().unwrap_or(1));
     let all: u128 = sums.keys().map(|tenant| weight_of(tenant)).sum();
-    for view in views.iter_mut().filter(|view| view.status == ProjectStatus::Active) {
+    for view in views.iter_mut().filter(|view| view.status == FleetProjectStatus::Active) {
         let own = u128::from(view.weight.0.thousandths());
         let of_tenant = weight_of(&view.tenant) * 1_000_000 / all.max(1);
         let ppm = own.saturating_mul(of_tenant) / sums[&view.tenant].max(1);
@@ -181,9 +181,9 @@ pub(crate) fn fleet(
     let mut projects = projects(tx, call, None)?;
     let sum = |of: fn(&ProjectView) -> u64| projects.iter().map(of).fold(0, u64::saturating_add);
     let (used, reserved) = (sum(|view| view.used), sum(|view| view.reserved));
-    projects.retain(|view| view.status != ProjectStatus::Archived);
+    projects.retain(|view| view.status != FleetProjectStatus::Archived);
     let mut agents = agents::list(tx)?;
-    agents.retain(|agent| agent.state != AgentState::Retired);
+    agents.retain(|agent| agent.state != FleetAgentState::Retired);
     let is_connected = |agent: &AgentView| {
         let was_seen = agent.last_seen.is_some_and(|at| call.now.0.saturating_sub(at.0) < SEEN_US);
         agent.task.is_some() || waiting.contains(&agent.id) || was_seen

@@ -10,8 +10,8 @@
 
 use std::time::Duration;
 
-use fairgate_time::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
+use fairgate_time::UnixMicros;
 use fairgate_usage::HELD_STATES;
 
 use crate::credit;

@@ -64,7 +64,7 @@ pub use fleet::{
 pub use model::*;
 pub use projects::project_weights;
 pub use rights_body::{RightsBody, RightsPatchBody};
-pub use state::{AgentState, ProjectStatus, TaskState};
+pub use state::{FleetAgentState, FleetProjectStatus, TaskState};
 pub use weight_number::WeightNumber;
 
 #[cfg(doctest)]

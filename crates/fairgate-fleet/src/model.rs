@@ -5,14 +5,14 @@ use std::fmt;
 
 use fairgate_core::proportional::CreditWeight;
 use fairgate_money::MicroUnits;
-use fairgate_time::UnixMicros;
 use fairgate_store::KeyRights;
+use fairgate_time::UnixMicros;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
 use crate::agent_access;
 use crate::rights_body::{self, RightsBody, RightsPatchBody};
-use crate::state::{AgentState, ProjectStatus, TaskState};
+use crate::state::{FleetAgentState, FleetProjectStatus, TaskState};
 use crate::whole_number;
 
 /// Weight of a project relative to the other projects: 0.001 to 10^15, with at most three decimals.
@@ -243,7 +243,7 @@ pub struct ProjectPatch {
 }
 
 /// Status of a project: `ACTIVE`, `PAUSED` or `ARCHIVED`.
-pub type ProjectStatusWord = ProjectStatus;
+pub type ProjectStatusWord = FleetProjectStatus;
 
 /// Project with its settings, usage and counts of tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -253,7 +253,7 @@ pub struct ProjectView {
     /// Name of the tenant that owns the project.
     pub tenant: String,
     /// Status of the project. Only tasks of an `ACTIVE` project start.
-    pub status: ProjectStatus,
+    pub status: FleetProjectStatus,
     /// Weight of the project's share of the fleet's tokens.
     pub weight: ProjectShareWeight,
     /// Largest number of agents that may work for the project at once.
@@ -710,7 +710,7 @@ pub struct NewAgent {
 pub struct AgentPatch {
     /// New state of the agent. `RETIRED` is final, and the task that the agent holds becomes `READY` again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state: Option<AgentState>,
+    pub state: Option<FleetAgentState>,
     /// New type of the agent.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -738,7 +738,7 @@ pub struct AgentView {
     #[serde(rename = "type")]
     pub kind: String,
     /// State of the agent. Only an `ACTIVE` agent gets tasks.
-    pub state: AgentState,
+    pub state: FleetAgentState,
     /// If true, the agent reports its usage itself and gets no task keys.
     pub reports_tokens: bool,
     /// Last four characters of the agent's token, by which a person can tell tokens apart.

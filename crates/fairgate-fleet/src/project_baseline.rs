@@ -30,8 +30,8 @@
 
 use std::collections::BTreeMap;
 
-use fairgate_time::UnixMicros;
 use fairgate_store::{SqlValue, StoreError, Transaction};
+use fairgate_time::UnixMicros;
 
 use fairgate_usage::CreditSums;
 

@@ -13,7 +13,7 @@ use crate::error::FleetError;
 use crate::model::{NewProject, ProjectPatch, ProjectShareWeight};
 use crate::project_baseline;
 use crate::rights_body::RightsPatchBody;
-use crate::state::ProjectStatus;
+use crate::state::FleetProjectStatus;
 use crate::validate::{self, invalid, unknown};
 
 /// Largest number of agents at once for a project that does not set `concurrency`.
@@ -25,7 +25,7 @@ const TYPES_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct ProjectSettings {
     tenant: String,
-    status: ProjectStatus,
+    status: FleetProjectStatus,
     weight: ProjectShareWeight,
     concurrency: u32,
     exclusive: bool,
@@ -104,7 +104,7 @@ pub(crate) fn add(
     validate::check_name("id", &id, validate::NAME_MAX)?;
     let settings = ProjectSettings {
         tenant,
-        status: ProjectStatus::Active,
+        status: FleetProjectStatus::Active,
         weight: weight.unwrap_or(ProjectShareWeight(CreditWeight::ONE)),
         concurrency: concurrency.unwrap_or(CONCURRENCY),
         exclusive,
@@ -181,7 +181,7 @@ pub(crate) fn patch(
     if after == before {
         return Ok(());
     }
-    if after.status == ProjectStatus::Archived && before.status != after.status {
+    if after.status == FleetProjectStatus::Archived && before.status != after.status {
         check_unheld(tx, id)?;
     }
     let mut values = after.values();
@@ -247,7 +247,7 @@ fn settings(tx: &mut dyn Transaction, id: &str) -> Result<Option<ProjectSettings
                FROM fleet_projects WHERE id = $1";
     tx.first(sql, &[id.into()], |row| {
         let wrong = |what: &str| StoreError::Database(format!("project {id:?}: its {what}"));
-        let status = row.text(1)?.parse::<ProjectStatus>().map_err(|_| wrong("status"))?;
+        let status = row.text(1)?.parse::<FleetProjectStatus>().map_err(|_| wrong("status"))?;
         let weight = CreditWeight::from_thousandths(row.count(2)?).map_err(|_| wrong("weight"))?;
         let agent_max = serde_json::from_str(&row.text(5)?).map_err(|_| wrong("agent_max"))?;
         Ok(ProjectSettings {
@@ -268,7 +268,7 @@ fn settings(tx: &mut dyn Transaction, id: &str) -> Result<Option<ProjectSettings
 #[derive(Clone, Debug)]
 pub(crate) struct ProjectSummary {
     pub(crate) tenant: String,
-    pub(crate) status: ProjectStatus,
+    pub(crate) status: FleetProjectStatus,
     pub(crate) learned: Option<u64>,
     pub(crate) requires: Vec<String>,
 }
@@ -281,10 +281,10 @@ pub(crate) fn check_not_archived(
 ) -> Result<(), FleetError> {
     match known.map(|known| known.status) {
         None => Err(unknown(field, format!("there is no project {:?}", validate::cut(id, 80)))),
-        Some(ProjectStatus::Archived) => {
+        Some(FleetProjectStatus::Archived) => {
             Err(FleetError::Archived { field, project: id.to_owned() })
         }
-        Some(ProjectStatus::Active | ProjectStatus::Paused) => Ok(()),
+        Some(FleetProjectStatus::Active | FleetProjectStatus::Paused) => Ok(()),
     }
 }
 
@@ -296,7 +296,7 @@ pub(crate) fn known(
     let sql = "SELECT tenant, status, learned, requires FROM fleet_projects WHERE id = $1";
     tx.first(sql, &[id.into()], |row| {
         let unknown = || StoreError::Database(format!("project {id:?} is in an unknown status"));
-        let status = row.text(1)?.parse::<ProjectStatus>().map_err(|_| unknown())?;
+        let status = row.text(1)?.parse::<FleetProjectStatus>().map_err(|_| unknown())?;
         let requires = agent_access::read_list(&row.text(3)?)?;
         let (tenant, learned) = (row.text(0)?, row.count_or_null(2)?);
         Ok(ProjectSummary { tenant, status, learned, requires })

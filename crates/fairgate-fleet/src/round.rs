@@ -15,8 +15,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use fairgate_journal::schedule::ScheduleRound;
-use fairgate_time::UnixMicros;
 use fairgate_store::{KeyHash, StoreError, Transaction};
+use fairgate_time::UnixMicros;
 
 use crate::agent_access::{self, AgentAccess};
 use crate::credit::CreditTerms;
@@ -24,7 +24,7 @@ use crate::fleet::{FleetOptions, FleetShare};
 use crate::lease_outage::{self, LeaseOutage};
 use crate::model::Claim;
 use crate::project_baseline::BaselineTerms;
-use crate::state::AgentState;
+use crate::state::FleetAgentState;
 use crate::window_usage::{self, UsageWindow};
 use crate::{json_rows, retry_policy};
 use decide::TaskStart;
@@ -88,7 +88,7 @@ pub(crate) struct ClaimingAgent {
 }
 
 impl ClaimingAgent {
-    fn refused(&self, state: AgentState, why: String) -> ClaimReply {
+    fn refused(&self, state: FleetAgentState, why: String) -> ClaimReply {
         ClaimReply::Refused { agent: self.agent.clone(), state, why }
     }
 }
@@ -119,7 +119,7 @@ pub(crate) enum ClaimReply {
         /// Name of the agent.
         agent: String,
         /// State of the agent; a missing agent counts as retired.
-        state: AgentState,
+        state: FleetAgentState,
         /// End of the error message, which follows the agent's name, such as `is PAUSED`.
         why: String,
     },
@@ -170,15 +170,15 @@ fn serve(
     for (place, asker) in askers.iter().enumerate() {
         match agents.get(&asker.agent) {
             None => {
-                let reply = asker.refused(AgentState::Retired, "is not there any more".into());
+                let reply = asker.refused(FleetAgentState::Retired, "is not there any more".into());
                 outcome.replies[place] = Some(reply);
             }
             // Its token was replaced while it waited. The agent notices that when it asks again.
             Some(agent) if asker.token.is_some_and(|token| token.0 != *agent.hash) => {}
             Some(agent) => match holding.get(asker.agent.as_str()) {
                 // A paused agent finishes the task that it holds.
-                Some(task) if agent.state != AgentState::Retired => again.push((place, *task)),
-                _ if agent.state != AgentState::Active => {
+                Some(task) if agent.state != FleetAgentState::Retired => again.push((place, *task)),
+                _ if agent.state != FleetAgentState::Active => {
                     outcome.replies[place] =
                         Some(asker.refused(agent.state, format!("is {}", agent.state)));
                 }
@@ -237,7 +237,7 @@ fn wrong(error: fairgate_core::proportional::ScheduleSnapshotError) -> StoreErro
 #[derive(Clone, Debug)]
 struct AgentRow {
     kind: String,
-    state: AgentState,
+    state: FleetAgentState,
     reports: bool,
     /// Hash of the agent's current token.
     hash: Vec<u8>,
@@ -258,7 +258,7 @@ fn agents(
     let rows = tx.list(&sql, &values, |row| {
         let word = row.text(2)?;
         let unknown = || StoreError::Database(format!("an agent is in the unknown state {word:?}"));
-        let state = word.parse::<AgentState>().map_err(|_| unknown())?;
+        let state = word.parse::<FleetAgentState>().map_err(|_| unknown())?;
         let (kind, reports, hash) = (row.text(1)?, row.flag(3)?, row.bytes(4)?);
         let labels = agent_access::read_list(&row.text(5)?)?;
         let tenants =

@@ -65,7 +65,7 @@ pub enum TaskState {
 )]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
-pub enum AgentState {
+pub enum FleetAgentState {
     /// The agent gets tasks.
     Active,
     /// The agent gets no new tasks until somebody resumes it.
@@ -94,7 +94,7 @@ pub enum AgentState {
 )]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
-pub enum ProjectStatus {
+pub enum FleetProjectStatus {
     /// The project's tasks may start.
     Active,
     /// No task of the project starts until somebody resumes the project.

@@ -1,8 +1,8 @@
 //! History of tasks. Each change of a task's state is a step of its history, and the last 200 steps of each task are
 //! kept.
 
-use fairgate_time::UnixMicros;
 use fairgate_store::{SqlValue, StoreError, Transaction};
+use fairgate_time::UnixMicros;
 
 use crate::model::TaskStep;
 use crate::sql_placeholders;

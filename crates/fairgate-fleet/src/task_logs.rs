@@ -1,8 +1,8 @@
 //! Logs of tasks, which are the output of their commands, stored in pieces. The size of each claim's log is limited. If
 //! a log grows beyond the limit, its oldest pieces are dropped.
 
-use fairgate_time::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
+use fairgate_time::UnixMicros;
 
 use crate::call_context::CallContext;
 use crate::claims::{self, ClaimRef};

@@ -5,8 +5,8 @@
 //! tenant has spent is the sum of what its projects were charged for. Baselines of its projects are not in the sum,
 //! because they only compare projects of one tenant: a tenant that adds a project would otherwise pay for that.
 
-use fairgate_time::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
+use fairgate_time::UnixMicros;
 use fairgate_usage::CreditSums;
 use serde_json::json;
 

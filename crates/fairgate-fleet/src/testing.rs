@@ -6,11 +6,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairgate_time::UnixMicros;
 use fairgate_store::{
     DatabaseKind, RowColumns, SqlValue, Store, StoreError, StoreOptions, Transaction,
     TransactionDurability,
 };
+use fairgate_time::UnixMicros;
 
 use crate::fleet::{Fleet, FleetClock, FleetOptions};
 use crate::model::Claim;

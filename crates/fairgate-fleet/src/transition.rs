@@ -5,8 +5,8 @@ pub(crate) mod write;
 
 use std::time::Duration;
 
-use fairgate_time::UnixMicros;
 use fairgate_store::{RowColumns, StoreError, Transaction};
+use fairgate_time::UnixMicros;
 
 use crate::call_context::{CallContext, bump_version, not_found};
 use crate::credit::{self, CreditTerms, EndingClaim};

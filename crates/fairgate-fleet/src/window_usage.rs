@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use fairgate_time::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
+use fairgate_time::UnixMicros;
 use fairgate_usage::sql;
 use serde_json::json;
 

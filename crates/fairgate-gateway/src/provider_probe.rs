@@ -19,7 +19,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::app::App;
-use fairgate_time::wall_clock;
 use crate::phase::GatewayPhase;
 use crate::pools::ServedModel;
 use crate::refusal::{EndCode, Refusal};
@@ -28,6 +27,7 @@ use crate::upstream::{
     OutgoingRequest, PROBE_EVERY, ProbeOutcome, ProbeTarget, ProviderAccount, Upstream,
     UpstreamFailure,
 };
+use fairgate_time::wall_clock;
 
 /// Interval at which due probes are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

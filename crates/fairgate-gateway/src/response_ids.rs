@@ -20,8 +20,8 @@ use fairgate_store::{Store, StoreError, StoredResponseId, UnixMicros};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::app::App;
-use fairgate_time::wall_clock;
 use crate::phase::GatewayPhase;
+use fairgate_time::wall_clock;
 
 /// Most ids that wait to be written. Beyond that, the oldest of them are no longer written, and stay in memory only.
 const PENDING_MAX: usize = 16_384;
@@ -173,7 +173,8 @@ impl ResponseIdOwners {
             if batch.is_empty() {
                 return Ok(());
             }
-            let written = store.put_response_ids(batch.clone(), per_tenant_max, wall_clock::now()).await;
+            let written =
+                store.put_response_ids(batch.clone(), per_tenant_max, wall_clock::now()).await;
             if let Err(error) = written {
                 let mut pending = self.lock_pending();
                 let room = PENDING_MAX.saturating_sub(pending.len());

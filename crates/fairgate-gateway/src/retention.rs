@@ -7,8 +7,8 @@ use fairgate_fleet::FleetError;
 use fairgate_store::UnixMicros;
 
 use crate::app::App;
-use fairgate_time::wall_clock;
 use crate::phase::GatewayPhase;
+use fairgate_time::wall_clock;
 
 /// Interval between two removals of old rows and logs.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(3600);

@@ -11,7 +11,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::amount::{Currency, MicroUnits, PerMillion};
-use crate::day::{UnixMicros, UtcDay};
+use fairgate_time::{UnixMicros, UtcDay};
 
 const MILLION: u128 = 1_000_000;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::amount::{Currency, MicroUnits};
-use crate::day::UnixMicros;
 use crate::price::{Price, TokenCounts};
+use fairgate_time::UnixMicros;
 
 /// The prices of all models. A model without a price costs nothing, and its ledger rows name no price.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,8 +71,8 @@ impl ModelPrices {
 mod tests {
     use super::*;
     use crate::amount::PerMillion;
-    use crate::day::UtcDay;
     use crate::price::PriceRates;
+    use fairgate_time::UtcDay;
 
     fn price(upstream: Option<&str>, from: Option<&str>, request: u64) -> Price {
         let rates = PriceRates { request: MicroUnits(request), ..PriceRates::default() };

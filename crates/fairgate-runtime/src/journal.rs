@@ -20,11 +20,11 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use fairgate_time::wall_clock;
 use fairgate_core::units::Micros;
 use fairgate_journal::{JournalReader, JournalStart};
+use fairgate_time::wall_clock;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 

@@ -1,9 +1,8 @@
 //! The answer to a request, before it is formatted for an API. It consists of choices with a known number of tokens,
 //! and of a usage.
 
-
-use fairgate_time::wall_clock;
 use fairgate_random::number_at;
+use fairgate_time::wall_clock;
 use serde_json::{Value, json};
 
 use crate::fault::{SimFault, UsageFault};

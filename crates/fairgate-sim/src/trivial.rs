@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use fairgate_time::wall_clock;
 use bytes::Bytes;
+use fairgate_time::wall_clock;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};

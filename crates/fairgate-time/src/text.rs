@@ -79,7 +79,8 @@ mod tests {
 
     #[test]
     fn every_day_is_shown_as_it_is_read() {
-        let [first, last] = [YEAR_0000_US, YEAR_10000_US - 1].map(|at| UtcDay::of(UnixMicros(at)).0);
+        let [first, last] =
+            [YEAR_0000_US, YEAR_10000_US - 1].map(|at| UtcDay::of(UnixMicros(at)).0);
         for day in (first..=last).step_by(13) {
             let at = UnixMicros(day * DAY_US + 86_399 * SECOND + 123_456);
             let text = to_rfc3339(at);

@@ -23,8 +23,8 @@ use fairgate_core::units::Micros;
 use serde_json::Value;
 
 use crate::output::StdoutWriter;
-use fairgate_table::{TableCell, TextTable};
 use crate::text_format::{TimeSpan, one_line};
+use fairgate_table::{TableCell, TextTable};
 
 pub(crate) use audit::AuditArgs;
 pub(crate) use budgets::{HostedCommand, PriceCommand};
@@ -115,7 +115,7 @@ fn span(value: &Value, field: &str) -> String {
 
 /// Builds a table from a list of objects. A column is (heading, name of the field, true if the field is a number).
 fn listed(items: &Value, columns: &[(&'static str, &str, bool)]) -> TextTable {
-    let mut table = TextTable::new(columns.iter().map(|(heading, ..)| *heading).collect());
+    let mut table = TextTable::new(columns.iter().map(|(heading, ..)| *heading));
     for item in items.as_array().into_iter().flatten() {
         let cell = |(_, field, is_number): &(&str, &str, bool)| match is_number {
             true => TableCell::Number(text(item, field)),

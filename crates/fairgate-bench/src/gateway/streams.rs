@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use fairgate_time::wall_clock;
 use anyhow::{Result, bail};
+use fairgate_time::wall_clock;
 use tokio::task::JoinSet;
 
 use crate::http::{self, BenchRequest};

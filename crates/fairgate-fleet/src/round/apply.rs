@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use fairgate_time::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
+use fairgate_time::UnixMicros;
 use serde_json::json;
 
 use super::load::HeldTask;

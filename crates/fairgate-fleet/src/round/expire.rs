@@ -1,7 +1,7 @@
 //! Ends leases that ran out and pauses that are over.
 
-use fairgate_time::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
+use fairgate_time::UnixMicros;
 use fairgate_usage::HELD_STATES;
 
 use super::RoundOptions;

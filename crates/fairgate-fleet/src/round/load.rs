@@ -8,9 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use fairgate_core::proportional::CreditWeight;
-use fairgate_time::UnixMicros;
 use fairgate_price::TokenRate;
 use fairgate_store::{DatabaseKind, RowColumns, SqlValue, StoreError, Transaction};
+use fairgate_time::UnixMicros;
 use fairgate_usage::{CreditSums, HELD_STATES};
 use serde_json::json;
 
@@ -141,7 +141,8 @@ fn projects(
             id: row.text(0)?.into(),
             tenant: row.text(23)?.into(),
             requires: agent_access::read_list(&row.text(24)?)?,
-            is_active: row.text(1)? == <&str>::from(state::ProjectStatus::Active) && !is_disabled,
+            is_active: row.text(1)? == <&str>::from(state::FleetProjectStatus::Active)
+                && !is_disabled,
             weight: weight(row.count(2)?)?,
             agents_max: if row.flag(4)? { row.count(3)?.min(1) } else { row.count(3)? },
             kind_max: kind_max(&row.text(5)?)?,

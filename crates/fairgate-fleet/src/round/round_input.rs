@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use fairgate_core::proportional::CreditWeight;
-use fairgate_time::UnixMicros;
 use fairgate_price::TokenRate;
+use fairgate_time::UnixMicros;
 
 use crate::agent_access::AgentAccess;
 use crate::tenant_baseline::TenantRow;

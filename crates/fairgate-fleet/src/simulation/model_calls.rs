@@ -1,10 +1,10 @@
 //! Model calls under task keys, made as the gateway makes them: key lookup, reservation, and rows of the ledger.
 
-use fairgate_time::UnixMicros;
 use fairgate_store::{
     AttemptOutcome, AttemptRow, KeyHash, MicroUnits, Reservation, ReservationRefused, TaskClaim,
     UsageSource, UsageTerms, UsageWindow,
 };
+use fairgate_time::UnixMicros;
 
 use super::expected_state::ExpectedCall;
 use super::simulated_fleet::FleetSimulation;

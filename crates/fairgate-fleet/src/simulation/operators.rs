@@ -14,7 +14,7 @@ use crate::error::FleetError;
 use crate::fleet::{AgentId, FleetClock};
 use crate::model::*;
 use crate::rights_body::RightsPatchBody;
-use crate::state::{ProjectStatus, TaskState};
+use crate::state::{FleetProjectStatus, TaskState};
 
 /// Label of every second agent, which some projects require.
 const LABEL: &str = "tool:gpu";
@@ -175,7 +175,8 @@ impl FleetSimulation {
             7 => self.act_on_all(TaskState::Blocked, &TaskAction::Skip { reason: None }).await,
             _ => {
                 let paused = self.dice.one_in(3);
-                let status = if paused { ProjectStatus::Paused } else { ProjectStatus::Active };
+                let status =
+                    if paused { FleetProjectStatus::Paused } else { FleetProjectStatus::Active };
                 let patch = ProjectPatch { status: Some(status), ..ProjectPatch::default() };
                 fleet.patch_project("admin", &project, patch).await.map(drop)
             }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use fairgate_time::UnixMicros;
 use fairgate_store::{Budget, BudgetPeriod, DirectoryChange, DirectoryLimits, Store, StoreOptions};
+use fairgate_time::UnixMicros;
 use tokio::sync::oneshot;
 
 use super::FleetSimRng;

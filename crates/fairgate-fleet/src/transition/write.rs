@@ -2,8 +2,8 @@
 //! change against the state machine and write it to the history. A claim begins in [`begin_claims`] and ends in
 //! [`release`].
 
-use fairgate_time::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
+use fairgate_time::UnixMicros;
 use serde_json::{Value as Json, json};
 
 use super::{TaskRow, TaskTransition};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fairgate_fleet::{
-    AgentPatch, AgentState, Claim, Fleet, FleetError, LimitCause, TaskCompletionBody,
+    AgentPatch, Claim, Fleet, FleetAgentState, FleetError, LimitCause, TaskCompletionBody,
     TaskFailureBody, TaskHeartbeatBody, TaskReleaseBody, TaskState,
 };
 use fairgate_store::{TaskClaim, UnixMicros};
@@ -149,12 +149,12 @@ async fn a_paused_agent_has_its_task_again(world: World) {
     world.add(&["one", "two"]).await;
     let first = claim(&world, "a").await.unwrap();
     let state = |state| AgentPatch { state: Some(state), ..AgentPatch::default() };
-    world.fleet.patch_agent("admin", "a", state(AgentState::Paused)).await.unwrap();
+    world.fleet.patch_agent("admin", "a", state(FleetAgentState::Paused)).await.unwrap();
     let again = claim(&world, "a").await.unwrap();
     assert_eq!((&again.task, again.epoch, &again.key), (&first.task, first.epoch, &first.key));
     world.fleet.complete(&agent("a"), &again.task, 1, TaskCompletionBody::default()).await.unwrap();
     let refused = world.fleet.claim(&agent("a"), Duration::ZERO).await;
-    let Err(FleetError::Agent { state: AgentState::Paused, .. }) = refused else {
+    let Err(FleetError::Agent { state: FleetAgentState::Paused, .. }) = refused else {
         panic!("it gets no new one: {refused:?}")
     };
 }

@@ -1,8 +1,8 @@
 //! Adding tasks, listing and changing them.
 
 use fairgate_fleet::{
-    FleetError, NewTask, NewTasks, NewWorkspace, ProjectPatch, ProjectStatus, TaskPatch, TaskQuery,
-    TaskState,
+    FleetError, FleetProjectStatus, NewTask, NewTasks, NewWorkspace, ProjectPatch, TaskPatch,
+    TaskQuery, TaskState,
 };
 use fairgate_store::UnixMicros;
 
@@ -83,7 +83,7 @@ async fn names_are_found_or_named(world: World) {
     let twice = vec![task_of("p", Some("x")), task_of("p", Some("x"))];
     assert_eq!(field(world.add_all(twice).await), "tasks[1].id");
     assert_eq!(field(world.add_all(Vec::new()).await), "tasks");
-    let archive = ProjectPatch { status: Some(ProjectStatus::Archived), ..Default::default() };
+    let archive = ProjectPatch { status: Some(FleetProjectStatus::Archived), ..Default::default() };
     let _ = world.fleet.patch_project("admin", "q", archive).await;
     assert_eq!(field(world.add_all(vec![task_of("q", None)]).await), "tasks[0].project");
     assert_eq!(world.number("SELECT COUNT(*) FROM fleet_tasks").await, 1);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use fairgate_fleet::{
-    AgentPatch, AgentState, FleetError, NewAgent, NewProject, NewTask, NewWorkspace, ProjectPatch,
-    ProjectStatus, TaskState,
+    AgentPatch, FleetAgentState, FleetError, FleetProjectStatus, NewAgent, NewProject, NewTask,
+    NewWorkspace, ProjectPatch, TaskState,
 };
 use fairgate_store::KeyHash;
 
@@ -74,7 +74,8 @@ async fn projects_are_patched(world: World) {
     // One that agents work for is not archived.
     world.add(&["a"]).await;
     let epoch = world.hold("a", "a").await;
-    let archive = || ProjectPatch { status: Some(ProjectStatus::Archived), ..Default::default() };
+    let archive =
+        || ProjectPatch { status: Some(FleetProjectStatus::Archived), ..Default::default() };
     let in_use = patch(archive()).await.unwrap_err();
     assert!(in_use.to_string().contains("agents work on 1 of its tasks"), "{in_use}");
     let agent = crate::world::agent("a");
@@ -134,19 +135,21 @@ async fn retired_agents_give_back(world: World) {
     world.hold("a", "x").await;
     world.sql("UPDATE fleet_workspaces SET task = 'a', agent = 'x'", vec![]).await;
     let patch = |state| AgentPatch { state: Some(state), ..AgentPatch::default() };
-    let paused = world.fleet.patch_agent("admin", "x", patch(AgentState::Paused)).await.unwrap();
+    let paused =
+        world.fleet.patch_agent("admin", "x", patch(FleetAgentState::Paused)).await.unwrap();
     assert_eq!(paused.task.as_deref(), Some("a"), "a paused agent ends what it has begun");
     assert!(world.fleet.agent(&token).await.unwrap().is_some());
-    let retired = world.fleet.patch_agent("admin", "x", patch(AgentState::Retired)).await.unwrap();
-    assert_eq!((retired.state, retired.task), (AgentState::Retired, None));
+    let retired =
+        world.fleet.patch_agent("admin", "x", patch(FleetAgentState::Retired)).await.unwrap();
+    assert_eq!((retired.state, retired.task), (FleetAgentState::Retired, None));
     let task = world.task("a").await;
     assert_eq!((task.line.state, task.line.retries), (TaskState::Ready, 0));
     assert_eq!(task.history.last().unwrap().reason.as_deref(), Some("agent x was retired"));
     assert_eq!(world.fleet.workspaces(None).await.unwrap()[0].task, None);
     let error = world.fleet.agent(&token).await.err().unwrap();
     assert!(matches!(error, FleetError::Agent { .. }), "{error}");
-    let revived = world.fleet.patch_agent("admin", "x", patch(AgentState::Active)).await;
-    assert!(matches!(revived, Err(FleetError::Agent { state: AgentState::Retired, .. })));
+    let revived = world.fleet.patch_agent("admin", "x", patch(FleetAgentState::Active)).await;
+    assert!(matches!(revived, Err(FleetError::Agent { state: FleetAgentState::Retired, .. })));
     let rotated = world.fleet.rotate_agent("admin", "x").await;
     assert!(matches!(rotated, Err(FleetError::Agent { .. })));
     let waits = NewTask { affinity: Some("x".into()), ..task_of("p", None) };

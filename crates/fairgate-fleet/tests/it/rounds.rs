@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairgate_fleet::{
-    AgentState, Claim, Fleet, FleetError, FleetOptions, NewAgent, NewProject, NewTask,
-    NewWorkspace, ProjectPatch, ProjectStatus, SystemClock, TaskAction, TaskCompletionBody,
+    Claim, Fleet, FleetAgentState, FleetError, FleetOptions, FleetProjectStatus, NewAgent,
+    NewProject, NewTask, NewWorkspace, ProjectPatch, SystemClock, TaskAction, TaskCompletionBody,
     TaskHeartbeatBody, TaskReleaseBody, TaskState,
 };
 use fairgate_store::KeyHash;
@@ -70,7 +70,7 @@ async fn a_claim_waits_until_there_is_a_task(world: World) {
     world.add(&["one"]).await;
     assert_eq!(waiting.await.unwrap().unwrap().unwrap().task, "one");
     let paused =
-        fairgate_fleet::AgentPatch { state: Some(AgentState::Paused), ..Default::default() };
+        fairgate_fleet::AgentPatch { state: Some(FleetAgentState::Paused), ..Default::default() };
     world.fleet.patch_agent("admin", "b", paused).await.unwrap();
     let refused = world.fleet.claim(&agent("b"), LONG).await;
     assert!(matches!(refused, Err(FleetError::Agent { .. })), "{refused:?}");
@@ -251,7 +251,8 @@ async fn two_servers_give_each_task_once(world: World) {
 async fn views_and_reasons(world: World) {
     tokio::spawn(world.fleet.run());
     world.add(&["one", "two<one", "three"]).await;
-    let patch = ProjectPatch { status: Some(ProjectStatus::Paused), ..ProjectPatch::default() };
+    let patch =
+        ProjectPatch { status: Some(FleetProjectStatus::Paused), ..ProjectPatch::default() };
     world.fleet.patch_project("admin", "q", patch).await.unwrap();
     world.add_all(vec![task_of("q", Some("four"))]).await.unwrap();
     assert_eq!(claimed(&world, "a").await, "one");

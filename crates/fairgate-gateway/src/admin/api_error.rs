@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use fairgate_fleet::{AgentState, FleetError};
+use fairgate_fleet::{FleetAgentState, FleetError};
 use fairgate_store::{LogThrottle, StoreError};
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
@@ -193,8 +193,8 @@ impl From<FleetError> for ApiError {
             FleetError::Archived { field, .. } => conflict("archived").in_field(field),
             FleetError::Agent { state, .. } => {
                 let code = match state {
-                    AgentState::Retired => "agent_retired",
-                    AgentState::Paused | AgentState::Active => "agent_paused",
+                    FleetAgentState::Retired => "agent_retired",
+                    FleetAgentState::Paused | FleetAgentState::Active => "agent_paused",
                 };
                 Self::new(StatusCode::FORBIDDEN, code, message)
             }

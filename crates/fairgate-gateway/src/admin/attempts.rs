@@ -10,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::api_error::ApiError;
 use super::auth::AdminCaller;
-use super::moment::{self, TypedTime};
+use super::moment::TypedTime;
 use super::money::MoneyText;
 use super::page::page_length;
 use super::query::{NameFilter, QueryParams};

@@ -11,7 +11,6 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::api_error::ApiError;
 use super::auth::AdminCaller;
-use super::moment;
 use super::page::page_length;
 use super::query::QueryParams;
 use crate::app::App;

@@ -11,9 +11,9 @@ use http::{HeaderMap, StatusCode};
 use super::api_error::ApiError;
 use super::path::segment;
 use crate::app::App;
-use fairgate_time::wall_clock;
 use crate::identity::{Caller, presented_secret};
 use crate::refusal::Refusal;
+use fairgate_time::wall_clock;
 
 /// Header in which the holder of the admin token may give a name for the audit trail.
 const ACTOR: &str = "x-fairgate-actor";

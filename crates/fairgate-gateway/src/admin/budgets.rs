@@ -13,7 +13,6 @@ use utoipa::ToSchema;
 
 use super::api_error::ApiError;
 use super::auth::AdminCaller;
-use super::moment;
 use super::money::{self, MoneyText};
 use super::path::PathName;
 use crate::app::App;

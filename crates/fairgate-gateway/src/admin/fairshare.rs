@@ -15,13 +15,12 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::api_error::ApiError;
 use super::auth::AdminCaller;
-use super::moment;
 use super::pools::pool_by_name;
 use super::query::{NameFilter, QueryParams};
 use crate::app::App;
-use fairgate_time::wall_clock;
 use crate::live::{LedgerView, LiveView};
 use crate::phase::GatewayPhase;
+use fairgate_time::wall_clock;
 
 /// Selects the pool of the live view.
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
@@ -166,5 +165,11 @@ async fn view(app: &App, pool: Option<&str>) -> Result<LiveView, ApiError> {
         answers_without_row: app.metrics.answers_without_row(),
     };
     let currency = app.config.load().prices.currency().map(String::from);
-    Ok(LiveView { at: fairgate_time::to_rfc3339(wall_clock::now()), ledger, currency, one, pools: views })
+    Ok(LiveView {
+        at: fairgate_time::to_rfc3339(wall_clock::now()),
+        ledger,
+        currency,
+        one,
+        pools: views,
+    })
 }

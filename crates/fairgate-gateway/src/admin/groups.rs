@@ -17,7 +17,6 @@ use super::auth::AdminCaller;
 use super::body::JsonBody;
 use super::change::{change, require_result};
 use super::limits::GroupLimits;
-use super::moment;
 use super::name::{self, JsonObject, JsonWholeNumber, NewOwnerName};
 use super::page::{PageQuery, page, page_length};
 use super::path::{PathName, path_to};

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use fairgate_money::{MicroUnits, PerMillion};
-use fairgate_time::UtcDay;
 use fairgate_store::PriceVersion;
+use fairgate_time::UtcDay;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::api_error::ApiError;
 use super::auth::AdminCaller;
-use super::moment;
 use super::money::MoneyText;
 use crate::app::App;
 

@@ -20,15 +20,14 @@ use super::api_error::ApiError;
 use super::attempts::AttemptBody;
 use super::auth::Viewer;
 use super::explanation::{self, ShownTokens};
-use super::moment;
 use super::page::page_length;
 use super::path::PathName;
 use super::pools::pool_by_name;
 use super::query::{NameFilter, QueryParams};
 use crate::app::App;
-use fairgate_time::wall_clock;
 use crate::live::{PoolSnapshot, PoolUnavailableError, ServiceView};
 use crate::pools::PoolHandle;
+use fairgate_time::wall_clock;
 
 /// Time limit for a pool to find a request.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -307,7 +306,8 @@ fn body(
         let worker = workers.iter().find(|worker| worker.number == number)?;
         Some(worker.settings.name.to_string())
     });
-    let submitted = UnixMicros(wall_clock::now().0.saturating_sub(i64::try_from(age).unwrap_or(i64::MAX)));
+    let submitted =
+        UnixMicros(wall_clock::now().0.saturating_sub(i64::try_from(age).unwrap_or(i64::MAX)));
     let is_cached = !request.cached.is_empty();
     RequestBody {
         id: request.id.to_string(),

@@ -15,7 +15,7 @@ use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use super::api_error::ApiError;
 use super::auth::AdminCaller;
-use super::moment::{self, TypedTime};
+use super::moment::TypedTime;
 use super::money::{self, MoneyText};
 use super::query::{NameFilter, QueryParams};
 use crate::app::App;

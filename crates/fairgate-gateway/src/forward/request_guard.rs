@@ -9,9 +9,9 @@ mod step;
 use std::mem;
 use std::sync::Arc;
 
-use fairgate_time::wall_clock;
 use fairgate_dialect::Route;
 use fairgate_store::{AttemptOutcome, AttemptRow, MicroUnits, UnixMicros};
+use fairgate_time::wall_clock;
 use tokio::time::Instant;
 
 pub(super) use self::step::RequestIn;

@@ -17,8 +17,8 @@ use tokio::sync::Semaphore;
 use super::{Caller, presented_secret};
 use crate::app::App;
 use crate::directory_sync;
-use fairgate_time::wall_clock;
 use crate::refusal::{self, Refusal};
+use fairgate_time::wall_clock;
 
 /// Prefix of every task key.
 const PREFIX: &[u8] = b"fgt-";

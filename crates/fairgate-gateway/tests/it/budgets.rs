@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use fairgate_time::wall_clock;
 use fairgate_config::BrownoutConfig;
 use fairgate_store::{
     AttemptOutcome, Budget, BudgetOwners, BudgetPeriod, DirectoryLimits, UnixMicros,
 };
+use fairgate_time::wall_clock;
 use http::StatusCode;
 use serde_json::{Value, json};
 

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairgate_time::wall_clock;
 use fairgate_config::QuotaConfig;
 use fairgate_gateway::{Gateway, GatewayOptions};
 use fairgate_money::{Currency, ModelPrices, PerMillion, Price, PriceRates};
@@ -18,6 +17,7 @@ use fairgate_store::{
     AttemptOutcome, Budget, BudgetOwners, BudgetPeriod, BudgetTier, BudgetUnit, DirectoryChange,
     DirectoryLimits, GroupPatch, HostedUse, KeyHash, MicroUnits, Store, StoreOptions, UnixMicros,
 };
+use fairgate_time::wall_clock;
 use http::StatusCode;
 use serde_json::{Value, json};
 

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::BufReader;
 use std::time::Duration;
 
-use fairgate_time::wall_clock;
 use fairgate_core::decision::Decision;
 use fairgate_gateway::{Gateway, GatewayOptions, GatewayReloadError};
 use fairgate_journal::{JournalReader, JournalWriter};
@@ -13,6 +12,7 @@ use fairgate_store::{
     AttemptOutcome, AttemptRow, DirectoryLimits, KeyHash, Store, StoreOptions, UnixMicros,
     UsageSource,
 };
+use fairgate_time::wall_clock;
 use http::StatusCode;
 use serde_json::{Value, json};
 

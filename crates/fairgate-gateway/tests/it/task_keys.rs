@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use fairgate_time::wall_clock;
 use fairgate_config::Config;
 use fairgate_journal::parse_policy;
 use fairgate_money::{Currency, ModelPrices, PerMillion, Price, PriceRates};
@@ -12,6 +11,7 @@ use fairgate_store::{
     SqlValue as Sql, StoreError, TaskClaim, TenantPatch, Transaction, TransactionDurability,
     UnixMicros, UsageWindow,
 };
+use fairgate_time::wall_clock;
 use http::StatusCode;
 use serde_json::{Value, json};
 

@@ -38,8 +38,8 @@ pub(super) fn no_harm(
 }
 
 /// Compares the victim's service in the attacked run, `now`, with that in the run without the
-/// attack, `before`. `service_ms` is the mean time that a request of any tenant was in flight in
-/// the attacked run.
+/// attack, `before`. `service_ms` is the mean time that a request was in flight in the attacked run,
+/// of the tenant whose requests took longest.
 fn compare(
     victim: &str,
     now: VictimService,
@@ -57,7 +57,7 @@ fn compare(
     };
     let most = before.wait_p99_ms + service_ms;
     let says = format!(
-        "99 in 100 of {victim}'s requests wait at most {:.1} ms, {:.1} ms beside an honest tenant; one mean request ({service_ms:.1} ms) more is allowed",
+        "99 in 100 of {victim}'s requests wait at most {:.1} ms, {:.1} ms beside an honest tenant; one request ({service_ms:.1} ms) of who holds slots longest is allowed on top",
         now.wait_p99_ms, before.wait_p99_ms
     );
     [
@@ -83,10 +83,17 @@ fn had(case: &JudgedCase<'_>, tenant: usize) -> VictimService {
     }
 }
 
+/// Returns the mean time in flight of the tenant whose requests took longest. A request that runs is
+/// never cut off, so a queued request may have to wait for one of these more than beside honest tenants.
 fn service_ms(case: &JudgedCase<'_>) -> f64 {
-    let times: Vec<u64> =
-        ended_requests(case).map(|(_, granted, ended)| ended.0 - granted.0).collect();
-    millis(Micros(times.iter().sum())) / times.len().max(1) as f64
+    let mut times: HashMap<Option<usize>, (u64, u64)> = HashMap::new();
+    for (tenant, granted, ended) in ended_requests(case) {
+        let (sum, count) = times.entry(tenant).or_default();
+        *sum += ended.0 - granted.0;
+        *count += 1;
+    }
+    let means = times.values().map(|(sum, count)| millis(Micros(*sum)) / *count as f64);
+    means.fold(0.0, f64::max)
 }
 
 /// Iterates over the requests that ended: the tenant, the time of the grant, and the time of the

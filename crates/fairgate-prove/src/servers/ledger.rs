@@ -7,8 +7,8 @@ use fairgate_store::{
     UsageGrouping, UsageQuery,
 };
 
-use fairgate_time::wall_clock;
 use crate::evidence::LedgerEvidence;
+use fairgate_time::wall_clock;
 
 /// Greatest number of rows that the store returns per page.
 const PAGE: u32 = 1000;

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairgate_time::wall_clock;
 use fairgate_config::{
     BreakerConfig, Config, FleetCreditUnit, HealthConfig, JournalConfig, LeasesConfig, PolicyFile,
     PoolConfig, PrefixIndexConfig, PrefixScope, QuotaConfig,
@@ -13,8 +12,9 @@ use fairgate_config::{
 use fairgate_journal::parse_policy;
 use fairgate_sim::{AccountOptions, LimitHeaders, OutputLength, SimAccount, SimOptions};
 use fairgate_store::{
-    Budget, BudgetPeriod, DirectoryChange, DirectoryLimits, KeyRights, KeySecret, Store, UnixMicros,
+    Budget, BudgetPeriod, DirectoryChange, DirectoryLimits, KeyRights, KeySecret, Store,
 };
+use fairgate_time::wall_clock;
 
 use super::failed;
 use crate::client::{LIMITED_MODEL, MODELS};
@@ -335,4 +335,3 @@ pub(super) async fn tenants(
     }
     Ok(all)
 }
-

@@ -89,7 +89,7 @@ async fn when_the_last_gate_is_gone_the_task_ends_with_the_last_permit() {
     let options = fairgate_runtime::GateOptions::default().with_observer(move |_, _| {
         let _ = &held;
     });
-    let gate = fairgate_runtime::start(support::config(1), options).unwrap();
+    let gate = fairgate_runtime::start(crate::support::config(1), options).unwrap();
     let permit = gate.admit(submit("a", "t", 1)).await.unwrap();
     drop(gate);
     sleep(Duration::from_secs(3600)).await;

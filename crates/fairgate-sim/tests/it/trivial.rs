@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use fairgate_time::wall_clock;
 use fairgate_sim::{SimMode, SimOptions, TrivialOptions};
+use fairgate_time::wall_clock;
 use serde_json::json;
 
 use crate::client::{chat, events, post, start, with};

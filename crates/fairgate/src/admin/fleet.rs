@@ -15,10 +15,10 @@ mod workspace;
 
 use std::io::{self, Write};
 
-use fairgate_time::wall_clock;
 use anyhow::{Context, Result};
 use fairgate_gateway::admin::moment;
 use fairgate_store::UnixMicros;
+use fairgate_time::wall_clock;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::{AdminOptions, client::AdminClient, escaped, span, text};
 use crate::output::StdoutWriter;
-use fairgate_table::{TableCell, TextTable};
 use crate::text_format::counted;
+use fairgate_table::{TableCell, TextTable};
 
 /// Show the state of a request, the requests ahead of it, and the reason why it waits, or how it ended.
 #[derive(Debug, Args)]

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fairgate_time::wall_clock;
-use fairgate_time::UnixMicros;
+use fairgate_time::{UnixMicros, wall_clock};
 use tokio::time::Instant;
 
 /// Precision of the gateway's `Date` header, which has no fractions of a second.

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::edition::OtherEdition;
 use super::flow_tally::{FlowTallies, FlowTally};
-use fairgate_table::{TableCell, TextTable};
 use crate::text_format::{TimeSpan, safe_name};
+use fairgate_table::{TableCell, TextTable};
 
 /// Results of two runs of the same arrivals, under the recorded and the other policy.
 #[derive(Debug, Serialize)]

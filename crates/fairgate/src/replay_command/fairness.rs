@@ -8,8 +8,8 @@ use fairgate_journal::explain_text::{got_and_due, strict_order};
 use fairgate_journal::write_fairness;
 
 use super::edition::OtherEdition;
-use fairgate_table::{TableCell, TextTable};
 use crate::text_format::safe_name;
+use fairgate_table::{TableCell, TextTable};
 
 /// Writes the tables of each node, and a legend of the columns.
 pub(crate) fn write_tables(pool: &Pool, mut out: impl Write) -> io::Result<()> {

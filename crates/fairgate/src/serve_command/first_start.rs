@@ -4,11 +4,11 @@ use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
-use fairgate_time::wall_clock;
 use anyhow::Result;
 use fairgate_config::Config;
 use fairgate_gateway::Gateway;
-use fairgate_store::{DirectoryChange, DirectoryLimits, KeyRights, KeySecret, Store, UnixMicros};
+use fairgate_store::{DirectoryChange, DirectoryLimits, KeyRights, KeySecret, Store};
+use fairgate_time::wall_clock;
 
 use super::admin_token;
 use crate::admin::{DEFAULT_TOKEN_FILE, DEFAULT_URL};

@@ -166,7 +166,7 @@ fn a_journal_of_another_edition_is_replayed_and_said_to_be_one() {
 
 #[test]
 fn a_journal_that_a_gateway_of_the_second_edition_wrote_is_one() {
-    let path = "../fairgate-runtime/tests/fixtures/second-edition-journal.jsonl";
+    let path = "../fairgate-runtime/tests/it/fixtures/second-edition-journal.jsonl";
     let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
     let run = fairgate(&["replay", &path]);
     assert_eq!(run.status, 0);

@@ -3,7 +3,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use fairgate_time::wall_clock;
 use fairgate_config::Config;
 use fairgate_core::event::Submit;
 use fairgate_dialect::RequestFields;
@@ -13,6 +12,7 @@ use fairgate_store::{
     DirectoryChange, DirectoryLimits, KeyHash, KeyRights, LedgerQuery, Store, StoreOptions,
     UsageSource,
 };
+use fairgate_time::wall_clock;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
 use tempfile::TempDir;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fairgate_time::wall_clock;
 use fairgate_core::attribute::Attribute;
 use fairgate_store::UnixMicros;
+use fairgate_time::wall_clock;
 use http::HeaderMap;
 use serde_json::{Value, json};
 

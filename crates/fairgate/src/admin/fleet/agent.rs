@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use fairgate_fleet::{AgentState, AgentView, AgentWithToken, NewAgent};
+use fairgate_fleet::{AgentView, AgentWithToken, FleetAgentState, NewAgent};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -158,9 +158,9 @@ impl AgentManageAction {
                     agents(std::slice::from_ref(agent)).write(out)
                 })
             }
-            Self::Pause { name, .. } => self.set_state(&client, name, AgentState::Paused),
-            Self::Resume { name, .. } => self.set_state(&client, name, AgentState::Active),
-            Self::Retire { name, .. } => self.set_state(&client, name, AgentState::Retired),
+            Self::Pause { name, .. } => self.set_state(&client, name, FleetAgentState::Paused),
+            Self::Resume { name, .. } => self.set_state(&client, name, FleetAgentState::Active),
+            Self::Retire { name, .. } => self.set_state(&client, name, FleetAgentState::Retired),
             Self::Rotate { name, .. } => self.print_token(&client.send(
                 Method::POST,
                 &format!("{}/rotate", path(name)),
@@ -169,7 +169,7 @@ impl AgentManageAction {
         }
     }
 
-    fn set_state(&self, client: &AdminClient, name: &str, state: AgentState) -> Result<()> {
+    fn set_state(&self, client: &AdminClient, name: &str, state: FleetAgentState) -> Result<()> {
         let set = client.send(Method::PATCH, &path(name), Some(&json!({"state": state})))?;
         self.common().print_line(&set, &format!("agent {name} is {state}"))
     }

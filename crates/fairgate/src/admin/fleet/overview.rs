@@ -8,15 +8,17 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use fairgate_core::units::{Micros, Percentage};
-use fairgate_fleet::{AgentState, FleetView, ProjectStatus, ProjectView, TaskLine, TaskState};
+use fairgate_fleet::{
+    FleetAgentState, FleetProjectStatus, FleetView, ProjectView, TaskLine, TaskState,
+};
 
 use super::super::AdminOptions;
 use super::super::live::{print_now, redrawn};
 use super::bar::bar;
 use super::{at, or_dash, understood};
 use crate::output::terminal_width;
-use fairgate_table::{TableCell, TextTable};
 use crate::text_format::{TimeSpan, counted, one_line, safe_name};
+use fairgate_table::{TableCell, TextTable};
 
 /// Show each project's share and target, the running tasks, and the waiting tasks with the reason.
 #[derive(Debug, Args)]
@@ -106,7 +108,7 @@ fn projects(list: &[ProjectView]) -> TextTable {
     let mut table = TextTable::new(headings);
     for project in list {
         let name = match project.status {
-            ProjectStatus::Active => project.id.clone(),
+            FleetProjectStatus::Active => project.id.clone(),
             status => format!("{} ({status})", project.id),
         };
         let ppm = |ppm: Option<u64>| {
@@ -167,8 +169,8 @@ fn agents(fleet: &FleetView) -> String {
     for agent in &fleet.agents {
         match (&agent.task, agent.state) {
             (Some(_), _) => working += 1,
-            (None, AgentState::Active) if connected.contains(agent.id.as_str()) => free += 1,
-            (None, AgentState::Active) => away += 1,
+            (None, FleetAgentState::Active) if connected.contains(agent.id.as_str()) => free += 1,
+            (None, FleetAgentState::Active) => away += 1,
             (None, _) => paused += 1,
         }
     }

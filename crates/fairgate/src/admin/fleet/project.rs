@@ -6,7 +6,9 @@ use std::io::{self, Write};
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use fairgate_core::units::Percentage;
-use fairgate_fleet::{NewProject, ProjectPatch, ProjectShareWeight, ProjectStatus, ProjectView};
+use fairgate_fleet::{
+    FleetProjectStatus, NewProject, ProjectPatch, ProjectShareWeight, ProjectView,
+};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -173,15 +175,24 @@ impl ProjectCommand {
                 }
                 self.tell_one(&client.send(Method::PATCH, &path(name), Some(&patch))?)
             }
-            ProjectAction::Pause { name } => self.set_status(&client, name, ProjectStatus::Paused),
-            ProjectAction::Resume { name } => self.set_status(&client, name, ProjectStatus::Active),
+            ProjectAction::Pause { name } => {
+                self.set_status(&client, name, FleetProjectStatus::Paused)
+            }
+            ProjectAction::Resume { name } => {
+                self.set_status(&client, name, FleetProjectStatus::Active)
+            }
             ProjectAction::Archive { name } => {
-                self.set_status(&client, name, ProjectStatus::Archived)
+                self.set_status(&client, name, FleetProjectStatus::Archived)
             }
         }
     }
 
-    fn set_status(&self, client: &AdminClient, name: &str, status: ProjectStatus) -> Result<()> {
+    fn set_status(
+        &self,
+        client: &AdminClient,
+        name: &str,
+        status: FleetProjectStatus,
+    ) -> Result<()> {
         let set = client.send(Method::PATCH, &path(name), Some(&json!({"status": status})))?;
         self.common.print_line(&set, &format!("project {name} is {status}"))
     }

@@ -17,8 +17,8 @@ use super::prompt::TaskPromptArgs;
 use super::task_add::TaskAddArgs;
 use super::task_log::TaskLogArgs;
 use super::{ahead_argument, or_dash, task_show};
-use fairgate_table::{TableCell, TextTable};
 use crate::text_format::safe_name;
+use fairgate_table::{TableCell, TextTable};
 
 /// Manage tasks, the pieces of work for agents. Each task belongs to a project, and may need other tasks to be
 /// completed first.

@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use fairgate_time::wall_clock;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use fairgate_fleet::{AddedTasks, NewTask, NewTasks, TaskMoney};
 use fairgate_store::UnixMicros;
+use fairgate_time::wall_clock;
 use http::Method;
 
 use super::super::AdminOptions;

@@ -6,8 +6,8 @@ use fairgate_fleet::{TaskExplanation, TaskState, TaskView};
 
 use super::{at, or_dash};
 use crate::output::StdoutWriter;
-use fairgate_table::{TableCell, TextTable};
 use crate::text_format::{counted, one_line, safe_name};
+use fairgate_table::{TableCell, TextTable};
 
 /// Prints all fields of a task.
 pub(super) fn print_task(task: &TaskView, out: &mut StdoutWriter) -> io::Result<()> {

@@ -7,8 +7,8 @@ use http::Method;
 
 use super::super::{AdminOptions, escaped, fetch_all};
 use super::or_dash;
-use fairgate_table::{TableCell, TextTable};
 use crate::text_format::safe_name;
+use fairgate_table::{TableCell, TextTable};
 
 /// Manage workspaces, the folders on the agents' machines. Each workspace is used by one task at a time.
 #[derive(Debug, Args)]

@@ -11,7 +11,7 @@ use super::running::{Folder, Gateway, Model, until};
 /// The state file of a pool of the second edition that was killed, written at commit 6dedc6a: two requests in flight, two
 /// waiting, and seven submitted in all.
 const SECOND_EDITION: &str =
-    include_str!("../../../../fairgate-runtime/tests/fixtures/second-edition-state.json");
+    include_str!("../../../../fairgate-runtime/tests/it/fixtures/second-edition-state.json");
 
 #[test]
 fn serve_continues_from_a_state_file_of_the_second_edition() {

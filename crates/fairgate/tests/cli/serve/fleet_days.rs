@@ -6,8 +6,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use fairgate_time::wall_clock;
 use fairgate_testkit::workload::SeededRng;
+use fairgate_time::wall_clock;
 use serde_json::{Value, json};
 
 use super::http::{Answer, ask};
