@@ -28,6 +28,7 @@ pub(crate) fn sdk_steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     steps.append(&mut node.steps);
     let binary = target(root).join("debug/fairgate");
     let pytest = ["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "tests/sdk"];
+    let pytest = [&pytest[..], &python::PYTEST_WORKERS].concat();
     steps.push(
         venv.step("SDKs and schemathesis", "python", &pytest)
             .env("FAIRGATE_BIN", &binary.to_string_lossy())

@@ -37,7 +37,7 @@ pub(crate) fn node_modules(
     steps.extend(tools::need_debian("npm", "npm"));
     let (place, lock) = (folder.display().to_string(), lock.display().to_string());
     let package = root.join(source).join("package.json").display().to_string();
-    steps.extend([
+    let install = [
         XtaskStep::new(&format!("list of {name}"), "cp", &["-f", &package, &lock, &place]),
         XtaskStep::new(
             &format!("npm packages of {name}"),
@@ -49,6 +49,7 @@ pub(crate) fn node_modules(
             "cp",
             &["-f", &lock, &stamp.display().to_string()],
         ),
-    ]);
+    ];
+    steps.extend(install.map(XtaskStep::as_installation));
     Ok(NodeModules { modules, steps })
 }

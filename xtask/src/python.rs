@@ -11,6 +11,8 @@ use crate::{XtaskError, cargo, tools};
 pub(crate) const PACKAGE: &str = "bindings/python";
 /// Requirements file of the Python package's tests.
 pub(crate) const TEST_REQUIREMENTS: &str = "bindings/python/requirements-test.txt";
+/// Options of pytest-xdist. The tests mostly wait for sockets and timers, so two of them run at once.
+pub(crate) const PYTEST_WORKERS: [&str; 2] = ["--numprocesses", "2"];
 const MANIFEST: &str = "bindings/python/Cargo.toml";
 
 /// A Python virtual environment under `target/`.
@@ -73,11 +75,12 @@ pub(crate) fn venv_with(
         &[&pip, &[requirements] as &[&str]].concat(),
     );
     let done = ["-f", requirements, &*stamp.to_string_lossy()];
-    venv.steps.extend([
+    let steps = [
         XtaskStep::new(&format!("venv {name}"), &interpreter.to_string_lossy(), &make),
         install,
         XtaskStep::new(&format!("venv {name} is whole"), "cp", &done),
-    ]);
+    ];
+    venv.steps.extend(steps.map(XtaskStep::as_installation));
     Ok(venv)
 }
 
@@ -110,7 +113,7 @@ pub(crate) fn steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     steps.push(build_wheel(root, &venv));
     steps.push(install_wheel(root, &venv));
     let pyright = pyright.modules.join("pyright/index.js");
-    let tests = pytest(root, &venv, "pytest", &[]);
+    let tests = pytest(root, &venv, "pytest", &PYTEST_WORKERS);
     steps.push(tests.env("FAIRGATE_PYRIGHT", &pyright.to_string_lossy()));
     Ok(steps)
 }

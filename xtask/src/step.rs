@@ -1,10 +1,14 @@
 //! Steps: named commands that run one after another until one fails.
+//!
+//! Installations mostly wait for the network. They run beside the other steps, one after another and in
+//! their order, from the start on; a step begins when all installations before it in the list are done.
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
-use std::{env, fmt};
+use std::{env, fmt, thread};
 
 use crate::XtaskError;
 
@@ -13,6 +17,7 @@ use crate::XtaskError;
 pub(crate) struct XtaskStep {
     name: String,
     command: Command,
+    is_installation: bool,
 }
 
 impl XtaskStep {
@@ -20,7 +25,14 @@ impl XtaskStep {
     pub(crate) fn new(name: &str, program: &str, args: &[&str]) -> Self {
         let mut command = Command::new(program);
         command.args(args);
-        Self { name: name.into(), command }
+        Self { name: name.into(), command, is_installation: false }
+    }
+
+    /// Marks the step as an installation, which runs beside the other steps. Its output is shown when
+    /// it has ended.
+    pub(crate) fn as_installation(mut self) -> Self {
+        self.is_installation = true;
+        self
     }
 
     /// Sets an environment variable of the step's command.
@@ -38,16 +50,44 @@ impl XtaskStep {
     fn run(&mut self, root: &Path) -> StepOutcome {
         println!("\n==> {}: {}", self.name, DisplayCommand(&self.command));
         let start = Instant::now();
+        let status = self.prepared(root).status().map(|status| (status, Vec::new()));
+        self.ended(start, status)
+    }
+
+    /// Runs the command, and prints nothing until it has ended.
+    fn run_quietly(&mut self, root: &Path) -> StepOutcome {
+        let start = Instant::now();
+        let output = self.prepared(root).output().map(|mut output| {
+            output.stdout.append(&mut output.stderr);
+            (output.status, output.stdout)
+        });
+        self.ended(start, output)
+    }
+
+    fn prepared(&mut self, root: &Path) -> &mut Command {
         about_this_package().for_each(|name| _ = self.command.env_remove(name));
-        let status = self.command.current_dir(root).status();
+        self.command.current_dir(root)
+    }
+
+    /// Prints the result of the command and what it has written.
+    fn ended(
+        &self,
+        start: Instant,
+        ended: std::io::Result<(std::process::ExitStatus, Vec<u8>)>,
+    ) -> StepOutcome {
         let took = start.elapsed();
-        let fault = match status {
-            Ok(status) if status.success() => None,
-            Ok(status) => Some(status.to_string()),
-            Err(error) => Some(format!("could not start: {error}")),
+        let (fault, output) = match ended {
+            Ok((status, output)) if status.success() => (None, output),
+            Ok((status, output)) => (Some(status.to_string()), output),
+            Err(error) => (Some(format!("could not start: {error}")), Vec::new()),
         };
         let verdict = fault.as_deref().unwrap_or("ok");
-        println!("<== {}: {verdict}, {}", self.name, DisplaySeconds(took));
+        let mut text = String::from_utf8_lossy(&output).into_owned();
+        if !text.is_empty() && !text.ends_with('\n') {
+            text.push('\n');
+        }
+        // One call, so that two steps do not mix their lines.
+        print!("{text}<== {}: {verdict}, {}\n", self.name, DisplaySeconds(took));
         StepOutcome { fault, took }
     }
 }
@@ -71,36 +111,67 @@ struct StepOutcome {
 /// Runs the steps in order until one fails, and prints a table of all of them at the end.
 pub(crate) fn run_all(root: &Path, mut steps: Vec<XtaskStep>) -> Result<(), XtaskError> {
     let start = Instant::now();
-    let mut outcomes = Vec::new();
-    for step in &mut steps {
-        let outcome = step.run(root);
-        let failed = outcome.fault.is_some();
-        outcomes.push(outcome);
-        if failed {
-            break;
+    let mut outcomes: Vec<Option<StepOutcome>> = steps.iter().map(|_| None).collect();
+    let has_failed = |outcomes: &[Option<StepOutcome>]| {
+        outcomes.iter().flatten().any(|outcome| outcome.fault.is_some())
+    };
+    thread::scope(|scope| {
+        let (done, installed) = mpsc::channel();
+        let (installations, others): (Vec<_>, Vec<_>) =
+            steps.iter_mut().enumerate().partition(|(_, step)| step.is_installation);
+        let mut missing: Vec<usize> = installations.iter().map(|(index, _)| *index).collect();
+        scope.spawn(move || {
+            for (index, step) in installations {
+                let outcome = step.run_quietly(root);
+                let failed = outcome.fault.is_some();
+                // Nobody listens any more if another step has failed.
+                if done.send((index, outcome)).is_err() || failed {
+                    return;
+                }
+            }
+        });
+        let mut install_until = |end: usize, outcomes: &mut Vec<Option<StepOutcome>>| {
+            while missing.first().is_some_and(|first| *first < end) {
+                let Ok((index, outcome)) = installed.recv() else { return };
+                outcomes[index] = Some(outcome);
+                missing.remove(0);
+            }
+        };
+        for (index, step) in others {
+            install_until(index, &mut outcomes);
+            if has_failed(&outcomes) {
+                return;
+            }
+            outcomes[index] = Some(step.run(root));
+            if has_failed(&outcomes) {
+                return;
+            }
         }
-    }
+        install_until(usize::MAX, &mut outcomes);
+    });
     print!("\n{}", table(&steps, &outcomes, start.elapsed()));
-    match outcomes.pop() {
-        Some(StepOutcome { fault: Some(fault), .. }) => {
-            let step = &steps[outcomes.len()];
+    let failed =
+        steps.iter().zip(outcomes).find_map(|(step, outcome)| Some((step, outcome?.fault?)));
+    match failed {
+        Some((step, fault)) => {
             let (name, command) = (&step.name, DisplayCommand(&step.command));
             Err(XtaskError(format!("step `{name}` failed ({fault}): {command}")))
         }
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 
-fn table(steps: &[XtaskStep], outcomes: &[StepOutcome], total: Duration) -> String {
+fn table(steps: &[XtaskStep], outcomes: &[Option<StepOutcome>], total: Duration) -> String {
     let width = steps.iter().map(|s| s.name.len()).max().unwrap_or(0).max("total".len());
     let mut rows = String::new();
-    for (i, XtaskStep { name, .. }) in steps.iter().enumerate() {
-        let (verdict, took) = match outcomes.get(i) {
+    for (XtaskStep { name, is_installation, .. }, outcome) in steps.iter().zip(outcomes) {
+        let beside = if *is_installation && outcome.is_some() { "  beside" } else { "" };
+        let (verdict, took) = match outcome {
             Some(StepOutcome { fault: None, took }) => ("ok", DisplaySeconds(*took).to_string()),
             Some(StepOutcome { took, .. }) => ("FAILED", DisplaySeconds(*took).to_string()),
             None => ("not run", String::new()),
         };
-        let row = format!("{name:width$}  {verdict:7}  {took:>8}");
+        let row = format!("{name:width$}  {verdict:7}  {took:>8}{beside}");
         rows += row.trim_end();
         rows.push('\n');
     }
@@ -168,6 +239,39 @@ mod tests {
         assert_eq!(run_all(Path::new("."), vec![sh("one", "test $A = b").env("A", "b")]), Ok(()));
     }
 
+    /// The first step waits, for ten seconds at most, for a file that an installation makes beside it.
+    #[test]
+    fn installations_run_beside_and_are_there_when_they_are_needed() {
+        let file = env::temp_dir().join(format!("fairgate-xtask-step-{}", std::process::id()));
+        let path = file.display();
+        let wait =
+            format!("for i in $(seq 100); do test -e {path} && exit; sleep 0.1; done; exit 6");
+        let steps = vec![
+            sh("waits", &wait),
+            sh("first", &format!("touch {path}")).as_installation(),
+            sh("second", &format!("touch {path}.2")).as_installation(),
+            sh("needs", &format!("test -e {path}.2")),
+            sh("last", &format!("sleep 0.05; touch {path}.3")).as_installation(),
+        ];
+        assert_eq!(run_all(Path::new("."), steps), Ok(()));
+        for made in ["", ".2", ".3"] {
+            std::fs::remove_file(format!("{path}{made}"))
+                .expect("every installation was waited for");
+        }
+    }
+
+    #[test]
+    fn an_installation_that_fails_ends_the_run() {
+        let steps = vec![
+            sh("one", "true"),
+            sh("install", "exit 4").as_installation(),
+            sh("never installed", "true").as_installation(),
+            sh("never run", "exit 5"),
+        ];
+        let Err(XtaskError(words)) = run_all(Path::new("."), steps) else { panic!("it passed") };
+        assert_eq!(words, "step `install` failed (exit status: 4): sh -c exit 4");
+    }
+
     #[test]
     fn a_step_is_not_told_about_this_package() {
         assert!(about_this_package().count() > 1, "cargo runs this test");
@@ -186,8 +290,12 @@ mod tests {
     fn the_table_lists_what_ran_what_failed_and_what_did_not_run() {
         let steps = [sh("format", ""), sh("clippy", ""), sh("tests", "")];
         let outcomes = [
-            StepOutcome { fault: None, took: Duration::from_millis(1234) },
-            StepOutcome { fault: Some("exit status: 1".into()), took: Duration::from_secs(75) },
+            Some(StepOutcome { fault: None, took: Duration::from_millis(1234) }),
+            Some(StepOutcome {
+                fault: Some("exit status: 1".into()),
+                took: Duration::from_secs(75),
+            }),
+            None,
         ];
         let expected = "\
 format  ok          1.2 s
