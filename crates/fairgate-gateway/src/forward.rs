@@ -50,16 +50,15 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 pub(crate) use self::cache_salt::SECRET_NAME as SALT_SECRET_NAME;
-pub(crate) use self::deadline::DeadlineSource;
 pub(crate) use self::leases::{ConnectionLeases, LEASES, LeaseTable, LeasesApi, leases};
 pub(crate) use self::models::models;
 pub(crate) use self::settlement::outcome_name;
-pub(crate) use self::streamed_answer::StreamedAnswer;
 
 use self::accept::{HttpSource, ReadHttpSource, accept};
 use self::answer::UpstreamAnswer;
 use self::request_guard::{RequestArrival, RequestGuard};
 use self::send::{AnsweredRequest, RequestPayload};
+use self::streamed_answer::StreamedAnswer;
 use self::task_limit::TaskLimitReport;
 use crate::app::App;
 use crate::refusal;
@@ -127,16 +126,20 @@ async fn deliver(passage: Box<RequestGuard>, sent: AnsweredRequest) -> Reply {
     let mut answer =
         UpstreamAnswer::new(passage, theirs.status, body, framing, hide_usage, deadlines);
     let body = if framing == BodyFraming::Sse {
-        ReplyBody::Answer(StreamedAnswer::new(answer.with_head_sent(), deadlines.total, patience))
+        ReplyBody::Answer(Box::new(StreamedAnswer::new(
+            answer.with_head_sent(),
+            deadlines.total,
+            patience,
+        )))
     } else {
         poll_fn(|cx| answer.poll_whole(cx)).await;
         match answer.into_whole() {
             Ok(Ok(bytes)) => whole_body(bytes),
-            Ok(Err(more)) => ReplyBody::Answer(StreamedAnswer::new(
+            Ok(Err(more)) => ReplyBody::Answer(Box::new(StreamedAnswer::new(
                 more.with_head_sent(),
                 deadlines.total,
                 patience,
-            )),
+            ))),
             Err(refusal) => return refusal.reply(dialect, &id),
         }
     };

@@ -39,6 +39,8 @@ mod server;
 mod slot_time_price;
 mod tls;
 mod upstream;
+mod upstream_failure;
+mod worker_reporter;
 
 pub use gateway::{
     Gateway, GatewayDrainReport, GatewayListeners, GatewayOptions, GatewayReloadError,

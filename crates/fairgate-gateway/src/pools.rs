@@ -11,7 +11,6 @@ mod operator_changes;
 mod policy_queries;
 mod prefixes;
 mod prepare;
-mod reporter;
 mod roster;
 mod sessions;
 mod spending;
@@ -34,7 +33,7 @@ use tokio::time::timeout;
 pub use self::cache_hits::CacheView;
 pub(crate) use self::discover::follow_names;
 pub use self::discover::{DnsAnswer, DnsResolver};
-pub use self::handle::{EngineView, PoolHandle, QuotaView, WorkerView};
+pub use self::handle::{EngineView, PoolHandle, WorkerView};
 pub(crate) use self::handle::{PoolSetup, PoolWorker};
 pub(crate) use self::learned_rates::keep as keep_learned;
 pub(crate) use self::policy_queries::{
@@ -43,7 +42,6 @@ pub(crate) use self::policy_queries::{
 pub use self::prefixes::CacheSizeView;
 pub(crate) use self::prefixes::{RequestPrefix, SentPrompt};
 pub use self::prepare::PoolsError;
-pub(crate) use self::reporter::{RemainingQuota, WorkerAvailability, WorkerRates, WorkerReporter};
 pub use self::roster::WorkerSource;
 pub(crate) use self::roster::{AddedWorker, OverloadThresholds};
 pub(crate) use self::sessions::LastWorker;

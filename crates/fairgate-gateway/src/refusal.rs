@@ -20,9 +20,8 @@ use fairgate_store::AttemptOutcome;
 use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, StatusCode};
 
-use crate::forward::DeadlineSource;
 use crate::reply::{Reply, json, reason_phrase};
-use crate::upstream::{FailureKind, UpstreamFailure};
+use crate::upstream_failure::{FailureKind, UpstreamFailure};
 
 use self::code::RetryRule;
 
@@ -282,6 +281,14 @@ impl From<&UpstreamFailure> for Refusal {
         let message = format!("The upstream {:?} {what}{comfort}.", &*failure.worker);
         Self::new(code, message).with_outcome(outcome)
     }
+}
+
+/// The origin of a deadline, for the refusal's message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeadlineSource {
+    Request,
+    Key,
+    Class,
 }
 
 /// Refuses with 504 because the request's own deadline passed before the request had a slot.

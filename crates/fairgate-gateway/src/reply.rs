@@ -9,8 +9,6 @@ use http::{HeaderValue, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::ext::ReasonPhrase;
 
-use crate::forward::StreamedAnswer;
-
 /// An HTTP response of the gateway.
 pub(crate) type Reply = Response<ReplyBody>;
 
@@ -19,9 +17,21 @@ pub(crate) enum ReplyBody {
     /// A body in one piece; `None` once it was sent, or if it is empty.
     Whole(Option<Bytes>),
     /// A response of an upstream, streamed as it arrives.
-    Answer(StreamedAnswer),
+    Answer(Box<dyn StreamedBody>),
     /// A response of the admin API.
     Control(axum::body::Body),
+}
+
+/// A body that is sent while it arrives.
+pub(crate) trait StreamedBody: Send {
+    /// Polls for the next piece.
+    fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenReplyError>>>;
+
+    /// Returns true if no piece is left.
+    fn has_ended(&self) -> bool;
 }
 
 /// Body error of a response that broke off. The connection is then cut, so that the client does not take the response

@@ -12,11 +12,11 @@ mod connect;
 mod connection;
 mod decode;
 mod engine;
-mod failure;
 mod failure_log;
 mod framing;
 mod health;
 mod idle_connections;
+mod quota_view;
 mod scrape;
 mod slot_division;
 mod status;
@@ -42,11 +42,12 @@ pub(crate) use self::account::{
 };
 pub(crate) use self::condition::{CircuitEpoch, UpstreamCondition, UpstreamStanding};
 pub(crate) use self::engine::{EngineHook, EngineSnapshot, UpstreamEngine};
-pub(crate) use self::failure::{FailureKind, FaultParty, UpstreamFailure};
 pub(crate) use self::failure_log::FailureCause;
 pub(crate) use self::idle_connections::UpstreamBody;
+pub use self::quota_view::QuotaView;
 pub(crate) use self::status::StatusClass;
 pub(crate) use self::watch::{PoolOfWorker, UpstreamWatcher};
+pub(crate) use crate::upstream_failure::{FailureKind, FaultParty, UpstreamFailure};
 
 use self::connect::UpstreamConnector;
 use self::failure_log::FailureLog;

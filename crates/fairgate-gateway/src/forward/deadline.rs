@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::request_checks;
 use super::request_guard::RequestIn;
 use super::stage::AcceptedRequest;
-use crate::refusal::{self, Refusal};
+use crate::refusal::{self, DeadlineSource, Refusal};
 
 /// The time until which a request may wait for a slot.
 #[derive(Clone, Copy, Debug)]
@@ -25,14 +25,6 @@ pub(super) struct RequestDeadline {
     /// The allowed wait, from the request's arrival.
     allowed: Duration,
     source: DeadlineSource,
-}
-
-/// The origin of a deadline, for the refusal's message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DeadlineSource {
-    Request,
-    Key,
-    Class,
 }
 
 /// The longest wait of one submit of a request.

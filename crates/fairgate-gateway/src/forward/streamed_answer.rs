@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::answer::UpstreamAnswer;
-use crate::reply::BrokenReplyError;
+use crate::reply::{BrokenReplyError, StreamedBody};
 
 /// Time that the watcher waits after the total timeout before it ends the answer itself. Within this time, a client
 /// that still reads ends the answer by its own poll.
@@ -67,8 +67,10 @@ impl StreamedAnswer {
         let warden = watch(Arc::downgrade(&answer), behind.clone(), until, patience);
         Self { answer, behind, watcher: tokio::spawn(warden) }
     }
+}
 
-    pub(crate) fn poll_frame(
+impl StreamedBody for StreamedAnswer {
+    fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenReplyError>>> {
@@ -85,7 +87,7 @@ impl StreamedAnswer {
         polled
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
+    fn has_ended(&self) -> bool {
         lock(&self.answer).answer.has_ended()
     }
 }

@@ -6,7 +6,8 @@ use fairgate_core::snapshot::Snapshot;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::pools::{CacheSizeView, CacheView, EngineView, PoolHandle, QuotaView};
+use crate::pools::{CacheSizeView, CacheView, EngineView, PoolHandle};
+use crate::upstream::QuotaView;
 
 /// A worker of a pool, with its state and load.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]

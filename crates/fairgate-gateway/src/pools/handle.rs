@@ -16,13 +16,14 @@ use super::cache_hits::{CacheHits, CacheView};
 use super::client_flow_names::ClientFlowNames;
 use super::policy_queries;
 use super::prefixes::{CacheSizeView, WorkerCaches};
-use super::reporter::WorkerReporter;
+
 use super::roster::WorkerSource;
 use super::spending::TenantSpending;
 use super::uncached_costs::UncachedCosts;
 use crate::live_count::LiveCount;
 use crate::slot_time_price::SlotTimePrice;
-use crate::upstream::{EngineSnapshot, ProviderAccount, Upstream, UpstreamStanding};
+use crate::upstream::{EngineSnapshot, ProviderAccount, QuotaView, Upstream, UpstreamStanding};
+use crate::worker_reporter::{ReportedWorker, WorkerReporter};
 
 /// A running pool with its gate, settings, workers and estimates.
 pub struct PoolHandle {
@@ -132,6 +133,20 @@ pub(crate) struct PoolWorker {
     pub(crate) expects_hits: bool,
 }
 
+impl ReportedWorker for PoolWorker {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn is_drained(&self) -> bool {
+        self.is_drained
+    }
+
+    fn upstream_slots(&self) -> (&str, Option<u64>) {
+        (&self.upstream.name, self.upstream.total_slots())
+    }
+}
+
 /// State of a worker, for the live view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerView {
@@ -203,25 +218,6 @@ impl EngineView {
             overload_cache_milli: recent.overload.cache_milli,
         })
     }
-}
-
-/// Limits of a provider's account, for the live view.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QuotaView {
-    /// Name of the account, as in the configuration.
-    pub account: String,
-    /// Requests that the account allows per minute, and the source of that number: `file`, `header` or `learned`.
-    /// `None` if there is no such limit.
-    pub requests: Option<(u64, &'static str)>,
-    /// Tokens that the account allows per minute, and the source of that number: `file` or `header`. `None` if there is
-    /// no such limit.
-    pub tokens: Option<(u64, &'static str)>,
-    /// Time left of the current pause, in which nothing is sent; `None` if there is no pause.
-    pub paused: Option<Duration>,
-    /// Length of the pause that the provider asked for; `None` if it asked for none.
-    pub asked: Option<Duration>,
-    /// Provider's reason why the account is spent or blocked; `None` if the account is usable.
-    pub out: Option<String>,
 }
 
 impl PoolSetup {

@@ -22,7 +22,6 @@ use super::gates;
 use super::handle::{PoolHandle, PoolSetup, PoolWorker, QueuedByModel};
 use super::learned_rates;
 use super::prefixes::WorkerCaches;
-use super::reporter::WorkerReporter;
 use super::roster::WorkerRoster;
 use super::spending::TenantSpending;
 use super::workers::WorkerRemoval;
@@ -32,6 +31,7 @@ use crate::slot_time_price::SlotTimePrice;
 use crate::upstream::{
     AccountMember, PoolOfWorker, ProviderAccount, Upstream, UpstreamError, UpstreamWatcher,
 };
+use crate::worker_reporter::WorkerReporter;
 
 /// Greatest number of (tenant, model) pairs whose output length a pool remembers.
 const ESTIMATED_NAMES_MAX: usize = 16_384;

@@ -11,7 +11,7 @@ use fairgate_dialect::InvalidRequestCode;
 use fairgate_runtime::AdmitError;
 use http::StatusCode;
 
-use crate::upstream::FailureKind;
+use crate::upstream_failure::FailureKind;
 
 /// Headers of a refusal that tell the client if and when to try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -40,8 +40,9 @@ use self::lease_reports::LeaseReports;
 use self::pause_recovery::{LEAST_BURST_SECONDS, PauseRecovery};
 use self::rate_division::{RateUse, divide};
 use crate::live_count::LiveCount;
-use crate::pools::{QuotaView, RemainingQuota, WorkerRates, WorkerReporter};
 use crate::rounding::{floor_to_u64, to_f64};
+use crate::upstream::QuotaView;
+use crate::worker_reporter::{RemainingQuota, WorkerRates, WorkerReporter};
 
 /// Interval at which the learned rate, the division of the rates among workers, and the remaining quota are updated.
 const TENDED_EVERY: Duration = Duration::from_secs(1);

@@ -13,9 +13,9 @@ use tokio_rustls::TlsConnector;
 use super::UpstreamError;
 use super::chunk_joiner::ChunkJoiningStream;
 use super::connection::UpstreamConnection;
-use super::failure::FailureKind;
 use crate::maybe_tls_stream::MaybeTlsStream;
 use crate::tls;
+use crate::upstream_failure::FailureKind;
 
 /// Address of an upstream, and the TLS settings that verify it.
 pub(super) struct UpstreamConnector {

@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{Connection, SendRequest};
 
 use super::connect::UpstreamTransport;
-use super::failure::FailureKind;
+use crate::upstream_failure::FailureKind;
 
 /// One HTTP/1.1 connection to an upstream.
 pub(super) struct UpstreamConnection {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use fairgate_store::LogThrottle;
 use tokio::time::Instant;
 
-use super::failure::FailureKind;
+use crate::upstream_failure::FailureKind;
 
 /// Failure of a request or health check on an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::connection::{ConnectionAnswer, UpstreamConnection, poll_with_connection};
 use super::decode::{BodyDecoder, ContentCoding, CorruptBodyError, UnknownCodingError};
-use super::failure::FailureKind;
+use crate::upstream_failure::FailureKind;
 
 /// Longest idle time of a connection, unless its server states a shorter one. This is shorter than the time after which
 /// common load balancers close idle connections.

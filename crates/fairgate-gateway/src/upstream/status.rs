@@ -1,7 +1,7 @@
 //! Classes of an upstream's status codes. No other code compares these numbers.
 
-use super::failure::FailureKind;
 use super::failure_log::FailureCause;
+use crate::upstream_failure::FailureKind;
 
 /// Class of a status code. It tells if the upstream is well, and if the client may see the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

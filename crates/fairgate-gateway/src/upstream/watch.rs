@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use super::slot_division::{SlotUse, divide_slots};
 use super::{EngineHook, Upstream, UpstreamStanding, engine, health, scrape};
 use crate::live_count::LiveCount;
-use crate::pools::{WorkerAvailability, WorkerReporter};
+use crate::worker_reporter::{WorkerAvailability, WorkerReporter};
 
 /// Interval at which the slots of an upstream are divided among its workers.
 const DIVIDE_EVERY: Duration = Duration::from_secs(1);

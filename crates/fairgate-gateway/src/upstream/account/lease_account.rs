@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::pause_recovery::PauseRecovery;
 use super::{ProviderAccount, ProviderAccountState, ProviderPause};
-use crate::pools::RemainingQuota;
+use crate::worker_reporter::RemainingQuota;
 
 /// The result of a refusal that the holder of a lease reports.
 #[derive(Clone, Copy, Debug)]

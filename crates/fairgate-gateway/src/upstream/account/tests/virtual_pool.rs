@@ -15,8 +15,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::{AccountMember, ProviderAccount};
 use crate::live_count::LiveCount;
-use crate::pools::{PoolWorker, WorkerReporter};
+use crate::pools::PoolWorker;
 use crate::upstream::Upstream;
+use crate::worker_reporter::WorkerReporter;
 
 const CAPACITY: u64 = 16;
 const CLIENTS_MAX: u64 = 96;

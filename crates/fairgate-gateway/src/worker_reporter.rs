@@ -24,8 +24,6 @@ use tokio::sync::{Mutex as TurnMutex, Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::handle::PoolWorker;
-
 /// Queue and task that report worker changes to one pool.
 pub(crate) struct WorkerReporter {
     queue: Arc<ReportQueue>,
@@ -51,7 +49,7 @@ struct PendingReports {
     /// Number of changes that were recorded so far.
     notes: u64,
     /// Removed workers that still have requests in flight.
-    departing: Vec<Arc<PoolWorker>>,
+    departing: Vec<Arc<dyn ReportedWorker>>,
     /// Capacity that the file states; `None` if the capacity is the sum of the workers' slots.
     stated_capacity: Option<u64>,
 }
@@ -59,7 +57,7 @@ struct PendingReports {
 /// Observed state of one worker.
 #[derive(Clone, Default)]
 struct WorkerReport {
-    worker: Option<Arc<PoolWorker>>,
+    worker: Option<Arc<dyn ReportedWorker>>,
     availability: Option<WorkerAvailability>,
     rates: Option<WorkerRates>,
     /// Time at which the pause of the worker's provider ends.
@@ -96,6 +94,19 @@ pub(crate) struct RemainingQuota {
     pub(crate) tokens: Option<u64>,
 }
 
+/// A worker whose state is reported to its pool.
+pub(crate) trait ReportedWorker: Send + Sync {
+    /// Returns the name of the worker in the pool.
+    fn name(&self) -> &Arc<str>;
+
+    /// Returns true if an operator drains the worker.
+    fn is_drained(&self) -> bool;
+
+    /// Returns the name of the worker's upstream with the slots that all workers of that upstream share; `None` if the
+    /// slots are not limited.
+    fn upstream_slots(&self) -> (&str, Option<u64>);
+}
+
 impl WorkerReporter {
     /// Starts the task that reports to a pool. The task reports only while this process observes the pool.
     pub(crate) fn start(gate: Gate, config: &PoolConfig) -> Self {
@@ -112,16 +123,20 @@ impl WorkerReporter {
     }
 
     /// Sets the workers of the pool; changes of other workers are ignored.
-    pub(crate) fn set_workers(&self, workers: &[Arc<PoolWorker>], config: &PoolConfig) {
+    pub(crate) fn set_workers<W: ReportedWorker + 'static>(
+        &self,
+        workers: &[Arc<W>],
+        config: &PoolConfig,
+    ) {
         let mut reports = self.queue.lock();
         let mut kept: BTreeMap<_, _> = workers
             .iter()
             .map(|worker| {
-                let name = &worker.name;
+                let name = worker.name();
                 let mut report = reports.workers.remove(name).unwrap_or_default();
-                let was_drained = report.worker.as_ref().is_some_and(|worker| worker.is_drained);
+                let was_drained = report.worker.as_ref().is_some_and(|worker| worker.is_drained());
                 // Report again after any report that is being sent now.
-                report.is_changed |= was_drained != worker.is_drained;
+                report.is_changed |= was_drained != worker.is_drained();
                 report.worker = Some(worker.clone());
                 (name.clone(), report)
             })
@@ -141,13 +156,16 @@ impl WorkerReporter {
     }
 
     /// Marks a worker as leaving. Until the worker has left, its slots still count towards the capacity.
-    pub(crate) fn add_departing(&self, worker: &Arc<PoolWorker>) {
+    pub(crate) fn add_departing<W: ReportedWorker + 'static>(&self, worker: &Arc<W>) {
         self.queue.lock().departing.push(worker.clone());
     }
 
     /// Records that a leaving worker has nothing in flight any more.
-    pub(crate) fn remove_departing(&self, worker: &Arc<PoolWorker>) {
-        self.queue.lock().departing.retain(|departing| !Arc::ptr_eq(departing, worker));
+    pub(crate) fn remove_departing<W: ReportedWorker + 'static>(&self, worker: &Arc<W>) {
+        self.queue
+            .lock()
+            .departing
+            .retain(|departing| !std::ptr::addr_eq(Arc::as_ptr(departing), Arc::as_ptr(worker)));
     }
 
     /// Waits until the report that is being sent now has arrived at the pool.
@@ -229,10 +247,8 @@ impl PendingReports {
         let sum = || {
             let staying = self.workers.values().filter_map(|report| report.worker.as_ref());
             // The workers of one upstream have its slots together.
-            let upstreams: BTreeMap<_, _> = staying
-                .chain(&self.departing)
-                .map(|worker| (&worker.upstream.name, worker.upstream.total_slots()))
-                .collect();
+            let upstreams: BTreeMap<_, _> =
+                staying.chain(&self.departing).map(|worker| worker.upstream_slots()).collect();
             upstreams.into_values().flatten().fold(0, u64::saturating_add).max(1)
         };
         self.stated_capacity.unwrap_or_else(sum)
@@ -327,7 +343,7 @@ fn change(name: &str, report: &WorkerReport, now: Instant) -> (WorkerChange, Opt
         ..
     } = report;
     let state = stands.map(|stands| stands.state);
-    let is_drained = report.worker.as_ref().is_some_and(|worker| worker.is_drained);
+    let is_drained = report.worker.as_ref().is_some_and(|worker| worker.is_drained());
     let change = WorkerChange {
         name: name.into(),
         state: match () {

@@ -116,7 +116,7 @@ impl FailureKind {
     }
 
     /// Classifies an error of hyper.
-    pub(super) fn of(error: &hyper::Error) -> Self {
+    pub(crate) fn of(error: &hyper::Error) -> Self {
         if error.is_parse() || error.is_parse_too_large() { Self::Garbage } else { Self::Reset }
     }
 }
