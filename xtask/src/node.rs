@@ -50,6 +50,6 @@ pub(crate) fn node_modules(
             &["-f", &lock, &stamp.display().to_string()],
         ),
     ];
-    steps.extend(install.map(XtaskStep::as_installation));
+    steps.extend(install.map(XtaskStep::in_background));
     Ok(NodeModules { modules, steps })
 }

@@ -80,7 +80,7 @@ pub(crate) fn venv_with(
         install,
         XtaskStep::new(&format!("venv {name} is whole"), "cp", &done),
     ];
-    venv.steps.extend(steps.map(XtaskStep::as_installation));
+    venv.steps.extend(steps.map(XtaskStep::in_background));
     Ok(venv)
 }
 

@@ -30,7 +30,7 @@ impl XtaskStep {
 
     /// Marks the step as an installation, which runs beside the other steps. Its output is shown when
     /// it has ended.
-    pub(crate) fn as_installation(mut self) -> Self {
+    pub(crate) fn in_background(mut self) -> Self {
         self.is_installation = true;
         self
     }
@@ -87,7 +87,7 @@ impl XtaskStep {
             text.push('\n');
         }
         // One call, so that two steps do not mix their lines.
-        print!("{text}<== {}: {verdict}, {}\n", self.name, DisplaySeconds(took));
+        println!("{text}<== {}: {verdict}, {}", self.name, DisplaySeconds(took));
         StepOutcome { fault, took }
     }
 }
@@ -248,10 +248,10 @@ mod tests {
             format!("for i in $(seq 100); do test -e {path} && exit; sleep 0.1; done; exit 6");
         let steps = vec![
             sh("waits", &wait),
-            sh("first", &format!("touch {path}")).as_installation(),
-            sh("second", &format!("touch {path}.2")).as_installation(),
+            sh("first", &format!("touch {path}")).in_background(),
+            sh("second", &format!("touch {path}.2")).in_background(),
             sh("needs", &format!("test -e {path}.2")),
-            sh("last", &format!("sleep 0.05; touch {path}.3")).as_installation(),
+            sh("last", &format!("sleep 0.05; touch {path}.3")).in_background(),
         ];
         assert_eq!(run_all(Path::new("."), steps), Ok(()));
         for made in ["", ".2", ".3"] {
@@ -264,8 +264,8 @@ mod tests {
     fn an_installation_that_fails_ends_the_run() {
         let steps = vec![
             sh("one", "true"),
-            sh("install", "exit 4").as_installation(),
-            sh("never installed", "true").as_installation(),
+            sh("install", "exit 4").in_background(),
+            sh("never installed", "true").in_background(),
             sh("never run", "exit 5"),
         ];
         let Err(XtaskError(words)) = run_all(Path::new("."), steps) else { panic!("it passed") };

@@ -5,6 +5,7 @@
 //! allowed value of each. If a measure is higher, tidy fails and prints its offenders. If a measure
 //! is lower, `cargo xtask tidy --lower` writes the new value to the file.
 
+mod circles;
 mod homes;
 mod prose;
 mod source;
@@ -119,6 +120,7 @@ pub(crate) fn run(root: &Path, args: &[&str]) -> Result<(), XtaskError> {
 fn measure(tree: &SourceTree) -> Vec<Measure> {
     let mut measures = prose::measures(tree);
     measures.extend(homes::measures(tree));
+    measures.push(circles::measure(tree));
     measures
 }
 

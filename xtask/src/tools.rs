@@ -26,7 +26,7 @@ pub(crate) fn install_debian(package: &str) -> Vec<XtaskStep> {
         let quiet = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet"];
         let sudo: &[&str] = if on_path("sudo") { &["sudo"] } else { &[] };
         let words = [sudo, &quiet, args].concat();
-        XtaskStep::new(name, words[0], &words[1..]).as_installation()
+        XtaskStep::new(name, words[0], &words[1..]).in_background()
     };
     vec![
         apt("list Debian packages", &["update"]),

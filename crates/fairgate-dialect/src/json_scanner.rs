@@ -4,8 +4,19 @@
 //! Accepts the same input that `serde_json` accepts for a value that is skipped, except that nesting ends at
 //! [`DEPTH_MAX`]. No function recurses, so no input can exhaust the stack.
 
-use crate::stored_ids::ACCOUNT_KEYS;
 use std::ops::Range;
+
+/// Keys of ids, and of objects with an id, whose owner is not known. A body without any of them is not searched.
+const ACCOUNT_KEYS: [&[u8]; 8] = [
+    b"file_id",
+    b"file_ids",
+    b"vector_store_ids",
+    b"container",
+    b"container_id",
+    b"prompt",
+    b"audio",
+    b"voice",
+];
 
 /// Deepest nesting of a document, as in `serde_json`.
 pub(crate) const DEPTH_MAX: u32 = 128;

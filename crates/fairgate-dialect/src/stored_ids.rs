@@ -14,17 +14,6 @@ use crate::json_nodes::{JsonNodeKind, JsonNodes};
 use crate::request_fields::{ID_BYTES_MAX, RequestFields};
 use crate::route::Route;
 
-/// Keys of ids, and of objects with an id, whose owner is not known. A body without any of them is not searched.
-pub(crate) const ACCOUNT_KEYS: [&[u8]; 8] = [
-    b"file_id",
-    b"file_ids",
-    b"vector_store_ids",
-    b"container",
-    b"container_id",
-    b"prompt",
-    b"audio",
-    b"voice",
-];
 /// Keys whose values are ids, wherever in the prompt the keys are.
 const ID_KEYS: [&str; 4] = ["file_id", "file_ids", "vector_store_ids", "container_id"];
 /// Members of a body in which no ids are looked for: schemas, and texts of the client's own.

@@ -46,7 +46,7 @@ use axum::routing::{get, post};
 use http::Method;
 
 use self::api_error::ApiError;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 
 pub use self::api_error::{ErrorBody, ErrorDetail};
 pub(crate) use self::auth::AtClientAddress;
@@ -54,7 +54,7 @@ pub use self::openapi::document;
 
 /// Returns the router with all routes of the admin API. It is served at an address of its own, or together with the
 /// routes for clients.
-pub fn router(app: Arc<App>) -> Router {
+pub fn router(app: Arc<ControlPlane>) -> Router {
     Router::new()
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))

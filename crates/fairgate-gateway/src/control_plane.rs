@@ -5,10 +5,13 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
+use arc_swap::ArcSwap;
 use fairgate_config::{ConfigErrors, ReloadPlan};
+use fairgate_fleet::Fleet;
+use fairgate_store::KeyHash;
 use tokio::sync::Semaphore;
 
-use crate::directory_sync::PoolSync;
+use crate::forward::DataPlane;
 use crate::live::PoolSnapshotCache;
 use crate::projects_cache::ProjectsCache;
 
@@ -31,9 +34,14 @@ pub trait ConfigReloader: Send + std::marker::Sync {
     fn reload<'a>(&'a self, actor: &'a str) -> ReloadFuture<'a>;
 }
 
-/// State of the control plane within the [`App`](crate::app::App).
+/// State of the control plane: the admin API, the live view and the metrics.
 pub struct ControlPlane {
-    pub(crate) sync: PoolSync,
+    /// The data plane, which the control plane shows and changes.
+    pub data: Arc<DataPlane>,
+    /// The fleet's projects, tasks and agents, in the store's database.
+    pub fleet: Fleet,
+    /// Hash of the admin token; replaced by a reload.
+    pub(crate) admin_token: ArcSwap<KeyHash>,
     pub(crate) snapshots: PoolSnapshotCache,
     pub(crate) watchers: Arc<Semaphore>,
     pub(crate) searches: Semaphore,
@@ -42,17 +50,13 @@ pub struct ControlPlane {
     reloader: OnceLock<Box<dyn ConfigReloader>>,
 }
 
-impl Default for ControlPlane {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl ControlPlane {
     /// Creates a control plane without a reloader. Reloads are refused until [`ControlPlane::set_reloader`] sets one.
-    pub fn new() -> Self {
+    pub fn new(data: Arc<DataPlane>, fleet: Fleet, admin_token: KeyHash) -> Self {
         Self {
-            sync: PoolSync::default(),
+            data,
+            fleet,
+            admin_token: ArcSwap::from_pointee(admin_token),
             snapshots: PoolSnapshotCache::default(),
             watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
             searches: Semaphore::new(SEARCHES_MAX),

@@ -27,9 +27,11 @@ use tokio::sync::Mutex;
 use self::directory_settings::{
     DirectorySettings, ProjectWeight, directory_settings, unenforced_caps,
 };
-use crate::app::App;
-use crate::phase::GatewayPhase;
-use crate::pools::{PoolHandle, shares_by};
+use crate::fleet_calls::FleetCalls;
+use crate::identity::CallerDirectory;
+use crate::limits::CallerLimits;
+use crate::phase::{GatewayLifecycle, GatewayPhase};
+use crate::pools::{PoolHandle, Pools, shares_by};
 
 /// Interval at which the gateway looks for changes that other gateways have made to the directory.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
@@ -55,56 +57,66 @@ struct LastSent {
 type Flow = (Attribute, Box<str>);
 
 /// Brings everything up to date that follows the directory: known keys, limits, and the weights and caps of the pools.
-/// Returns true if the directory had changed. Called after every change, after a reload, and by
-/// [`refresh_until_closed`].
-pub async fn refresh(app: &App) -> Result<bool, StoreError> {
-    let changed = app.identity.refresh(&app.store).await?;
-    let directory = app.identity.directory();
-    if changed {
-        app.limits.keep_only(&directory);
-    }
-    let pools = app.pools.all();
-    app.control.snapshots.keep_only(&pools);
-    let by_project = pools.iter().any(|pool| shares_by(&pool.config().policy, Attribute::Project));
-    let projects = if by_project { project_weights(&app.store).await? } else { Vec::new() };
-    app.control.sync.apply(&directory, &projects, &pools).await;
-    Ok(changed)
+pub struct DirectorySync {
+    pub(crate) store: Store,
+    pub(crate) fleet: Arc<dyn FleetCalls>,
+    pub(crate) identity: Arc<CallerDirectory>,
+    pub(crate) limits: Arc<CallerLimits>,
+    pub(crate) pools: Arc<Pools>,
+    pub(crate) last_sent: PoolSync,
 }
 
-/// Returns the weight of each project, converted to the unit of the policies: a project's weight of 1 becomes
-/// [`DEFAULT_WEIGHT`].
-async fn project_weights(store: &Store) -> Result<Vec<ProjectWeight>, StoreError> {
-    let weights = store.inspect(|transaction| fairgate_fleet::project_weights(transaction)).await?;
-    let weigh = |(id, thousandths): (String, u64)| {
-        let weight = thousandths.saturating_mul(DEFAULT_WEIGHT).div_ceil(1000).max(1);
-        ProjectWeight { id, weight }
-    };
-    Ok(weights.into_iter().map(weigh).collect())
-}
-
-/// Calls [`refresh`] every two seconds until the gateway closes, so that each of several gateways on one database takes
-/// over the changes of the others.
-pub async fn refresh_until_closed(app: Arc<App>) {
-    let mut phase = app.phase.watch();
-    let closing =
-        async move { phase.wait_for(|stage| *stage >= GatewayPhase::Closing).await.map(drop) };
-    let following = async {
-        let mut failing = false;
-        loop {
-            match refresh(&app).await {
-                Ok(_) => failing = false,
-                Err(error) if !failing => {
-                    tracing::warn!(%error, "the directory could not be read; the last one holds");
-                    failing = true;
-                }
-                Err(_) => {}
-            }
-            tokio::time::sleep(REFRESH_INTERVAL).await;
+impl DirectorySync {
+    /// Reads the directory and applies it. Returns true if the directory had changed. Called after every change, after a
+    /// reload, and by [`refresh_until_closed`](Self::refresh_until_closed).
+    pub async fn refresh(&self) -> Result<bool, StoreError> {
+        let changed = self.identity.refresh(&self.store).await?;
+        let directory = self.identity.directory();
+        if changed {
+            self.limits.keep_only(&directory);
         }
-    };
-    tokio::select! {
-        _ = closing => {}
-        () = following => {}
+        let pools = self.pools.all();
+        let by_project =
+            pools.iter().any(|pool| shares_by(&pool.config().policy, Attribute::Project));
+        let projects = if by_project { self.project_weights().await? } else { Vec::new() };
+        self.last_sent.apply(&directory, &projects, &pools).await;
+        Ok(changed)
+    }
+
+    /// Returns the weight of each project, converted to the unit of the policies: a project's weight of 1 becomes
+    /// [`DEFAULT_WEIGHT`].
+    async fn project_weights(&self) -> Result<Vec<ProjectWeight>, StoreError> {
+        let weigh = |(id, thousandths): (String, u64)| {
+            let weight = thousandths.saturating_mul(DEFAULT_WEIGHT).div_ceil(1000).max(1);
+            ProjectWeight { id, weight }
+        };
+        Ok(self.fleet.project_weights().await?.into_iter().map(weigh).collect())
+    }
+
+    /// Calls [`refresh`](Self::refresh) every two seconds until the gateway closes, so that each of several gateways on
+    /// one database takes over the changes of the others.
+    pub async fn refresh_until_closed(&self, lifecycle: &GatewayLifecycle) {
+        let mut phase = lifecycle.watch();
+        let closing =
+            async move { phase.wait_for(|stage| *stage >= GatewayPhase::Closing).await.map(drop) };
+        let following = async {
+            let mut failing = false;
+            loop {
+                match self.refresh().await {
+                    Ok(_) => failing = false,
+                    Err(error) if !failing => {
+                        tracing::warn!(%error, "the directory could not be read; the last one holds");
+                        failing = true;
+                    }
+                    Err(_) => {}
+                }
+                tokio::time::sleep(REFRESH_INTERVAL).await;
+            }
+        };
+        tokio::select! {
+            _ = closing => {}
+            () = following => {}
+        }
     }
 }
 

@@ -19,8 +19,10 @@ mod bill;
 mod body;
 mod budget;
 mod cache_salt;
+mod caller;
 mod client_choices;
 mod cost;
+mod data_plane;
 mod deadline;
 mod headers;
 mod leases;
@@ -29,7 +31,9 @@ mod previous_response;
 mod provider;
 mod request_checks;
 mod request_guard;
+mod response_ids;
 mod retry_policy;
+mod row_write;
 mod rules;
 mod send;
 mod settlement;
@@ -50,8 +54,11 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 pub(crate) use self::cache_salt::SECRET_NAME as SALT_SECRET_NAME;
+pub use self::data_plane::DataPlane;
 pub(crate) use self::leases::{ConnectionLeases, LEASES, LeaseTable, LeasesApi, leases};
 pub(crate) use self::models::models;
+pub(crate) use self::response_ids::{ResponseIdOwners, store_ids};
+pub(crate) use self::row_write::RowWrite;
 pub(crate) use self::settlement::outcome_name;
 
 use self::accept::{HttpSource, ReadHttpSource, accept};
@@ -60,14 +67,17 @@ use self::request_guard::{RequestArrival, RequestGuard};
 use self::send::{AnsweredRequest, RequestPayload};
 use self::streamed_answer::StreamedAnswer;
 use self::task_limit::TaskLimitReport;
-use crate::app::App;
 use crate::refusal;
 use crate::reply::{Reply, ReplyBody, whole_body};
 
 const BROWNOUT: HeaderName = HeaderName::from_static("x-fairgate-brownout");
 
 /// Serves a request on one of the routes that go to an upstream.
-pub(crate) async fn forward(app: Arc<App>, route: Route, request: Request<Incoming>) -> Reply {
+pub(crate) async fn forward(
+    app: Arc<DataPlane>,
+    route: Route,
+    request: Request<Incoming>,
+) -> Reply {
     let (id, arrived) = (app.request_ids.next(), Instant::now());
     let (http::request::Parts { headers, uri, .. }, body) = request.into_parts();
     let caller = match app.caller(&headers).await {

@@ -1,5 +1,6 @@
 //! Starts and reloads the whole gateway. The module `shutdown` ends it.
 
+mod fleet_of_callers;
 mod shutdown;
 
 pub use shutdown::GatewayDrainReport;
@@ -19,14 +20,14 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::admin;
-use crate::app::App;
 use crate::body_memory::BodyMemory;
 use crate::control_plane::ControlPlane;
-use crate::directory_sync;
+use crate::directory_sync::{DirectorySync, PoolSync};
 use crate::fleet_options::fleet_options;
 use fairgate_time::wall_clock;
 
-use crate::forward::{LeaseTable, SALT_SECRET_NAME};
+use crate::forward::{self, DataPlane, LeaseTable, ResponseIdOwners, SALT_SECRET_NAME};
+use crate::gateway::fleet_of_callers::FleetOfCallers;
 use crate::identity::CallerDirectory;
 use crate::limits::CallerLimits;
 use crate::live_count::LiveCount;
@@ -35,7 +36,6 @@ use crate::phase::{GatewayLifecycle, GatewayPhase};
 use crate::pools::{self, Pools, PoolsError};
 use crate::provider_probe;
 use crate::request_id::RequestIdGenerator;
-use crate::response_ids::{self, ResponseIdOwners};
 use crate::retention;
 use crate::server::{GatewayServer, ListenerRoutes, bind};
 use crate::tls::{self, TlsError};
@@ -73,7 +73,8 @@ impl GatewayListeners {
 
 /// A running gateway. If it is dropped without [`drain`](Self::drain), it stops listening and cuts its connections.
 pub struct Gateway {
-    app: Arc<App>,
+    data: Arc<DataPlane>,
+    control: Arc<ControlPlane>,
     server: Arc<GatewayServer>,
     addr: SocketAddr,
     admin_addr: SocketAddr,
@@ -179,49 +180,68 @@ impl Gateway {
         let identity = CallerDirectory::load(&store).await?;
         warn_of_reserved_name(&identity);
         let GatewayListeners { clients: (addr, clients), admin } = listeners;
-        let pools = Pools::start(&config).await?;
+        let pools = Arc::new(Pools::start(&config).await?);
         let fleet = Fleet::new(store.clone(), Arc::new(SystemClock), fleet_options(&config.fleet));
-        let app = Arc::new(App {
-            fleet,
+        let fleet_calls = Arc::new(FleetOfCallers { fleet: fleet.clone(), store: store.clone() });
+        let (identity, limits) = (Arc::new(identity), Arc::new(CallerLimits::new()));
+        let directory_sync = DirectorySync {
+            store: store.clone(),
+            fleet: fleet_calls.clone(),
+            identity: identity.clone(),
+            limits: limits.clone(),
+            pools: pools.clone(),
+            last_sent: PoolSync::default(),
+        };
+        let data = Arc::new(DataPlane {
+            fleet: fleet_calls,
             identity,
-            limits: CallerLimits::new(),
+            limits,
             metrics: Metrics::new(),
             pools,
-            admin_token: ArcSwap::from_pointee(admin_token),
-            control: ControlPlane::new(),
-            phase: GatewayLifecycle::new(),
+            directory_sync,
+            phase: Arc::new(GatewayLifecycle::new()),
             request_ids: RequestIdGenerator::new().map_err(GatewayStartError::Random)?,
             response_ids: ResponseIdOwners::default(),
             leases: LeaseTable::default(),
             body_memory: BodyMemory::default(),
             salt_secret: store.installation_secret(SALT_SECRET_NAME).await?,
-            log_throttle: LogThrottle::default(),
+            log_throttle: Arc::new(LogThrottle::default()),
             detached_rows: LiveCount::default(),
-            config: ArcSwap::from_pointee(config),
+            config: Arc::new(ArcSwap::from_pointee(config)),
             store,
         });
-        let server = Arc::new(GatewayServer::new(app.clone(), tls));
+        let control = Arc::new(ControlPlane::new(data.clone(), fleet, admin_token));
+        let server = Arc::new(GatewayServer::new(data.clone(), tls));
         // Weights and caps are in place before any request is accepted.
-        directory_sync::refresh(&app).await?;
-        let control = admin::router(app.clone());
+        data.directory_sync.refresh().await?;
+        let routes = admin::router(control.clone());
         let door = |serves_clients, serves_admin| {
-            Arc::new(ListenerRoutes { serves_clients, serves_admin, control: control.clone() })
+            Arc::new(ListenerRoutes { serves_clients, serves_admin, control: routes.clone() })
         };
         let mut listening =
             vec![tokio::spawn(server.clone().listen(clients, door(true, admin.is_none())))];
-        listening.push(tokio::spawn(directory_sync::refresh_until_closed(app.clone())));
-        listening.push(tokio::spawn(retention::prune_until_closing(app.clone())));
-        listening.push(tokio::spawn(response_ids::store_ids(app.clone())));
-        listening.push(tokio::spawn(pools::keep_learned(app.clone())));
-        listening.push(tokio::spawn(pools::follow_names(app.clone())));
-        listening.push(tokio::spawn(provider_probe::run_probes(app.clone())));
-        listening.push(tokio::spawn(app.fleet.run()));
+        let syncing = data.clone();
+        listening.push(tokio::spawn(async move {
+            syncing.directory_sync.refresh_until_closed(&syncing.phase).await;
+        }));
+        listening.push(tokio::spawn(retention::prune_until_closing(control.clone())));
+        listening.push(tokio::spawn(forward::store_ids(data.clone())));
+        listening.push(tokio::spawn(pools::keep_learned(
+            data.pools.clone(),
+            data.config.clone(),
+            data.phase.clone(),
+            data.log_throttle.clone(),
+        )));
+        let names = pools::follow_names(data.pools.clone(), data.log_throttle.clone());
+        listening.push(tokio::spawn(names));
+        listening.push(tokio::spawn(provider_probe::run_probes(data.clone())));
+        listening.push(tokio::spawn(control.fleet.run()));
         let mut admin_addr = addr;
         if let Some((address, listener)) = admin {
             admin_addr = address;
             listening.push(tokio::spawn(server.clone().listen(listener, door(false, true))));
         }
-        Ok(Self { app, server, addr, admin_addr, listening, reloading: Mutex::new(()) })
+        Ok(Self { data, control, server, addr, admin_addr, listening, reloading: Mutex::new(()) })
     }
 
     /// Returns the address that clients connect to, with the bound port.
@@ -234,9 +254,14 @@ impl Gateway {
         self.admin_addr
     }
 
-    /// Returns the state that all handlers share.
-    pub fn app(&self) -> &Arc<App> {
-        &self.app
+    /// Returns the data plane, which carries requests.
+    pub fn data_plane(&self) -> &Arc<DataPlane> {
+        &self.data
+    }
+
+    /// Returns the control plane, which shows and changes the data plane.
+    pub fn control_plane(&self) -> &Arc<ControlPlane> {
+        &self.control
     }
 
     /// Puts another configuration in force. Everything that can fail is tried before anything is changed, so that a bad
@@ -247,21 +272,21 @@ impl Gateway {
 
     async fn reload_unboxed(&self, next: Config) -> Result<ReloadPlan, GatewayReloadError> {
         let _one = self.reloading.lock().await;
-        let plan = ConfigReload::plan(&self.app.config.load(), &next)?;
+        let plan = ConfigReload::plan(&self.data.config.load(), &next)?;
         let tls = next.tls.as_ref().map(tls::for_clients).transpose()?;
-        let prepared = self.app.pools.prepare(&next).await?;
-        if self.app.config.load().prices != next.prices {
-            keep_prices(&self.app.store, &next.prices).await?;
+        let prepared = self.data.pools.prepare(&next).await?;
+        if self.data.config.load().prices != next.prices {
+            keep_prices(&self.data.store, &next.prices).await?;
         }
         // From here on nothing can fail.
-        self.app.pools.switch(prepared, next.drain_grace).await;
+        self.data.pools.switch(prepared, next.drain_grace).await;
         self.server.tls.store(tls);
         if let Some(token) = &next.admin.token {
-            self.app.admin_token.store(Arc::new(KeyHash::of(token.expose().as_bytes())));
+            self.control.admin_token.store(Arc::new(KeyHash::of(token.expose().as_bytes())));
         }
-        self.app.config.store(Arc::new(next));
+        self.data.config.store(Arc::new(next));
         // A new policy does not have the directory's weights and caps yet.
-        if let Err(error) = directory_sync::refresh(&self.app).await {
+        if let Err(error) = self.data.directory_sync.refresh().await {
             tracing::warn!(%error, "the directory could not be read; weights and caps follow soon");
         }
         for change in &plan.changes {
@@ -273,7 +298,7 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        self.app.phase.advance(GatewayPhase::Closing);
+        self.data.phase.advance(GatewayPhase::Closing);
         for task in &self.listening {
             task.abort();
         }

@@ -28,6 +28,7 @@ use tokio::sync::Mutex;
 pub(crate) use secret_from_headers::presented_secret;
 
 use self::task_keys::TaskKeyCache;
+pub(crate) use self::task_keys::sent_task_key;
 use crate::refusal::{Refusal, RefusalCode};
 
 /// Prefix of the key id of callers with a task key; the name of the project follows. No key of the directory has such
@@ -79,7 +80,7 @@ pub struct CallerDirectory {
     index: ArcSwap<CallerIndex>,
     /// Allows one refresh at a time, so that an older directory never replaces a newer one.
     refreshing: Mutex<()>,
-    task_keys: TaskKeyCache,
+    pub(crate) task_keys: TaskKeyCache,
 }
 
 /// The directory, and the callers in it by the hash of their secret.
@@ -127,14 +128,14 @@ impl CallerDirectory {
 
     /// Returns the caller of a task key. Refuses with 401 `invalid_api_key` if the directory does not have the key's
     /// tenant, and with 403 `tenant_disabled`.
-    fn of_task(&self, key: &TaskKey, secret: KeyHash) -> Result<Arc<Caller>, Refusal> {
+    pub(crate) fn of_task(&self, key: &TaskKey, secret: KeyHash) -> Result<Arc<Caller>, Refusal> {
         let book = self.index.load();
         let tenant = book.tenant(&key.tenant)?;
         Ok(Arc::new(Caller::of_task(key, secret, tenant, &book.directory)))
     }
 
     /// Returns whether the directory in force has a tenant of this name.
-    fn has_tenant(&self, name: &str) -> bool {
+    pub(crate) fn has_tenant(&self, name: &str) -> bool {
         self.index.load().tenant_of(name).is_some()
     }
 
@@ -228,7 +229,12 @@ impl Caller {
     }
 
     /// Builds the caller of a task key. All agents of a project share one key id, whatever their task.
-    fn of_task(key: &TaskKey, secret: KeyHash, tenant: &Tenant, directory: &Directory) -> Self {
+    pub(crate) fn of_task(
+        key: &TaskKey,
+        secret: KeyHash,
+        tenant: &Tenant,
+        directory: &Directory,
+    ) -> Self {
         let key_id = format!("{PROJECT_KEY}{}", key.project);
         let attributes = Attributes::none()
             .with(Attribute::Group, &tenant.group)

@@ -9,12 +9,12 @@
 //! the pool's gate, calls the upstream, streams the answer through a meter, settles once) → the ledger.
 
 pub mod admin;
-pub mod app;
 mod body_memory;
 pub mod control_plane;
 pub mod directory_sync;
+mod fleet_calls;
 mod fleet_options;
-mod forward;
+pub mod forward;
 mod gateway;
 pub mod identity;
 mod lag_in_tokens;
@@ -31,10 +31,8 @@ mod provider_probe;
 mod refusal;
 mod reply;
 mod request_id;
-mod response_ids;
 mod retention;
 mod rounding;
-mod row_write;
 mod server;
 mod slot_time_price;
 mod tls;

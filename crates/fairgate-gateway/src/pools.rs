@@ -48,6 +48,7 @@ pub(crate) use self::sessions::LastWorker;
 pub(crate) use self::spending::{SpentByTier, TierUse};
 pub(crate) use self::uncached_costs::UncachedCostGuard;
 pub(crate) use self::workers::{ChangeEffect, WorkerAudit, WorkerError, WorkerRemoval};
+pub use crate::upstream::QuotaView;
 
 use self::account_models::AccountModelKey;
 use self::discover::SystemResolver;

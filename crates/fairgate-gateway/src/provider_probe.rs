@@ -18,11 +18,11 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::app::App;
+use crate::forward::DataPlane;
+use crate::forward::RowWrite;
 use crate::phase::GatewayPhase;
 use crate::pools::ServedModel;
 use crate::refusal::{EndCode, Refusal};
-use crate::row_write::RowWrite;
 use crate::upstream::{
     OutgoingRequest, PROBE_EVERY, ProbeOutcome, ProbeTarget, ProviderAccount, Upstream,
     UpstreamFailure,
@@ -42,7 +42,7 @@ const ANTHROPIC_VERSION: (HeaderName, HeaderValue) =
     (HeaderName::from_static("anthropic-version"), HeaderValue::from_static("2023-06-01"));
 
 /// Sends every probe that is due, until the gateway drains.
-pub(crate) async fn run_probes(app: Arc<App>) {
+pub(crate) async fn run_probes(app: Arc<DataPlane>) {
     let mut ticks = interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -74,7 +74,7 @@ fn accounts_to_probe(models: &[Arc<ProviderAccount>], now: Instant) -> Vec<Arc<P
 
 /// Records the result of a probe. If the account is usable again, opens all of its models that were closed for the same
 /// reason. If the provider still refuses one of these models, that model's own probe closes it again.
-fn record(app: &App, account: &ProviderAccount, outcome: ProbeOutcome) {
+fn record(app: &DataPlane, account: &ProviderAccount, outcome: ProbeOutcome) {
     let reason = account.block_reason().filter(|_| outcome == ProbeOutcome::Usable);
     account.record_probe(outcome);
     if let Some(reason) = reason {
@@ -85,7 +85,7 @@ fn record(app: &App, account: &ProviderAccount, outcome: ProbeOutcome) {
 }
 
 /// Probes an account, records the result, and writes the row.
-async fn probe(app: Arc<App>, account: Arc<ProviderAccount>, target: ProbeTarget) {
+async fn probe(app: Arc<DataPlane>, account: Arc<ProviderAccount>, target: ProbeTarget) {
     // A drain waits for the row.
     let _counted = app.detached_rows.count_one();
     let served = app.pools.model(&target.model).filter(|model| model.pool.name == target.pool);
@@ -145,7 +145,7 @@ struct ProbeReport {
 }
 
 impl ProbeReport {
-    fn new(app: &App, route: Route) -> Self {
+    fn new(app: &DataPlane, route: Route) -> Self {
         Self {
             id: app.request_ids.next(),
             route,
@@ -223,7 +223,7 @@ impl ProbeReport {
 
     fn row(
         self,
-        app: &App,
+        app: &DataPlane,
         target: &ProbeTarget,
         served: &ServedModel,
         upstream: &Upstream,

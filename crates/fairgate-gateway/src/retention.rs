@@ -6,7 +6,7 @@ use std::time::Duration;
 use fairgate_fleet::FleetError;
 use fairgate_store::UnixMicros;
 
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 use crate::phase::GatewayPhase;
 use fairgate_time::wall_clock;
 
@@ -16,7 +16,7 @@ const DAY_US: i64 = 86_400_000_000;
 
 /// Removes the logs of all tasks that ended before `before`, in batches. Returns the number of tasks whose logs were
 /// removed.
-async fn remove_old_logs(app: &App, before: UnixMicros) -> Result<u64, FleetError> {
+async fn remove_old_logs(app: &ControlPlane, before: UnixMicros) -> Result<u64, FleetError> {
     let mut tasks = 0;
     loop {
         match app.fleet.forget_logs(before).await? {
@@ -28,14 +28,14 @@ async fn remove_old_logs(app: &App, before: UnixMicros) -> Result<u64, FleetErro
 
 /// Removes ledger rows and logs of ended tasks that are older than `store.keep_days`. Runs at the start and every hour,
 /// until the gateway stops serving.
-pub(crate) async fn prune_until_closing(app: Arc<App>) {
-    let mut phase = app.phase.watch();
+pub(crate) async fn prune_until_closing(app: Arc<ControlPlane>) {
+    let mut phase = app.data.phase.watch();
     loop {
         // Read every time, because a reload may have changed it.
-        let days = app.config.load().store.keep_days;
+        let days = app.data.config.load().store.keep_days;
         if let Some(days) = days {
             let before = UnixMicros(wall_clock::now().0.saturating_sub(i64::from(days) * DAY_US));
-            match app.store.prune(before).await {
+            match app.data.store.prune(before).await {
                 Ok(0) => {}
                 Ok(rows) => tracing::info!(rows, days, "old rows left the ledger"),
                 Err(error) => tracing::error!(%error, days, "old rows could not be removed"),

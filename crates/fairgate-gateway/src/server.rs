@@ -21,7 +21,7 @@ pub(crate) use self::dispatch::ListenerRoutes;
 
 use self::headless_connections::{HeadlessConnection, HeadlessConnections};
 use self::spare_fd::{SpareFd, is_out_of_files};
-use crate::app::App;
+use crate::forward::DataPlane;
 use crate::live_count::{LiveCount, LiveCountGuard};
 use crate::open_files;
 use crate::phase::GatewayPhase;
@@ -40,7 +40,7 @@ const OUT_OF_SOCKETS: Duration = Duration::from_millis(50);
 
 /// State that all listeners share.
 pub(crate) struct GatewayServer {
-    pub(crate) app: Arc<App>,
+    pub(crate) app: Arc<DataPlane>,
     pub(crate) tls: ArcSwapOption<ServerConfig>,
     connections: LiveCount,
     headless: HeadlessConnections,
@@ -49,7 +49,7 @@ pub(crate) struct GatewayServer {
 }
 
 impl GatewayServer {
-    pub(crate) fn new(app: Arc<App>, tls: Option<Arc<ServerConfig>>) -> Self {
+    pub(crate) fn new(app: Arc<DataPlane>, tls: Option<Arc<ServerConfig>>) -> Self {
         Self {
             app,
             tls: ArcSwapOption::new(tls),
@@ -137,7 +137,7 @@ struct ConnectionsFull;
 
 /// A connection that is counted until it is dropped.
 struct CountedConnection {
-    app: Arc<App>,
+    app: Arc<DataPlane>,
     _one: LiveCountGuard,
 }
 

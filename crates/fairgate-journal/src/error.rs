@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::read::fault::JournalFault;
+use crate::journal_fault::JournalFault;
 
 /// Error that ended the reading of a journal, with the line, the field and the reason. It displays as `line 7: field
 /// "policy.share.weights.chat": must be an integer of 1 or more, not 0`.

@@ -31,6 +31,7 @@
 mod clock;
 mod error;
 pub mod explain_text;
+mod journal_fault;
 mod read;
 pub mod schedule;
 mod start;

@@ -20,7 +20,7 @@ use fairgate_core::proportional::{ScheduleSnapshot, ScheduleSnapshotError, TaskA
 pub use read::{read_round, read_snapshot};
 pub use write::{write_assignments, write_explanation, write_round, write_snapshot};
 
-use crate::read::fault::JournalFault;
+use crate::journal_fault::JournalFault;
 pub use crate::write::json::JsonLayout;
 
 /// One round of the fleet's scheduler with its time, its input and its result. This is a line of the fleet's journal:

@@ -1,5 +1,6 @@
 //! The index of the prefixes that workers hold, over all workers.
 
+use crate::prefix_worker::PrefixWorker;
 use hashbrown::HashTable;
 
 use crate::cache_expectation::PrefixRoute;
@@ -10,14 +11,6 @@ use crate::overlap::PrefixOverlap;
 
 /// Number of workers that share one word of bits in a [`HolderGroup`].
 const GROUP: usize = u64::BITS as usize;
-
-/// A worker of a [`PrefixIndex`], from [`PrefixIndex::add`] until [`PrefixIndex::remove`]. After the removal the value
-/// is invalid, even if a new worker has got the same index.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct PrefixWorker {
-    pub(crate) place: u32,
-    generation: u32,
-}
 
 /// The index that says which worker holds which prefix. See the [crate's page](crate) for the order of calls.
 pub struct PrefixIndex {

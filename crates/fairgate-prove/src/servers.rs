@@ -105,7 +105,7 @@ impl ExperimentServers {
     }
 
     fn pool(&self, name: &'static str) -> Result<Arc<PoolHandle>, ProveError> {
-        let pool = self.gateway.app().pools.named(name);
+        let pool = self.gateway.data_plane().pools.named(name);
         pool.ok_or_else(|| failed("has no pool", name))
     }
 

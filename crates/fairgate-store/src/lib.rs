@@ -25,6 +25,7 @@ mod spool;
 mod sql;
 mod sqlite;
 mod store;
+mod store_options;
 mod stored_words;
 mod sums;
 mod transaction;
@@ -56,7 +57,8 @@ pub use log_throttle::LogThrottle;
 pub use private_files::private_folder;
 pub use response_ids::StoredResponseId;
 pub use secret::{KeyHash, KeySecret};
-pub use store::{Store, StoreFuture, StoreOptions, TransactionFuture as TransactionOutcome};
+pub use store::{Store, StoreFuture, TransactionFuture as TransactionOutcome};
+pub use store_options::StoreOptions;
 pub use transaction::{DatabaseKind, RowColumns, SqlValue, Transaction, TransactionDurability};
 
 #[cfg(doctest)]

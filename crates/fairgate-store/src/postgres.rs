@@ -41,7 +41,7 @@ use crate::log_throttle::LogThrottle;
 use crate::pending_permits::PendingPermits;
 use crate::private_files::{FileLock, private_folder};
 use crate::spool::{RejectedRow, Spool, SpoolFiles};
-use crate::store::StoreOptions;
+use crate::store_options::StoreOptions;
 use crate::transaction::TransactionJob;
 use address::PostgresAddress;
 use connection::{

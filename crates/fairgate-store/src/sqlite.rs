@@ -29,7 +29,7 @@ use crate::pending_permits::PendingPermits;
 use crate::rows::RowColumns;
 use crate::spool::{RejectedRow, Spool};
 use crate::sql;
-use crate::store::StoreOptions;
+use crate::store_options::StoreOptions;
 use crate::transaction::TransactionJob;
 use file::SqliteLocation;
 use writer::{QueuedCommand, Reply, SqliteCommand, SqliteWriter};

@@ -1,10 +1,8 @@
 //! The handle to the store, which works with either database.
 
 use std::future::ready;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fairgate_money::Currency;
 use fairgate_time::UnixMicros;
@@ -18,8 +16,8 @@ use crate::ledger::{
     ResolvedReservations, UsageQuery, UsageRow,
 };
 use crate::postgres::PostgresStore;
-use crate::spool::SpoolBounds;
 use crate::sqlite::SqliteStore;
+use crate::store_options::StoreOptions;
 use crate::transaction::{Transaction, TransactionDurability, job};
 use crate::{change_validation, sql};
 
@@ -32,43 +30,6 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// Boxed future of a transaction, with the error type of the transaction's code. It is boxed for the same reason as
 /// [`StoreFuture`].
 pub type TransactionFuture<'a, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>>;
-
-/// Limits and timeouts of a store.
-#[derive(Clone, Debug)]
-pub struct StoreOptions {
-    /// Largest number of pending operations, and largest number of rows that are held in memory until the database has
-    /// them. Further rows are in the spool files only.
-    pub pending_max: usize,
-    /// Largest total size of the spool files, in bytes. Rows beyond this size are rejected.
-    pub spool_bytes_max: u64,
-    /// Folder of the spool files, used by this process alone. Required for PostgreSQL and ignored for SQLite, where the
-    /// files are next to the database.
-    pub spool: Option<PathBuf>,
-    /// Longest time that [`Store::reserve`] and [`Store::budgets`] wait while PostgreSQL answers nothing at all.
-    /// [`Store::record`] waits as long if the spool does not accept its row.
-    pub patience: Duration,
-    /// Time without a heartbeat after which a process counts as dead and others resolve its reservations (PostgreSQL
-    /// only).
-    pub lease: Duration,
-}
-
-impl Default for StoreOptions {
-    fn default() -> Self {
-        Self {
-            pending_max: 4096,
-            spool_bytes_max: 1 << 30,
-            spool: None,
-            patience: Duration::from_millis(200),
-            lease: Duration::from_secs(30),
-        }
-    }
-}
-
-impl StoreOptions {
-    pub(crate) fn bounds(&self) -> SpoolBounds {
-        SpoolBounds { memory_rows: self.pending_max, bytes_max: self.spool_bytes_max }
-    }
-}
 
 /// Handle to the database, which is cheap to clone. All clones share one store, and closing one closes all.
 ///

@@ -89,7 +89,7 @@ async fn serve(args: &ServeArgs, files: OpenFileLimit) -> Result<()> {
     let connections_max = open_files::connections_max(&config);
     info!(before = files.before, now = files.now, connections_max, "the limit of open files");
     if let Some(file) = &args.config {
-        gateway.app().control.set_reloader(reload::FileReloader::new(&gateway, file));
+        gateway.control_plane().set_reloader(reload::FileReloader::new(&gateway, file));
     }
     let greeting = first_start::StartupMessage { gateway: &gateway, config: &config, first };
     let shows_a_key = greeting.first.is_some();
@@ -176,7 +176,7 @@ async fn reload_on_hangup(gateway: &Gateway, file: &Path) {
 
 /// Ends the gateway. Requests in flight may finish, unless a second signal comes.
 async fn end(gateway: &Gateway, sim: Option<Sim>) -> Result<()> {
-    let grace = gateway.app().config.load().drain_grace;
+    let grace = gateway.data_plane().config.load().drain_grace;
     info!(
         grace_seconds = grace.as_secs(),
         "ending: what is in flight may finish, what waits is refused"

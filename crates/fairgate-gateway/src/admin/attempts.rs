@@ -14,7 +14,7 @@ use super::moment::TypedTime;
 use super::money::MoneyText;
 use super::page::page_length;
 use super::query::{NameFilter, QueryParams};
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 use crate::forward::outcome_name;
 use fairgate_time::wall_clock;
 
@@ -234,12 +234,12 @@ pub(super) struct AttemptsQuery {
     responses((status = 200, description = "The rows", body = AttemptList)),
 )]
 pub(super) async fn list(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
     QueryParams(query): QueryParams<AttemptsQuery>,
 ) -> Result<Json<AttemptList>, ApiError> {
     let now = wall_clock::now();
-    let rows = app.store.attempts(LedgerQuery {
+    let rows = app.data.store.attempts(LedgerQuery {
         request: query.request.map(|request| request.0),
         tenant: query.tenant.map(|tenant| tenant.0),
         project: query.project.map(|project| project.0),

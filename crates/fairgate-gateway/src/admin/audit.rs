@@ -13,7 +13,7 @@ use super::api_error::ApiError;
 use super::auth::AdminCaller;
 use super::page::page_length;
 use super::query::QueryParams;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 
 /// One audited change with its actor.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -94,7 +94,7 @@ pub(super) struct AuditPageQuery {
     responses((status = 200, description = "A page of changes", body = AuditPage)),
 )]
 pub(super) async fn list(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
     QueryParams(query): QueryParams<AuditPageQuery>,
 ) -> Result<Json<AuditPage>, ApiError> {
@@ -102,7 +102,7 @@ pub(super) async fn list(
     let before = query.before.map(i64::try_from).transpose().map_err(|_| {
         ApiError::bad_request("invalid_query", "before is larger than any id").in_field("before")
     })?;
-    let entries = app.store.audit(AuditQuery { before, limit }).await?;
+    let entries = app.data.store.audit(AuditQuery { before, limit }).await?;
     let full = entries.len() >= limit as usize;
     let next = entries.last().filter(|_| full).map(|entry| entry.id);
     Ok(Json(AuditPage { items: entries.into_iter().map(AuditBody::from).collect(), next }))

@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::api_error::ApiError;
 use super::path::segment;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 use crate::identity::{Caller, presented_secret};
 use crate::refusal::Refusal;
 use fairgate_time::wall_clock;
@@ -55,36 +55,42 @@ impl Viewer {
         }
     }
 
-    fn of(parts: &Parts, app: &App) -> Result<Self, ApiError> {
+    fn of(parts: &Parts, app: &ControlPlane) -> Result<Self, ApiError> {
         let headers = &parts.headers;
         let secret = presented_secret(headers).map_err(|problem| denied(app, problem))?;
         let admin = parts.extensions.get::<AtClientAddress>().is_none();
         if admin && equal_in_constant_time(KeyHash::of(secret), **app.admin_token.load()) {
             return Ok(Self::Admin);
         }
-        let caller = app.identity.caller(headers, wall_clock::now());
+        let caller = app.data.identity.caller(headers, wall_clock::now());
         caller.map(Self::Tenant).map_err(|problem| denied(app, problem))
     }
 }
 
 /// Returns true if the request carries the admin token.
-pub(super) fn is_admin(headers: &HeaderMap, app: &App) -> bool {
+pub(super) fn is_admin(headers: &HeaderMap, app: &ControlPlane) -> bool {
     presented_secret(headers)
         .is_ok_and(|secret| equal_in_constant_time(KeyHash::of(secret), **app.admin_token.load()))
 }
 
-impl FromRequestParts<Arc<App>> for Viewer {
+impl FromRequestParts<Arc<ControlPlane>> for Viewer {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        app: &Arc<ControlPlane>,
+    ) -> Result<Self, ApiError> {
         Self::of(parts, app)
     }
 }
 
-impl FromRequestParts<Arc<App>> for FleetCaller {
+impl FromRequestParts<Arc<ControlPlane>> for FleetCaller {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        app: &Arc<ControlPlane>,
+    ) -> Result<Self, ApiError> {
         match Viewer::of(parts, app)? {
             Viewer::Admin => Ok(Self::Admin(AdminCaller { actor: actor(&parts.headers)? })),
             Viewer::Tenant(caller) => Ok(Self::Tenant(caller)),
@@ -92,14 +98,17 @@ impl FromRequestParts<Arc<App>> for FleetCaller {
     }
 }
 
-impl FromRequestParts<Arc<App>> for AdminCaller {
+impl FromRequestParts<Arc<ControlPlane>> for AdminCaller {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        app: &Arc<ControlPlane>,
+    ) -> Result<Self, ApiError> {
         match Viewer::of(parts, app)? {
             Viewer::Admin => Ok(Self { actor: actor(&parts.headers)? }),
             Viewer::Tenant(_) => {
-                app.metrics.count_admin_denied();
+                app.data.metrics.count_admin_denied();
                 let message = "this needs the admin token; a tenant's key opens /api/v1/me and its own requests";
                 Err(ApiError::new(StatusCode::FORBIDDEN, "admin_only", message))
             }
@@ -107,10 +116,13 @@ impl FromRequestParts<Arc<App>> for AdminCaller {
     }
 }
 
-impl FromRequestParts<Arc<App>> for AgentCaller {
+impl FromRequestParts<Arc<ControlPlane>> for AgentCaller {
     type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, ApiError> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        app: &Arc<ControlPlane>,
+    ) -> Result<Self, ApiError> {
         let name = segment(parts, app, "id").await?;
         let token = presented_secret(&parts.headers).ok();
         let agent = match token.and_then(|token| std::str::from_utf8(token).ok()) {
@@ -118,13 +130,13 @@ impl FromRequestParts<Arc<App>> for AgentCaller {
             None => None,
         };
         let Some(agent) = agent else {
-            app.metrics.count_admin_denied();
+            app.data.metrics.count_admin_denied();
             let message = "this needs an agent's own token, as \"Authorization: Bearer fga-…\"; it is shown when the agent \
                            is made or its token rotated";
             return Err(ApiError::new(StatusCode::UNAUTHORIZED, "invalid_agent_token", message));
         };
         if agent.id != name {
-            app.metrics.count_admin_denied();
+            app.data.metrics.count_admin_denied();
             let message = format!("this is the token of agent {:?}, not of {name:?}", agent.id);
             return Err(ApiError::new(StatusCode::FORBIDDEN, "other_agent", message));
         }
@@ -132,8 +144,8 @@ impl FromRequestParts<Arc<App>> for AgentCaller {
     }
 }
 
-fn denied(app: &App, refusal: Refusal) -> ApiError {
-    app.metrics.count_admin_denied();
+fn denied(app: &ControlPlane, refusal: Refusal) -> ApiError {
+    app.data.metrics.count_admin_denied();
     ApiError::new(refusal.problem.status, refusal.code.as_str(), refusal.problem.message)
 }
 

@@ -15,7 +15,7 @@ use super::api_error::ApiError;
 use super::auth::AdminCaller;
 use super::money::{self, MoneyText};
 use super::path::PathName;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 use fairgate_time::wall_clock;
 
 /// A budget of provider tokens or money for a calendar period, with its balance. The amounts in tokens are null for a
@@ -109,10 +109,10 @@ impl BudgetBody {
 
 /// Returns the budgets of these owners, each with its balance.
 pub(super) async fn budgets(
-    app: &App,
+    app: &ControlPlane,
     owners: BudgetOwners<'_>,
 ) -> Result<Vec<BudgetBody>, ApiError> {
-    let budgets = app.store.budgets(owners, wall_clock::now()).await?;
+    let budgets = app.data.store.budgets(owners, wall_clock::now()).await?;
     let currency = match budgets.iter().any(|budget| budget.unit == BudgetUnit::Money) {
         true => money::currency(app).await?,
         false => None,
@@ -122,12 +122,12 @@ pub(super) async fn budgets(
 
 /// Returns the budgets that the configuration gives to models on hosted workers, for the models that `asked` accepts.
 pub(super) async fn model_budgets(
-    app: &App,
+    app: &ControlPlane,
     asked: impl Fn(&str) -> bool,
 ) -> Result<Vec<BudgetBody>, ApiError> {
     let mut all = Vec::new();
-    for name in app.pools.models().into_iter().filter(|name| asked(name)) {
-        let of_model = app.pools.model(&name).map(|model| model.hosted_budgets());
+    for name in app.data.pools.models().into_iter().filter(|name| asked(name)) {
+        let of_model = app.data.pools.model(&name).map(|model| model.hosted_budgets());
         if let Some(of_model) = of_model.filter(|budgets| !budgets.is_empty()) {
             let owners =
                 BudgetOwners { model: Some((&name, &of_model)), ..BudgetOwners::default() };
@@ -144,11 +144,11 @@ pub(super) async fn model_budgets(
     responses((status = 200, description = "Its budgets", body = BudgetList)),
 )]
 pub(super) async fn of_group(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
     PathName(name): PathName,
 ) -> Result<Json<BudgetList>, ApiError> {
-    if !app.identity.directory().groups.iter().any(|group| group.name == name) {
+    if !app.data.identity.directory().groups.iter().any(|group| group.name == name) {
         return Err(ApiError::not_found("group", &name));
     }
     let owners = BudgetOwners { group: Some(&name), ..BudgetOwners::default() };
@@ -162,11 +162,11 @@ pub(super) async fn of_group(
     responses((status = 200, description = "Its budgets", body = BudgetList)),
 )]
 pub(super) async fn of_tenant(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
     PathName(name): PathName,
 ) -> Result<Json<BudgetList>, ApiError> {
-    if !app.identity.directory().tenants.iter().any(|tenant| tenant.name == name) {
+    if !app.data.identity.directory().tenants.iter().any(|tenant| tenant.name == name) {
         return Err(ApiError::not_found("tenant", &name));
     }
     Ok(Json(BudgetList { items: budgets(&app, BudgetOwners::tenant(&name)).await? }))
@@ -179,11 +179,11 @@ pub(super) async fn of_tenant(
     responses((status = 200, description = "Its budgets", body = BudgetList)),
 )]
 pub(super) async fn of_key(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
     PathName(id): PathName,
 ) -> Result<Json<BudgetList>, ApiError> {
-    let directory = app.identity.directory();
+    let directory = app.data.identity.directory();
     let key = directory.keys.iter().find(|key| key.id == id);
     let key = key.ok_or_else(|| ApiError::not_found("key", &id))?;
     let owners = BudgetOwners { key: Some(&id), ..BudgetOwners::tenant(&key.tenant) };

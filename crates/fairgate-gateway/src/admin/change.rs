@@ -6,14 +6,13 @@ use http::StatusCode;
 use super::api_error::ApiError;
 use super::auth::AdminCaller;
 use super::money;
-use crate::app::App;
-use crate::directory_sync;
+use crate::control_plane::ControlPlane;
 use fairgate_time::wall_clock;
 
 /// Changes the directory, and audits the change. When this function returns, keys, limits and pools already use the new
 /// state.
 pub(super) async fn change(
-    app: &App,
+    app: &ControlPlane,
     admin: &AdminCaller,
     change: DirectoryChange,
 ) -> Result<DirectoryChangeResult, ApiError> {
@@ -24,9 +23,9 @@ pub(super) async fn change(
         let status = StatusCode::CONFLICT;
         return Err(ApiError::new(status, "no_currency", message).in_field("limits"));
     }
-    let changed = app.store.change(&admin.actor, wall_clock::now(), change).await?;
+    let changed = app.data.store.change(&admin.actor, wall_clock::now(), change).await?;
     // The change is stored. If the refresh fails now, the next one applies it.
-    if let Err(error) = directory_sync::refresh(app).await {
+    if let Err(error) = app.data.directory_sync.refresh().await {
         tracing::warn!(%error, "a change was made and could not be read back yet");
     }
     Ok(changed)

@@ -17,7 +17,7 @@ use super::api_error::ApiError;
 use super::auth::AdminCaller;
 use super::pools::pool_by_name;
 use super::query::{NameFilter, QueryParams};
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 use crate::live::{LedgerView, LiveView};
 use crate::phase::GatewayPhase;
 use fairgate_time::wall_clock;
@@ -68,7 +68,7 @@ pub(super) struct LiveEvent {
     ),
 )]
 pub(super) async fn live(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
     QueryParams(query): QueryParams<LiveQuery>,
 ) -> Result<Json<LiveView>, ApiError> {
@@ -86,7 +86,7 @@ pub(super) async fn live(
     ),
 )]
 pub(super) async fn stream(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
     QueryParams(query): QueryParams<StreamQuery>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, ApiError> {
@@ -95,7 +95,7 @@ pub(super) async fn stream(
     if let Some(pool) = &query.pool {
         pool_by_name(&app, &pool.0)?;
     }
-    let permit = app.control.watchers.clone().try_acquire_owned().map_err(|_| {
+    let permit = app.watchers.clone().try_acquire_owned().map_err(|_| {
         ApiError::unavailable("too_many_watchers", "too many watch the live view; try again later")
     })?;
     let mut ticks = interval(Duration::from_millis(every));
@@ -115,7 +115,7 @@ pub(super) async fn stream(
 
 /// State of one open stream of the live view.
 struct LiveViewStream {
-    app: Arc<App>,
+    app: Arc<ControlPlane>,
     ticks: Interval,
     pool: Option<String>,
     left: Option<u64>,
@@ -129,7 +129,7 @@ impl LiveViewStream {
             Some(left) => Some(left.checked_sub(1)?),
             None => None,
         };
-        let mut phase = self.app.phase.watch();
+        let mut phase = self.app.data.phase.watch();
         tokio::select! {
             _ = phase.wait_for(|stage| *stage > GatewayPhase::Serving) => return None,
             _ = self.ticks.tick() => {}
@@ -148,23 +148,25 @@ fn bounded(field: &str, value: u64, least: u64, most: u64) -> Result<u64, ApiErr
     Err(ApiError::bad_request("invalid_query", message).in_field(field))
 }
 
-async fn view(app: &App, pool: Option<&str>) -> Result<LiveView, ApiError> {
+async fn view(app: &ControlPlane, pool: Option<&str>) -> Result<LiveView, ApiError> {
+    let all = app.data.pools.all();
+    app.snapshots.keep_only(&all);
     let pools = match pool {
         Some(pool) => vec![pool_by_name(app, pool)?],
-        None => app.pools.all(),
+        None => all,
     };
-    let directory = app.identity.directory();
+    let directory = app.data.identity.directory();
     let mut views = Vec::with_capacity(pools.len());
     for pool in &pools {
-        let recent = app.control.snapshots.recent(pool).await?;
+        let recent = app.snapshots.recent(pool).await?;
         views.push(recent.view(&pool.name, &directory).clone().with_tiers(pool, &recent.snapshot));
     }
     let one = (views.len() == 1).then(|| views[0].clone());
     let ledger = LedgerView {
-        rows_waiting: app.store.rows_waiting(),
-        answers_without_row: app.metrics.answers_without_row(),
+        rows_waiting: app.data.store.rows_waiting(),
+        answers_without_row: app.data.metrics.answers_without_row(),
     };
-    let currency = app.config.load().prices.currency().map(String::from);
+    let currency = app.data.config.load().prices.currency().map(String::from);
     Ok(LiveView {
         at: fairgate_time::to_rfc3339(wall_clock::now()),
         ledger,

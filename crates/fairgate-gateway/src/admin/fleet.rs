@@ -21,14 +21,14 @@ use http::Method;
 
 use super::api_error::ApiError;
 use super::auth::Viewer;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 
 /// Maximum size of a body with tasks, in bytes. A prompt may have 1 MiB, and JSON may need six bytes for one byte of
 /// the prompt.
 const TASKS_BYTES_MAX: usize = 16 << 20;
 
 /// Returns all routes of the fleet.
-pub(super) fn routes() -> Router<Arc<App>> {
+pub(super) fn routes() -> Router<Arc<ControlPlane>> {
     Router::new()
         .route("/api/v1/fleet", get(overview::show))
         .route("/api/v1/projects", get(projects::list).post(projects::create))
@@ -72,7 +72,7 @@ pub(super) fn is_for_clients(method: &Method, path: &str) -> bool {
 /// Returns a `not_found` error unless the viewer may see the project. The error is equal for a missing and for a hidden
 /// project, so nobody learns that a hidden project exists.
 async fn check_project_visible(
-    app: &App,
+    app: &ControlPlane,
     viewer: &Viewer,
     project: &str,
     not_found: impl Fn() -> ApiError,

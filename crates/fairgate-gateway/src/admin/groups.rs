@@ -22,7 +22,7 @@ use super::page::{PageQuery, page, page_length};
 use super::path::{PathName, path_to};
 use super::query::QueryParams;
 use super::weight::check_weight;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 
 /// A group of tenants, which divide the group's share of each pool among them.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -96,12 +96,12 @@ impl From<&Group> for GroupBody {
     responses((status = 200, description = "A page of groups", body = GroupPage)),
 )]
 pub(super) async fn list(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
     QueryParams(query): QueryParams<PageQuery>,
 ) -> Result<Json<GroupPage>, ApiError> {
     let limit = page_length(query.limit)?;
-    let directory = app.identity.directory();
+    let directory = app.data.identity.directory();
     let (groups, next) =
         page(directory.groups.iter(), |group| &group.name, query.after.as_ref(), limit);
     Ok(Json(GroupPage { items: groups.into_iter().map(GroupBody::from).collect(), next }))
@@ -114,11 +114,11 @@ pub(super) async fn list(
     responses((status = 200, description = "The group", body = GroupBody)),
 )]
 pub(super) async fn show(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
     PathName(name): PathName,
 ) -> Result<Json<GroupBody>, ApiError> {
-    let directory = app.identity.directory();
+    let directory = app.data.identity.directory();
     let group = directory.groups.iter().find(|group| group.name == name);
     group.map(|group| Json(group.into())).ok_or_else(|| ApiError::not_found("group", &name))
 }
@@ -132,7 +132,7 @@ pub(super) async fn show(
     ),
 )]
 pub(super) async fn create(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     JsonBody(new): JsonBody<NewGroup>,
 ) -> Result<impl IntoResponse, ApiError> {
@@ -154,7 +154,7 @@ pub(super) async fn create(
     ),
 )]
 pub(super) async fn patch(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     PathName(name): PathName,
     JsonBody(patch): JsonBody<PatchGroup>,
@@ -181,7 +181,7 @@ pub(super) async fn patch(
     ),
 )]
 pub(super) async fn remove(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     PathName(name): PathName,
 ) -> Result<StatusCode, ApiError> {

@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 use crate::pools::PoolHandle;
 
 /// Time limit for the database's answer to a readiness check.
@@ -60,13 +60,13 @@ pub(super) async fn healthz() -> Json<HealthBody> {
         (status = 503, description = "They cannot", body = ReadinessBody),
     ),
 )]
-pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
+pub(super) async fn readyz(State(app): State<Arc<ControlPlane>>) -> Response {
     let mut reasons = Vec::new();
-    if !app.phase.is_serving() {
+    if !app.data.phase.is_serving() {
         reasons.push("the gateway is draining".to_owned());
     }
-    let pinged = timeout(DATABASE_TIMEOUT, app.store.ping()).await;
-    let can_record = app.store.can_record() && !matches!(pinged, Ok(Err(StoreError::Closed)));
+    let pinged = timeout(DATABASE_TIMEOUT, app.data.store.ping()).await;
+    let can_record = app.data.store.can_record() && !matches!(pinged, Ok(Err(StoreError::Closed)));
     let away = match pinged {
         Ok(Ok(())) => None,
         Ok(Err(_)) => Some("the database does not answer as it should"),
@@ -80,10 +80,10 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
         Some(away) => reasons.push(away.to_owned()),
         None => {}
     }
-    if !can_record && app.config.load().on_store_failure == OnStoreFailure::Refuse {
+    if !can_record && app.data.config.load().on_store_failure == OnStoreFailure::Refuse {
         reasons.push("rows cannot be kept, neither in files nor in the database".to_owned());
     }
-    let pools = app.pools.all();
+    let pools = app.data.pools.all();
     let is_up = |pool: &PoolHandle| pool.workers().iter().any(|worker| worker.state == "up");
     let (up, down): (Vec<_>, Vec<_>) = pools.iter().partition(|pool| is_up(pool));
     let degraded: Vec<String> = down.iter().map(|pool| pool.name.to_string()).collect();

@@ -15,7 +15,7 @@ use super::budgets::{BudgetBody, budgets, model_budgets};
 use super::change::{change, require_result};
 use super::limits::HostedLimits;
 use super::name::JsonObject;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 
 /// Limits for all tenants together on hosted workers, with the budgets' balances.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -38,7 +38,10 @@ pub(super) struct PatchHosted {
     limits: JsonObject<HostedLimits>,
 }
 
-async fn hosted_body(app: &App, limits: HostedLimits) -> Result<Json<HostedBody>, ApiError> {
+async fn hosted_body(
+    app: &ControlPlane,
+    limits: HostedLimits,
+) -> Result<Json<HostedBody>, ApiError> {
     let owners = BudgetOwners { hosted: true, ..BudgetOwners::default() };
     let mut budgets = budgets(app, owners).await?;
     budgets.extend(model_budgets(app, |_| true).await?);
@@ -51,10 +54,10 @@ async fn hosted_body(app: &App, limits: HostedLimits) -> Result<Json<HostedBody>
     responses((status = 200, description = "The hosted tier", body = HostedBody)),
 )]
 pub(super) async fn show(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
 ) -> Result<Json<HostedBody>, ApiError> {
-    let limits = HostedLimits::from(app.identity.directory().hosted.as_slice());
+    let limits = HostedLimits::from(app.data.identity.directory().hosted.as_slice());
     hosted_body(&app, limits).await
 }
 
@@ -67,7 +70,7 @@ pub(super) async fn show(
     ),
 )]
 pub(super) async fn patch(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     JsonBody(patch): JsonBody<PatchHosted>,
 ) -> Result<Json<HostedBody>, ApiError> {

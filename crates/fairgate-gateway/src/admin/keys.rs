@@ -26,7 +26,7 @@ use super::page::{page, page_length};
 use super::path::{PathName, path_to};
 use super::query::{NameFilter, QueryParams};
 use super::weight::check_weight;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 
 /// Maximum number of models, classes, workers or taints in one list of a key.
 const LONGEST_LIST: usize = 256;
@@ -291,12 +291,12 @@ impl From<&Key> for KeyBody {
     responses((status = 200, description = "A page of keys", body = KeyPage)),
 )]
 pub(super) async fn list(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
     QueryParams(query): QueryParams<KeyQuery>,
 ) -> Result<Json<KeyPage>, ApiError> {
     let limit = page_length(query.limit)?;
-    let directory = app.identity.directory();
+    let directory = app.data.identity.directory();
     let of_tenant = |key: &&Key| query.tenant.as_ref().is_none_or(|tenant| tenant.is(&key.tenant));
     let keys = directory.keys.iter().filter(of_tenant);
     let (keys, next) = page(keys, |key| &key.id, query.after.as_ref(), limit);
@@ -310,11 +310,11 @@ pub(super) async fn list(
     responses((status = 200, description = "The key", body = KeyBody)),
 )]
 pub(super) async fn show(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
     PathName(id): PathName,
 ) -> Result<Json<KeyBody>, ApiError> {
-    let directory = app.identity.directory();
+    let directory = app.data.identity.directory();
     let key = directory.keys.iter().find(|key| key.id == id);
     key.map(|key| Json(key.into())).ok_or_else(|| ApiError::not_found("key", &id))
 }
@@ -331,7 +331,7 @@ pub(super) async fn show(
     ),
 )]
 pub(super) async fn create(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     JsonBody(new): JsonBody<NewKey>,
 ) -> Result<impl IntoResponse, ApiError> {
@@ -371,7 +371,7 @@ pub(super) async fn create(
     ),
 )]
 pub(super) async fn patch(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     PathName(id): PathName,
     JsonBody(patch): JsonBody<PatchKey>,
@@ -413,7 +413,7 @@ pub(super) async fn patch(
     ),
 )]
 pub(super) async fn rotate(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     PathName(id): PathName,
 ) -> Result<impl IntoResponse, ApiError> {
@@ -430,7 +430,7 @@ pub(super) async fn rotate(
     responses((status = 200, description = "The key as it is now", body = KeyBody)),
 )]
 pub(super) async fn revoke(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     PathName(id): PathName,
 ) -> Result<Json<KeyBody>, ApiError> {

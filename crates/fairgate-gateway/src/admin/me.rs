@@ -15,7 +15,7 @@ use super::api_error::ApiError;
 use super::auth::Viewer;
 use super::budgets::{BudgetBody, budgets, model_budgets};
 use super::limits::LimitsBody;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 use crate::identity::Caller;
 use crate::limits::{LimitOwner, LimitsLeft};
 use crate::live::{ClassView, GroupView, PoolView, ServiceView, TenantView};
@@ -99,7 +99,7 @@ pub(super) struct MyPoolBody {
     responses((status = 200, description = "What the tenant is due, has and has left", body = MeBody)),
 )]
 pub(super) async fn me(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     viewer: Viewer,
 ) -> Result<Json<MeBody>, ApiError> {
     let Viewer::Tenant(caller) = viewer else {
@@ -107,15 +107,16 @@ pub(super) async fn me(
             "this is for tenants: send a tenant's key; the admin sees /api/v1/fairshare/live";
         return Err(ApiError::new(StatusCode::FORBIDDEN, "tenant_only", message));
     };
-    let directory = app.identity.directory();
+    let directory = app.data.identity.directory();
     let mut pools = Vec::new();
-    for pool in app.pools.all() {
-        let recent = app.control.snapshots.recent(&pool).await?;
+    for pool in app.data.pools.all() {
+        let recent = app.snapshots.recent(&pool).await?;
         let view = recent.view(&pool.name, &directory);
         pools.push(my_pool(view, &caller, &pool.setup()));
     }
     let now = Instant::now();
-    let left = |owner, name, limits| limits_left(limits, app.limits.left(owner, name, limits, now));
+    let left =
+        |owner, name, limits| limits_left(limits, app.data.limits.left(owner, name, limits, now));
     Ok(Json(MeBody {
         group: caller.group.to_string(),
         tenant: caller.tenant.to_string(),
@@ -129,8 +130,9 @@ pub(super) async fn me(
 }
 
 /// Returns all budgets that the caller's requests use.
-async fn my_budgets(app: &App, caller: &Caller) -> Result<Vec<BudgetBody>, ApiError> {
-    let hosted = caller.may_use_hosted && app.pools.all().iter().any(|pool| pool.has_hosted_tier());
+async fn my_budgets(app: &ControlPlane, caller: &Caller) -> Result<Vec<BudgetBody>, ApiError> {
+    let hosted =
+        caller.may_use_hosted && app.data.pools.all().iter().any(|pool| pool.has_hosted_tier());
     let owners = BudgetOwners {
         group: Some(&caller.group),
         key: Some(&caller.key),

@@ -8,7 +8,7 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
 use super::auth::is_admin;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 use crate::metrics::CONTENT_TYPE as OPEN_METRICS;
 
 /// Shows the metrics. No token is needed, but names of tenants and projects are shown only to the admin token.
@@ -16,11 +16,14 @@ use crate::metrics::CONTENT_TYPE as OPEN_METRICS;
     get, path = "/metrics", tag = "health", security((), ("admin" = [])),
     responses((status = 200, description = "OpenMetrics text", body = String, content_type = "application/openmetrics-text")),
 )]
-pub(super) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> impl IntoResponse {
+pub(super) async fn metrics(
+    State(app): State<Arc<ControlPlane>>,
+    headers: HeaderMap,
+) -> impl IntoResponse {
     let with_tenants = is_admin(&headers, &app);
-    app.metrics.set_rows_waiting(app.store.rows_waiting());
-    app.metrics.set_rounds_not_journaled(app.fleet.rounds_not_journaled());
-    let projects = app.control.projects.projects(&app.fleet).await;
-    let text = app.metrics.render(&app.pools.all(), &projects, with_tenants).await;
+    app.data.metrics.set_rows_waiting(app.data.store.rows_waiting());
+    app.data.metrics.set_rounds_not_journaled(app.fleet.rounds_not_journaled());
+    let projects = app.projects.projects(&app.fleet).await;
+    let text = app.data.metrics.render(&app.data.pools.all(), &projects, with_tenants).await;
     ([(CONTENT_TYPE, OPEN_METRICS)], text)
 }

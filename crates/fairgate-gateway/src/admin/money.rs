@@ -5,7 +5,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::api_error::ApiError;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 
 /// Largest amount of a budget: just below 10⁹ units of the currency.
 const LARGEST: MicroUnits = MicroUnits(999_999_999_999_999);
@@ -35,10 +35,10 @@ impl<'de> Deserialize<'de> for MoneyText {
 
 /// Returns the currency of the current prices, or that of earlier prices if there are no current ones. `None` if there
 /// never was a price.
-pub(super) async fn currency(app: &App) -> Result<Option<Currency>, ApiError> {
-    match app.config.load().prices.currency() {
+pub(super) async fn currency(app: &ControlPlane) -> Result<Option<Currency>, ApiError> {
+    match app.data.config.load().prices.currency() {
         Some(currency) => Ok(Some(currency)),
-        None => Ok(app.store.currency().await?),
+        None => Ok(app.data.store.currency().await?),
     }
 }
 

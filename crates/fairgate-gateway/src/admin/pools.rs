@@ -18,7 +18,7 @@ use super::body::JsonBody;
 use super::change::change;
 use super::name::JsonWholeNumber;
 use super::path::PathName;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 use crate::live::{PoolUnavailableError, WorkerBody, describe_policy, workers};
 use crate::pools::{PoolHandle, has_caps, is_band, policy_classes, shares_by};
 
@@ -241,11 +241,11 @@ impl From<Attribute> for FlowAttribute {
     responses((status = 200, description = "The pools", body = PoolList)),
 )]
 pub(super) async fn list(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
 ) -> Result<Json<PoolList>, ApiError> {
     let mut items = Vec::new();
-    for pool in app.pools.all() {
+    for pool in app.data.pools.all() {
         items.push(body(&app, &pool).await?);
     }
     Ok(Json(PoolList { items }))
@@ -258,7 +258,7 @@ pub(super) async fn list(
     responses((status = 200, description = "The pool", body = PoolBody)),
 )]
 pub(super) async fn show(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
     PathName(name): PathName,
 ) -> Result<Json<PoolBody>, ApiError> {
@@ -274,7 +274,7 @@ pub(super) async fn show(
     responses((status = 200, description = "It is held", body = HeldFlowBody)),
 )]
 pub(super) async fn hold(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     PathName(name): PathName,
     JsonBody(flow): JsonBody<FlowRefBody>,
@@ -289,7 +289,7 @@ pub(super) async fn hold(
     responses((status = 200, description = "It goes on", body = HeldFlowBody)),
 )]
 pub(super) async fn resume(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     PathName(name): PathName,
     JsonBody(flow): JsonBody<FlowRefBody>,
@@ -310,7 +310,7 @@ pub(super) async fn resume(
     ),
 )]
 pub(super) async fn set_weight(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     PathName(pool): PathName,
     JsonBody(FlowWeightBody { by, flow, weight }): JsonBody<FlowWeightBody>,
@@ -360,7 +360,7 @@ pub(super) async fn set_weight(
     ),
 )]
 pub(super) async fn set_cap(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     PathName(pool): PathName,
     JsonBody(FlowCapBody { by, flow, slots }): JsonBody<FlowCapBody>,
@@ -452,7 +452,7 @@ fn refused(pool: &PoolHandle, error: GateChangeError) -> ApiError {
 
 /// Writes a change of a pool to the audit trail.
 async fn note_change(
-    app: &App,
+    app: &ControlPlane,
     admin: &AdminCaller,
     action: &'static str,
     pool: &str,
@@ -463,7 +463,7 @@ async fn note_change(
 }
 
 async fn set_held(
-    app: &App,
+    app: &ControlPlane,
     admin: &AdminCaller,
     pool: String,
     FlowRefBody { by, flow }: FlowRefBody,
@@ -496,8 +496,8 @@ async fn set_held(
 /// Returns an error for a group, tenant or key that does not exist. Without this check, holding a misspelt name would
 /// seem to work and have no effect. Agents, sessions and classes are named by clients, so any name is accepted for
 /// them.
-fn check_flow_exists(app: &App, by: FlowAttribute, flow: &str) -> Result<(), ApiError> {
-    let directory = app.identity.directory();
+fn check_flow_exists(app: &ControlPlane, by: FlowAttribute, flow: &str) -> Result<(), ApiError> {
+    let directory = app.data.identity.directory();
     let (what, is_known) = match Attribute::from(by) {
         Attribute::Group => ("group", directory.groups.iter().any(|group| group.name == flow)),
         Attribute::Tenant => ("tenant", directory.tenants.iter().any(|tenant| tenant.name == flow)),
@@ -508,14 +508,14 @@ fn check_flow_exists(app: &App, by: FlowAttribute, flow: &str) -> Result<(), Api
 }
 
 /// Returns the pool of that name, or a 404 error.
-pub(super) fn pool_by_name(app: &App, name: &str) -> Result<Arc<PoolHandle>, ApiError> {
-    app.pools.named(name).ok_or_else(|| ApiError::not_found("pool", name))
+pub(super) fn pool_by_name(app: &ControlPlane, name: &str) -> Result<Arc<PoolHandle>, ApiError> {
+    app.data.pools.named(name).ok_or_else(|| ApiError::not_found("pool", name))
 }
 
-async fn body(app: &App, pool: &PoolHandle) -> Result<PoolBody, ApiError> {
+async fn body(app: &ControlPlane, pool: &PoolHandle) -> Result<PoolBody, ApiError> {
     let closed = |_: GateClosedError| ApiError::from(PoolUnavailableError(pool.name.clone()));
     let live = pool.gate.status().await.map_err(closed)?;
-    let recent = app.control.snapshots.recent(pool).await?;
+    let recent = app.snapshots.recent(pool).await?;
     let config = pool.config();
     let held = recent.snapshot.holds.iter();
     let (status, error) = match live.journal.status {
@@ -554,9 +554,9 @@ async fn body(app: &App, pool: &PoolHandle) -> Result<PoolBody, ApiError> {
 
 /// Returns the workers of a pool, as JSON bodies.
 pub(super) async fn worker_bodies(
-    app: &App,
+    app: &ControlPlane,
     pool: &PoolHandle,
 ) -> Result<Vec<WorkerBody>, ApiError> {
-    let recent = app.control.snapshots.recent(pool).await?;
+    let recent = app.snapshots.recent(pool).await?;
     Ok(workers(&recent.snapshot, pool))
 }

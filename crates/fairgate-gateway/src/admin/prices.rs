@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::api_error::ApiError;
 use super::auth::AdminCaller;
 use super::money::MoneyText;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 
 /// A price that is or was in force. A price never changes; a changed amount is a new price. Amounts are decimal texts.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -65,10 +65,10 @@ pub(super) struct PriceList {
 }
 
 impl PriceBody {
-    fn new(version: PriceVersion, app: &App) -> Self {
+    fn new(version: PriceVersion, app: &ControlPlane) -> Self {
         let PriceVersion { price, first_seen } = version;
         let per_million = |PerMillion(amount)| MoneyText(MicroUnits(amount));
-        let configured = app.config.load().prices.all().any(|other| other.id == price.id);
+        let configured = app.data.config.load().prices.all().any(|other| other.id == price.id);
         Self {
             id: price.id,
             model: price.model,
@@ -93,10 +93,10 @@ impl PriceBody {
     responses((status = 200, description = "The prices", body = PriceList)),
 )]
 pub(super) async fn list(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
 ) -> Result<Json<PriceList>, ApiError> {
-    let versions = app.store.prices().await?;
+    let versions = app.data.store.prices().await?;
     let items = versions.into_iter().map(|version| PriceBody::new(version, &app)).collect();
     Ok(Json(PriceList { items }))
 }

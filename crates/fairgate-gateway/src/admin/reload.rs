@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::api_error::{ApiError, ConfigProblem};
 use super::auth::AdminCaller;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 
 /// Result of a successful reload.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -33,10 +33,10 @@ pub(super) struct ReloadedBody {
     ),
 )]
 pub(super) async fn reload(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
 ) -> Result<Json<ReloadedBody>, ApiError> {
-    let Some(reloader) = app.control.reloader() else {
+    let Some(reloader) = app.reloader() else {
         let message = "this gateway was started without a configuration file; start it with one: fairgate serve -c FILE";
         return Err(ApiError::new(StatusCode::CONFLICT, "no_config_file", message));
     };

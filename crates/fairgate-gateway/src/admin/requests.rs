@@ -24,7 +24,7 @@ use super::page::page_length;
 use super::path::PathName;
 use super::pools::pool_by_name;
 use super::query::{NameFilter, QueryParams};
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 use crate::live::{PoolSnapshot, PoolUnavailableError, ServiceView};
 use crate::pools::PoolHandle;
 use fairgate_time::wall_clock;
@@ -209,18 +209,18 @@ pub(super) struct RequestsQuery {
     ),
 )]
 pub(super) async fn list(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     viewer: Viewer,
     QueryParams(query): QueryParams<RequestsQuery>,
 ) -> Result<Json<RequestList>, ApiError> {
     let limit = page_length(query.limit)? as usize;
     let pools = match &query.pool {
         Some(pool) => vec![pool_by_name(&app, &pool.0)?],
-        None => app.pools.all(),
+        None => app.data.pools.all(),
     };
     let mut list = RequestList { items: Vec::new(), omitted: 0 };
     for pool in pools {
-        let recent = app.control.snapshots.recent(&pool).await?;
+        let recent = app.snapshots.recent(&pool).await?;
         let waits = recent.expected_waits_ms();
         let requests = recent.snapshot.requests.iter().zip(waits);
         for (request, wait) in requests.filter(|(each, _)| wanted(&viewer, &query, each)) {
@@ -237,7 +237,7 @@ pub(super) async fn list(
 
 /// Fills in the tasks for which the requests were made. If the database does not answer, the tasks stay null, because
 /// the other fields are still useful.
-async fn name_tasks(app: &App, requests: impl Iterator<Item = &mut RequestBody>) {
+async fn name_tasks(app: &ControlPlane, requests: impl Iterator<Item = &mut RequestBody>) {
     let mut of_projects: Vec<_> = requests.filter(|request| request.project.is_some()).collect();
     if of_projects.is_empty() {
         return;
@@ -354,28 +354,28 @@ fn body(
     ),
 )]
 pub(super) async fn show(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     viewer: Viewer,
     PathName(id): PathName,
 ) -> Result<Json<RequestDetail>, ApiError> {
-    let Ok(_one_of_few) = app.control.searches.try_acquire() else {
+    let Ok(_one_of_few) = app.searches.try_acquire() else {
         let message = "too many ask where requests are; try again in a second";
         let error = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_searches", message);
         return Err(error.retry_after(Duration::from_secs(1)));
     };
-    let rows = app.store.attempts(LedgerQuery {
+    let rows = app.data.store.attempts(LedgerQuery {
         request: Some(id.clone()),
         limit: ROWS_SHOWN,
         ..LedgerQuery::default()
     });
     let rows = rows.await?.into_iter().filter(|row| viewer.may_see(&row.tenant));
-    let family = |pool: &str, class: &str| family_of(&*app.pools.named(pool)?, class);
+    let family = |pool: &str, class: &str| family_of(&*app.data.pools.named(pool)?, class);
     let shown = |row| match &viewer {
         Viewer::Admin => AttemptBody::from(row),
         Viewer::Tenant(_) => AttemptBody::from(row).for_tenant(family),
     };
     let attempts: Vec<AttemptBody> = rows.map(shown).collect();
-    for pool in app.pools.all() {
+    for pool in app.data.pools.all() {
         if let Some(mut found) = find_in_pool(&app, &pool, &viewer, &id).await? {
             found.attempts = attempts;
             name_tasks(&app, found.request.iter_mut()).await;
@@ -392,7 +392,7 @@ pub(super) async fn show(
 /// Returns the pool's description of a request. `None` if the pool does not have the request, or the viewer may not see
 /// it.
 async fn find_in_pool(
-    app: &App,
+    app: &ControlPlane,
     pool: &PoolHandle,
     viewer: &Viewer,
     id: &str,
@@ -403,7 +403,7 @@ async fn find_in_pool(
         timeout(SEARCH_TIMEOUT, pool.gate.whereabouts(id)).await.map_err(|_| unavailable())?;
     let Some(whereabouts) = answer.map_err(|_| unavailable())? else { return Ok(None) };
     // The snapshot names the tenant. If the request has ended meanwhile, its ledger row is shown instead.
-    let recent = app.control.snapshots.newer_than(pool, asked).await?;
+    let recent = app.snapshots.newer_than(pool, asked).await?;
     let Some(request) = recent.request(id) else { return Ok(None) };
     if !viewer.may_see(request.attributes.get(Attribute::Tenant).unwrap_or_default()) {
         return Ok(None);

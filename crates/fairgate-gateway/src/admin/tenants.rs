@@ -22,7 +22,7 @@ use super::page::{page, page_length};
 use super::path::{PathName, path_to};
 use super::query::{NameFilter, QueryParams};
 use super::weight::check_weight;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 
 /// A tenant, which gets a share of each pool.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -133,12 +133,12 @@ impl From<&Tenant> for TenantBody {
     responses((status = 200, description = "A page of tenants", body = TenantPage)),
 )]
 pub(super) async fn list(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
     QueryParams(query): QueryParams<TenantQuery>,
 ) -> Result<Json<TenantPage>, ApiError> {
     let limit = page_length(query.limit)?;
-    let directory = app.identity.directory();
+    let directory = app.data.identity.directory();
     let of_group =
         |tenant: &&Tenant| query.group.as_ref().is_none_or(|group| group.is(&tenant.group));
     let tenants = directory.tenants.iter().filter(of_group);
@@ -153,11 +153,11 @@ pub(super) async fn list(
     responses((status = 200, description = "The tenant", body = TenantBody)),
 )]
 pub(super) async fn show(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
     PathName(name): PathName,
 ) -> Result<Json<TenantBody>, ApiError> {
-    let directory = app.identity.directory();
+    let directory = app.data.identity.directory();
     let tenant = directory.tenants.iter().find(|tenant| tenant.name == name);
     tenant.map(|tenant| Json(tenant.into())).ok_or_else(|| ApiError::not_found("tenant", &name))
 }
@@ -172,7 +172,7 @@ pub(super) async fn show(
     ),
 )]
 pub(super) async fn create(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     JsonBody(new): JsonBody<NewTenant>,
 ) -> Result<impl IntoResponse, ApiError> {
@@ -198,7 +198,7 @@ pub(super) async fn create(
     ),
 )]
 pub(super) async fn patch(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     PathName(name): PathName,
     JsonBody(patch): JsonBody<PatchTenant>,
@@ -226,7 +226,7 @@ pub(super) async fn patch(
     ),
 )]
 pub(super) async fn remove(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     PathName(name): PathName,
 ) -> Result<StatusCode, ApiError> {

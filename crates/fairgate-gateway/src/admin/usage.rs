@@ -18,7 +18,7 @@ use super::auth::AdminCaller;
 use super::moment::TypedTime;
 use super::money::{self, MoneyText};
 use super::query::{NameFilter, QueryParams};
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 use fairgate_time::wall_clock;
 
 /// Attribute by which usage is summed.
@@ -147,7 +147,7 @@ impl From<UsageRow> for UsageRowBody {
     responses((status = 200, description = "The sums", content((UsageReportBody = "application/json"), (String = "text/csv")))),
 )]
 pub(super) async fn usage(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
     QueryParams(query): QueryParams<UsageReportQuery>,
 ) -> Result<Response, ApiError> {
@@ -157,7 +157,7 @@ pub(super) async fn usage(
     let until = query.until.map_or(now, |until| until.at(now));
     let (tenant, model) = (query.tenant.map(|name| name.0), query.model.map(|name| name.0));
     let asked = UsageQuery { by: query.by.0, since, until: Some(until), tenant, model };
-    let rows = app.store.usage(asked).await?.into_iter().map(UsageRowBody::from).collect();
+    let rows = app.data.store.usage(asked).await?.into_iter().map(UsageRowBody::from).collect();
     let currency = money::currency(&app).await?.map(String::from);
     if query.format == UsageFormat::Csv {
         let text = csv(rows, currency.as_deref().unwrap_or_default());

@@ -4,14 +4,14 @@ use fairgate_core::attribute::Attribute;
 
 use super::api_error::ApiError;
 use super::name::JsonWholeNumber;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 use crate::pools::{is_band, takes_weights};
 
 /// Refuses a weight for a name that is a class of a bands node, because such classes have an order and no weights, so
 /// the weight would silently have no effect. Accepts it if some pool has a share node by the same attribute that uses
 /// the weight.
 pub(super) fn check_weight(
-    app: &App,
+    app: &ControlPlane,
     by: Attribute,
     name: &str,
     stated: Option<JsonWholeNumber>,
@@ -19,7 +19,7 @@ pub(super) fn check_weight(
     if stated.is_none() {
         return Ok(());
     }
-    let pools = app.pools.all();
+    let pools = app.data.pools.all();
     if pools.iter().any(|pool| takes_weights(&pool.setup().config.policy, by)) {
         return Ok(());
     }

@@ -18,7 +18,7 @@ use super::name::{AsciiName, JsonWholeNumber, given};
 use super::path::PathName;
 use super::pools::{pool_by_name, worker_bodies};
 use super::query::QueryParams;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 use crate::live::WorkerBody;
 use crate::pools::{
     AddedWorker, ChangeEffect, OverloadThresholds, WorkerAudit, WorkerError, WorkerRemoval,
@@ -153,7 +153,7 @@ impl<S: Send + Sync> FromRequestParts<S> for WorkerPath {
     responses((status = 200, description = "Its workers", body = WorkerList)),
 )]
 pub(super) async fn list(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
     PathName(pool): PathName,
 ) -> Result<Json<WorkerList>, ApiError> {
@@ -172,14 +172,14 @@ pub(super) async fn list(
     ),
 )]
 pub(super) async fn add(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     PathName(pool): PathName,
     JsonBody(new): JsonBody<NewWorker>,
 ) -> Result<(StatusCode, Json<WorkerBody>), ApiError> {
     let worker = new.checked(&pool)?;
     let name = worker.name.clone();
-    let changed = app.pools.add_worker(worker, audit(&app, &admin)).await?;
+    let changed = app.data.pools.add_worker(worker, audit(&app, &admin)).await?;
     let status = match changed {
         ChangeEffect::Yes => StatusCode::CREATED,
         ChangeEffect::No => StatusCode::OK,
@@ -200,7 +200,7 @@ pub(super) async fn add(
     responses((status = 200, description = "It takes nothing new", body = WorkerBody)),
 )]
 pub(super) async fn drain(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     path: WorkerPath,
 ) -> Result<Json<WorkerBody>, ApiError> {
@@ -217,7 +217,7 @@ pub(super) async fn drain(
     responses((status = 200, description = "It takes requests", body = WorkerBody)),
 )]
 pub(super) async fn undrain(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     path: WorkerPath,
 ) -> Result<Json<WorkerBody>, ApiError> {
@@ -234,13 +234,14 @@ pub(super) async fn undrain(
     responses((status = 200, description = "The worker as it is now", body = WorkerBody)),
 )]
 pub(super) async fn patch(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     WorkerPath { pool, worker }: WorkerPath,
     JsonBody(patch): JsonBody<PatchWorker>,
 ) -> Result<Json<WorkerBody>, ApiError> {
     let overload = patch.overload.map(OverloadBody::checked).transpose()?;
-    let changed = app.pools.set_overload(&pool, &worker, overload, audit(&app, &admin)).await?;
+    let changed =
+        app.data.pools.set_overload(&pool, &worker, overload, audit(&app, &admin)).await?;
     log_worker_change(
         &admin,
         &pool,
@@ -268,31 +269,32 @@ pub(super) async fn patch(
     ),
 )]
 pub(super) async fn remove(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     WorkerPath { pool, worker }: WorkerPath,
     QueryParams(WorkerRemovalQuery { now }): QueryParams<WorkerRemovalQuery>,
 ) -> Result<StatusCode, ApiError> {
     let removal = if now { WorkerRemoval::Now } else { WorkerRemoval::Drained };
-    let changed = app.pools.remove_worker(&pool, &worker, removal, audit(&app, &admin)).await?;
+    let changed =
+        app.data.pools.remove_worker(&pool, &worker, removal, audit(&app, &admin)).await?;
     log_worker_change(&admin, &pool, &worker, changed, "a worker was removed");
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn set_drained(
-    app: &App,
+    app: &ControlPlane,
     admin: &AdminCaller,
     WorkerPath { pool, worker }: &WorkerPath,
     drained: bool,
 ) -> Result<Json<WorkerBody>, ApiError> {
-    let changed = app.pools.drain_worker(pool, worker, drained, audit(app, admin)).await?;
+    let changed = app.data.pools.drain_worker(pool, worker, drained, audit(app, admin)).await?;
     let words = if drained { "a worker was drained" } else { "a worker was undrained" };
     log_worker_change(admin, pool, worker, changed, words);
     worker_body(app, pool, worker).await.map(Json)
 }
 
-fn audit<'a>(app: &'a App, admin: &'a AdminCaller) -> WorkerAudit<'a> {
-    WorkerAudit { store: &app.store, actor: &admin.actor }
+fn audit<'a>(app: &'a ControlPlane, admin: &'a AdminCaller) -> WorkerAudit<'a> {
+    WorkerAudit { store: &app.data.store, actor: &admin.actor }
 }
 
 fn log_worker_change(
@@ -307,7 +309,7 @@ fn log_worker_change(
     }
 }
 
-async fn worker_body(app: &App, pool: &str, worker: &str) -> Result<WorkerBody, ApiError> {
+async fn worker_body(app: &ControlPlane, pool: &str, worker: &str) -> Result<WorkerBody, ApiError> {
     let workers = worker_bodies(app, &*pool_by_name(app, pool)?).await?;
     let found = workers.into_iter().find(|body| body.name == worker);
     found.ok_or_else(|| ApiError::not_found("worker", worker))

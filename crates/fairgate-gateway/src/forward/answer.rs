@@ -23,9 +23,9 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::bill::UsageBasis;
 use super::request_guard::{RequestArrival, RequestEnd, RequestGuard};
 use super::unsent_pieces::UnsentPieces;
+use crate::forward::row_write::RowWrite;
 use crate::refusal::{self, EndCode, Refusal};
 use crate::reply::{BrokenReplyError, content_length};
-use crate::row_write::RowWrite;
 use crate::upstream::{
     FailureCause, FailureKind, FaultParty, StatusClass, UpstreamBody, UpstreamFailure,
 };

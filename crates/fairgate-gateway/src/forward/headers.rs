@@ -1,22 +1,9 @@
 //! The headers that pass through, in both directions.
 
 use bytes::BytesMut;
-use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-const ALT_SVC: HeaderName = HeaderName::from_static("alt-svc");
-const API_KEY: HeaderName = HeaderName::from_static("api-key");
-const X_GOOG_API_KEY: HeaderName = HeaderName::from_static("x-goog-api-key");
-const X_GOOG_USER_PROJECT: HeaderName = HeaderName::from_static("x-goog-user-project");
-const OPENAI_ORGANIZATION: HeaderName = HeaderName::from_static("openai-organization");
-const OPENAI_PROJECT: HeaderName = HeaderName::from_static("openai-project");
-const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const OURS: &str = "x-fairgate-";
 /// Prefix of the headers in which proxies in front of the gateway describe the client.
 const PROXIES: &str = "x-forwarded-";
@@ -25,39 +12,47 @@ const PROXIES: &str = "x-forwarded-";
 /// clients put their key into the query.
 const OPTIONS: [&str; 2] = ["beta", "api-version"];
 
-/// Headers that concern one connection only.
-const HOP_BY_HOP: [HeaderName; 9] = [
-    CONNECTION,
-    KEEP_ALIVE,
-    PROXY_CONNECTION,
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-];
+/// Returns true for headers that concern one connection only.
+fn is_hop_by_hop(name: &str) -> bool {
+    matches!(
+        name,
+        "connection"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "te"
+            | "trailer"
+            | "transfer-encoding"
+            | "upgrade"
+    )
+}
 
-/// Headers that a client sends to the gateway and that no upstream gets: the client's credentials, in the forms of all
-/// vendors, and the organisation or project that pays, which would have to match the operator's credential.
-const CLIENTS_OWN: [HeaderName; 13] = [
-    AUTHORIZATION,
-    X_API_KEY,
-    API_KEY,
-    X_GOOG_API_KEY,
-    X_GOOG_USER_PROJECT,
-    OPENAI_ORGANIZATION,
-    OPENAI_PROJECT,
-    FORWARDED,
-    X_REAL_IP,
-    COOKIE,
-    HOST,
-    EXPECT,
-    CONTENT_LENGTH,
-];
+/// Returns true for headers that a client sends to the gateway and that no upstream gets: the client's credentials, in the
+/// forms of all vendors, and the organisation or project that pays, which would have to match the operator's credential.
+fn is_clients_own(name: &str) -> bool {
+    matches!(
+        name,
+        "authorization"
+            | "x-api-key"
+            | "api-key"
+            | "x-goog-api-key"
+            | "x-goog-user-project"
+            | "openai-organization"
+            | "openai-project"
+            | "forwarded"
+            | "x-real-ip"
+            | "cookie"
+            | "host"
+            | "expect"
+            | "content-length"
+    )
+}
 
-/// Headers that an upstream sends to the gateway and that no client gets.
-const UPSTREAMS_OWN: [HeaderName; 2] = [SET_COOKIE, ALT_SVC];
+/// Returns true for headers that an upstream sends to the gateway and that no client gets.
+fn is_upstreams_own(name: &str) -> bool {
+    matches!(name, "set-cookie" | "alt-svc")
+}
 
 /// Returns the part of a client's query that an upstream may see; `None` if nothing is left.
 pub(super) fn query(theirs: &str) -> Option<String> {
@@ -72,7 +67,7 @@ pub(super) fn query(theirs: &str) -> Option<String> {
 
 /// Returns a client's headers as an upstream may see them. Asks for an uncompressed answer, so that usage can be read.
 pub(super) fn outbound(mut headers: HeaderMap) -> HeaderMap {
-    strip(&mut headers, &CLIENTS_OWN, &[OURS, PROXIES]);
+    strip(&mut headers, is_clients_own, &[OURS, PROXIES]);
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     compact(&mut headers);
     headers
@@ -103,13 +98,15 @@ const ANTHROPIC_LIMITS: &str = "anthropic-ratelimit-";
 /// Removes headers of an answer that a client must not see. `length_may_change` is true if events may be removed from
 /// the body; then `Content-Length` is removed too.
 pub(super) fn inbound(headers: &mut HeaderMap, length_may_change: bool) {
-    strip(headers, &UPSTREAMS_OWN, &[OURS, LIMITS, ANTHROPIC_LIMITS]);
+    strip(headers, is_upstreams_own, &[OURS, LIMITS, ANTHROPIC_LIMITS]);
     if length_may_change {
         headers.remove(CONTENT_LENGTH);
     }
 }
 
-fn strip(headers: &mut HeaderMap, also: &[HeaderName], beginnings: &[&str]) {
+/// Removes the headers of one connection, those that `is_own` names, and those with one of the beginnings. The names that
+/// are there are looked at once: a request has few headers, and a removal hashes its name.
+fn strip(headers: &mut HeaderMap, is_own: fn(&str) -> bool, beginnings: &[&str]) {
     // `Connection` may name further headers that are for this connection only.
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -118,12 +115,15 @@ fn strip(headers: &mut HeaderMap, also: &[HeaderName], beginnings: &[&str]) {
         .flat_map(|value| value.split(','))
         .filter_map(|name| name.trim().parse().ok())
         .collect();
-    for name in HOP_BY_HOP.iter().chain(also).chain(&named) {
-        headers.remove(name);
-    }
-    let begins = |name: &&HeaderName| beginnings.iter().any(|one| name.as_str().starts_with(one));
-    let beginning: Vec<HeaderName> = headers.keys().filter(begins).cloned().collect();
-    for name in &beginning {
+    let is_removed = |name: &&HeaderName| {
+        let text = name.as_str();
+        is_hop_by_hop(text)
+            || is_own(text)
+            || beginnings.iter().any(|beginning| text.starts_with(beginning))
+            || named.contains(name)
+    };
+    let removed: Vec<HeaderName> = headers.keys().filter(is_removed).cloned().collect();
+    for name in &removed {
         headers.remove(name);
     }
 }

@@ -46,8 +46,8 @@ use self::wire::{
     LeaseSubmissionBody,
 };
 use super::body;
+use super::data_plane::DataPlane;
 use super::request_guard::RequestGuard;
-use crate::app::App;
 use crate::identity::Caller;
 use crate::pools::PoolHandle;
 use crate::refusal::{self, Refusal};
@@ -83,7 +83,7 @@ enum LeaseOperation<'a> {
 
 /// Serves a request to the lease API. `connection` is dropped when the connection of the request closes.
 pub(crate) async fn leases(
-    app: Arc<App>,
+    app: Arc<DataPlane>,
     connection: &ConnectionLeases,
     request: Request<Incoming>,
 ) -> Reply {
@@ -127,7 +127,7 @@ pub(crate) async fn leases(
 }
 
 async fn serve(
-    app: &Arc<App>,
+    app: &Arc<DataPlane>,
     id: &str,
     connection: &ConnectionLeases,
     asked: LeaseOperation<'_>,
@@ -173,7 +173,7 @@ async fn serve(
 }
 
 async fn read(
-    app: &Arc<App>,
+    app: &Arc<DataPlane>,
     caller: &Caller,
     headers: &HeaderMap,
     body: Incoming,
@@ -186,7 +186,7 @@ async fn read(
 }
 
 /// Returns the named pool, or the only pool that leases its slots.
-fn pool(app: &App, named: Option<&str>) -> Result<Arc<PoolHandle>, Refusal> {
+fn pool(app: &DataPlane, named: Option<&str>) -> Result<Arc<PoolHandle>, Refusal> {
     let mut leasing = app.pools.all();
     leasing.retain(|pool| pool.setup().config.leases.is_some());
     let found = match (named, &leasing[..]) {
@@ -212,7 +212,7 @@ fn pool(app: &App, named: Option<&str>) -> Result<Arc<PoolHandle>, Refusal> {
     ),
 )]
 async fn submit(
-    app: &Arc<App>,
+    app: &Arc<DataPlane>,
     id: &str,
     caller: &Arc<Caller>,
     mut submission: LeaseSubmissionBody,
@@ -257,7 +257,7 @@ async fn submit(
         (status = 429, description = "It was refused: a queue is full, or a limit or budget is used up", body = DialectErrorBody),
     ),
 )]
-async fn look(app: &App, lease: Arc<LeaseHandle>, wait: Duration) -> Reply {
+async fn look(app: &DataPlane, lease: Arc<LeaseHandle>, wait: Duration) -> Reply {
     lease.renew();
     let due = Instant::now() + wait.min(lease.ttl / 2);
     let waits = |state: &LeaseStatus| matches!(state, LeaseStatus::Opening | LeaseStatus::Queued);
@@ -302,7 +302,7 @@ async fn cancel(lease: &LeaseHandle) -> Reply {
 }
 
 /// Returns the expected wait of the last request in the lease's flow, in milliseconds.
-async fn expected_wait_ms(app: &App, lease: &LeaseHandle) -> Option<u64> {
+async fn expected_wait_ms(app: &DataPlane, lease: &LeaseHandle) -> Option<u64> {
     let gate = &app.pools.named(&lease.pool)?.gate;
     let wait = gate.expected_wait(&lease.id).await.ok()??;
     Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX))
@@ -443,7 +443,7 @@ const NEWS_WAIT_MAX: Duration = Duration::from_secs(30);
     ),
 )]
 async fn news(
-    app: &Arc<App>,
+    app: &Arc<DataPlane>,
     id: &str,
     connection: &ConnectionLeases,
     caller: &Arc<Caller>,

@@ -6,15 +6,15 @@ use bytes::Bytes;
 use fairgate_dialect::{Dialect, model_body, models_body};
 use http::{HeaderMap, StatusCode};
 
+use super::data_plane::DataPlane;
 use super::worker_choice::WorkerChoice;
-use crate::app::App;
 use crate::identity::Caller;
 use crate::refusal::{self, Refusal};
 use crate::reply::{self, Reply};
 
 /// Lists the models that the caller may use, or describes the named one.
 pub(crate) async fn models(
-    app: &Arc<App>,
+    app: &Arc<DataPlane>,
     dialect: Dialect,
     headers: &HeaderMap,
     named: Option<&str>,
@@ -32,14 +32,14 @@ pub(crate) async fn models(
 }
 
 /// Returns true if the caller may use a worker of this model.
-fn has_worker(app: &App, caller: &Caller, model: &str) -> bool {
+fn has_worker(app: &DataPlane, caller: &Caller, model: &str) -> bool {
     app.pools
         .model(model)
         .is_some_and(|model| WorkerChoice::of_key(&caller.rights, &model.pool.setup()).is_ok())
 }
 
 async fn listing(
-    app: &App,
+    app: &DataPlane,
     dialect: Dialect,
     headers: &HeaderMap,
     named: Option<&str>,

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use fairgate_config::Config;
 use fairgate_dialect::{RequestFields, Route, StoredIds, TokenUsage, UsageMeter};
 
-use crate::app::App;
+use super::data_plane::DataPlane;
+use crate::forward::response_ids::{ResponseIdBounds, ResponseIdOwner};
 use crate::identity::Caller;
 use crate::refusal::{self, Refusal};
-use crate::response_ids::{ResponseIdBounds, ResponseIdOwner};
 
 /// Builds the refusal of an id that is not known.
 type UnknownIdRefusal = fn(&str) -> Refusal;
@@ -23,7 +23,7 @@ type UnknownIdRefusal = fn(&str) -> Refusal;
 /// configuration allows foreign ids; then it counts 0 tokens. Ids whose owner the gateway cannot know, such as those of
 /// files, are allowed only if the key has the right to use foreign ids.
 pub(super) async fn history_tokens(
-    app: &App,
+    app: &DataPlane,
     caller: &Caller,
     route: Route,
     ask: &RequestFields,
@@ -81,7 +81,7 @@ fn bounds(config: &Config) -> ResponseIdBounds {
 
 /// Remembers the ids under which the upstream stores an answer, with the tokens of history that are now behind them.
 pub(super) fn remember(
-    app: &App,
+    app: &DataPlane,
     caller: &Caller,
     ask: &RequestFields,
     meter: Option<&UsageMeter>,

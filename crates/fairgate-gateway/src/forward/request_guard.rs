@@ -17,14 +17,14 @@ use tokio::time::Instant;
 pub(super) use self::step::RequestIn;
 
 use super::bill::UsageBasis;
+use super::data_plane::DataPlane;
 use super::leases::LEASES;
 use super::settlement::AttemptResult;
 use super::stage::{InFlightRequest, RequestStage};
-use crate::app::App;
+use crate::forward::row_write::RowWrite;
 use crate::identity::Caller;
 use crate::phase;
 use crate::refusal::{EndCode, Refusal};
-use crate::row_write::RowWrite;
 use crate::slot_time_price::WorkKind;
 
 /// The ledger's status for a client that left before the answer.
@@ -42,7 +42,7 @@ pub(crate) struct RequestGuard {
 
 /// The facts about a request that are known in every stage: its caller, its id, its time of arrival.
 pub(super) struct RequestArrival {
-    pub(super) app: Arc<App>,
+    pub(super) app: Arc<DataPlane>,
     pub(super) caller: Arc<Caller>,
     pub(super) id: Box<str>,
     pub(super) route: Route,
@@ -76,7 +76,7 @@ pub(super) struct RequestCharge {
 impl RequestGuard {
     /// Creates the guard, boxed because it is moved several times.
     pub(super) fn new(
-        app: Arc<App>,
+        app: Arc<DataPlane>,
         caller: Arc<Caller>,
         id: Box<str>,
         route: Route,
@@ -90,7 +90,7 @@ impl RequestGuard {
 
     /// Creates the guard of a call that its caller makes itself, with a lease. For checks that depend on the API, the
     /// call counts as one that generates text.
-    pub(super) fn for_lease(app: Arc<App>, caller: Arc<Caller>, id: Box<str>) -> Box<Self> {
+    pub(super) fn for_lease(app: Arc<DataPlane>, caller: Arc<Caller>, id: Box<str>) -> Box<Self> {
         let mut passage = Self::new(app, caller, id, Route::ChatCompletions, Instant::now());
         passage.arrival.path = LEASES;
         passage.arrival.kind = WorkKind::Leases;

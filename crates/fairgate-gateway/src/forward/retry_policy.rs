@@ -1,5 +1,5 @@
 //! The retry policy, which classifies an upstream's response and decides if another worker may try the request. The
-//! meaning of a status is in `upstream/status.rs`, that of a failure in `upstream/failure.rs`.
+//! meaning of a status is in `upstream/status.rs`, that of a failure in `upstream_failure.rs`.
 //!
 //! A retry is a new submit with a priority above every priority that clients can choose, so that it is first in its own
 //! queue. It passes no other queue. A retry goes to a worker that was not tried yet, if one of them is up. A request

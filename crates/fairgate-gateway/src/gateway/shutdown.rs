@@ -27,7 +27,7 @@ impl Gateway {
     /// Ends the grace period of a running [`drain`](Self::drain) now. Requests in flight are cut off, and everything is
     /// settled and saved as if the grace period had run out.
     pub fn cut_short(&self) {
-        self.app.phase.advance(GatewayPhase::Closing);
+        self.data.phase.advance(GatewayPhase::Closing);
     }
 
     /// Ends the gateway: it stops listening, `/readyz` returns 503, queued requests are refused with 503, and requests
@@ -39,13 +39,13 @@ impl Gateway {
 
     async fn drain_unboxed(&self, grace: Duration) -> GatewayDrainReport {
         let deadline = Instant::now() + grace;
-        self.app.phase.advance(GatewayPhase::Draining);
+        self.data.phase.advance(GatewayPhase::Draining);
         // No agent gets a task from a gateway that is about to stop.
-        self.app.fleet.stop();
-        let pools = self.app.pools.all();
+        self.control.fleet.stop();
+        let pools = self.data.pools.all();
         // Requests that are cut off at the deadline must still reach their gate.
         let gates = join_all(pools.iter().map(|pool| pool.gate.drain(grace + LAST_WAIT)));
-        let mut phase = self.app.phase.watch();
+        let mut phase = self.data.phase.watch();
         let cut = async {
             let finished = async {
                 let left = self.server.wait_empty(grace).await;
@@ -61,10 +61,10 @@ impl Gateway {
                 left = finished => left,
                 () = hurried => self.server.wait_empty(Duration::ZERO).await,
             };
-            self.app.phase.advance(GatewayPhase::Closing);
+            self.data.phase.advance(GatewayPhase::Closing);
             self.server.wait_empty(LAST_WAIT).await;
-            let _ = timeout(LAST_WAIT, self.app.leases.running.wait_none()).await;
-            let _ = timeout(LAST_WAIT, self.app.detached_rows.wait_none()).await;
+            let _ = timeout(LAST_WAIT, self.data.leases.running.wait_none()).await;
+            let _ = timeout(LAST_WAIT, self.data.detached_rows.wait_none()).await;
             left
         };
         let (gates, connections_cut) = tokio::join!(gates, cut);
@@ -80,11 +80,11 @@ impl Gateway {
                 Err(closed) => drained.problems.push(format!("pool {}: {closed}", pool.name)),
             }
         }
-        let most = self.app.config.load().limits.response_ids_per_tenant_max;
-        if let Err(error) = self.app.response_ids.flush(&self.app.store, most).await {
+        let most = self.data.config.load().limits.response_ids_per_tenant_max;
+        if let Err(error) = self.data.response_ids.flush(&self.data.store, most).await {
             drained.problems.push(format!("response ids could not be written: {error}"));
         }
-        if let Err(error) = self.app.store.close().await {
+        if let Err(error) = self.data.store.close().await {
             drained.problems.push(format!("store: {error}"));
         }
         drained

@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fairgate_config::DiscoverConfig;
+use fairgate_store::LogThrottle;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::app::App;
+use super::Pools;
 
 /// Interval at which the list of names to look up is refreshed.
 const REVIEW_EVERY: Duration = Duration::from_secs(1);
@@ -94,19 +95,19 @@ async fn wait_for_answer(answer: DnsAnswer<'_>) -> io::Result<BTreeSet<IpAddr>> 
 }
 
 /// Looks up the DNS names of all upstreams at their intervals, forever.
-pub(crate) async fn follow_names(app: Arc<App>) {
+pub(crate) async fn follow_names(pools: Arc<Pools>, log_throttle: Arc<LogThrottle<&'static str>>) {
     let mut names: BTreeMap<String, DiscoveredName> = BTreeMap::new();
     let mut asked = JoinSet::new();
     loop {
-        refresh_names(&mut names, app.pools.discovered_upstreams().await);
+        refresh_names(&mut names, pools.discovered_upstreams().await);
         let now = Instant::now();
         for (upstream, name) in names.iter_mut().filter(|(_, name)| !name.asked && name.due <= now)
         {
             name.asked = true;
             name.due = now + name.config.every;
-            let (app, upstream, dns) = (app.clone(), upstream.clone(), name.config.dns.clone());
+            let (pools, upstream, dns) = (pools.clone(), upstream.clone(), name.config.dns.clone());
             asked.spawn(async move {
-                let answer = wait_for_answer(app.pools.resolver().addresses(&dns)).await;
+                let answer = wait_for_answer(pools.resolver().addresses(&dns)).await;
                 (upstream, dns, answer)
             });
         }
@@ -115,7 +116,7 @@ pub(crate) async fn follow_names(app: Arc<App>) {
         tokio::select! {
             Some(answered) = asked.join_next() => {
                 if let Ok((upstream, dns, answer)) = answered {
-                    apply_answer(&app, &mut names, upstream, &dns, answer).await;
+                    apply_answer(&pools, &log_throttle, &mut names, upstream, &dns, answer).await;
                 }
             }
             () = sleep_until(wake_at) => {}
@@ -143,7 +144,8 @@ fn refresh_names(
 }
 
 async fn apply_answer(
-    app: &App,
+    pools: &Pools,
+    log_throttle: &LogThrottle<&'static str>,
     names: &mut BTreeMap<String, DiscoveredName>,
     upstream: String,
     dns: &str,
@@ -153,7 +155,7 @@ async fn apply_answer(
     let Some(name) = names.get_mut(&upstream).filter(|name| name.config.dns == dns) else { return };
     name.asked = false;
     let complain = |what: &'static str, error: String| {
-        if let Some(left_out) = app.log_throttle.admit(what, Instant::now()) {
+        if let Some(left_out) = log_throttle.admit(what, Instant::now()) {
             tracing::warn!(upstream, name = dns, error, left_out, "{what}");
         }
     };
@@ -162,7 +164,7 @@ async fn apply_answer(
         Err(error) => return complain(UNKNOWN, error.to_string()),
     };
     let count = addresses.len();
-    match app.pools.set_addresses(&upstream, addresses).await {
+    match pools.set_addresses(&upstream, addresses).await {
         Ok(super::ChangeEffect::Yes) => {
             tracing::info!(
                 upstream,

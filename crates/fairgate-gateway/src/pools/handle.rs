@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use fairgate_config::{ModelConfig, PoolConfig, PrefixScope, Tokenizer};

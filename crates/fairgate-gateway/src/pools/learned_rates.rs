@@ -8,12 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
+use fairgate_config::Config;
+use fairgate_store::LogThrottle;
 use tokio::time::Instant;
 
+use super::Pools;
 use super::account_models::AccountModelKey;
 use super::state_files;
-use crate::app::App;
-use crate::phase::GatewayPhase;
+use crate::phase::{GatewayLifecycle, GatewayPhase};
 
 /// Name of the file in `data_dir/state`.
 const FILE: &str = "learned-rates.json";
@@ -24,17 +27,22 @@ const UNWRITTEN: &str = "learned rates cannot be written";
 const EVERY: Duration = Duration::from_secs(10);
 
 /// Writes learned rates at intervals, and a last time when the gateway drains.
-pub(crate) async fn keep(app: Arc<App>) {
-    let mut phase = app.phase.watch();
+pub(crate) async fn keep(
+    pools: Arc<Pools>,
+    config: Arc<ArcSwap<Config>>,
+    lifecycle: Arc<GatewayLifecycle>,
+    log_throttle: Arc<LogThrottle<&'static str>>,
+) {
+    let mut phase = lifecycle.watch();
     loop {
         let draining = phase.wait_for(|stage| *stage != GatewayPhase::Serving);
         let is_last = tokio::time::timeout(EVERY, draining).await.is_ok();
-        let data_dir = app.config.load().data_dir.clone();
+        let data_dir = config.load().data_dir.clone();
         let before = read(&data_dir);
-        let learned = updated(&before, &app.pools.learned());
+        let learned = updated(&before, &pools.learned());
         if learned != before
             && let Err(error) = write(&data_dir, &learned)
-            && let Some(left_out) = app.log_throttle.admit(UNWRITTEN, Instant::now())
+            && let Some(left_out) = log_throttle.admit(UNWRITTEN, Instant::now())
         {
             tracing::error!(%error, left_out, "{UNWRITTEN}");
         }

@@ -12,7 +12,7 @@ use tower::ServiceExt;
 
 use super::hyper_errors::ConnectionRequests;
 use crate::admin;
-use crate::app::App;
+use crate::forward::DataPlane;
 use crate::forward::{LEASES, forward, leases, models};
 use crate::refusal;
 use crate::reply::{Reply, ReplyBody, content_length, set_reason_phrase};
@@ -31,7 +31,7 @@ const MODELS: &str = "/v1/models";
 
 /// Routes and answers one request.
 pub(super) async fn dispatch(
-    app: Arc<App>,
+    app: Arc<DataPlane>,
     door: Arc<ListenerRoutes>,
     connection: Arc<ConnectionRequests>,
     request: Request<Incoming>,
@@ -42,7 +42,7 @@ pub(super) async fn dispatch(
 }
 
 async fn answer(
-    app: Arc<App>,
+    app: Arc<DataPlane>,
     door: Arc<ListenerRoutes>,
     connection: &ConnectionRequests,
     request: Request<Incoming>,
@@ -113,7 +113,7 @@ fn head_bytes(request: &Request<Incoming>) -> u64 {
     content_length(headers + target)
 }
 
-fn too_large(app: &App, request: &Request<Incoming>, head_max: u32) -> Reply {
+fn too_large(app: &DataPlane, request: &Request<Incoming>, head_max: u32) -> Reply {
     let route = Route::from_path(request.uri().path());
     let dialect = route.map_or_else(|| dialect_of(request.headers()), Route::dialect);
     let refusal = refusal::malformed_request(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, head_max);
@@ -127,7 +127,7 @@ fn dialect_of(headers: &HeaderMap) -> Dialect {
     if headers.contains_key("anthropic-version") { Dialect::Anthropic } else { Dialect::OpenAi }
 }
 
-fn wrong_method(app: &App, allowed: &'static str, dialect: Dialect) -> Reply {
+fn wrong_method(app: &DataPlane, allowed: &'static str, dialect: Dialect) -> Reply {
     let (code, reply) = refusal::wrong_method(allowed, dialect, &app.request_ids.next());
     app.metrics.count_refusal(code);
     reply

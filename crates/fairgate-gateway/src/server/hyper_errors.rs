@@ -16,8 +16,8 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::headless_connections::HeadlessConnection;
-use crate::app::App;
 use crate::forward::ConnectionLeases;
+use crate::forward::DataPlane;
 use crate::refusal;
 
 /// Counts the requests of a connection that have begun and ended.
@@ -92,7 +92,7 @@ impl<B: Body + Unpin> Body for TrackedBody<B> {
 /// A stream that adds a body to hyper's own error responses.
 pub(super) struct HyperErrorBodies<S> {
     stream: S,
-    app: Arc<App>,
+    app: Arc<DataPlane>,
     turns: Arc<ConnectionRequests>,
     /// True if all bytes of the gateway's responses are written to the stream.
     all_written: bool,
@@ -101,7 +101,7 @@ pub(super) struct HyperErrorBodies<S> {
 }
 
 impl<S> HyperErrorBodies<S> {
-    pub(super) fn new(stream: S, app: Arc<App>, turns: Arc<ConnectionRequests>) -> Self {
+    pub(super) fn new(stream: S, app: Arc<DataPlane>, turns: Arc<ConnectionRequests>) -> Self {
         Self { stream, app, turns, all_written: true, replacement: Bytes::new() }
     }
 

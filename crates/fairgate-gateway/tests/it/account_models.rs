@@ -109,7 +109,7 @@ async fn one_answer_of_a_3_a_minute_model_does_not_slow_another_model() {
     assert_eq!(asking(&house, &key, "slow").await.unwrap().status, StatusCode::OK);
     let after = flood(&house, &key, "fast", 800).await;
     assert!(after <= Duration::from_secs(8).max(2 * before), "{before:?}, then {after:?}");
-    let worker = house.gateway.app().pools.all()[0].workers().pop().unwrap();
+    let worker = house.gateway.data_plane().pools.all()[0].workers().pop().unwrap();
     let rates: BTreeMap<_, _> =
         worker.models.iter().map(|(model, quota)| (model.as_str(), quota.requests)).collect();
     assert_eq!(
@@ -156,7 +156,7 @@ async fn a_daily_limit_of_one_model_does_not_stall_who_uses_another() {
         let code = refused.await.unwrap().code();
         assert!(["provider_limited", "queue_timeout"].contains(&code.as_str()), "{code}");
     }
-    let worker = house.gateway.app().pools.all()[0].workers().pop().unwrap();
+    let worker = house.gateway.data_plane().pools.all()[0].workers().pop().unwrap();
     assert_eq!((worker.name.as_str(), worker.state), ("sim", "up"), "one model is paused");
     let paused: Vec<_> = worker.models.iter().filter(|(_, quota)| quota.paused.is_some()).collect();
     assert_eq!(paused.len(), 1);
@@ -201,7 +201,7 @@ async fn shared_limits_join_the_models() {
     })
     .await;
     assert_eq!(asking(&house, &house.key, "slow").await.unwrap().status, StatusCode::OK);
-    let worker = house.gateway.app().pools.all()[0].workers().pop().unwrap();
+    let worker = house.gateway.data_plane().pools.all()[0].workers().pop().unwrap();
     assert_eq!(worker.quota.unwrap().requests, Some((3, "header")));
     assert!(worker.models.is_empty());
     house.close().await;
@@ -337,7 +337,7 @@ async fn a_paused_model_keeps_no_slots() {
     .await;
     let other = house.tenant("other", DirectoryLimits::default()).await;
     let waiting: Vec<_> = (0..8).map(|_| asking(&house, &house.key, "slow")).collect();
-    let pool = house.gateway.app().pools.all()[0].clone();
+    let pool = house.gateway.data_plane().pools.all()[0].clone();
     let paused = async {
         loop {
             let workers = pool.workers();
@@ -393,7 +393,7 @@ async fn an_operator_turns_all_models_of_an_upstream_by_its_name() {
 
 /// Names of the pool's workers in the scheduler, sorted.
 async fn core_workers(house: &House) -> Vec<String> {
-    let snapshot = house.gateway.app().pools.all()[0].gate.snapshot().await.unwrap();
+    let snapshot = house.gateway.data_plane().pools.all()[0].gate.snapshot().await.unwrap();
     let workers = snapshot.workers.expect("the pool has workers").list;
     let mut names: Vec<_> = workers.iter().map(|it| it.settings.name.to_string()).collect();
     names.sort();
@@ -422,7 +422,7 @@ async fn a_reload_from_one_model_to_two_and_back_finishes_what_runs() {
         };
         tokio::time::timeout(SOON, taken).await.expect("the requests reach the provider")
     };
-    let one = (*house.gateway.app().config.load_full()).clone();
+    let one = (*house.gateway.data_plane().config.load_full()).clone();
     let mut two = one.clone();
     let mut slow = two.pools[0].models[0].clone();
     slow.name = "slow".into();
@@ -466,7 +466,7 @@ async fn a_removed_upstream_leaves_with_all_of_its_models() {
     .await;
     let names = core_workers(&house).await;
     assert_eq!(names, ["second/fast", "second/slow", "sim/fast", "sim/slow"]);
-    let mut next = (*house.gateway.app().config.load_full()).clone();
+    let mut next = (*house.gateway.data_plane().config.load_full()).clone();
     next.upstreams.remove(0);
     next.pools[0].workers = vec!["second".into()];
     house.gateway.reload(next).await.unwrap();

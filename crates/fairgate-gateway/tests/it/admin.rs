@@ -17,7 +17,8 @@ use fairgate_config::Config;
 use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::event::Submit;
 use fairgate_core::units::Tokens;
-use fairgate_gateway::app::App;
+use fairgate_gateway::control_plane::ControlPlane;
+use fairgate_gateway::forward::DataPlane;
 use fairgate_gateway::{Gateway, GatewayOptions};
 use fairgate_runtime::Permit;
 use fairgate_store::{KeyHash, Store, StoreOptions};
@@ -82,12 +83,16 @@ impl Fixture {
         let admin_token = KeyHash::of(TOKEN.as_bytes());
         let options = GatewayOptions { config, store, admin_token };
         let gateway = Gateway::start(options).await.expect("a gateway");
-        let router = fairgate_gateway::admin::router(gateway.app().clone());
+        let router = fairgate_gateway::admin::router(gateway.control_plane().clone());
         Self { gateway, router, _folder: folder }
     }
 
-    pub(crate) fn app(&self) -> &Arc<App> {
-        self.gateway.app()
+    pub(crate) fn app(&self) -> &Arc<DataPlane> {
+        self.gateway.data_plane()
+    }
+
+    pub(crate) fn control_plane(&self) -> &Arc<ControlPlane> {
+        self.gateway.control_plane()
     }
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
@@ -188,7 +193,7 @@ pub(crate) async fn seen_by_admin(house: &House, path: &str) -> Value {
 
 /// What the admin API shows whoever has this key.
 pub(crate) async fn seen_by(house: &House, key: &str, path: &str) -> Value {
-    let router = fairgate_gateway::admin::router(house.gateway.app().clone());
+    let router = fairgate_gateway::admin::router(house.gateway.control_plane().clone());
     let answer = router.oneshot(request(Some(key), "GET", path, Value::Null)).await;
     let answer = answer.expect("routers answer");
     assert_eq!(answer.status(), StatusCode::OK);

@@ -52,7 +52,7 @@ async fn one_tenants_bodies_do_not_keep_out_anothers() {
     configuration.limits.body_timeout = Duration::from_secs(60);
     let house = house_in(folder, configuration, DirectoryLimits::default()).await;
     let other = tenant(&house.store, "other", DirectoryLimits::default()).await;
-    fairgate_gateway::directory_sync::refresh(house.gateway.app()).await.unwrap();
+    house.gateway.data_plane().directory_sync.refresh().await.unwrap();
     let mut half = Vec::new();
     for _ in 0..8 {
         half.push(half_sent(&house, 90_000, 20_000).await);

@@ -74,7 +74,7 @@ async fn a_reservation_that_does_not_fit_takes_no_slot_and_a_spent_budget_refuse
     );
     assert_eq!(rows.iter().map(|row| row.charged).collect::<Vec<_>>(), [1000, 0, 0]);
     // Budgets are asked before anybody has a slot.
-    let live = house.gateway.app().pools.all()[0].gate.status().await.unwrap();
+    let live = house.gateway.data_plane().pools.all()[0].gate.status().await.unwrap();
     assert_eq!((live.counts.granted, live.counts.given_back), (1, 0));
     house.close().await;
 }

@@ -73,7 +73,7 @@ async fn a_worker_that_fails_for_everybody_is_asked_whether_it_is_well() {
             }
         }
         a.set_fault(None);
-        let state = || house.gateway.app().pools.all()[0].workers()[0].state;
+        let state = || house.gateway.data_plane().pools.all()[0].workers()[0].state;
         match healthy {
             true => {
                 assert_eq!(ask(&house, &other).await.status, StatusCode::OK);
@@ -293,7 +293,7 @@ async fn a_worker_that_restarts_is_waited_for() {
     sim.set_healthy(false);
     assert_eq!(ask(&house, &house.key).await.status, StatusCode::BAD_GATEWAY);
     let broken = async {
-        while house.gateway.app().pools.all()[0].workers()[0].state != "broken" {
+        while house.gateway.data_plane().pools.all()[0].workers()[0].state != "broken" {
             tokio::task::yield_now().await;
         }
     };

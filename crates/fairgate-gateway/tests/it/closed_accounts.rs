@@ -42,7 +42,7 @@ fn answer(call: Call, status: u16, body: &Value) {
 }
 
 fn worker_state(house: &House) -> &'static str {
-    house.gateway.app().pools.all()[0].workers()[0].state
+    house.gateway.data_plane().pools.all()[0].workers()[0].state
 }
 
 async fn until_state(house: &House, state: &str) {

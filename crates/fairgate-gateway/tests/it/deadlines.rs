@@ -69,7 +69,7 @@ impl Drop for StoppedTime {
 /// Waits in real time, whatever tokio's clock does, until the pool looks so.
 async fn really_until(house: &House, is: impl Fn(&fairgate_runtime::GateStatus) -> bool) {
     for _ in 0..20_000 {
-        let live = house.gateway.app().pools.all()[0].gate.status().await.unwrap();
+        let live = house.gateway.data_plane().pools.all()[0].gate.status().await.unwrap();
         if is(&live) {
             return;
         }
@@ -189,7 +189,7 @@ async fn a_reload_changes_how_long_requests_may_wait() {
     let time = StoppedTime::new();
     let before = asking(&house, batch());
     really_until(&house, |live| live.waiting == 1).await;
-    let mut next = (*house.gateway.app().config.load_full()).clone();
+    let mut next = (*house.gateway.data_plane().config.load_full()).clone();
     next.pools[0].queue_timeout = Duration::from_secs(2);
     let plan = house.gateway.reload(next.clone()).await.unwrap();
     assert_eq!(plan.changes[0].to_string(), "pools.sim.queue_timeout: 10s → 2s");
@@ -319,7 +319,7 @@ async fn a_short_deadline_needs_a_right_where_the_earliest_goes_first() {
         (&keyed, "chat", "2", None),
     ])
     .await;
-    let mut next = (*house.gateway.app().config.load_full()).clone();
+    let mut next = (*house.gateway.data_plane().config.load_full()).clone();
     next.pools[0].class_deadlines.insert("chat".into(), Duration::from_secs(5));
     house.gateway.reload(next).await.unwrap();
     try_all(&[

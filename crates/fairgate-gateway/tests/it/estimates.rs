@@ -31,7 +31,7 @@ async fn the_default_output_is_another_after_a_reload() {
     let body = json!({"model": "sim", "messages": []});
     let before = estimate(&house, &mut upstream, &body).await;
     assert!((1000..1020).contains(&before), "{before}");
-    let mut next = (*house.gateway.app().config.load_full()).clone();
+    let mut next = (*house.gateway.data_plane().config.load_full()).clone();
     next.pools[0].cost.output_default = 50;
     house.gateway.reload(next).await.unwrap();
     assert_eq!(estimate(&house, &mut upstream, &body).await, before - 950);

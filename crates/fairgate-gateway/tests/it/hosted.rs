@@ -149,7 +149,7 @@ async fn shared(statement: LimitHeaders, path: &'static str) {
     let (large, small) = (by_then(&done[0]), by_then(&done[1]));
     let part = large as f64 / (large + small) as f64;
     assert!((0.75 * 0.97..=0.75 * 1.03).contains(&part), "{large} and {small}: {part:.3}");
-    let workers = house.gateway.app().pools.all()[0].workers();
+    let workers = house.gateway.data_plane().pools.all()[0].workers();
     let quota = workers[0].quota.clone().unwrap();
     assert_eq!(quota.requests, Some((REQUESTS_PER_MINUTE, "header")));
     assert_eq!(quota.tokens, Some((TOKENS_PER_MINUTE, "header")));
@@ -295,7 +295,7 @@ async fn a_learned_rate_survives_a_restart() {
     upstream.call().await.answer(200, "application/json", GOOD);
     assert_eq!(asking.await.unwrap().status, StatusCode::OK);
     let rate = |gateway: &Gateway| {
-        let quota = gateway.app().pools.all()[0].workers()[0].quota.clone();
+        let quota = gateway.data_plane().pools.all()[0].workers()[0].quota.clone();
         quota.unwrap().requests.unwrap()
     };
     let learned = rate(&house.gateway);
@@ -332,7 +332,7 @@ async fn a_limit_that_lasts_is_told_with_when_it_ends() {
     let after: u64 = answer.header("retry-after").unwrap().parse().unwrap();
     assert!((28..=30).contains(&after), "{after}");
     assert!(answer.text().contains("requests"), "{}", answer.text());
-    let worker = &house.gateway.app().pools.all()[0].workers()[0];
+    let worker = &house.gateway.data_plane().pools.all()[0].workers()[0];
     assert_eq!(worker.state, "paused");
     house.close().await;
 }
@@ -523,7 +523,7 @@ async fn a_model_without_a_price_is_refused_under_a_budget_of_money() {
     let served = flood_small(&house, &counter, 1).await;
     assert_eq!(served[0].status, StatusCode::OK, "{}", served[0].text());
     // With a price, of 0 too, it is served.
-    let mut priced = (*house.gateway.app().config.load_full()).clone();
+    let mut priced = (*house.gateway.data_plane().config.load_full()).clone();
     let usd = Currency::parse("USD").unwrap();
     priced.prices =
         ModelPrices::new(vec![Price::new("sim", None, usd, PriceRates::default(), None)]);

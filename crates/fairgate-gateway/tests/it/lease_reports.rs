@@ -131,7 +131,7 @@ async fn limits_in_reported_headers_need_two_tenants_and_never_raise_stated_rate
         assert!(is_called(&house, &house.key, json!({})).await, "the other tenant is delayed");
     }
     let rate = || {
-        let app = house.gateway.app();
+        let app = house.gateway.data_plane();
         let pool = app.pools.all().into_iter().find(|pool| &*pool.name == "gpt").unwrap();
         pool.workers()[0].quota.as_ref().unwrap().requests.unwrap().0
     };

@@ -82,7 +82,7 @@ async fn beside_a_liar_an_honest_provider_does_as_much_as_alone() {
         // The liar may take some of them. It must not hold up the others: what takes a moment longer is the machine.
         assert!(took <= alone.mul_f64(1.15), "{lie:?}: {took:?}, {alone:?} alone: {there:?}");
         assert_eq!(here.accepted + there.accepted, REQUESTS as u64, "{lie:?}");
-        for worker in house.gateway.app().pools.all()[0].workers() {
+        for worker in house.gateway.data_plane().pools.all()[0].workers() {
             let paused = worker.quota.unwrap().paused.unwrap_or_default();
             assert!(paused <= Duration::from_secs(60), "{lie:?}: {} for {paused:?}", worker.name);
         }
@@ -105,7 +105,7 @@ async fn paused(says: &str, asked_ms: Option<u64>) {
     let waits = asking(&house).await;
     let call = upstream.call().await;
     call.answer(429, "application/json", limited(says, "rate_limit_exceeded"));
-    let is_paused = || house.gateway.app().pools.all()[0].workers()[0].state == "paused";
+    let is_paused = || house.gateway.data_plane().pools.all()[0].workers()[0].state == "paused";
     while !is_paused() {
         tokio::task::yield_now().await;
     }
@@ -146,7 +146,7 @@ async fn numbers_that_cannot_be_are_told_in_the_log_and_not_believed() {
         assert_eq!(answer.status, StatusCode::OK);
         let said = log.lines("a provider states limits that cannot be");
         assert!(said.iter().any(|line| line.contains("account=liar")), "{lie:?}: {said:?}");
-        let quota = house.gateway.app().pools.all()[0].workers()[0].quota.clone().unwrap();
+        let quota = house.gateway.data_plane().pools.all()[0].workers()[0].quota.clone().unwrap();
         assert_eq!(quota.requests.unwrap().1, "learned", "{lie:?}");
         house.close().await;
         liar.stop().await;

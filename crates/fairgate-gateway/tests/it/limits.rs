@@ -154,7 +154,7 @@ async fn most_at_once(house: &House, upstream: &mut Scripted, all: u64, mark: &s
         let came = |held: &Vec<Call>| served + u64::try_from(held.len()).unwrap();
         // Whatever was granted is there before one of them is answered.
         loop {
-            let live = house.gateway.app().pools.all()[0].gate.status().await.unwrap();
+            let live = house.gateway.data_plane().pools.all()[0].gate.status().await.unwrap();
             let known = live.counts.granted + live.waiting == all;
             if known
                 && came(&held) == live.counts.granted

@@ -57,7 +57,7 @@ async fn a_worker_that_goes_down_and_comes_back_is_announced() {
     })
     .await;
     assert_eq!(ask(&house).await.status, StatusCode::OK);
-    let same = house.gateway.app().config.load().as_ref().clone();
+    let same = house.gateway.data_plane().config.load().as_ref().clone();
     house.gateway.reload(same).await.unwrap();
     assert_eq!(ask(&house).await.status, StatusCode::OK);
     assert!(log.lines("a worker is").is_empty(), "nothing has changed");

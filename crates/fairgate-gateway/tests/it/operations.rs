@@ -43,7 +43,7 @@ async fn a_drain_finishes_what_is_in_flight_and_refuses_what_waits() {
         async move { question.ask(addr).await }
     });
     house.until(|live| live.waiting == 1).await;
-    let app = house.gateway.app().clone();
+    let app = house.gateway.data_plane().clone();
     let ledger = tokio::spawn(async move {
         let drained = house.gateway.drain(SOON).await;
         (drained, house.folder)
@@ -115,7 +115,7 @@ async fn a_reload_adds_and_removes_workers_models_and_pools() {
     let (a, b) = (sim(), sim());
     let house = house(&a.url()).await;
     let addr = house.gateway.addr();
-    let now = (*house.gateway.app().config.load_full()).clone();
+    let now = (*house.gateway.data_plane().config.load_full()).clone();
     // Another worker takes the place of the first, a second pool comes, and the capacity is another.
     let mut next = now.clone();
     next.upstreams.push(beside(&now, "b", &b.url()));
@@ -135,7 +135,7 @@ async fn a_reload_adds_and_removes_workers_models_and_pools() {
     other["model"] = "other".into();
     assert_eq!(post(CHAT, &other).key(&house.key).ask(addr).await.status, StatusCode::OK);
     assert_eq!(a.stats().requests, 1);
-    assert_eq!(house.gateway.app().pools.all()[1].gate.status().await.unwrap().capacity, 3);
+    assert_eq!(house.gateway.data_plane().pools.all()[1].gate.status().await.unwrap().capacity, 3);
     // And back again.
     let plan = house.gateway.reload(now).await.unwrap();
     assert!(plan.pools.removed.contains("second"));
@@ -153,7 +153,7 @@ async fn a_reload_adds_and_removes_workers_models_and_pools() {
 async fn a_bad_configuration_changes_nothing() {
     let sim = sim();
     let house = house(&sim.url()).await;
-    let now = (*house.gateway.app().config.load_full()).clone();
+    let now = (*house.gateway.data_plane().config.load_full()).clone();
     let mut fixed = now.clone();
     fixed.pools[0].max_queue = 7;
     fixed.pools[0].capacity = 1;
@@ -179,9 +179,9 @@ async fn a_bad_configuration_changes_nothing() {
     bad_pool.pools[1].capacity = 1;
     let refused = house.gateway.reload(bad_pool).await.unwrap_err();
     assert!(refused.to_string().contains("second.json"), "{refused}");
-    assert_eq!(house.gateway.app().pools.all().len(), 1);
-    assert_eq!(house.gateway.app().pools.all()[0].gate.status().await.unwrap().capacity, 8);
-    assert_eq!(*house.gateway.app().config.load_full(), now);
+    assert_eq!(house.gateway.data_plane().pools.all().len(), 1);
+    assert_eq!(house.gateway.data_plane().pools.all()[0].gate.status().await.unwrap().capacity, 8);
+    assert_eq!(*house.gateway.data_plane().config.load_full(), now);
     assert_eq!(
         post(CHAT, &chat(false)).key(&house.key).ask(house.gateway.addr()).await.status,
         StatusCode::OK
@@ -202,7 +202,7 @@ async fn a_worker_that_is_removed_finishes_what_runs_on_it() {
         async move { question.ask(addr).await }
     });
     let call = old.call().await;
-    let mut next = (*house.gateway.app().config.load_full()).clone();
+    let mut next = (*house.gateway.data_plane().config.load_full()).clone();
     next.upstreams = vec![beside(&next, "new", &new.url())];
     next.pools[0].workers = vec!["new".into()];
     house.gateway.reload(next).await.unwrap();
@@ -234,7 +234,7 @@ async fn scores_survive_a_restart_and_the_journal_replays_to_the_same_decisions(
         StatusCode::BAD_GATEWAY
     );
     house.quiet().await;
-    let before = house.gateway.app().pools.all()[0].gate.snapshot().await.unwrap();
+    let before = house.gateway.data_plane().pools.all()[0].gate.snapshot().await.unwrap();
     let (key, folder) = (house.key, house.folder);
     house.gateway.drain(SOON).await;
     replay(&folder);
@@ -243,7 +243,7 @@ async fn scores_survive_a_restart_and_the_journal_replays_to_the_same_decisions(
     let options =
         GatewayOptions { config: configuration, store, admin_token: KeyHash::of(b"admin") };
     let gateway = Gateway::start(options).await.unwrap();
-    let after = gateway.app().pools.all()[0].gate.snapshot().await.unwrap();
+    let after = gateway.data_plane().pools.all()[0].gate.snapshot().await.unwrap();
     assert_eq!(served(&before), served(&after));
     assert_ne!(served(&after), 0);
     assert_eq!(post(CHAT, &chat(false)).key(&key).ask(gateway.addr()).await.status, StatusCode::OK);
@@ -327,7 +327,7 @@ async fn a_drain_that_is_cut_short_settles_what_flew() {
     let url = config(&house.folder, "http://unused").store.url.expose().to_owned();
     let drained = async { house.gateway.drain(Duration::from_secs(600)).await };
     let hurry = async {
-        while house.gateway.app().pools.all()[0]
+        while house.gateway.data_plane().pools.all()[0]
             .gate
             .status()
             .await

@@ -47,7 +47,7 @@ async fn house_of(backends: &[Breaking], has_health: bool) -> House {
 }
 
 fn states(house: &House) -> Vec<&'static str> {
-    house.gateway.app().pools.all()[0].workers().iter().map(|view| view.state).collect()
+    house.gateway.data_plane().pools.all()[0].workers().iter().map(|view| view.state).collect()
 }
 
 async fn until_broken(house: &House) {

@@ -69,7 +69,7 @@ async fn refused_after(
         assert_eq!((row.charged, row.last, &*row.tenant), (0, true, "acme"));
         assert!(row.waited_us > 0);
     }
-    let live = house.gateway.app().pools.all()[0].gate.status().await.unwrap();
+    let live = house.gateway.data_plane().pools.all()[0].gate.status().await.unwrap();
     assert_eq!((live.counts.granted, live.counts.given_back), (4, 2));
     house.close().await;
 }

@@ -200,7 +200,7 @@ async fn tenants_that_do_not_share_caches_have_salts_of_their_own() {
     // A client's own salt goes on keeping apart what it kept apart.
     assert!(![mine.as_str(), "x"].contains(&salt(&house.key, Some("x")).await.as_str()));
     // A provider knows no salts, and some refuse a field that they do not know.
-    let mut hosted = (*house.gateway.app().config.load_full()).clone();
+    let mut hosted = (*house.gateway.data_plane().config.load_full()).clone();
     (hosted.upstreams[0].tier, hosted.upstreams[0].slots) = (1, Some(8));
     house.gateway.reload(hosted).await.unwrap();
     let (question, addr) =
@@ -215,7 +215,7 @@ async fn tenants_that_do_not_share_caches_have_salts_of_their_own() {
 
 /// What is believed of the caches of the workers: input, cached and expected tokens by worker.
 fn hits(house: &House) -> Vec<(String, Option<CacheView>)> {
-    house.gateway.app().pools.all()[0]
+    house.gateway.data_plane().pools.all()[0]
         .workers()
         .into_iter()
         .map(|worker| (worker.name, worker.cache))
@@ -240,7 +240,7 @@ async fn hit_rates_show_whether_the_index_is_right() {
     assert_eq!((view.input, view.cached), (input, cached));
     let expected = view.expected.unwrap();
     assert!(cached > 500 && expected.abs_diff(cached) * 20 < cached, "{expected} of {cached}");
-    let app = house.gateway.app();
+    let app = house.gateway.data_plane();
     let text = app.metrics.render(&app.pools.all(), &[], false).await;
     let labels = r#"{pool="sim",worker="sim"}"#;
     for line in [
@@ -271,7 +271,7 @@ async fn a_cache_that_is_smaller_than_believed_is_learned_and_shown() {
     })
     .await;
     let size = |house: &House| {
-        let workers = house.gateway.app().pools.all()[0].workers();
+        let workers = house.gateway.data_plane().pools.all()[0].workers();
         workers[0].cache_size.unwrap()
     };
     assert_eq!(size(&house), CacheSizeView { believed, learned: None });
@@ -284,7 +284,7 @@ async fn a_cache_that_is_smaller_than_believed_is_learned_and_shown() {
     let learned = size(&house).learned.expect("what was sent four prompts ago is never cached");
     assert!((300..5000).contains(&learned), "{learned}");
 
-    let app = house.gateway.app();
+    let app = house.gateway.data_plane();
     let text = app.metrics.render(&app.pools.all(), &[], false).await;
     let labels = r#"{pool="sim",worker="sim"}"#;
     for line in [

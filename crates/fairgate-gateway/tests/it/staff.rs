@@ -48,7 +48,7 @@ async fn remove(house: &House, worker: &str, query: &str) -> Answer {
 }
 
 fn views(gateway: &Gateway) -> Vec<WorkerView> {
-    gateway.app().pools.all()[0].workers()
+    gateway.data_plane().pools.all()[0].workers()
 }
 
 fn names(gateway: &Gateway) -> Vec<String> {
@@ -57,7 +57,7 @@ fn names(gateway: &Gateway) -> Vec<String> {
 
 /// The workers that the scheduler knows.
 async fn in_core(gateway: &Gateway) -> Vec<String> {
-    let snapshot = gateway.app().pools.all()[0].gate.snapshot().await.unwrap();
+    let snapshot = gateway.data_plane().pools.all()[0].gate.snapshot().await.unwrap();
     let workers = snapshot.workers.map(|workers| workers.list).unwrap_or_default();
     workers.into_iter().map(|worker| worker.settings.name.into()).collect()
 }
@@ -173,7 +173,7 @@ async fn what_was_said_of_workers_is_still_true_after_a_restart() {
     let states: Vec<_> = now.iter().map(|it| (it.name.as_str(), it.state, it.slots)).collect();
     assert_eq!(states, [("sim", "drained", Some(8)), ("b", "up", Some(4))]);
     until("the scheduler knows", async || {
-        let snapshot = gateway.app().pools.all()[0].gate.snapshot().await.unwrap();
+        let snapshot = gateway.data_plane().pools.all()[0].gate.snapshot().await.unwrap();
         let workers = snapshot.workers.unwrap().list;
         workers[0].settings.state.is_some_and(|state| state.name() == "drain")
     })
@@ -251,5 +251,5 @@ async fn nobody_waits_for_the_only_worker_when_it_is_drained() {
 }
 
 async fn capacity(house: &House) -> u64 {
-    house.gateway.app().pools.all()[0].gate.status().await.unwrap().capacity
+    house.gateway.data_plane().pools.all()[0].gate.status().await.unwrap().capacity
 }

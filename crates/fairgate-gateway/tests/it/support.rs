@@ -149,14 +149,14 @@ impl House {
     /// Changes the directory, and has the gateway follow it.
     pub async fn change(&self, change: DirectoryChange) -> DirectoryChangeResult {
         let changed = self.store.change("test", UnixMicros(0), change).await.unwrap();
-        fairgate_gateway::directory_sync::refresh(self.gateway.app()).await.unwrap();
+        self.gateway.data_plane().directory_sync.refresh().await.unwrap();
         changed
     }
 
     /// Another tenant in a group of its own, and its key.
     pub async fn tenant(&self, name: &str, limits: DirectoryLimits) -> String {
         let key = tenant(&self.store, name, limits).await;
-        fairgate_gateway::directory_sync::refresh(self.gateway.app()).await.unwrap();
+        self.gateway.data_plane().directory_sync.refresh().await.unwrap();
         key
     }
 
@@ -207,7 +207,7 @@ impl House {
     pub async fn quiet(&self) {
         let quiet = async {
             loop {
-                let live = self.gateway.app().pools.all()[0].gate.status().await.unwrap();
+                let live = self.gateway.data_plane().pools.all()[0].gate.status().await.unwrap();
                 if live.in_flight == 0 && live.waiting == 0 {
                     return;
                 }
@@ -221,7 +221,7 @@ impl House {
     pub async fn until(&self, is: impl Fn(&fairgate_runtime::GateStatus) -> bool) {
         let seen = async {
             loop {
-                let live = self.gateway.app().pools.all()[0].gate.status().await.unwrap();
+                let live = self.gateway.data_plane().pools.all()[0].gate.status().await.unwrap();
                 if is(&live) {
                     return;
                 }

@@ -577,7 +577,7 @@ async fn two_projects_of_one_tenant_share_by_their_weights() {
         house.task(&task, project).await;
         keys.push(house.claim(&task, "bot", 1_000_000).await);
     }
-    fairgate_gateway::directory_sync::refresh(house.gateway.app()).await.unwrap();
+    house.gateway.data_plane().directory_sync.refresh().await.unwrap();
     let addr = house.gateway.addr();
     let ask = |key: &str, content: &str| {
         let question = post(CHAT, &chat(content, 50)).key(key);

@@ -42,7 +42,7 @@ async fn a_retry_does_not_hide_what_the_first_worker_answered() {
         state: Some(WorkerState::Overloaded),
         ..WorkerChange::default()
     };
-    house.gateway.app().pools.all()[0].gate.change_worker(away).await.unwrap();
+    house.gateway.data_plane().pools.all()[0].gate.change_worker(away).await.unwrap();
     let answer = ask(&house).await;
     assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS, "{}", answer.text());
     assert_eq!(answer.header("retry-after"), Some("7"));
@@ -151,7 +151,7 @@ async fn health_is_asked_below_the_path_of_the_upstream() {
 /// Waits until a worker counts as broken.
 async fn until_broken(house: &House, worker: &str) {
     let state = || {
-        let workers = house.gateway.app().pools.all()[0].workers();
+        let workers = house.gateway.data_plane().pools.all()[0].workers();
         workers.iter().find(|view| view.name == worker).unwrap().state
     };
     let broken = async {

@@ -45,7 +45,7 @@ async fn two_checked(
 }
 
 fn state(house: &House, worker: &str) -> &'static str {
-    let workers = house.gateway.app().pools.all()[0].workers();
+    let workers = house.gateway.data_plane().pools.all()[0].workers();
     workers.iter().find(|view| view.name == worker).unwrap().state
 }
 
@@ -270,7 +270,7 @@ async fn requests_go_where_the_fewest_tokens_are_in_flight() {
     let small = [asking(10), asking(10)];
     let on_b = [b.call().await, b.call().await];
     assert!(!a.has_call());
-    let workers = house.gateway.app().pools.all()[0].workers();
+    let workers = house.gateway.data_plane().pools.all()[0].workers();
     let in_flight: Vec<_> = workers.iter().map(|worker| worker.in_flight).collect();
     assert_eq!(in_flight, [1, 2]);
     for call in on_b.into_iter().chain([on_a]) {

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::read::fault::{JournalFault, printable};
+use crate::journal_fault::{JournalFault, printable};
 
 /// Greatest nesting of objects and lists in one line. The deepest policy tree
 /// ([`MAX_DEPTH`](fairgate_core::policy::MAX_DEPTH) nodes with classes) needs four levels per node, 256 in all.

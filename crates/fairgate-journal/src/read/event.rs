@@ -7,8 +7,8 @@ use fairgate_core::attribute::{Attribute, Attributes};
 use fairgate_core::event::{Event, Pin, Submit, WorkerChange};
 use fairgate_core::units::{Micros, TaskWeight, Tokens};
 
+use crate::journal_fault::JournalFault;
 use crate::read::cursor::JsonCursor;
-use crate::read::fault::JournalFault;
 use crate::read::header::walk;
 use crate::read::number::{count, signed, small_count, task_weight, tokens, weight};
 use crate::read::policy::{attribute, policy};

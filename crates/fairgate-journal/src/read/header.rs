@@ -6,8 +6,8 @@ use fairgate_core::units::{Micros, OverlapCredit};
 
 use crate::clock::JournalClock;
 use crate::error::JournalError;
+use crate::journal_fault::JournalFault;
 use crate::read::cursor::{JsonCursor, JsonKind};
-use crate::read::fault::JournalFault;
 use crate::read::number::{count, fraction, overlap_credit, tokens};
 use crate::read::policy::policy;
 use crate::read::snapshot::snapshot;

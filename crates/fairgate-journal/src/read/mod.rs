@@ -7,7 +7,6 @@
 
 pub(crate) mod cursor;
 mod event;
-pub(crate) mod fault;
 pub(crate) mod header;
 mod lines;
 pub(crate) mod number;

@@ -8,8 +8,8 @@ use fairgate_core::units::{
     Tokens, Weight,
 };
 
+use crate::journal_fault::{JournalFault, printable};
 use crate::read::cursor::JsonCursor;
-use crate::read::fault::{JournalFault, printable};
 
 /// Reads an integer of 0 or more.
 pub(crate) fn count(cursor: &mut JsonCursor<'_>) -> Result<u64, JournalFault> {

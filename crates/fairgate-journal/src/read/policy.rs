@@ -11,8 +11,8 @@ use fairgate_core::policy::{
 };
 use fairgate_core::units::{Alpha, Micros};
 
+use crate::journal_fault::JournalFault;
 use crate::read::cursor::{JsonCursor, JsonKind};
-use crate::read::fault::JournalFault;
 use crate::read::number::{alpha, count, weight};
 
 const NODES: &[&str] = &["drr", "share", "load", "bands"];

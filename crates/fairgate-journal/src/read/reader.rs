@@ -7,8 +7,8 @@ use fairgate_core::units::Micros;
 
 use crate::clock::JournalClock;
 use crate::error::JournalError;
+use crate::journal_fault::JournalFault;
 use crate::read::event::event;
-use crate::read::fault::JournalFault;
 use crate::read::header::{EDITION, JournalHeader, header};
 use crate::read::lines::{BoundedLine, BoundedLines};
 use crate::start::JournalStart;

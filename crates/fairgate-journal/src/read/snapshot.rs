@@ -8,8 +8,8 @@ use fairgate_core::policy::BusyThresholds;
 use fairgate_core::snapshot::{RateLevelSnapshot, Snapshot, WorkerSnapshot, WorkersSnapshot};
 use fairgate_core::units::{Micros, OverlapCredit, Ticks};
 
+use crate::journal_fault::JournalFault;
 use crate::read::cursor::JsonCursor;
-use crate::read::fault::JournalFault;
 use crate::read::number::{count, fraction, overlap_credit, signed_wide, small_count, tokens};
 use crate::read::policy::policy;
 use crate::read::snapshot::directives::{caps, holds, weights};

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use fairgate_core::event::{MAX_RANKS, WorkerChange, WorkerState};
 use fairgate_core::units::Micros;
 
+use crate::journal_fault::{JournalFault, printable};
 use crate::read::cursor::JsonCursor;
-use crate::read::fault::{JournalFault, printable};
 use crate::read::number::{burst_seconds, count, per_minute, small_count, tokens};
 
 /// The fields of a worker in the first line. The worker event also has `at`, `event` and `state`.

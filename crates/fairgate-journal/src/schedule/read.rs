@@ -7,8 +7,8 @@ use fairgate_core::proportional::{
 
 use super::names::{AGENT_STATES, MODES, PROJECT_STATUSES, TASK_STATUSES};
 use super::{ScheduleReadError, ScheduleRound};
+use crate::journal_fault::JournalFault;
 use crate::read::cursor::JsonCursor;
-use crate::read::fault::JournalFault;
 use crate::read::number::{count, credit_weight, signed, tokens};
 
 /// The fields of a snapshot. In this list and the ones below, required fields come first.

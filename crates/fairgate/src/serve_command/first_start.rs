@@ -102,7 +102,7 @@ impl StartupMessage<'_> {
     /// Prints how to create a key, because the secrets of existing keys were shown only once, perhaps to another
     /// person.
     fn print_keys(&self, mut out: impl Write) -> io::Result<()> {
-        let directory = self.gateway.app().identity.directory();
+        let directory = self.gateway.data_plane().identity.directory();
         match directory.tenants.first() {
             Some(tenant) => {
                 let how = format!("`fairgate key create {}` makes one", tenant.name);

@@ -16,7 +16,7 @@ pub(super) async fn reload(
     file: &Path,
     actor: &str,
 ) -> Result<ReloadPlan, ConfigErrors> {
-    let current = gateway.app().config.load_full();
+    let current = gateway.data_plane().config.load_full();
     let path = file.to_owned();
     // The file, and the files that it names, may be on a disk that hangs.
     let read = move || ConfigReload::from_file(&current, &path, &ProcessEnvironment);
@@ -40,7 +40,7 @@ async fn audit(gateway: &Gateway, plan: &ReloadPlan, actor: &str) {
         subject: "configuration".into(),
         after: serde_json::json!({ "changes": changes }),
     };
-    if let Err(error) = gateway.app().store.change(actor, wall_clock::now(), note).await {
+    if let Err(error) = gateway.data_plane().store.change(actor, wall_clock::now(), note).await {
         tracing::error!(%error, "the reload is in force, and is not in the audit trail");
     }
 }

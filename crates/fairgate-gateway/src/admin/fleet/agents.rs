@@ -18,7 +18,7 @@ use crate::admin::body::JsonBody;
 use crate::admin::page::{PageQuery, page_after, page_length};
 use crate::admin::path::{PathName, path_to};
 use crate::admin::query::QueryParams;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 
 /// A page of agents, sorted by name.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -38,7 +38,7 @@ pub(in crate::admin) struct AgentPage {
     ),
 )]
 pub(in crate::admin) async fn list(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
     QueryParams(query): QueryParams<PageQuery>,
 ) -> Result<Json<AgentPage>, ApiError> {
@@ -59,7 +59,7 @@ pub(in crate::admin) async fn list(
     ),
 )]
 pub(in crate::admin) async fn create(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     JsonBody(new): JsonBody<NewAgent>,
 ) -> Result<impl IntoResponse, ApiError> {
@@ -81,7 +81,7 @@ pub(in crate::admin) async fn create(
     ),
 )]
 pub(in crate::admin) async fn patch(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     PathName(id): PathName,
     JsonBody(patch): JsonBody<AgentPatch>,
@@ -99,7 +99,7 @@ pub(in crate::admin) async fn patch(
     ),
 )]
 pub(in crate::admin) async fn rotate(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     PathName(id): PathName,
 ) -> Result<impl IntoResponse, ApiError> {

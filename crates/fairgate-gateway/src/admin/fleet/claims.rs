@@ -23,7 +23,7 @@ use crate::admin::body::JsonBody;
 use crate::admin::name::JsonWholeNumber;
 use crate::admin::path::PathTaskName;
 use crate::admin::query::QueryParams;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 use crate::phase::GatewayPhase;
 
 /// Maximum size of a body with a result, in bytes. A result of 1 MiB may be six times as long in JSON.
@@ -136,7 +136,7 @@ pub(in crate::admin) struct ReleaseBody {
     ),
 )]
 pub(in crate::admin) async fn claim(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     AgentCaller(agent): AgentCaller,
     JsonBody(body): JsonBody<ClaimBody>,
 ) -> Result<Response, ApiError> {
@@ -145,11 +145,11 @@ pub(in crate::admin) async fn claim(
         let message = format!("wait_s must be 0 to {WAIT_S_MAX} and is {wait_s}");
         return Err(ApiError::invalid("wait_s", message));
     }
-    let Ok(_one_of_many) = app.control.claims.try_acquire() else {
+    let Ok(_one_of_many) = app.claims.try_acquire() else {
         let message = "too many agents wait for a task here; try again in a second";
         return Err(ApiError::unavailable("too_many_claims", message));
     };
-    let mut phase = app.phase.watch();
+    let mut phase = app.data.phase.watch();
     // A client that disconnects drops this future. If it had just got a task, its next claim returns the same task.
     let claim = tokio::select! {
         claim = app.fleet.claim(&agent, Duration::from_secs(wait_s)) => claim?,
@@ -171,7 +171,7 @@ pub(in crate::admin) async fn claim(
     ),
 )]
 pub(in crate::admin) async fn heartbeat(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     AgentCaller(agent): AgentCaller,
     PathTaskName(task): PathTaskName,
     JsonBody(body): JsonBody<HeartbeatBody>,
@@ -190,7 +190,7 @@ pub(in crate::admin) async fn heartbeat(
     ),
 )]
 pub(in crate::admin) async fn complete(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     AgentCaller(agent): AgentCaller,
     PathTaskName(task): PathTaskName,
     JsonBody(body): JsonBody<CompleteBody, RESULT_BODY_BYTES_MAX>,
@@ -211,7 +211,7 @@ pub(in crate::admin) async fn complete(
     ),
 )]
 pub(in crate::admin) async fn fail(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     AgentCaller(agent): AgentCaller,
     PathTaskName(task): PathTaskName,
     JsonBody(body): JsonBody<FailBody>,
@@ -238,7 +238,7 @@ pub(in crate::admin) async fn fail(
     ),
 )]
 pub(in crate::admin) async fn ask(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     AgentCaller(agent): AgentCaller,
     PathTaskName(task): PathTaskName,
     JsonBody(body): JsonBody<AskBody>,
@@ -257,7 +257,7 @@ pub(in crate::admin) async fn ask(
     ),
 )]
 pub(in crate::admin) async fn release(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     AgentCaller(agent): AgentCaller,
     PathTaskName(task): PathTaskName,
     JsonBody(body): JsonBody<ReleaseBody>,
@@ -290,7 +290,7 @@ pub(in crate::admin) struct NeededResultQuery {
     ),
 )]
 pub(in crate::admin) async fn result(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     AgentCaller(agent): AgentCaller,
     PathTaskName(task): PathTaskName,
     QueryParams(query): QueryParams<NeededResultQuery>,

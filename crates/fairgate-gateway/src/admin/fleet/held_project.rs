@@ -14,13 +14,13 @@ use crate::admin::api_error::ApiError;
 use crate::admin::auth::AgentCaller;
 use crate::admin::body::JsonBody;
 use crate::admin::path::PathTaskName;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 
 /// Maximum size of a body with tasks from an agent, in bytes.
 const TASKS_BYTES_MAX: usize = 4 << 20;
 
 /// Returns the project of the task that the agent holds; an error if the agent holds no task.
-async fn project_of(app: &App, agent: &AgentId) -> Result<String, ApiError> {
+async fn project_of(app: &ControlPlane, agent: &AgentId) -> Result<String, ApiError> {
     let Some(held) = app.fleet.held_by(agent).await? else {
         let message = format!(
             "agent {:?} holds no task, and only a task gives it a project: claim one first",
@@ -44,7 +44,7 @@ async fn project_of(app: &App, agent: &AgentId) -> Result<String, ApiError> {
     ),
 )]
 pub(in crate::admin) async fn add_tasks(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     AgentCaller(agent): AgentCaller,
     JsonBody(new): JsonBody<NewTasks, TASKS_BYTES_MAX>,
 ) -> Result<impl IntoResponse, ApiError> {
@@ -67,7 +67,7 @@ pub(in crate::admin) async fn add_tasks(
     ),
 )]
 pub(in crate::admin) async fn why(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     AgentCaller(agent): AgentCaller,
     PathTaskName(task): PathTaskName,
 ) -> Result<Json<TaskExplanation>, ApiError> {
@@ -89,7 +89,7 @@ pub(in crate::admin) async fn why(
     ),
 )]
 pub(in crate::admin) async fn share(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     AgentCaller(agent): AgentCaller,
 ) -> Result<Json<ProjectView>, ApiError> {
     let project = project_of(&app, &agent).await?;

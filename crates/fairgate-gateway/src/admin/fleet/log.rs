@@ -15,7 +15,7 @@ use crate::admin::auth::{AgentCaller, Viewer};
 use crate::admin::body::RawBody;
 use crate::admin::path::{PathName, PathTaskName};
 use crate::admin::query::QueryParams;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 
 /// Largest byte offset or epoch in a query. This is 2⁵³ − 1, the largest integer that a JSON float represents exactly.
 const NUMBER_MAX: u64 = 9_007_199_254_740_991;
@@ -66,7 +66,7 @@ pub(in crate::admin) struct LogKeptBody {
     responses((status = 200, description = "A part of the log", body = LogPage)),
 )]
 pub(in crate::admin) async fn show(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     viewer: Viewer,
     PathName(id): PathName,
     QueryParams(query): QueryParams<LogQuery>,
@@ -90,7 +90,7 @@ pub(in crate::admin) async fn show(
     ),
 )]
 pub(in crate::admin) async fn append(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     AgentCaller(agent): AgentCaller,
     PathTaskName(task): PathTaskName,
     QueryParams(query): QueryParams<LogPieceQuery>,

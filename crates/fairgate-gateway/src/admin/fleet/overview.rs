@@ -8,7 +8,7 @@ use fairgate_fleet::FleetView;
 
 use crate::admin::api_error::ApiError;
 use crate::admin::auth::AdminCaller;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 
 /// Shows the share and the target share of each project, the running tasks, the waiting tasks with the reasons for
 /// waiting, and the agents.
@@ -17,7 +17,7 @@ use crate::app::App;
     responses((status = 200, description = "The fleet at this moment", body = FleetView)),
 )]
 pub(in crate::admin) async fn show(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     _: AdminCaller,
 ) -> Result<Json<FleetView>, ApiError> {
     Ok(Json(app.fleet.view().await?))

@@ -19,7 +19,7 @@ use crate::admin::body::JsonBody;
 use crate::admin::page::{PageQuery, page_after, page_length};
 use crate::admin::path::{PathName, path_to};
 use crate::admin::query::QueryParams;
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 
 /// A page of projects, in order of creation.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -39,7 +39,7 @@ pub(in crate::admin) struct ProjectPage {
     ),
 )]
 pub(in crate::admin) async fn list(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     viewer: Viewer,
     QueryParams(query): QueryParams<PageQuery>,
 ) -> Result<Json<ProjectPage>, ApiError> {
@@ -59,7 +59,7 @@ pub(in crate::admin) async fn list(
     responses((status = 200, description = "The project", body = ProjectView)),
 )]
 pub(in crate::admin) async fn show(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     viewer: Viewer,
     PathName(id): PathName,
 ) -> Result<Json<ProjectView>, ApiError> {
@@ -80,7 +80,7 @@ pub(in crate::admin) async fn show(
     ),
 )]
 pub(in crate::admin) async fn create(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     JsonBody(new): JsonBody<NewProject>,
 ) -> Result<impl IntoResponse, ApiError> {
@@ -101,7 +101,7 @@ pub(in crate::admin) async fn create(
     ),
 )]
 pub(in crate::admin) async fn patch(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     PathName(id): PathName,
     JsonBody(patch): JsonBody<ProjectPatch>,

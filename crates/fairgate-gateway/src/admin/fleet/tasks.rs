@@ -21,7 +21,7 @@ use crate::admin::body::JsonBody;
 use crate::admin::page::page_length;
 use crate::admin::path::PathName;
 use crate::admin::query::{NameFilter, QueryParams};
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 
 /// A page of tasks, in order of creation.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -83,7 +83,7 @@ impl<'de> Deserialize<'de> for TaskStatesFilter {
     ),
 )]
 pub(in crate::admin) async fn list(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     viewer: Viewer,
     QueryParams(query): QueryParams<TasksQuery>,
 ) -> Result<Json<TaskPage>, ApiError> {
@@ -113,7 +113,7 @@ pub(in crate::admin) async fn list(
 
 /// Returns a 404 error unless the viewer may see the task.
 pub(super) async fn check_task_visible(
-    app: &App,
+    app: &ControlPlane,
     viewer: &Viewer,
     id: &str,
 ) -> Result<(), ApiError> {
@@ -135,7 +135,7 @@ pub(super) async fn check_task_visible(
     responses((status = 200, description = "The task", body = TaskView)),
 )]
 pub(in crate::admin) async fn show(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     viewer: Viewer,
     PathName(id): PathName,
 ) -> Result<Json<TaskView>, ApiError> {
@@ -159,7 +159,7 @@ pub(in crate::admin) async fn show(
     ),
 )]
 pub(in crate::admin) async fn create(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     caller: FleetCaller,
     JsonBody(new): JsonBody<NewTasks, TASKS_BYTES_MAX>,
 ) -> Result<impl IntoResponse, ApiError> {
@@ -186,7 +186,7 @@ pub(super) fn added(added: AddedTasks) -> (StatusCode, Json<AddedTasks>) {
     ),
 )]
 pub(in crate::admin) async fn patch(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     PathName(id): PathName,
     JsonBody(patch): JsonBody<TaskPatch, TASKS_BYTES_MAX>,
@@ -206,7 +206,7 @@ pub(in crate::admin) async fn patch(
     ),
 )]
 pub(in crate::admin) async fn act(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     caller: FleetCaller,
     PathName(id): PathName,
     JsonBody(action): JsonBody<TaskAction>,
@@ -235,7 +235,7 @@ pub(in crate::admin) async fn act(
     responses((status = 200, description = "Why", body = TaskExplanation)),
 )]
 pub(in crate::admin) async fn why(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     viewer: Viewer,
     PathName(id): PathName,
 ) -> Result<Json<TaskExplanation>, ApiError> {

@@ -20,7 +20,7 @@ use crate::admin::body::JsonBody;
 use crate::admin::page::{page_after, page_length};
 use crate::admin::path::{PathName, path_to};
 use crate::admin::query::{NameFilter, QueryParams};
-use crate::app::App;
+use crate::control_plane::ControlPlane;
 
 /// A page of workspaces, sorted by name.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -58,7 +58,7 @@ pub(in crate::admin) struct WorkspacesQuery {
     ),
 )]
 pub(in crate::admin) async fn list(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     viewer: Viewer,
     QueryParams(query): QueryParams<WorkspacesQuery>,
 ) -> Result<Json<WorkspacePage>, ApiError> {
@@ -94,7 +94,7 @@ pub(in crate::admin) async fn list(
     ),
 )]
 pub(in crate::admin) async fn create(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     JsonBody(new): JsonBody<NewWorkspace>,
 ) -> Result<impl IntoResponse, ApiError> {
@@ -113,7 +113,7 @@ pub(in crate::admin) async fn create(
     ),
 )]
 pub(in crate::admin) async fn remove(
-    State(app): State<Arc<App>>,
+    State(app): State<Arc<ControlPlane>>,
     admin: AdminCaller,
     PathName(id): PathName,
 ) -> Result<StatusCode, ApiError> {

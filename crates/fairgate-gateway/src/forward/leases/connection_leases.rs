@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
 use super::lease::{LeaseChanges, LeaseMessage};
-use crate::app::App;
+use crate::forward::DataPlane;
 
 /// Time after the close of a connection within which a client program that is alive listens again.
 const LISTENS_WITHIN: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ static NEXT_LISTENER: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct ConnectionLeases(Mutex<Option<LeaseListener>>);
 
 struct LeaseListener {
-    app: Arc<App>,
+    app: Arc<DataPlane>,
     key: Arc<str>,
     /// Weak, so that an idle connection does not keep this value in memory after the program's last lease is forgotten.
     changes: Weak<LeaseChanges>,
@@ -41,7 +41,12 @@ struct LeaseListener {
 impl ConnectionLeases {
     /// Records that a client program listens on this connection. A connection on which it listened before no longer
     /// ends its leases.
-    pub(super) fn set_listener(&self, app: &Arc<App>, key: &Arc<str>, changes: &Arc<LeaseChanges>) {
+    pub(super) fn set_listener(
+        &self,
+        app: &Arc<DataPlane>,
+        key: &Arc<str>,
+        changes: &Arc<LeaseChanges>,
+    ) {
         let number = NEXT_LISTENER.fetch_add(1, Ordering::Relaxed);
         changes.set_listener(number);
         let (app, key, changes) = (app.clone(), key.clone(), Arc::downgrade(changes));

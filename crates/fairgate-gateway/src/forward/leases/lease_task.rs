@@ -21,7 +21,7 @@ use super::super::{cost, provider};
 use super::lease::{LeaseHandle, LeaseMessage, LeaseReport, LeaseResult, LeaseStatus};
 use super::lease_source::LeaseSource;
 use super::wire::LeaseSubmissionBody;
-use crate::app::App;
+use crate::forward::DataPlane;
 use crate::phase;
 use crate::pools::PoolHandle;
 use crate::refusal::{self, EndCode, Refusal, RefusalCode};
@@ -39,7 +39,7 @@ enum LeaseTaskEnd {
 /// Guard of a lease whose task runs. Dropping it marks the lease as ended, however the task ends, even by a panic.
 struct RunningLease {
     lease: Arc<LeaseHandle>,
-    app: Arc<App>,
+    app: Arc<DataPlane>,
     key: Arc<str>,
 }
 

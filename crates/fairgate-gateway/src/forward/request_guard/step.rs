@@ -23,10 +23,10 @@ use super::super::stage::{
     RoutedRequest, StageData, SubmitTerms,
 };
 use super::{RequestArrival, RequestEnd, RequestGuard};
+use crate::forward::row_write::RowWrite;
 use crate::limits;
 use crate::pools::{PoolHandle, PoolWorker};
 use crate::refusal::{EndCode, Refusal};
-use crate::row_write::RowWrite;
 use crate::upstream::FaultParty;
 
 /// A request in stage `S`. Borrows the guard, so nothing else can advance the request while this handle exists.

@@ -106,7 +106,7 @@ async fn house() -> House {
 
 impl House {
     fn passage(&self) -> Box<RequestGuard> {
-        let app = self.gateway.app();
+        let app = self.gateway.data_plane();
         let caller = app.identity.caller(&self.headers, wall_clock::now()).unwrap();
         RequestGuard::new(
             app.clone(),
@@ -137,7 +137,7 @@ impl House {
 
     fn tokens_left(&self) -> i64 {
         let limits = limits();
-        let left = self.gateway.app().limits.left(
+        let left = self.gateway.data_plane().limits.left(
             LimitOwner::Tenant,
             "acme",
             &limits,
@@ -148,7 +148,7 @@ impl House {
 
     /// Checks that no slot is taken, and that the tenant's minute has its tokens back.
     async fn is_as_before(&self) {
-        let live = self.gateway.app().pools.all()[0].gate.status().await.unwrap();
+        let live = self.gateway.data_plane().pools.all()[0].gate.status().await.unwrap();
         assert_eq!((live.waiting, live.in_flight), (0, 0));
         assert!(self.tokens_left() > 50_000, "{}", self.tokens_left());
     }
@@ -309,7 +309,7 @@ async fn refused_in_any_stage_it_ends_once() {
 async fn cut_off_at_the_end_of_a_drain_it_is_called_drained() {
     let house = house().await;
     let passages = EVERY.map(|_| house.passage());
-    house.gateway.app().phase.advance(phase::GatewayPhase::Closing);
+    house.gateway.data_plane().phase.advance(phase::GatewayPhase::Closing);
     drop(passages);
     for row in house.rows(EVERY.len()).await {
         let how = (row.status, row.outcome, row.code.as_deref());

@@ -226,7 +226,7 @@ async fn weights_and_caps_reach_the_pool_once() {
     assert_eq!(caps, [(Attribute::Tenant, "t", Some(2)), (Attribute::Key, &*id, Some(1))]);
 
     // What is known is not said again: an event would move the pool's time.
-    fairgate_gateway::directory_sync::refresh(it.app()).await.expect("a store");
+    it.app().directory_sync.refresh().await.expect("a store");
     assert_eq!(gate.snapshot().await.expect("a pool").now, snapshot.now);
 
     it.patch("/api/v1/tenants/t", json!({"limits": {}})).await.expect(200);

@@ -132,8 +132,7 @@ async fn a_reload_says_what_it_changed() {
     assert_eq!(reload().await.refused(409), "no_config_file");
     let change =
         SettingChange { field: "pools.sim.capacity".into(), description: "8 → 9".into() };
-    it.app()
-        .control
+    it.control_plane()
         .set_reloader(Always(Ok(ReloadPlan { changes: vec![change], ..ReloadPlan::default() })));
     assert_eq!(reload().await.expect(200), json!({"changes": ["pools.sim.capacity: 8 → 9"]}));
 }
@@ -147,7 +146,7 @@ async fn a_bad_file_is_told_with_file_line_and_field() {
         field: "pools[0].workers[0]".into(),
         message: "no upstream is called \"vlm-a\"".into(),
     };
-    it.app().control.set_reloader(Always(Err(error.into())));
+    it.control_plane().set_reloader(Always(Err(error.into())));
     let log = Log::here();
     let refused = it.post("/api/v1/config/reload", json!(null)).await.expect(409);
     assert_eq!(refused["error"]["code"], "invalid_config");

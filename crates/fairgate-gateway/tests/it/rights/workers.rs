@@ -141,7 +141,7 @@ async fn a_worker_that_is_added_while_a_request_waits_is_not_on_its_list() {
     let held = first.call().await;
     let waiting = asking(&house, post(CHAT, &chat("second")).key(&key));
     house.until(|live| live.waiting == 1).await;
-    let mut config = (*house.gateway.app().config.load_full()).clone();
+    let mut config = (*house.gateway.data_plane().config.load_full()).clone();
     let mut second = beside(&config, "b", &b.url());
     second.slots = Some(4);
     config.upstreams.push(second);

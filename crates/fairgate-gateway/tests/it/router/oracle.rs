@@ -207,7 +207,7 @@ async fn salts_are_keyed_by_a_secret_of_the_store() {
     );
     assert_ne!(here, there, "tenants of one name in two installations have one salt");
     // A second gateway on the same database sends the same salts.
-    let mut config = (*house.gateway.app().config.load_full()).clone();
+    let mut config = (*house.gateway.data_plane().config.load_full()).clone();
     let folder = Folder::new();
     config.data_dir.clone_from(&folder.0);
     config.journal = None;

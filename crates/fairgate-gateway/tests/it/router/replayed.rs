@@ -80,7 +80,7 @@ async fn classes_caches_pins_and_changing_workers_replay_to_the_same_grants_and_
     admin(&house, http::Method::POST, "", &new).await;
     asks(0..9, &[("x-fairgate-worker", "b"), ("x-fairgate-priority", "3")]).await;
     asks(3..9, &[("x-fairgate-requires", "eu"), ("x-fairgate-class", "urgent")]).await;
-    let mut quanta = (*house.gateway.app().config.load_full()).clone();
+    let mut quanta = (*house.gateway.data_plane().config.load_full()).clone();
     std::fs::write(house.folder.0.join("policy.yaml"), POLICY.replace("2048", "999")).unwrap();
     let read = |path: &Path| Config::from_file(path, &fairgate_config::ProcessEnvironment).unwrap();
     quanta.pools = read(&house.folder.0.join("fairgate.yaml")).pools;
@@ -97,7 +97,7 @@ async fn classes_caches_pins_and_changing_workers_replay_to_the_same_grants_and_
     house.gateway.reload(quanta).await.unwrap();
     asks(0..12, &[]).await;
     house.quiet().await;
-    let live = house.gateway.app().pools.all()[0].gate.snapshot().await.unwrap();
+    let live = house.gateway.data_plane().pools.all()[0].gate.snapshot().await.unwrap();
     let rows = house.rows().await;
     let (folder, gateway) = (house.folder, house.gateway);
     gateway.drain(SOON).await;

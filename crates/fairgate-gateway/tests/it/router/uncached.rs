@@ -98,7 +98,7 @@ async fn a_worker_that_moves_leaves_its_cache_behind() {
     for class in ["long", "short"] {
         assert_eq!(class_of(&house, &mut engine, rivers.clone(), 200).await, class);
     }
-    let mut next = (*house.gateway.app().config.load_full()).clone();
+    let mut next = (*house.gateway.data_plane().config.load_full()).clone();
     next.upstreams[0].slots = Some(9);
     house.gateway.reload(next.clone()).await.unwrap();
     assert_eq!(class_of(&house, &mut engine, rivers.clone(), 200).await, "short");
@@ -129,7 +129,7 @@ async fn a_worker_that_was_unhealthy_has_an_empty_cache() {
     };
     let is = async |state: &str| {
         let deadline = tokio::time::Instant::now() + SOON;
-        while house.gateway.app().pools.all()[0].workers()[0].state != state {
+        while house.gateway.data_plane().pools.all()[0].workers()[0].state != state {
             assert!(tokio::time::Instant::now() < deadline, "it never is {state}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

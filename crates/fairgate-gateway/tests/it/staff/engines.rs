@@ -145,7 +145,7 @@ async fn a_request_reaches_the_rank_that_it_was_granted_whatever_its_client_says
     let body = json!({"name": "b", "url": engine.url(), "like": "sim", "slots": 3, "ranks": 4});
     admin(&house.gateway, Method::POST, WORKERS, body).await;
     assert_eq!(capacity(&house).await, 14);
-    let snapshot = house.gateway.app().pools.all()[0].gate.snapshot().await.unwrap();
+    let snapshot = house.gateway.data_plane().pools.all()[0].gate.snapshot().await.unwrap();
     let added = &snapshot.workers.unwrap().list[1].settings;
     assert_eq!((added.ranks, added.slots), (Some(4), Some(3)));
     assert_eq!(added.taints.as_deref(), Some(&["zone-a".into()][..]));
@@ -160,7 +160,7 @@ async fn a_request_reaches_the_rank_that_it_was_granted_whatever_its_client_says
 
 /// What is left of the prefill of all that is in flight.
 async fn prefill(house: &House) -> u64 {
-    let snapshot = house.gateway.app().pools.all()[0].gate.snapshot().await.unwrap();
+    let snapshot = house.gateway.data_plane().pools.all()[0].gate.snapshot().await.unwrap();
     let flights = snapshot.requests.iter().filter_map(|request| request.flight.as_ref());
     flights.map(|flight| flight.prefill.0).sum()
 }

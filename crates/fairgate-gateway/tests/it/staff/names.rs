@@ -60,7 +60,7 @@ async fn workers_follow_the_addresses_of_a_name() {
     let three = sim_at(3, port);
     let house = house_with("http://workers.invalid", |config| discovers(config, port)).await;
     let names_of_workers = Names::default();
-    house.gateway.app().pools.set_resolver(names_of_workers.clone());
+    house.gateway.data_plane().pools.set_resolver(names_of_workers.clone());
     let none = chat(&house).ask(house.gateway.addr()).await;
     assert_eq!((none.status.as_u16(), none.code().as_str()), (503, "no_worker"), "{}", none.text());
     names_of_workers.are(&[2]);
@@ -100,7 +100,7 @@ async fn under_load_workers_are_found_drained_and_killed_and_nothing_is_lost_tha
     .await;
     let known = Names::default();
     known.are(&[2, 3]);
-    house.gateway.app().pools.set_resolver(known.clone());
+    house.gateway.data_plane().pools.set_resolver(known.clone());
     until("both are found", async || names(&house.gateway).len() == 2).await;
     let addr = house.gateway.addr();
     let mut asked = Vec::new();

@@ -6,8 +6,8 @@ use fairgate_core::policy::{
 use fairgate_core::units::{Tokens, Weight};
 
 use super::inside_field;
+use crate::journal_fault::JournalFault;
 use crate::read::cursor::JsonCursor;
-use crate::read::fault::JournalFault;
 use crate::read::number::{count, fraction, positive, tokens, weight};
 
 /// The fields of a class of a drr node. In this list and the ones below, required fields come first.

@@ -6,9 +6,9 @@ use fairgate_core::snapshot::{
 };
 use fairgate_core::units::Alpha;
 
+use crate::journal_fault::JournalFault;
 use crate::read::cursor::JsonCursor;
 use crate::read::event::repeated;
-use crate::read::fault::JournalFault;
 use crate::read::number::{alpha, count, signed_wide, small_count, wide};
 use crate::read::policy::node_by_kind;
 

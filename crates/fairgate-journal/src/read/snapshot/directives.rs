@@ -4,9 +4,9 @@ use fairgate_core::attribute::Attribute;
 use fairgate_core::snapshot::{CapSnapshot, CapUseSnapshot};
 use fairgate_core::units::Weight;
 
+use crate::journal_fault::{JournalFault, printable};
 use crate::read::cursor::JsonCursor;
 use crate::read::event::repeated;
-use crate::read::fault::{JournalFault, printable};
 use crate::read::number::{count, weight};
 use crate::read::policy::attribute;
 use crate::read::snapshot::counters::cap_use;

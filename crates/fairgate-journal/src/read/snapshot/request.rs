@@ -6,9 +6,9 @@ use fairgate_core::attribute::Attributes;
 use fairgate_core::snapshot::{InFlightSnapshot, RequestSnapshot};
 use fairgate_core::units::{Micros, TaskWeight, Ticks, Tokens};
 
+use crate::journal_fault::JournalFault;
 use crate::read::cursor::JsonCursor;
 use crate::read::event::{AttributeTexts, cached, pin};
-use crate::read::fault::JournalFault;
 use crate::read::number::{count, signed, signed_wide, small_count, task_weight, tokens};
 use crate::read::worker::texts;
 

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use fairgate_store::{Store, StoreError, StoredResponseId, UnixMicros};
 use tokio::sync::{Notify, Semaphore};
 
-use crate::app::App;
+use super::data_plane::DataPlane;
 use crate::phase::GatewayPhase;
 use fairgate_time::wall_clock;
 
@@ -228,7 +228,7 @@ impl ResponseIdOwners {
 }
 
 /// Writes remembered ids to the database, until the gateway closes. [`ResponseIdOwners::flush`] writes the last of them.
-pub(crate) async fn store_ids(app: Arc<App>) {
+pub(crate) async fn store_ids(app: Arc<DataPlane>) {
     let mut phase = app.phase.watch();
     loop {
         tokio::select! {

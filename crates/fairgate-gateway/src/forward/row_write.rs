@@ -14,7 +14,7 @@ use fairgate_store::{AttemptRow, StoreError};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::app::App;
+use super::data_plane::DataPlane;
 
 /// Error for an answer whose row could not be written, although the configuration wants no answer without a row. The
 /// end of that answer must not be sent.
@@ -28,12 +28,12 @@ type RowWriteResult = Result<(), RowWriteError>;
 #[must_use]
 pub(crate) struct RowWrite {
     write: Option<Pin<Box<dyn Future<Output = RowWriteResult> + Send>>>,
-    app: Arc<App>,
+    app: Arc<DataPlane>,
 }
 
 impl RowWrite {
     /// Starts the write of a row.
-    pub(crate) fn start(app: Arc<App>, row: AttemptRow) -> Self {
+    pub(crate) fn start(app: Arc<DataPlane>, row: AttemptRow) -> Self {
         let writer = app.clone();
         let write = async move {
             let request = row.request.clone();
@@ -47,7 +47,7 @@ impl RowWrite {
 }
 
 /// Decides if an answer whose row could not be written may be sent, counts the lost row, and logs the error.
-fn unrecorded(app: &App, request: &str, error: &StoreError) -> RowWriteResult {
+fn unrecorded(app: &DataPlane, request: &str, error: &StoreError) -> RowWriteResult {
     let is_served = app.config.load().on_store_failure == OnStoreFailure::Serve;
     app.metrics.count_lost_row(is_served);
     if let Some(left_out) = app.log_throttle.admit("row", Instant::now()) {
