@@ -4,6 +4,7 @@
 //! is built before anything else in a CI run, so it depends only on the standard library.
 #![allow(clippy::print_stdout, reason = "a command line program talks on stdout")]
 
+mod agents;
 mod bench;
 mod frameworks;
 mod fuzz;
@@ -44,6 +45,10 @@ Usage: cargo xtask <chore>
   test soak                       of all tests, both soaks in 60 seconds each
   test frameworks [NAME]          the Python package's recipes with the real frameworks from PyPI (not
                                   part of `test`: they take gigabytes); all of them unless one is named
+  test agents [NAME…]             the recipes of examples/recipes with the real coding agents from npm and
+                                  PyPI, and the story of docs/team.md in full (not part of `test`); all of
+                                  them, or the named ones: `team` is the story. With FAIRGATE_UPDATE_DOCS=1,
+                                  docs/recipes.md and docs/team.md are written instead of compared
   lint                            rustfmt, tidy, clippy and rustdoc, warnings are errors
   tidy [--all] [--lower]          counts names and doc comments that break the rules of docs/glossary.md, and
                                   rules with more than one home; the numbers in xtask/tidy.ratchet may only

@@ -34,6 +34,11 @@ impl Venv {
         XtaskStep::new(name, &self.program(program), args)
     }
 
+    /// Returns the environment's folder.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Returns the path of one of the environment's programs.
     pub(crate) fn program(&self, program: &str) -> String {
         self.folder.join("bin").join(program).to_string_lossy().into_owned()

@@ -5,7 +5,7 @@ use std::env;
 use std::path::Path;
 
 use crate::step::XtaskStep;
-use crate::{XtaskError, cargo, frameworks, gateway, lint, python, pythons, tools};
+use crate::{XtaskError, agents, cargo, frameworks, gateway, lint, python, pythons, tools};
 
 /// Number of random journals that the property tests try in `test quick`. The whole suite tries 20
 /// 000.
@@ -29,10 +29,11 @@ pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskE
         ["sdk"] => gateway::sdk_steps_alone(root),
         ["backends"] => gateway::backend_steps_alone(root),
         ["frameworks", rest @ ..] => frameworks::steps(root, rest),
+        ["agents", rest @ ..] => agents::steps(root, rest),
         ["soak"] => Ok(gateway::short_soak_steps_alone(root)),
         other => {
             let other = other.join(" ");
-            let there_are = "there are `quick`, `python`, `pythons`, `sdk`, `backends`, `soak` and `frameworks`, and none for everything";
+            let there_are = "there are `quick`, `python`, `pythons`, `sdk`, `backends`, `soak`, `frameworks` and `agents`, and none for everything";
             Err(XtaskError(format!("no such tests: `{other}`; {there_are}")))
         }
     }
@@ -41,8 +42,10 @@ pub(crate) fn steps(root: &Path, args: &[&str]) -> Result<Vec<XtaskStep>, XtaskE
 fn all(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     let mut steps = lint::steps();
     steps.extend(tools::need_postgresql());
-    // README's agents call the gateway with it.
-    steps.extend(tools::need_debian("curl", "curl"));
+    // Agents of README.md and of the pages call the gateway with them, and work in repositories.
+    for program in ["curl", "jq", "git"] {
+        steps.extend(tools::need_debian(program, program));
+    }
     steps.push(cargo("tests", &["test", "--workspace", "--no-fail-fast"]));
     steps.extend(gateway::sdk_steps(root)?);
     steps.extend(gateway::backend_steps(root)?);

@@ -65,6 +65,34 @@ impl fmt::Debug for AgentArgs {
 }
 
 impl AgentArgs {
+    /// Returns the options of each agent: this one, or with a number, the agents NAME-1, NAME-2 and so on with one token
+    /// each, in the order in which the tokens are given.
+    pub(crate) fn agents(&self, count: Option<u16>) -> Result<Vec<Self>> {
+        let Some(count) = count else { return Ok(vec![self.clone()]) };
+        let tokens: Vec<&str> = self.token.split_whitespace().collect();
+        if tokens.len() != usize::from(count) {
+            bail!(
+                "--count {count} needs {count} tokens in {TOKEN_VARIABLE}, not {}: `fairgate agent add {} --count \
+                 {count}` prints them",
+                tokens.len(),
+                self.name
+            );
+        }
+        let names = numbered_names(&self.name, count);
+        let agents = names.zip(tokens).map(|(name, token)| Self {
+            url: self.url.clone(),
+            name,
+            token: token.to_owned(),
+            ca: self.ca.clone(),
+        });
+        Ok(agents.collect())
+    }
+
+    /// Returns the agent's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Returns the agent's token, trimmed.
     pub(crate) fn token(&self) -> &str {
         self.token.trim()
@@ -76,6 +104,11 @@ impl AgentArgs {
         let authority = self.url.authority().map_or("", |authority| authority.as_str());
         format!("{scheme}://{authority}{}", base(&self.url))
     }
+}
+
+/// Returns the names of several agents that are added and run together: NAME-1, NAME-2 and so on.
+pub(crate) fn numbered_names(name: &str, count: u16) -> impl Iterator<Item = String> {
+    (1..=count).map(move |number| format!("{name}-{number}"))
 }
 
 /// The reason why a request to the agents' API failed.

@@ -1,5 +1,6 @@
 //! The command `fairgate agent run`, which claims tasks and runs a command for each task.
 
+mod agent_loop;
 mod claim_folder;
 mod claim_runner;
 mod command_guard;
@@ -11,43 +12,31 @@ mod process_group;
 mod secret_mask;
 mod stop_signals;
 mod tail;
+mod terminal_output;
 mod workspace_lock;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use fairgate_fleet::Claim;
-use tokio::time::sleep;
+use tokio::task::{Id, JoinError, JoinSet};
 
 pub(crate) use command_guard::{GuardArgs, run as run_guard};
 
-use crate::agent_api::{
-    AgentApi, AgentApiError, AgentArgs, ClaimLease, RetryBackoff, StatusCallback,
-};
-use crate::text_format::one_line;
-use claim_runner::{ClaimRunResult, ClaimRunner};
+use crate::agent_api::{AgentApi, AgentArgs, StatusCallback};
+use crate::text_format::{counted, one_line};
+use claim_runner::ClaimRunner;
 use stop_signals::StopSignals;
-
-/// Longest wait for a task in one request to the gateway.
-const CLAIM_WAIT: Duration = Duration::from_secs(30);
-/// Longest pause between two attempts while the gateway does not answer.
-const PAUSE_MAX: Duration = Duration::from_secs(15);
-/// Pause between two claims of a paused agent.
-const PAUSED: Duration = Duration::from_secs(15);
-/// Time limit of a quick failure. A command that fails within this time has probably not worked at all.
-const QUICK: Duration = Duration::from_secs(2);
-/// Longest pause between tasks of an agent whose commands fail within [`QUICK`].
-const QUICK_FAILURE_PAUSE_MAX: Duration = Duration::from_secs(60);
+use terminal_output::TerminalOutput;
 
 /// Claim tasks and run a command for each of them, one at a time, until stopped.
 ///
 /// The command runs in the task's workspace (else in the current folder) with the prompt on its standard input. Its
 /// environment has: FAIRGATE_TASK, FAIRGATE_PROJECT, FAIRGATE_EPOCH, FAIRGATE_TITLE, FAIRGATE_PROMPT (up to 64 KiB),
-/// FAIRGATE_PROMPT_FILE, FAIRGATE_QUESTION and FAIRGATE_ANSWER if the task asked a question before, and the address and
+/// FAIRGATE_PROMPT_FILE, FAIRGATE_AGENT, FAIRGATE_QUESTION and FAIRGATE_ANSWER if the task asked a question before, and the address and
 /// key for this task's LLM calls as OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY,
 /// ANTHROPIC_AUTH_TOKEN and FAIRGATE_KEY. The agent's own token is not included.
 ///
@@ -63,10 +52,16 @@ const QUICK_FAILURE_PAUSE_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct AgentRunArgs {
     #[command(flatten)]
     agent: AgentArgs,
-    /// End after one task.
+    /// Run this many agents, each with its own task at a time: NAME-1, NAME-2 and so on, as
+    /// `fairgate agent add NAME --count N` adds them. Their tokens are given in this order, separated by spaces or line
+    /// ends. Each line of output begins with the name of its agent. If one agent cannot continue, the others do, and the
+    /// status is 1 in the end.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    count: Option<u16>,
+    /// End after one task; with --count, after one task of each agent.
     #[arg(long, conflicts_with = "max_tasks")]
     once: bool,
-    /// End after this number of tasks. Default: no end.
+    /// End after this number of tasks; with --count, of each agent. Default: no end.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_tasks: Option<u64>,
     /// Seconds between SIGTERM and SIGKILL.
@@ -81,143 +76,94 @@ pub(crate) struct AgentRunArgs {
     command: Vec<OsString>,
 }
 
-/// Runs until a signal stops the agent, or until the given number of tasks is done.
+/// Runs until a signal stops the agents, or until each has done the given number of tasks.
 pub(crate) fn run(args: &AgentRunArgs) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(claims(args));
+    let ended = runtime.block_on(run_agents(args));
     // A terminal that no one reads must not keep the process alive.
     runtime.shutdown_timeout(Duration::from_millis(200));
     ended
 }
 
-async fn claims(args: &AgentRunArgs) -> Result<()> {
-    let say: StatusCallback = Arc::new(|text: &str| {
-        // The text may repeat something that another program wrote.
-        let _ = writeln!(io::stderr(), "fairgate: {}", one_line(text));
-    });
-    let work = ClaimRunner {
-        api: Arc::new(AgentApi::new(&args.agent)?),
+/// Runs all agents of this process. If one of several cannot continue, this is reported at once, the others go on, and the
+/// result is an error when all have ended.
+async fn run_agents(args: &AgentRunArgs) -> Result<()> {
+    let (stop, terminal) = (StopSignals::listen()?, TerminalOutput::new());
+    let most = if args.once { Some(1) } else { args.max_tasks };
+    // All options are checked before the first agent claims a task.
+    let runners: Vec<ClaimRunner> = args
+        .agent
+        .agents(args.count)?
+        .iter()
+        .map(|agent| claim_runner(args, agent, &stop, &terminal))
+        .collect::<Result<_>>()?;
+    let mut agents = JoinSet::new();
+    let mut names: Vec<(Id, String)> = Vec::new();
+    for runner in runners {
+        let name = runner.name.clone();
+        names.push((agents.spawn(agent_loop::run_tasks(runner, most)).id(), name));
+    }
+    let mut failed = Vec::new();
+    while let Some(ended) = agents.join_next_with_id().await {
+        let Some((id, error)) = failure(ended) else { continue };
+        if args.count.is_none() {
+            return Err(error);
+        }
+        let name = names.iter().find(|(of, _)| *of == id).map_or("", |(_, name)| name);
+        let others = match agents.len() {
+            0 => "no other agent is left".to_owned(),
+            1 => "1 other agent goes on".to_owned(),
+            others => format!("{others} other agents go on"),
+        };
+        print_status(Some(name), &format!("this agent ends: {error:#}; {others}"));
+        failed.push(name);
+    }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let all = counted(args.count.unwrap_or(1), "agent");
+    bail!("{} of {all} could not continue: {}", failed.len(), failed.join(", "))
+}
+
+/// Returns the error of an agent that could not continue; `None` if it ended as it should.
+fn failure(ended: Result<(Id, Result<()>), JoinError>) -> Option<(Id, anyhow::Error)> {
+    match ended {
+        Ok((_, Ok(()))) => None,
+        Ok((id, Err(error))) => Some((id, error)),
+        Err(error) => Some((error.id(), anyhow!("a bug of fairgate: {error}"))),
+    }
+}
+
+fn claim_runner(
+    args: &AgentRunArgs,
+    agent: &AgentArgs,
+    stop: &StopSignals,
+    terminal: &TerminalOutput,
+) -> Result<ClaimRunner> {
+    let prefix = args.count.map(|_| agent.name().to_owned());
+    let shown = prefix.clone();
+    let say: StatusCallback = Arc::new(move |text: &str| print_status(shown.as_deref(), text));
+    Ok(ClaimRunner {
+        api: Arc::new(AgentApi::new(agent)?),
+        name: agent.name().to_owned(),
         command: args.command.clone(),
-        base_url: args.agent.base_url(),
-        token: args.agent.token().to_owned(),
+        base_url: agent.base_url(),
+        token: agent.token().to_owned(),
         grace: Duration::from_secs(args.grace),
         timeout: args.timeout.map(Duration::from_secs),
         say,
-        stop: StopSignals::listen()?,
+        stop: stop.clone(),
+        terminal: terminal.clone(),
+        prefix,
+    })
+}
+
+/// Prints a message of `agent run`, with the agent's name if there are several agents.
+fn print_status(agent: Option<&str>, text: &str) {
+    // The text may repeat something that another program wrote.
+    let text = one_line(text);
+    let _ = match agent {
+        Some(agent) => writeln!(io::stderr(), "fairgate: [{agent}] {text}"),
+        None => writeln!(io::stderr(), "fairgate: {text}"),
     };
-    let most = if args.once { Some(1) } else { args.max_tasks };
-    let mut brake = QuickFailureBackoff::default();
-    let mut done = 0;
-    while most.is_none_or(|most| done < most) {
-        let Some((claim, lease)) = next_claim(&work).await? else { return Ok(()) };
-        let (task, project, epoch) = (&claim.task, &claim.project, claim.epoch);
-        (work.say)(&format!("task {task} of {project}, claim {epoch}: {}", claim.title));
-        let start = Instant::now();
-        let verdict = work.run(&claim, lease).await?;
-        if verdict == ClaimRunResult::Stopped {
-            return Ok(());
-        }
-        done += 1;
-        if let Some(pause) = brake.after(&verdict, start.elapsed()) {
-            let seconds = pause.as_secs();
-            (work.say)(&format!("commands fail at once: no task is claimed for {seconds} s"));
-            tokio::select! {
-                () = sleep(pause) => {}
-                () = work.stop.wait_first() => {}
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Waits for a task and claims it. Returns `None` if a signal stopped the agent.
-async fn next_claim(work: &ClaimRunner) -> Result<Option<(Claim, ClaimLease)>> {
-    let mut backoff = RetryBackoff::new(PAUSE_MAX);
-    let mut paused = false;
-    loop {
-        let asked = Instant::now();
-        let claim = tokio::select! {
-            claim = work.api.claim(CLAIM_WAIT) => claim,
-            () = work.stop.wait_first() => return Ok(None),
-        };
-        let pause = match claim {
-            Ok(claim) => {
-                if backoff.record_success() {
-                    (work.say)("the gateway answers again");
-                }
-                match claim {
-                    Some(claim) => return Ok(Some(claim)),
-                    // A gateway that drains answers at once instead of waiting.
-                    None if asked.elapsed() < Duration::from_secs(1) => Duration::from_secs(1),
-                    None => Duration::ZERO,
-                }
-            }
-            Err(AgentApiError::Paused(why)) => {
-                if !std::mem::replace(&mut paused, true) {
-                    (work.say)(&format!("{why}; waiting until it may go on"));
-                }
-                PAUSED
-            }
-            Err(
-                AgentApiError::Unavailable(why)
-                | AgentApiError::StoreUnavailable(why)
-                | AgentApiError::Lost(why),
-            ) => {
-                let (pause, tell) = backoff.record_failure();
-                if tell {
-                    (work.say)(&format!("no task can be claimed now ({why}); trying again"));
-                }
-                pause
-            }
-            Err(error @ AgentApiError::Refused { .. }) => return Err(error.into()),
-        };
-        tokio::select! {
-            () = sleep(pause) => {}
-            () = work.stop.wait_first() => return Ok(None),
-        }
-    }
-}
-
-/// Keeps an agent whose command does not work from failing every task in the fleet.
-#[derive(Default)]
-struct QuickFailureBackoff {
-    failures: u32,
-}
-
-impl QuickFailureBackoff {
-    /// Returns the pause before the next claim; `None` for no pause. The third quick failure in a row causes the first
-    /// pause, and each further one doubles it.
-    fn after(&mut self, verdict: &ClaimRunResult, took: Duration) -> Option<Duration> {
-        if *verdict != ClaimRunResult::Failed || took >= QUICK {
-            self.failures = 0;
-            return None;
-        }
-        self.failures += 1;
-        let doublings = self.failures.checked_sub(3)?;
-        Some(Duration::from_secs(1 << doublings.min(6)).min(QUICK_FAILURE_PAUSE_MAX))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_agent_whose_command_does_not_work_slows_down() {
-        let mut brake = QuickFailureBackoff::default();
-        let quick = Duration::from_millis(5);
-        let pauses: Vec<Option<u64>> = (0..11)
-            .map(|_| brake.after(&ClaimRunResult::Failed, quick).map(|pause| pause.as_secs()))
-            .collect();
-        let expected = [None, None, Some(1), Some(2), Some(4), Some(8), Some(16), Some(32)];
-        assert_eq!(pauses[..8], expected);
-        assert_eq!(pauses[8..], [Some(60); 3]);
-        assert_eq!(
-            brake.after(&ClaimRunResult::Failed, Duration::from_secs(9)),
-            None,
-            "it worked a while"
-        );
-        assert_eq!(brake.after(&ClaimRunResult::Failed, quick), None);
-        assert_eq!(brake.after(&ClaimRunResult::Well, quick), None);
-    }
 }

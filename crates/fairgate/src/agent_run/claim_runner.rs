@@ -24,6 +24,7 @@ use super::outcome::{CommandResult, RESULT_BYTES_MAX};
 use super::process_group::ProcessGroup;
 use super::secret_mask::SecretTexts;
 use super::stop_signals::StopSignals;
+use super::terminal_output::TerminalOutput;
 use super::workspace_lock::{WorkspaceLock, WorkspaceProblem};
 use crate::agent_api::{
     AgentApi, AgentApiError, ClaimEnd, ClaimId, ClaimLease, HeartbeatTask, LeaseEnd, RetryBackoff,
@@ -45,9 +46,11 @@ const IN_USE_PAUSE_MICROS: i64 = 10_000_000;
 /// Longest time for giving a task back after the second signal.
 const GIVE_BACK_TIME: Duration = Duration::from_secs(2);
 
-/// Settings of `agent run` that all claims share.
+/// Settings of one agent of `agent run` that all its claims share.
 pub(super) struct ClaimRunner {
     pub(super) api: Arc<AgentApi>,
+    /// Name of the agent.
+    pub(super) name: String,
     pub(super) command: Vec<OsString>,
     pub(super) base_url: String,
     pub(super) token: String,
@@ -56,6 +59,9 @@ pub(super) struct ClaimRunner {
     pub(super) timeout: Option<Duration>,
     pub(super) say: StatusCallback,
     pub(super) stop: StopSignals,
+    pub(super) terminal: TerminalOutput,
+    /// Name before each line on the terminal; `None` if this is the only agent of the process.
+    pub(super) prefix: Option<String>,
 }
 
 /// The result of a claim.
@@ -246,7 +252,7 @@ impl ClaimRunner {
         }
         command
             .args(args)
-            .envs(variables(claim, &files, &self.base_url))
+            .envs(variables(claim, &files, &self.name, &self.base_url))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -275,14 +281,14 @@ impl ClaimRunner {
         }
         if let Some(stdout) = child.stdout.take() {
             let printed = printed.clone();
-            let passing =
-                printed.pass_on(OutputStream::Stdout, stdout, tokio::io::stdout(), secrets.clone());
+            let terminal = self.terminal.stream(OutputStream::Stdout, self.prefix.as_deref());
+            let passing = printed.pass_on(OutputStream::Stdout, stdout, terminal, secrets.clone());
             streams.push(tokio::spawn(passing));
         }
         if let Some(stderr) = child.stderr.take() {
             let printed = printed.clone();
-            let passing =
-                printed.pass_on(OutputStream::Stderr, stderr, tokio::io::stderr(), secrets.clone());
+            let terminal = self.terminal.stream(OutputStream::Stderr, self.prefix.as_deref());
+            let passing = printed.pass_on(OutputStream::Stderr, stderr, terminal, secrets.clone());
             streams.push(tokio::spawn(passing));
         }
         let sending = printed.clone().send_log(self.api.clone(), claim.into(), self.say.clone());

@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::log_buffer::LogBuffer;
 use super::secret_mask::{SecretMask, SecretTexts};
 use super::tail::{LastLine, OutputTail};
+use super::terminal_output::TerminalStream;
 use crate::agent_api::{AgentApi, AgentApiError, ClaimId, RetryBackoff, StatusCallback};
 
 /// Greatest number of bytes that are read from a stream at once.
@@ -90,7 +91,7 @@ impl CommandOutput {
         self: Arc<Self>,
         stream: OutputStream,
         mut from: impl AsyncRead + Unpin,
-        mut terminal: impl AsyncWrite + Unpin,
+        mut terminal: TerminalStream,
         secrets: SecretTexts,
     ) {
         let mut mask = SecretMask::new(secrets);
@@ -102,11 +103,10 @@ impl CommandOutput {
                 _ => mask.push(&read[..count], &mut out),
             }
             self.push(stream, &out);
-            // A closed terminal is no reason to end the command.
-            let _ = terminal.write_all(&out).await;
-            let _ = terminal.flush().await;
+            terminal.write(&out).await;
             out.clear();
             if count == 0 {
+                terminal.finish().await;
                 return;
             }
         }

@@ -45,11 +45,13 @@ pub(super) fn prompt(claim: &Claim) -> String {
 pub(super) fn variables(
     claim: &Claim,
     files: &ClaimFiles<'_>,
+    agent: &str,
     base_url: &str,
 ) -> Vec<(&'static str, String)> {
     let path = |path: &Path| path.display().to_string();
     let mut variables = vec![
         ("FAIRGATE_URL", base_url.to_owned()),
+        ("FAIRGATE_AGENT", agent.to_owned()),
         ("FAIRGATE_TASK", claim.task.clone()),
         ("FAIRGATE_PROJECT", claim.project.clone()),
         ("FAIRGATE_EPOCH", claim.epoch.to_string()),
@@ -119,7 +121,7 @@ mod tests {
     fn variables_of(claim: &Claim) -> BTreeMap<&'static str, String> {
         let (prompt, result, tokens) = (Path::new("/f/p"), Path::new("/f/r"), Path::new("/f/t"));
         let files = ClaimFiles { prompt, result, results: None, tokens };
-        variables(claim, &files, "http://h:1").into_iter().collect()
+        variables(claim, &files, "a-1", "http://h:1").into_iter().collect()
     }
 
     #[test]
@@ -127,6 +129,7 @@ mod tests {
         let variables = variables_of(&claim());
         assert_eq!(variables["FAIRGATE_PROMPT"], "do it\n");
         assert_eq!(variables["FAIRGATE_EPOCH"], "3");
+        assert_eq!(variables["FAIRGATE_AGENT"], "a-1");
         assert_eq!(variables["OPENAI_BASE_URL"], "http://h:1/v1");
         assert_eq!(variables["ANTHROPIC_BASE_URL"], "http://h:1");
         for name in ["OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "FAIRGATE_KEY"]

@@ -12,6 +12,7 @@ mod open_files;
 mod policy_file;
 mod readme;
 mod readme_fleet;
+mod recipes;
 mod running;
 mod secrets;
 #[allow(
@@ -24,5 +25,6 @@ mod secrets;
 mod server;
 mod start;
 mod surface;
+mod team_story;
 
 pub(crate) use running::Folder;

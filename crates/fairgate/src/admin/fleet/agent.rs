@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::super::client::AdminClient;
 use super::super::{AdminOptions, escaped, fetch_all};
 use super::{at, given_names, or_dash};
+use crate::agent_api::numbered_names;
 use crate::agent_run::{self, AgentRunArgs};
 use fairgate_table::{TableCell, TextTable};
 
@@ -54,6 +55,9 @@ enum AgentManageAction {
         /// Tenants for which the agent may work. It gets no task of other tenants. Default: all.
         #[arg(long, value_delimiter = ',', value_name = "TENANT,…")]
         tenants: Option<Vec<String>>,
+        /// Add this many agents, NAME-1, NAME-2 and so on, for `fairgate agent run --count`. Default: one agent, NAME.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+        count: Option<u16>,
         #[command(flatten)]
         common: AdminOptions,
     },
@@ -130,15 +134,18 @@ impl AgentManageAction {
                 self.common()
                     .print_parsed(&list, |list: &Vec<AgentView>, out| agents(list).write(out))
             }
-            Self::Add { name, kind, reports_tokens, labels, tenants, .. } => {
-                let body = serde_json::to_value(NewAgent {
+            Self::Add { name, kind, reports_tokens, labels, tenants, count, .. } => {
+                let agent = NewAgent {
                     id: name.clone(),
                     kind: kind.clone(),
                     reports_tokens: *reports_tokens,
                     labels: labels.clone(),
                     tenants: tenants.clone(),
-                })?;
-                self.print_token(&client.send(Method::POST, "/api/v1/agents", Some(&body))?)
+                };
+                match count {
+                    None => self.print_token(&add(&client, &agent)?),
+                    Some(count) => self.add_several(&client, &agent, *count),
+                }
             }
             Self::Set { name, labels, tenants, .. } => {
                 let mut body = serde_json::Map::new();
@@ -174,12 +181,45 @@ impl AgentManageAction {
         self.common().print_line(&set, &format!("agent {name} is {state}"))
     }
 
+    /// Adds several agents and shows their tokens. If one of them cannot be added, the tokens of those before it are shown
+    /// all the same, because nothing else would show them.
+    fn add_several(&self, client: &AdminClient, agent: &NewAgent, count: u16) -> Result<()> {
+        let mut made = Vec::new();
+        let mut failed = None;
+        for id in numbered_names(&agent.id, count) {
+            match add(client, &NewAgent { id, ..agent.clone() }) {
+                Ok(agent) => made.push(agent),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        if !made.is_empty() {
+            let made = Value::Array(made);
+            self.common().print_parsed(&made, |made: &Vec<AgentWithToken>, out| {
+                let list: Vec<AgentView> = made.iter().map(|made| made.agent.clone()).collect();
+                agents(&list).write(&mut *out)?;
+                writeln!(out)?;
+                for AgentWithToken { token, .. } in made {
+                    writeln!(out, "{token}")?;
+                }
+                writeln!(out, "These are their tokens, in this order. They are shown this once.")
+            })?;
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
     fn print_token(&self, made: &Value) -> Result<()> {
         self.common().print_parsed(made, |made: &AgentWithToken, out| {
             agents(std::slice::from_ref(&made.agent)).write(&mut *out)?;
             writeln!(out, "\n{}\nThis is its token. It is shown this once.", made.token)
         })
     }
+}
+
+fn add(client: &AdminClient, agent: &NewAgent) -> Result<Value> {
+    client.send(Method::POST, "/api/v1/agents", Some(&serde_json::to_value(agent)?))
 }
 
 fn path(name: &str) -> String {

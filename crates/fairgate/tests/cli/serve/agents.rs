@@ -1,5 +1,8 @@
 //! `fairgate agent run` with `fairgate serve`: both as processes, also where one of them dies.
 
+mod count;
+mod page;
+
 use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -77,7 +80,9 @@ impl Runner {
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        self.signal("TERM");
+        if matches!(self.0.try_wait(), Ok(None)) {
+            self.signal("TERM");
+        }
         let _ = self.0.wait();
     }
 }

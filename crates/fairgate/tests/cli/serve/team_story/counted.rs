@@ -1,0 +1,182 @@
+//! Counts what a run of the story has done, from the tasks' histories, the ledger and the repositories.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Killed, Story};
+
+/// Number of tasks in the story.
+pub(super) const TASKS: usize = 60;
+/// Fewest tasks that must have been given out before the shares mean something: one is then less than 3 points.
+const TASKS_COMPARED_MIN: usize = 36;
+/// Greatest distance of a tenant's share from what it is due, in tenths of a percent.
+const SHARE_TENTHS_OFF_MAX: u64 = 30;
+
+/// What a run has done.
+pub(super) struct StorySums {
+    /// Completions of each task.
+    completions: BTreeMap<String, usize>,
+    /// Commits of each task, over all repositories.
+    commits: BTreeMap<String, usize>,
+    /// Tasks whose result does not contain the results of the tasks that they need.
+    without_results: Vec<String>,
+    /// Rows of the ledger that belong to no task.
+    foreign_rows: usize,
+    calls: usize,
+    questions: usize,
+    retries: u64,
+    given_back: usize,
+    paused_by_budget: usize,
+    shares: TenantShares,
+}
+
+/// What both tenants got, up to the last moment at which both had something to do.
+struct TenantShares {
+    /// Tasks that were given out until then.
+    tasks: usize,
+    north: u64,
+    south: u64,
+}
+
+pub(super) fn count(story: &Story) -> StorySums {
+    let tasks: Vec<Value> = story
+        .tasks()
+        .iter()
+        .map(|task| story.gateway.api(&format!("/api/v1/tasks/{}", id(task))))
+        .collect();
+    let mut commits = BTreeMap::new();
+    for project in ["shop", "docs", "site", "tools", "core"] {
+        let log = story.shell(&format!("git -C {project}.git log --format=%s main"));
+        for subject in log.lines().filter(|subject| *subject != "begin") {
+            *commits.entry(subject.to_owned()).or_insert(0) += 1;
+        }
+    }
+    let rows = story.gateway.api("/api/v1/attempts?limit=1000");
+    let rows = rows["items"].as_array().expect("rows");
+    let steps = |wanted: fn(&Value) -> bool| {
+        tasks.iter().map(|task| history(task).filter(|step| wanted(step)).count()).sum()
+    };
+    StorySums {
+        completions: tasks
+            .iter()
+            .map(|task| (id(task), history(task).filter(|it| it["to"] == "COMPLETED").count()))
+            .collect(),
+        commits,
+        without_results: tasks.iter().filter(|task| !has_results(task, &tasks)).map(id).collect(),
+        foreign_rows: rows.iter().filter(|row| row["task"].is_null()).count(),
+        calls: rows.iter().filter(|row| row["status"] == 200).count(),
+        questions: steps(|step| step["to"] == "WAITING_INPUT"),
+        retries: tasks.iter().filter_map(|task| task["retries"].as_u64()).sum(),
+        given_back: steps(|step| reason(step).ends_with("is not on this machine")),
+        paused_by_budget: steps(|step| step["to"] == "PAUSED" && reason(step).contains("budget")),
+        shares: shares(&tasks),
+    }
+}
+
+fn id(task: &Value) -> String {
+    task["id"].as_str().expect("a name").to_owned()
+}
+
+fn history(task: &Value) -> impl Iterator<Item = &Value> {
+    task["history"].as_array().into_iter().flatten()
+}
+
+fn reason(step: &Value) -> &str {
+    step["reason"].as_str().unwrap_or_default()
+}
+
+/// Whether a task's result has those of all tasks that it needs.
+fn has_results(task: &Value, tasks: &[Value]) -> bool {
+    let result = |task: &Value| task["result"].as_str().unwrap_or_default().to_owned();
+    let own = result(task);
+    let needs = task["needs"].as_object().into_iter().flatten().map(|(need, _)| need);
+    let mut needed = needs.filter_map(|need| tasks.iter().find(|other| id(other) == *need));
+    own.contains(&format!("notes/{}.md", id(task))) && needed.all(|need| own.contains(result(need).trim()))
+}
+
+/// The state of a task after all changes until a moment.
+fn state_at(task: &Value, moment: i64) -> &str {
+    let first = history(task).next().expect("it was given out");
+    let steps = history(task).take_while(|step| step["at"].as_i64().is_some_and(|at| at <= moment));
+    steps.last().map_or(&first["from"], |step| &step["to"]).as_str().expect("a state")
+}
+
+fn last_given(task: &Value) -> i64 {
+    let given = history(task).filter(|step| step["to"] == "ASSIGNED");
+    given.last().and_then(|step| step["at"].as_i64()).expect("it was given out")
+}
+
+/// The tokens of the tasks that were given out up to the last moment at which both tenants had more to do. Tasks of `shop` do
+/// not count as something to do, because its budget may have ended.
+fn shares(tasks: &[Value]) -> TenantShares {
+    let is_of = |task: &Value, south: bool| (task["project"] == "core") == south;
+    let has_work = |south: bool, moment: i64| {
+        let mut of_tenant = tasks.iter().filter(|task| is_of(task, south) && task["project"] != "shop");
+        of_tenant.any(|task| state_at(task, moment) == "READY")
+    };
+    let both_wait = |moment: &i64| has_work(true, *moment) && has_work(false, *moment);
+    let moment = tasks.iter().map(last_given).filter(both_wait).max().expect("both had work");
+    let given: Vec<&Value> = tasks.iter().filter(|task| last_given(task) <= moment).collect();
+    let sum = |south| {
+        let of_tenant = given.iter().filter(|task| is_of(task, south));
+        of_tenant.filter_map(|task| task["charged"].as_u64()).sum()
+    };
+    TenantShares { tasks: given.len(), north: sum(false), south: sum(true) }
+}
+
+impl TenantShares {
+    /// The share of `north`, in tenths of a percent.
+    fn north_tenths(&self) -> u64 {
+        self.north * 1000 / (self.north + self.south)
+    }
+}
+
+impl StorySums {
+    /// The counted numbers as sentences, for the page.
+    pub(super) fn text(&self, killed: &Killed, took: Duration) -> String {
+        let once = |counts: &BTreeMap<String, usize>| counts.values().filter(|it| **it == 1).count();
+        let (north, shares) = (self.shares.north_tenths(), &self.shares);
+        format!(
+            "{} tasks completed once, {} commits in 5 repositories, {} calls\n\
+             server killed after {} tasks, back after {:.1} s; {} tries repeated\n\
+             {} question asked, {} tasks stopped by the budget, {} given back for a missing folder\n\
+             the first {} tasks given out: tenant north {}.{} %, tenant south {}.{} % of the tokens\n\
+             {:.0} s in all\n",
+            once(&self.completions),
+            once(&self.commits),
+            self.calls,
+            killed.completed,
+            killed.away.as_secs_f32(),
+            self.retries,
+            self.questions,
+            self.paused_by_budget,
+            self.given_back,
+            shares.tasks,
+            north / 10,
+            north % 10,
+            (1000 - north) / 10,
+            (1000 - north) % 10,
+            took.as_secs_f32(),
+        )
+    }
+
+    pub(super) fn check(&self) {
+        let ones = |counts: &BTreeMap<String, usize>| {
+            assert_eq!(counts.len(), TASKS);
+            let wrong: Vec<_> = counts.iter().filter(|(_, count)| **count != 1).collect();
+            assert!(wrong.is_empty(), "not once: {wrong:?}");
+        };
+        ones(&self.completions);
+        ones(&self.commits);
+        assert!(self.without_results.is_empty(), "{:?}", self.without_results);
+        assert_eq!(self.foreign_rows, 0, "every call was made with the key of a task");
+        assert!(self.calls >= TASKS, "{}", self.calls);
+        assert_eq!(self.questions, 1, "nobody is asked twice");
+        assert!(self.given_back >= 1 && self.paused_by_budget >= 1);
+        assert!(self.shares.tasks >= TASKS_COMPARED_MIN, "{}", self.shares.tasks);
+        let off = self.shares.north_tenths().abs_diff(500);
+        assert!(off <= SHARE_TENTHS_OFF_MAX, "{} tokens and {}", self.shares.north, self.shares.south);
+    }
+}
