@@ -31,6 +31,7 @@ pub(crate) fn steps(root: &Path, names: &[&str]) -> Result<Vec<XtaskStep>, Xtask
         let mut node = node_modules(root, "agents", LISTS)?;
         let mut aider = venv(root, "agents", &format!("{LISTS}/requirements.txt"))?;
         steps.append(&mut node.steps);
+        steps.extend(own_installations(&node.modules));
         steps.extend(aider.take_steps());
         let programs = node.modules.join(".bin");
         let path = format!("{}:{}", programs.display(), aider.folder().join("bin").display());
@@ -44,6 +45,18 @@ pub(crate) fn steps(root: &Path, names: &[&str]) -> Result<Vec<XtaskStep>, Xtask
         steps.push(ignored("a team's night", "team_story_in_full"));
     }
     Ok(steps)
+}
+
+/// Returns the steps that run the installation scripts of packages that have one. npm runs no scripts here, because most
+/// packages need none; these two put the program for this machine into its place.
+fn own_installations(modules: &Path) -> Vec<XtaskStep> {
+    let scripts =
+        [("claude", "@anthropic-ai/claude-code/install.cjs"), ("opencode", "opencode-ai/postinstall.mjs")];
+    let step = |(name, script): (&str, &str)| {
+        let script = modules.join(script).display().to_string();
+        XtaskStep::new(&format!("program of {name}"), "node", &[&script])
+    };
+    scripts.map(step).into()
 }
 
 /// Returns the step that runs ignored tests of the command line whose names contain this text.

@@ -50,7 +50,8 @@ struct RecipeOutcome {
 fn run(recipe: &AgentRecipe) -> RecipeOutcome {
     let (folder, model) = (Folder::new(), Model::start(SimOptions::instant()));
     let more = recipe.gateway.as_ref().map_or(String::new(), |line| format!("{line}\n"));
-    fs::write(folder.join("fairgate.yaml"), one_pool(&model, &more)).expect("a file");
+    let config = one_pool(&model, &more).replace("slots: 16", "slots: 16, dialects: [openai, anthropic]");
+    fs::write(folder.join("fairgate.yaml"), config).expect("a file");
     let gateway = Gateway::configured(&folder);
     gateway.fairgate(&["group", "add", "people"]).ok();
     gateway.fairgate(&["tenant", "add", "demo", "--group", "people"]).ok();
@@ -73,6 +74,7 @@ fn run(recipe: &AgentRecipe) -> RecipeOutcome {
         .env("FAIRGATE_AGENT_TOKEN", made["token"].as_str().expect("a token"))
         .env("PATH", programs())
         .env("HOME", &home)
+        .env("TMPDIR", folder.path())
         .env_remove("MODEL")
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a file"))
@@ -132,7 +134,8 @@ fn recipes_make_their_calls_with_the_key_of_the_task() {
         eprintln!("{}: {said}, {took:.1} s, {state}, calls of the task: {seen:?}", recipe.name);
         if recipe.untested.is_some() {
             assert_eq!(answered, 0, "{}: it works now; remove `# untested:`\n{log}", recipe.name);
-            eprintln!("{log}");
+            let seen = recipe.seen.as_deref().expect("what was seen");
+            assert!(log.contains(seen), "{}: {seen:?} is not in\n{log}", recipe.name);
             continue;
         }
         assert_eq!(task["state"], "COMPLETED", "{}: {task}\n{log}", recipe.name);

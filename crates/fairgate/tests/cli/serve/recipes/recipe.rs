@@ -19,6 +19,8 @@ pub(super) struct AgentRecipe {
     pub(super) gateway: Option<String>,
     /// Reason why the program cannot be used.
     pub(super) untested: Option<String>,
+    /// Text that the program prints because it cannot be used.
+    pub(super) seen: Option<String>,
     notes: String,
     /// The script without its first comments.
     script: String,
@@ -64,7 +66,7 @@ impl AgentRecipe {
         let (mut fields, mut script) = (Vec::new(), rest);
         while let Some((line, after)) = script.split_once('\n')
             && let Some((field, value)) = line.strip_prefix("# ").and_then(|it| it.split_once(": "))
-            && ["title", "package", "gateway", "untested", "note"].contains(&field)
+            && ["title", "package", "gateway", "untested", "seen", "note"].contains(&field)
         {
             fields.push((field, value));
             script = after;
@@ -87,6 +89,7 @@ impl AgentRecipe {
             version,
             gateway: all("gateway"),
             untested: all("untested"),
+            seen: all("seen"),
             notes: all("note").unwrap_or_default(),
             script: script.to_owned(),
             hash,
