@@ -1,8 +1,7 @@
 #!/bin/sh
 # The command of every agent in docs/team.md. It runs in a checkout that the task has to itself: it asks the model what the
-# task says, commits the answer, pushes it, and leaves the names of its notes as the task's result.
+# task says, commits the answer, pushes it as a branch, and leaves the names of its notes as the task's result.
 set -eu
-git fetch --quiet
 git reset --quiet --hard origin/main
 
 question=$(sed -n 's/^Ask a person: //p' "$FAIRGATE_PROMPT_FILE")
@@ -11,8 +10,9 @@ if [ -n "$question" ] && [ -z "${FAIRGATE_ANSWER-}" ]; then
   exit 77
 fi
 
-answer=$(jq --null-input --rawfile prompt "$FAIRGATE_PROMPT_FILE" \
-    '{model: "sim", max_tokens: 60, messages: [{role: "user", content: $prompt}]}' |
+tokens=$(sed -n 's/^Tokens: //p' "$FAIRGATE_PROMPT_FILE")
+answer=$(jq --null-input --rawfile prompt "$FAIRGATE_PROMPT_FILE" --argjson tokens "${tokens:-450}" \
+    '{model: "sim", max_tokens: $tokens, messages: [{role: "user", content: $prompt}]}' |
   curl --silent --show-error --fail-with-body "$OPENAI_BASE_URL/chat/completions" \
     --header "authorization: Bearer $OPENAI_API_KEY" --header 'content-type: application/json' --data @-) ||
   { printf '%s\n' "$answer" >&2; exit 1; }
@@ -21,16 +21,13 @@ mkdir -p notes
 printf '%s' "$answer" | jq --exit-status --raw-output '.choices[0].message.content' >"notes/$FAIRGATE_TASK.md"
 git add notes
 git commit --quiet --message "$FAIRGATE_TASK"
-tries=0
-# Another task may push to the same repository meanwhile.
-until git pull --quiet --rebase && git push --quiet; do
-  tries=$((tries + 1))
-  [ "$tries" -lt 50 ]
-  sleep 0.1
-done
+# A branch of its own, so that tasks do not wait for each other. A try before this one may have pushed it already.
+git push --quiet --force origin "HEAD:refs/heads/$FAIRGATE_TASK"
 
 # The results of the tasks that this one needs are files here.
 {
   echo "notes/$FAIRGATE_TASK.md"
-  [ -z "${FAIRGATE_RESULTS_DIR-}" ] || cat "$FAIRGATE_RESULTS_DIR"/*
+  for result in "${FAIRGATE_RESULTS_DIR:-/none}"/*; do
+    [ ! -e "$result" ] || { cat "$result"; echo; }
+  done
 } >"$FAIRGATE_RESULT_FILE"

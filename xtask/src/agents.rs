@@ -50,8 +50,10 @@ pub(crate) fn steps(root: &Path, names: &[&str]) -> Result<Vec<XtaskStep>, Xtask
 /// Returns the steps that run the installation scripts of packages that have one. npm runs no scripts here, because most
 /// packages need none; these two put the program for this machine into its place.
 fn own_installations(modules: &Path) -> Vec<XtaskStep> {
-    let scripts =
-        [("claude", "@anthropic-ai/claude-code/install.cjs"), ("opencode", "opencode-ai/postinstall.mjs")];
+    let scripts = [
+        ("claude", "@anthropic-ai/claude-code/install.cjs"),
+        ("opencode", "opencode-ai/postinstall.mjs"),
+    ];
     let step = |(name, script): (&str, &str)| {
         let script = modules.join(script).display().to_string();
         XtaskStep::new(&format!("program of {name}"), "node", &[&script])
@@ -90,7 +92,10 @@ mod tests {
 
     #[test]
     fn all_recipes_and_the_story_are_run_unless_some_are_named() {
-        assert_eq!(recipes(root()), Ok(["aider", "claude", "codex", "gemini", "opencode"].map(str::to_owned).into()));
+        assert_eq!(
+            recipes(root()),
+            Ok(["aider", "claude", "codex", "gemini", "opencode"].map(str::to_owned).into())
+        );
         let run = |names: &[&str]| format!("{:?}", steps(root(), names).expect("they are known"));
         let all = run(&[]);
         assert!(all.contains("recipes_make_their_calls") && all.contains("team_story_in_full"));

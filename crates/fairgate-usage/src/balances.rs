@@ -46,7 +46,8 @@ pub struct WindowBudgetExhausted {
     /// Tokens that the request needs beyond those that are reserved for its task.
     pub wanted: u64,
     /// Earliest time at which enough usage may have left the window to make room for the request. There may be room
-    /// earlier if a reservation ends. `None` if there would be no room even without any usage.
+    /// earlier if a reservation ends, or only later if none does. `None` if nothing needs to fade, or if the request is
+    /// larger than the whole budget.
     pub room_at: Option<UnixMicros>,
 }
 
@@ -182,12 +183,18 @@ impl WindowBalance {
         let Some(limit) = self.budget else { return Ok(()) };
         let used = window.used(&self.sums, at);
         let reserved = u64::try_from(self.reserved).unwrap_or(0);
-        let needed = used.saturating_add(reserved).saturating_add(wanted).saturating_sub(limit);
-        if needed == 0 {
+        let needed = |reserved: u64| {
+            used.saturating_add(reserved).saturating_add(wanted).saturating_sub(limit)
+        };
+        if needed(reserved) == 0 {
             return Ok(());
         }
-        let fades = used >= needed;
-        let room_at = fades.then(|| window.faded_at(&self.sums, needed, at));
+        // Nobody knows when running tasks give back what they have reserved. If all that fades makes no room beside it, the
+        // time at which there is room without it is the best guess.
+        let mut fading = [needed(reserved), needed(0)].into_iter();
+        let room_at = fading
+            .find(|needed| (1..=used).contains(needed))
+            .map(|needed| window.faded_at(&self.sums, needed, at));
         Err(WindowBudgetExhausted {
             project: project.cloned(),
             limit,

@@ -86,6 +86,9 @@ struct RunningCommand<'a> {
     log: JoinHandle<()>,
     heartbeats: HeartbeatTask,
     guard: Option<CommandGuard>,
+    /// Lock of the workspace's folder; `None` once the command has ended. It must be free before the end of the claim is
+    /// reported, because the fleet may then give the workspace to another agent on this machine at once.
+    workspace: Option<WorkspaceLock>,
     folder: &'a ClaimFolder,
     secrets: SecretTexts,
 }
@@ -156,7 +159,7 @@ impl ClaimRunner {
                 return self.report(&id, ClaimEnd::Fail(failure)).await;
             }
         };
-        let _workspace = match WorkspaceLock::of(claim) {
+        let workspace = match WorkspaceLock::of(claim) {
             Ok(lock) => lock,
             Err(problem) => return self.without_workspace(&id, problem, &lease).await,
         };
@@ -166,7 +169,7 @@ impl ClaimRunner {
             return Ok(ClaimRunResult::Failed);
         }
         let timeout = CommandTimeout::of(claim, &lease, self.timeout);
-        let mut running = match self.start(claim, lease, &folder) {
+        let mut running = match self.start(claim, lease, &folder, workspace) {
             Ok(running) => running,
             Err(error) => {
                 // Not the task's fault: it goes to another agent without a failure.
@@ -238,6 +241,7 @@ impl ClaimRunner {
         claim: &Claim,
         lease: ClaimLease,
         folder: &'a ClaimFolder,
+        workspace: WorkspaceLock,
     ) -> Result<RunningCommand<'a>> {
         let files = ClaimFiles {
             prompt: &folder.prompt,
@@ -305,6 +309,7 @@ impl ClaimRunner {
             log,
             heartbeats,
             guard,
+            workspace: Some(workspace),
             folder,
             secrets,
         })
@@ -321,6 +326,7 @@ impl ClaimRunner {
             // Processes left in the background would continue in a folder that another task gets.
             self.end_group(&mut running).await;
         }
+        running.workspace = None;
         self.rest_of_output(&mut running).await;
         let end = running.result().end(status, running.heartbeats.server_now());
         // Heartbeats continue until the gateway has the end.
@@ -374,6 +380,7 @@ impl ClaimRunner {
             let _ = running.child.wait().await;
         });
         running.guard = None;
+        running.workspace = None;
     }
 
     /// Waits a moment for the rest of the output, then for the log to arrive.

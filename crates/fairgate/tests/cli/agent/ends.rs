@@ -219,6 +219,26 @@ fn two_commands_never_work_in_one_folder() {
     assert!(real.join("both").exists());
 }
 
+/// The fleet may give the workspace to the next agent as soon as it knows of the end. That agent must find the folder free.
+#[test]
+fn a_folder_is_free_when_the_end_of_its_task_is_reported() {
+    let (fake, folder) = (Fake::start(), Folder::new());
+    fake.state().free_at_end = Some(folder.path().to_owned());
+    let task = json!({"workspace": "w-1", "workspace_path": folder.path()});
+    for script in ["true", "exit 1", "echo why; exit 77", "sleep 100 & true", "sleep 100"] {
+        fake.task(task.clone());
+        let ended = Agent::start(&fake, &["--once", "--timeout", "1"], script).ended();
+        assert!(ended.status.success(), "{script}: {ended:?}");
+    }
+    assert_eq!((fake.said("complete").len(), fake.said("fail").len()), (2, 2));
+    fake.task(task);
+    let agent = Agent::start(&fake, &["--once"], "touch begun; sleep 100");
+    until("it runs", || folder.join("begun").exists().then_some(()));
+    agent.signal("TERM");
+    assert!(agent.ended().status.success());
+    assert_eq!(fake.said("release").len(), 1);
+}
+
 #[test]
 fn a_token_that_is_wrong_is_said_once_and_ends_it() {
     let fake = Fake::start();

@@ -1,8 +1,10 @@
 //! A gateway that gives tasks to one agent, remembers what it was told, and can be away or take a lease back.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
@@ -29,6 +31,8 @@ pub(super) struct State {
     pub(super) lost: bool,
     /// What is answered to the ends of claims, before they are taken.
     pub(super) refusals: VecDeque<(u16, Value)>,
+    /// A folder that must not be locked by anybody when the end of a claim is reported.
+    pub(super) free_at_end: Option<PathBuf>,
     /// How far the gateway's clock is behind, in seconds.
     pub(super) behind_s: u64,
     /// What was said: the verb and the body.
@@ -57,6 +61,7 @@ impl Fake {
             store_away: false,
             lost: false,
             refusals: VecDeque::new(),
+            free_at_end: None,
             behind_s: 0,
             said: Vec::new(),
             log: Vec::new(),
@@ -198,6 +203,12 @@ impl State {
             self.wrong.push(format!("another epoch: {verb} {body}"));
         }
         let ends = verb != "heartbeat";
+        if ends && let Some(folder) = &self.free_at_end {
+            let is_free = File::open(folder).is_ok_and(|folder| folder.try_lock().is_ok());
+            if !is_free {
+                self.wrong.push(format!("{verb}: the folder is still locked"));
+            }
+        }
         if ends && let Some(refusal) = self.refusals.pop_front() {
             self.said.push((format!("refused {verb}"), body));
             return refusal;

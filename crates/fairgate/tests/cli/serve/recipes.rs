@@ -50,7 +50,8 @@ struct RecipeOutcome {
 fn run(recipe: &AgentRecipe) -> RecipeOutcome {
     let (folder, model) = (Folder::new(), Model::start(SimOptions::instant()));
     let more = recipe.gateway.as_ref().map_or(String::new(), |line| format!("{line}\n"));
-    let config = one_pool(&model, &more).replace("slots: 16", "slots: 16, dialects: [openai, anthropic]");
+    let config =
+        one_pool(&model, &more).replace("slots: 16", "slots: 16, dialects: [openai, anthropic]");
     fs::write(folder.join("fairgate.yaml"), config).expect("a file");
     let gateway = Gateway::configured(&folder);
     gateway.fairgate(&["group", "add", "people"]).ok();
@@ -64,7 +65,9 @@ fn run(recipe: &AgentRecipe) -> RecipeOutcome {
     gateway.fairgate(&["workspace", "add", "w-1", "--project", "web", "--path", &path]).ok();
     let made = gateway.json(&["agent", "add", "a-1"]);
     let prompt = "Say in one sentence what fair queueing is. Change no files.";
-    gateway.fairgate(&["task", "add", "--project", "web", "--id", "one", "--retries", "0", prompt]).ok();
+    gateway
+        .fairgate(&["task", "add", "--project", "web", "--id", "one", "--retries", "0", prompt])
+        .ok();
     let mut agent = command(&["agent", "run", "--once", "--url", &gateway.url, "--name", "a-1"]);
     let limit = RUN_TIME_MAX.as_secs().to_string();
     let log = fs::File::create(folder.join("agent.log")).expect("a file");
@@ -94,7 +97,8 @@ fn run(recipe: &AgentRecipe) -> RecipeOutcome {
 /// The path of programs, with those that `cargo xtask test agents` has installed.
 fn programs() -> String {
     let installed = env::var("FAIRGATE_AGENTS_PATH");
-    let installed = installed.expect("FAIRGATE_AGENTS_PATH: run this with `cargo xtask test agents`");
+    let installed =
+        installed.expect("FAIRGATE_AGENTS_PATH: run this with `cargo xtask test agents`");
     format!("{installed}:{}", env::var("PATH").unwrap_or_default())
 }
 
@@ -123,7 +127,12 @@ fn recipes_make_their_calls_with_the_key_of_the_task() {
         }
         let home = Folder::new();
         let said = version(&recipe, home.path());
-        assert!(said.contains(&recipe.version), "{}: {said:?} is not {}", recipe.name, recipe.version);
+        assert!(
+            said.contains(&recipe.version),
+            "{}: {said:?} is not {}",
+            recipe.name,
+            recipe.version
+        );
         let start = Instant::now();
         let RecipeOutcome { task, calls, log } = run(&recipe);
         let took = start.elapsed().as_secs_f32();

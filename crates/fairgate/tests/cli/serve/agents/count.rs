@@ -196,8 +196,12 @@ fn tokens_of_agents_that_were_added_are_shown_although_a_later_one_cannot_be() {
     let tokens = run.stdout.lines().filter(|line| line.starts_with("fga-"));
     assert_eq!(tokens.count(), 1, "{}", run.stdout);
     let made = gateway.json(&["agent", "add", "cleo", "--count", "2", "--type", "codex"]);
-    let ids: Vec<&str> =
-        made.as_array().expect("a list").iter().filter_map(|it| it["agent"]["id"].as_str()).collect();
+    let ids: Vec<&str> = made
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|it| it["agent"]["id"].as_str())
+        .collect();
     assert_eq!(ids, ["cleo-1", "cleo-2"]);
     assert_eq!(made[1]["agent"]["type"], "codex");
 }

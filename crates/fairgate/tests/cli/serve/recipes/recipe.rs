@@ -113,7 +113,10 @@ fn pinned(registry: &str, package: &str) -> String {
         }
     };
     let version = version.unwrap_or_else(|| panic!("{package} has no version in tests/agents"));
-    assert!(version.starts_with(|c: char| c.is_ascii_digit()), "{package}: {version} is no version");
+    assert!(
+        version.starts_with(|c: char| c.is_ascii_digit()),
+        "{package}: {version} is no version"
+    );
     version
 }
 

@@ -1,6 +1,6 @@
 //! Counts what a run of the story has done, from the tasks' histories, the ledger and the repositories.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -48,7 +48,7 @@ pub(super) fn count(story: &Story) -> StorySums {
         .collect();
     let mut commits = BTreeMap::new();
     for project in ["shop", "docs", "site", "tools", "core"] {
-        let log = story.shell(&format!("git -C {project}.git log --format=%s main"));
+        let log = story.shell(&format!("git -C {project}.git log --format=%s --branches"));
         for subject in log.lines().filter(|subject| *subject != "begin") {
             *commits.entry(subject.to_owned()).or_insert(0) += 1;
         }
@@ -69,10 +69,20 @@ pub(super) fn count(story: &Story) -> StorySums {
         calls: rows.iter().filter(|row| row["status"] == 200).count(),
         questions: steps(|step| step["to"] == "WAITING_INPUT"),
         retries: tasks.iter().filter_map(|task| task["retries"].as_u64()).sum(),
-        given_back: steps(|step| reason(step).ends_with("is not on this machine")),
+        given_back: steps(is_for_missing_folder),
         paused_by_budget: steps(|step| step["to"] == "PAUSED" && reason(step).contains("budget")),
-        shares: shares(&tasks),
+        shares: shares(&tasks, rows),
     }
+}
+
+/// The number of times that a task was given back because its folder was missing.
+pub(super) fn given_back(story: &Story, task: &str) -> usize {
+    let task = story.gateway.api(&format!("/api/v1/tasks/{task}"));
+    history(&task).filter(|step| is_for_missing_folder(step)).count()
+}
+
+fn is_for_missing_folder(step: &Value) -> bool {
+    reason(step).ends_with("is not on this machine")
 }
 
 fn id(task: &Value) -> String {
@@ -93,37 +103,55 @@ fn has_results(task: &Value, tasks: &[Value]) -> bool {
     let own = result(task);
     let needs = task["needs"].as_object().into_iter().flatten().map(|(need, _)| need);
     let mut needed = needs.filter_map(|need| tasks.iter().find(|other| id(other) == *need));
-    own.contains(&format!("notes/{}.md", id(task))) && needed.all(|need| own.contains(result(need).trim()))
+    own.contains(&format!("notes/{}.md", id(task)))
+        && needed.all(|need| own.contains(result(need).trim()))
 }
 
-/// The state of a task after all changes until a moment.
+/// The state of a task after all changes until a moment; before it was added, its first state.
 fn state_at(task: &Value, moment: i64) -> &str {
     let first = history(task).next().expect("it was given out");
     let steps = history(task).take_while(|step| step["at"].as_i64().is_some_and(|at| at <= moment));
     steps.last().map_or(&first["from"], |step| &step["to"]).as_str().expect("a state")
 }
 
-fn last_given(task: &Value) -> i64 {
+/// The moments at which a task was given to an agent, with the numbers of its claims.
+fn given(task: &Value) -> impl Iterator<Item = (i64, u64)> {
     let given = history(task).filter(|step| step["to"] == "ASSIGNED");
-    given.last().and_then(|step| step["at"].as_i64()).expect("it was given out")
+    given.filter_map(|step| Some((step["at"].as_i64()?, step["epoch"].as_u64()?)))
 }
 
-/// The tokens of the tasks that were given out up to the last moment at which both tenants had more to do. Tasks of `shop` do
-/// not count as something to do, because its budget may have ended.
-fn shares(tasks: &[Value]) -> TenantShares {
+/// The tokens that a task was charged for in claims that began until a moment.
+fn charged_until(task: &Value, rows: &[Value], moment: i64) -> u64 {
+    let later: Vec<u64> =
+        given(task).filter(|(at, _)| *at > moment).map(|(_, epoch)| epoch).collect();
+    let is_later = |row: &&Value| {
+        row["task"] == task["id"]
+            && row["epoch"].as_u64().is_some_and(|epoch| later.contains(&epoch))
+    };
+    let after: u64 =
+        rows.iter().filter(is_later).filter_map(|row| row["charged_tokens"].as_u64()).sum();
+    task["charged"].as_u64().expect("a number").saturating_sub(after)
+}
+
+/// The tokens of the tasks that were given out while both tenants had more to do all the time: a tenant that has nothing to do
+/// for a moment does not catch up later. Tasks of `shop` do not count as something to do, because its budget may have ended.
+fn shares(tasks: &[Value], rows: &[Value]) -> TenantShares {
     let is_of = |task: &Value, south: bool| (task["project"] == "core") == south;
     let has_work = |south: bool, moment: i64| {
-        let mut of_tenant = tasks.iter().filter(|task| is_of(task, south) && task["project"] != "shop");
+        let mut of_tenant =
+            tasks.iter().filter(|task| is_of(task, south) && task["project"] != "shop");
         of_tenant.any(|task| state_at(task, moment) == "READY")
     };
     let both_wait = |moment: &i64| has_work(true, *moment) && has_work(false, *moment);
-    let moment = tasks.iter().map(last_given).filter(both_wait).max().expect("both had work");
-    let given: Vec<&Value> = tasks.iter().filter(|task| last_given(task) <= moment).collect();
+    let moments: BTreeSet<i64> = tasks.iter().flat_map(given).map(|(at, _)| at).collect();
+    let moment = moments.into_iter().take_while(both_wait).last().expect("both had work");
+    let begun: Vec<&Value> =
+        tasks.iter().filter(|task| given(task).any(|(at, _)| at <= moment)).collect();
     let sum = |south| {
-        let of_tenant = given.iter().filter(|task| is_of(task, south));
-        of_tenant.filter_map(|task| task["charged"].as_u64()).sum()
+        let of_tenant = begun.iter().filter(|task| is_of(task, south));
+        of_tenant.map(|task| charged_until(task, rows, moment)).sum()
     };
-    TenantShares { tasks: given.len(), north: sum(false), south: sum(true) }
+    TenantShares { tasks: begun.len(), north: sum(false), south: sum(true) }
 }
 
 impl TenantShares {
@@ -136,30 +164,29 @@ impl TenantShares {
 impl StorySums {
     /// The counted numbers as sentences, for the page.
     pub(super) fn text(&self, killed: &Killed, took: Duration) -> String {
-        let once = |counts: &BTreeMap<String, usize>| counts.values().filter(|it| **it == 1).count();
+        let once =
+            |counts: &BTreeMap<String, usize>| counts.values().filter(|it| **it == 1).count();
         let (north, shares) = (self.shares.north_tenths(), &self.shares);
-        format!(
-            "{} tasks completed once, {} commits in 5 repositories, {} calls\n\
-             server killed after {} tasks, back after {:.1} s; {} tries repeated\n\
-             {} question asked, {} tasks stopped by the budget, {} given back for a missing folder\n\
-             the first {} tasks given out: tenant north {}.{} %, tenant south {}.{} % of the tokens\n\
-             {:.0} s in all\n",
-            once(&self.completions),
-            once(&self.commits),
-            self.calls,
-            killed.completed,
-            killed.away.as_secs_f32(),
-            self.retries,
-            self.questions,
-            self.paused_by_budget,
-            self.given_back,
-            shares.tasks,
-            north / 10,
-            north % 10,
-            (1000 - north) / 10,
-            (1000 - north) % 10,
-            took.as_secs_f32(),
-        )
+        let share = |tenths: u64| format!("{}.{} %", tenths / 10, tenths % 10);
+        let lines = [
+            ("tasks that were completed once", once(&self.completions).to_string()),
+            ("commits in five repositories, one of each task", once(&self.commits).to_string()),
+            ("calls that the gateway answered", self.calls.to_string()),
+            ("questions to a person", self.questions.to_string()),
+            ("times that a task met the end of the budget", self.paused_by_budget.to_string()),
+            ("times that a task was given back for a missing folder", self.given_back.to_string()),
+            ("tasks that were completed when the server was killed", killed.completed.to_string()),
+            ("seconds until it was back", format!("{:.1}", killed.away.as_secs_f32())),
+            ("tries that failed meanwhile, and were repeated", self.retries.to_string()),
+            (
+                "tasks that were given out while both tenants had more to do",
+                shares.tasks.to_string(),
+            ),
+            ("share of tenant north in their tokens", share(north)),
+            ("share of tenant south", share(1000 - north)),
+            ("seconds in all", format!("{:.0}", took.as_secs_f32())),
+        ];
+        lines.map(|(what, value)| format!("{what:<61} {value:>6}\n")).concat()
     }
 
     pub(super) fn check(&self) {
@@ -177,6 +204,11 @@ impl StorySums {
         assert!(self.given_back >= 1 && self.paused_by_budget >= 1);
         assert!(self.shares.tasks >= TASKS_COMPARED_MIN, "{}", self.shares.tasks);
         let off = self.shares.north_tenths().abs_diff(500);
-        assert!(off <= SHARE_TENTHS_OFF_MAX, "{} tokens and {}", self.shares.north, self.shares.south);
+        assert!(
+            off <= SHARE_TENTHS_OFF_MAX,
+            "{} tokens and {}",
+            self.shares.north,
+            self.shares.south
+        );
     }
 }

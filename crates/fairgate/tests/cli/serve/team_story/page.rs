@@ -34,11 +34,21 @@ impl StoryPage {
         blocks(&self.text, "```yaml config").pop().expect("the page has a configuration")
     }
 
-    /// The scripts that set everything up. The last one starts the agents.
-    pub(super) fn shells(&self) -> Vec<String> {
+    fn shells(&self) -> Vec<String> {
         let shells = blocks(&self.text, "```sh");
-        assert_eq!(shells.len(), 4, "repositories, machines, tenants and agents");
+        assert_eq!(shells.len(), 5, "repositories, machines, tenants, and agents twice");
         shells
+    }
+
+    /// The scripts that set everything up, but for the agents.
+    pub(super) fn set_up(&self) -> Vec<String> {
+        self.shells()[..3].to_vec()
+    }
+
+    /// The scripts that start the agents of the machine without a folder, and those of the other machines.
+    pub(super) fn start_agents(&self) -> [String; 2] {
+        let shells = self.shells();
+        [shells[3].clone(), shells[4].clone()]
     }
 
     /// Runs commands, and keeps them and what they print.
@@ -98,10 +108,17 @@ fn mark(name: &str) -> String {
     format!("<!-- output: {name} -->\n```text\n")
 }
 
+/// Words of a line of output that are compared. What comes later may be cut off at any place, or depend on the moment.
+const WORDS_COMPARED: usize = 5;
+
 /// The form of an output: its different lines, without their numbers, and without the names of the tasks of `shop`, of which
 /// any may meet the end of the budget.
 fn shape(text: &str) -> BTreeSet<String> {
-    text.lines().map(|line| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ")).collect()
+    let line = |line: &str| {
+        let most = if line.starts_with("$ ") { usize::MAX } else { WORDS_COMPARED };
+        line.split_whitespace().take(most).map(word).collect::<Vec<_>>().join(" ")
+    };
+    text.lines().map(line).collect()
 }
 
 fn word(word: &str) -> String {
