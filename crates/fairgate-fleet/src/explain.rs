@@ -44,6 +44,7 @@ pub(crate) enum ExplanationScope {
 
 /// Active agent, as an explanation sees it.
 struct ActiveAgent {
+    id: String,
     kind: String,
     /// True if the agent waits for a task in this process.
     is_waiting: bool,
@@ -80,7 +81,7 @@ impl ExplanationContext {
         let agents = agents.filter(|agent| agent.state == FleetAgentState::Active).map(|agent| {
             let is_waiting = waiting.contains(&agent.id);
             let access = AgentAccess::new(&agent.kind, &agent.labels, agent.tenants.as_deref());
-            ActiveAgent { kind: agent.kind, is_waiting, access }
+            ActiveAgent { id: agent.id, kind: agent.kind, is_waiting, access }
         });
         let (now, turns, agents) =
             (call.now, ready_task::next_agent_outcomes(&input), agents.collect());

@@ -56,6 +56,15 @@ impl UnfitTasks {
     }
 }
 
+/// Returns the names of the agents that cannot work on a task.
+pub(crate) fn agents_of(
+    tx: &mut dyn Transaction,
+    task: &str,
+) -> Result<HashSet<String>, StoreError> {
+    let sql = "SELECT agent FROM fleet_unfit WHERE task = $1";
+    Ok(tx.list(sql, &[task.into()], |row| row.text(0))?.into_iter().collect())
+}
+
 /// Records that an agent cannot work on a task.
 pub(crate) fn add(tx: &mut dyn Transaction, agent: &str, task: &str) -> Result<(), StoreError> {
     tx.run(

@@ -205,3 +205,29 @@ impl WindowBalance {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Returns the time at which there is room for a request, with a budget of 100 tokens.
+    fn room_at(used: u64, reserved: i64, wanted: u64) -> Option<UnixMicros> {
+        let (window, at) = (UsageWindow::new(Duration::from_secs(86_400)), UnixMicros(0));
+        let sums = WindowSums { bucket: window.bucket(at), tokens: used, ..WindowSums::default() };
+        let balance = WindowBalance { sums, budget: Some(100), reserved };
+        balance.check_room(None, wanted, window, at).err().and_then(|refused| refused.room_at)
+    }
+
+    #[test]
+    fn a_request_that_fits_the_budget_is_told_when_there_is_room() {
+        let beside_nothing = room_at(50, 0, 60);
+        assert!(beside_nothing.is_some_and(|at| at.0 > 0));
+        assert!(room_at(50, 30, 60) > beside_nothing, "more must fade beside reservations");
+        // All that was used may fade without making room beside the reservations.
+        assert_eq!(room_at(50, 60, 60), beside_nothing);
+        assert_eq!(room_at(0, 60, 60), None, "nothing can fade");
+        assert_eq!(room_at(50, 0, 101), None, "it is larger than the budget");
+    }
+}

@@ -13,6 +13,7 @@ use super::{ActiveAgent, ExplainedTask, ExplanationContext, ExplanationDraft, NA
 use crate::human_format::{grouped, listed, many, moment, span, tokens};
 use crate::round::decide::decide;
 use crate::round::round_input::{ProjectRow, RoundInput};
+use crate::unfit_tasks;
 
 pub(super) fn explain(
     tx: &mut dyn Transaction,
@@ -44,6 +45,9 @@ pub(super) fn explain(
         return Ok(draft);
     }
     if let Some(draft) = affinity(tx, context, subject)? {
+        return Ok(draft);
+    }
+    if let Some(draft) = given_back(tx, context, subject)? {
         return Ok(draft);
     }
     Ok(in_turn(context, subject, place))
@@ -98,6 +102,34 @@ fn no_match(context: &ExplanationContext, project: &ProjectRow) -> Option<Explan
     );
     let draft = ExplanationDraft::new("no_matching_agent", sentence);
     Some(draft.fact("requires", project.requires.join(", ")))
+}
+
+/// Explains that all agents that wait, or all that there are, have given the task back because they cannot work on it.
+fn given_back(
+    tx: &mut dyn Transaction,
+    context: &ExplanationContext,
+    subject: &ExplainedTask,
+) -> Result<Option<ExplanationDraft>, StoreError> {
+    let unfit = unfit_tasks::agents_of(tx, &subject.id)?;
+    let is_unfit = |agent: &&ActiveAgent| unfit.contains(&agent.id);
+    let all: Vec<_> = context.agents.iter().collect();
+    let waiting: Vec<_> = all.iter().copied().filter(|agent| agent.is_waiting).collect();
+    let asked = if waiting.is_empty() { &all } else { &waiting };
+    if asked.is_empty() || !asked.iter().all(is_unfit) {
+        return Ok(None);
+    }
+    let (who, they) = match (asked.len() as u64, waiting.is_empty()) {
+        (1, true) => ("The only agent has".to_owned(), "it"),
+        (1, false) => ("The only agent that waits has".to_owned(), "it"),
+        (count, true) => (format!("All {} have", many(count, "agent")), "they"),
+        (count, false) => (format!("All {} that wait have", many(count, "agent")), "they"),
+    };
+    let next = match all.iter().all(is_unfit) {
+        true => "it waits for another agent",
+        false => "it takes the next agent that has not",
+    };
+    let sentence = format!("{who} given it back, because {they} cannot work on it: {next}.");
+    Ok(Some(ExplanationDraft::new("given_back", sentence)))
 }
 
 /// Explains that a budget has no room for the task. This is the budget of the project or that of all projects together.

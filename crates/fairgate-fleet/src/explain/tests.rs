@@ -99,6 +99,23 @@ async fn a_waiting_agent_of_a_type_that_the_project_may_not_have() {
     expect(said_while(&w, "p-0", &["c0"]).await, "agent_type", sentence);
 }
 
+/// Agents that gave a task back because they cannot work on it do not get it again, so it is not promised for them.
+#[tokio::test]
+async fn a_task_that_all_waiting_agents_have_given_back() {
+    let w = world(1).await;
+    let unfit = "INSERT INTO fleet_unfit (agent, task) VALUES ($1, 'p-0')";
+    w.run(unfit, &["a0".into()]).await;
+    let both = "It starts within moments: 2 agents are waiting.";
+    expect(said_while(&w, "p-0", &["a0", "a1"]).await, "starting", both);
+    let one = "The only agent that waits has given it back, because it cannot work on it: it takes the next agent that has not.";
+    expect(said_while(&w, "p-0", &["a0"]).await, "given_back", one);
+    w.run(unfit, &["a1".into()]).await;
+    let all = "All 2 agents that wait have given it back, because they cannot work on it: it waits for another agent.";
+    expect(said_while(&w, "p-0", &["a0", "a1"]).await, "given_back", all);
+    let nobody = "All 2 agents have given it back, because they cannot work on it: it waits for another agent.";
+    expect(said_while(&w, "p-0", &[]).await, "given_back", nobody);
+}
+
 /// Rows keep their places while the numbers change, and the list of projects has the same order.
 #[tokio::test]
 async fn the_fleets_view_has_one_order() {
