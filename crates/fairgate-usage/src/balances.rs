@@ -215,7 +215,8 @@ mod tests {
     /// Returns the time at which there is room for a request, with a budget of 100 tokens.
     fn room_at(used: u64, reserved: i64, wanted: u64) -> Option<UnixMicros> {
         let (window, at) = (UsageWindow::new(Duration::from_secs(86_400)), UnixMicros(0));
-        let sums = WindowSums { bucket: window.bucket(at), tokens: used, ..WindowSums::default() };
+        // All of it is in the bucket that fades now.
+        let sums = WindowSums { bucket: window.bucket(at), oldest: used, ..WindowSums::default() };
         let balance = WindowBalance { sums, budget: Some(100), reserved };
         balance.check_room(None, wanted, window, at).err().and_then(|refused| refused.room_at)
     }
