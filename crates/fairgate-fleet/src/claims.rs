@@ -446,6 +446,9 @@ pub(crate) fn note_limit(
     let noted = tx.run(&sql, &values)?;
     if noted > 0 {
         bump_version(tx)?;
+        if cause == LimitCause::ProjectBudget {
+            call.budget_alerts().note_refusal(tx, &claim.project, call.now)?;
+        }
     }
     Ok(())
 }

@@ -20,6 +20,7 @@ use crate::error::FleetError;
 use crate::explain::ExplanationScope;
 use crate::model::*;
 use crate::round_loop::RoundLoop;
+use crate::webhooks::WebhookSubscriptions;
 use crate::{
     add_tasks, agents, claims, explain, fleet_view, model_calls, projects, task_actions, task_logs,
     task_results, tasks, workspaces,
@@ -90,6 +91,8 @@ pub struct FleetOptions {
     pub log_bytes_max: u64,
     /// Folder of the journal of rounds; no journal is written if `None`.
     pub journal: Option<std::path::PathBuf>,
+    /// Webhooks that are told of events; see [`Fleet::set_webhooks`].
+    pub webhooks: WebhookSubscriptions,
 }
 
 impl Default for FleetOptions {
@@ -106,6 +109,7 @@ impl Default for FleetOptions {
             backoff: (Duration::from_secs(60), Duration::from_secs(300)),
             log_bytes_max: 1 << 20,
             journal: None,
+            webhooks: WebhookSubscriptions::default(),
         }
     }
 }
@@ -151,6 +155,8 @@ struct FleetInner {
     options: Arc<FleetOptions>,
     /// Wakes the loop that runs the rounds after every change that may let a task start.
     changed: Arc<Notify>,
+    /// Wakes the part of the gateway that delivers events, after every change that may have written one.
+    events_written: Notify,
     dispatch: Arc<RoundLoop>,
 }
 
@@ -183,7 +189,21 @@ impl Fleet {
     pub fn new(store: Store, clock: Arc<dyn FleetClock>, options: FleetOptions) -> Self {
         let (options, changed) = (Arc::new(options), Arc::new(Notify::new()));
         let dispatch = Arc::new(RoundLoop::new(&options, Arc::clone(&changed)));
-        Self { inner: Arc::new(FleetInner { store, clock, options, changed, dispatch }) }
+        let events_written = Notify::new();
+        let inner = FleetInner { store, clock, options, changed, events_written, dispatch };
+        Self { inner: Arc::new(inner) }
+    }
+
+    pub(crate) fn options(&self) -> &FleetOptions {
+        &self.inner.options
+    }
+
+    pub(crate) fn events_written(&self) -> &Notify {
+        &self.inner.events_written
+    }
+
+    pub(crate) fn now(&self) -> UnixMicros {
+        self.inner.clock.now()
     }
 
     fn call(&self, actor: String) -> impl FnOnce() -> CallContext + Send + 'static {
@@ -192,7 +212,7 @@ impl Fleet {
     }
 
     /// Runs `work` in one transaction that may change the fleet.
-    fn transact<'a, T: Send + 'static>(
+    pub(crate) fn transact<'a, T: Send + 'static>(
         &'a self,
         keep: TransactionDurability,
         actor: String,
@@ -212,6 +232,7 @@ impl Fleet {
         Box::pin(async move {
             let done = self.transact(TransactionDurability::ThroughPowerLoss, actor, work).await?;
             self.inner.changed.notify_one();
+            self.inner.events_written.notify_one();
             Ok(done)
         })
     }
@@ -269,7 +290,7 @@ impl Fleet {
     }
 
     /// Runs a read-only transaction.
-    fn look<'a, T: Send + 'static>(
+    pub(crate) fn look<'a, T: Send + 'static>(
         &'a self,
         work: impl FnOnce(&mut dyn Transaction, &CallContext) -> Result<T, FleetError> + Send + 'static,
     ) -> FleetFuture<'a, T> {

@@ -50,6 +50,7 @@ mod testing;
 mod transition;
 mod unfit_tasks;
 mod validate;
+mod webhooks;
 mod weight_number;
 mod whole_number;
 mod window_usage;
@@ -65,6 +66,10 @@ pub use model::*;
 pub use projects::project_weights;
 pub use rights_body::{RightsBody, RightsPatchBody};
 pub use state::{FleetAgentState, FleetProjectStatus, TaskState};
+pub use webhooks::{
+    WebhookDelivery, WebhookEventKind, WebhookPendingEvent, WebhookResult, WebhookSubscription,
+    WebhookSubscriptions, WebhookTotals,
+};
 pub use weight_number::WeightNumber;
 
 #[cfg(doctest)]

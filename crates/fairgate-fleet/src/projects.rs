@@ -191,6 +191,11 @@ pub(crate) fn patch(
          budget = $6, rights = $7, requires = $8 WHERE id = $9",
         &values,
     )?;
+    if after.budget != before.budget {
+        // What was told about the old budget says nothing about the new one.
+        let sql = "UPDATE fleet_projects SET budget_told = 0, budget_told_at = 0 WHERE id = $1";
+        tx.run(sql, &[id.into()])?;
+    }
     call.audit(tx, "project.patch", id, Some(&before.json()), Some(&after.json()))?;
     project_baseline::update_busy(tx, call.terms(), &[id], call.now)?;
     bump_version(tx)?;

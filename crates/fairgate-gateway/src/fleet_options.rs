@@ -1,7 +1,9 @@
 //! Conversion of the `fleet` section of the configuration to the fleet's options.
 
 use fairgate_config::{FleetConfig, FleetCreditUnit, FleetShareLevel};
-use fairgate_fleet::{FleetCredit, FleetOptions, FleetShare};
+use fairgate_fleet::{FleetCredit, FleetOptions, FleetShare, WebhookSubscriptions};
+
+use crate::webhooks;
 
 pub(crate) fn fleet_options(config: &FleetConfig) -> FleetOptions {
     FleetOptions {
@@ -19,6 +21,7 @@ pub(crate) fn fleet_options(config: &FleetConfig) -> FleetOptions {
         backoff: (config.backoff, config.backoff_max),
         log_bytes_max: config.log_bytes_max,
         journal: config.journal.clone(),
+        webhooks: WebhookSubscriptions::new(webhooks::subscriptions(&config.webhooks)),
     }
 }
 

@@ -39,6 +39,7 @@ use crate::response_ids::{self, ResponseIdOwners};
 use crate::retention;
 use crate::server::{GatewayServer, ListenerRoutes, bind};
 use crate::tls::{self, TlsError};
+use crate::webhooks;
 
 /// The inputs for starting a gateway.
 pub struct GatewayOptions {
@@ -216,6 +217,7 @@ impl Gateway {
         listening.push(tokio::spawn(pools::follow_names(app.clone())));
         listening.push(tokio::spawn(provider_probe::run_probes(app.clone())));
         listening.push(tokio::spawn(app.fleet.run()));
+        listening.push(tokio::spawn(webhooks::deliver_until_draining(app.clone())));
         let mut admin_addr = addr;
         if let Some((address, listener)) = admin {
             admin_addr = address;
@@ -259,6 +261,7 @@ impl Gateway {
         if let Some(token) = &next.admin.token {
             self.app.admin_token.store(Arc::new(KeyHash::of(token.expose().as_bytes())));
         }
+        self.app.fleet.set_webhooks(webhooks::subscriptions(&next.fleet.webhooks));
         self.app.config.store(Arc::new(next));
         // A new policy does not have the directory's weights and caps yet.
         if let Err(error) = directory_sync::refresh(&self.app).await {

@@ -39,6 +39,7 @@ mod server;
 mod slot_time_price;
 mod tls;
 mod upstream;
+mod webhooks;
 
 pub use gateway::{
     Gateway, GatewayDrainReport, GatewayListeners, GatewayOptions, GatewayReloadError,

@@ -30,7 +30,9 @@ pub(crate) use audit::AuditArgs;
 pub(crate) use budgets::{HostedCommand, PriceCommand};
 pub(crate) use client::{DEFAULT_TOKEN_FILE, DEFAULT_URL, GatewayArgs};
 pub(crate) use directory::{GroupCommand, TenantCommand};
-pub(crate) use fleet::{AgentCommand, FleetArgs, ProjectCommand, TaskCommand, WorkspaceCommand};
+pub(crate) use fleet::{
+    AgentCommand, FleetArgs, ProjectCommand, TaskCommand, WebhookCommand, WorkspaceCommand,
+};
 pub(crate) use keys::KeyCommand;
 pub(crate) use live::LiveArgs;
 pub(crate) use pools::PoolCommand;

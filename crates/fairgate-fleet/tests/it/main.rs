@@ -14,4 +14,5 @@ mod rounds;
 #[path = "../../../fairgate-store/tests/it/server.rs"]
 mod server;
 mod transitions;
+mod webhooks;
 mod world;

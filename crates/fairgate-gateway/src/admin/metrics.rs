@@ -10,6 +10,7 @@ use http::header::CONTENT_TYPE;
 use super::auth::is_admin;
 use crate::app::App;
 use crate::metrics::CONTENT_TYPE as OPEN_METRICS;
+use crate::projects_cache::FleetScrape;
 
 /// Shows the metrics. No token is needed, but names of tenants and projects are shown only to the admin token.
 #[utoipa::path(
@@ -20,7 +21,8 @@ pub(super) async fn metrics(State(app): State<Arc<App>>, headers: HeaderMap) -> 
     let with_tenants = is_admin(&headers, &app);
     app.metrics.set_rows_waiting(app.store.rows_waiting());
     app.metrics.set_rounds_not_journaled(app.fleet.rounds_not_journaled());
-    let projects = app.control.projects.projects(&app.fleet).await;
-    let text = app.metrics.render(&app.pools.all(), &projects, with_tenants).await;
+    let fleet = app.control.projects.scrape(&app.fleet).await;
+    let (pools, FleetScrape { projects, webhooks }) = (app.pools.all(), &*fleet);
+    let text = app.metrics.render(&pools, projects, webhooks, with_tenants).await;
     ([(CONTENT_TYPE, OPEN_METRICS)], text)
 }

@@ -11,6 +11,7 @@ mod task_add;
 mod task_log;
 mod task_show;
 mod tasks_file;
+mod webhook;
 mod workspace;
 
 use std::io::{self, Write};
@@ -31,6 +32,7 @@ pub(crate) use agent::AgentCommand;
 pub(crate) use overview::FleetArgs;
 pub(crate) use project::ProjectCommand;
 pub(crate) use task::TaskCommand;
+pub(crate) use webhook::WebhookCommand;
 pub(crate) use workspace::WorkspaceCommand;
 
 impl AdminOptions {
