@@ -18,14 +18,15 @@
 //! the same outage. So a task keeps the end of its last wait, and a further wait counts from there at the earliest.
 //!
 //! # Price
-//! The price of a second is learned by [`SlotTimeBook`], with the projects as payers: a project pays what the completed
+//! The price of a second is learned by [`SlotTimeBook`], with the tenants as payers: a tenant pays what the completed
 //! tasks of the others bring per second. Only tasks that made calls count as completed work there. The book is made
 //! from sums of the rolling window, so all servers on one database have the same price, and it survives restarts. Before
 //! there is any work, the default estimate of a task pays for [`DEFAULT_TIME`]. An operator may state the price instead.
 //!
 //! # Who can move the price
-//! A project does not move its own price while others work. Others are limited to 4 times the median of all rates, the
-//! default among them, and long cheap work to half of the time; see `fairgate-price`. A task that reports its tokens
+//! A tenant does not move its own price while others work. Others are limited to 4 times the median of all rates, the
+//! default among them, and long cheap work to half of the time; see `fairgate-price`. All projects of a tenant count as one
+//! there: a tenant with many projects would otherwise choose the median. A task that reports its tokens
 //! itself sets no rate below the default. The time of a claim is measured here; an agent can only make it longer, and
 //! its own project pays for that.
 
@@ -117,6 +118,7 @@ impl CreditTerms {
 /// Work of one project in the window: the sums from which the price is learned.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProjectWork {
+    /// Tenant of the project.
     pub(crate) payer: String,
     /// Credit of all claims that ended, in tokens, and their time in microseconds.
     paid: u64,
@@ -129,7 +131,7 @@ pub(crate) struct ProjectWork {
 impl ProjectWork {
     /// SQL columns of `fleet_projects`, in the order in which [`ProjectWork::read`] takes them.
     pub(crate) const COLUMNS: &str =
-        "id, window_paid, window_agent_us, window_work_tokens, window_work_us";
+        "tenant, window_paid, window_agent_us, window_work_tokens, window_work_us";
 
     pub(crate) fn read(row: &dyn RowColumns, first: usize) -> Result<Self, StoreError> {
         let count = |column| row.int(first + column).map(|it| u64::try_from(it).unwrap_or(0));
@@ -143,8 +145,25 @@ impl ProjectWork {
     }
 }
 
+/// Adds up the work of projects that have the same payer.
+fn sums_by_payer(mut works: Vec<ProjectWork>) -> Vec<ProjectWork> {
+    works.sort_by(|one, other| one.payer.cmp(&other.payer));
+    works.dedup_by(|next, sum| {
+        let is_same = next.payer == sum.payer;
+        if is_same {
+            sum.paid = sum.paid.saturating_add(next.paid);
+            sum.agent_us = sum.agent_us.saturating_add(next.agent_us);
+            sum.work_tokens = sum.work_tokens.saturating_add(next.work_tokens);
+            sum.work_us = sum.work_us.saturating_add(next.work_us);
+        }
+        is_same
+    });
+    works
+}
+
 /// Returns the book of prices that follows from the work of all projects.
-pub(crate) fn price_book(mut works: Vec<ProjectWork>) -> SlotTimeBook {
+pub(crate) fn price_book(works: Vec<ProjectWork>) -> SlotTimeBook {
+    let mut works = sums_by_payer(works);
     works.retain(|work| work.agent_us > 0);
     works.sort_by_key(|work| std::cmp::Reverse(work.agent_us));
     works.truncate(TENANTS_MAX);
@@ -243,6 +262,7 @@ impl ClaimCharge {
 struct EndingTask {
     id: String,
     project: String,
+    tenant: String,
     tokens: u64,
     calls: u64,
     /// True if its agent reports its tokens itself.
@@ -296,7 +316,7 @@ fn claim_charge(
 ) -> ClaimCharge {
     let time = task.times.counted(now);
     let agent_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    let extra = terms.extra(task.tokens, time, terms.price(book, &task.project));
+    let extra = terms.extra(task.tokens, time, terms.price(book, &task.tenant));
     // A report below the default rate would be a cheap way to lower the price.
     let is_seen = !task.reports || task.tokens >= terms.default.cost(time);
     let is_work = is_completed && task.tokens > 0 && is_seen;
@@ -320,8 +340,8 @@ fn ending_tasks(
     let names = json_rows::texts(tx.database(), 1);
     let sql = format!(
         "SELECT t.id, t.project, t.used, t.calls, \
-         EXISTS (SELECT 1 FROM fleet_agents a WHERE a.id = t.agent AND a.reports), {} \
-         FROM fleet_tasks t WHERE t.id IN {names} AND t.state IN {HELD_STATES} ORDER BY t.id",
+         EXISTS (SELECT 1 FROM fleet_agents a WHERE a.id = t.agent AND a.reports), {}, \
+         (SELECT p.tenant FROM fleet_projects p WHERE p.id = t.project) FROM fleet_tasks t WHERE t.id IN {names} AND t.state IN {HELD_STATES} ORDER BY t.id",
         ClaimTimes::COLUMNS
     );
     tx.list(&sql, &[json_rows::names(ending.iter().map(|claim| claim.task))], |row| {
@@ -332,6 +352,7 @@ fn ending_tasks(
             calls: u64::try_from(row.int(3)?).unwrap_or(0),
             reports: row.flag(4)?,
             times: ClaimTimes::read(row, 5)?,
+            tenant: row.text(8)?,
         })
     })
 }

@@ -89,6 +89,9 @@ pub struct FleetOptions {
     pub backoff: (Duration, Duration),
     /// Largest size of the log of one claim, in bytes. If a log grows beyond this size, its oldest bytes are dropped.
     pub log_bytes_max: u64,
+    /// Largest total length of the prompts of a project's open tasks after an agent or a tenant has added tasks, in bytes.
+    /// Operators have no such limit.
+    pub prompt_bytes_max: u64,
     /// Folder of the journal of rounds; no journal is written if `None`.
     pub journal: Option<std::path::PathBuf>,
     /// Webhooks that are told of events; see [`Fleet::set_webhooks`].
@@ -108,6 +111,7 @@ impl Default for FleetOptions {
             lease: Duration::from_secs(60),
             backoff: (Duration::from_secs(60), Duration::from_secs(300)),
             log_bytes_max: 1 << 20,
+            prompt_bytes_max: 256 << 20,
             journal: None,
             webhooks: WebhookSubscriptions::default(),
         }

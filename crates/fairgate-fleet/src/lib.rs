@@ -54,8 +54,10 @@ mod webhooks;
 mod weight_number;
 mod whole_number;
 mod window_usage;
+mod workspace_machines;
 mod workspaces;
 
+pub use agent_access::check_required_labels;
 pub use claims::LimitCause;
 pub use credit::FleetCredit;
 pub use error::FleetError;

@@ -20,6 +20,7 @@ pub(crate) fn fleet_options(config: &FleetConfig) -> FleetOptions {
         lease: config.lease,
         backoff: (config.backoff, config.backoff_max),
         log_bytes_max: config.log_bytes_max,
+        prompt_bytes_max: config.prompt_bytes_max,
         journal: config.journal.clone(),
         webhooks: WebhookSubscriptions::new(webhooks::subscriptions(&config.webhooks)),
     }

@@ -81,6 +81,11 @@ impl AdminOptions {
     }
 }
 
+/// Returns the names of an option that lists them. An empty text, which stands for no names, is left out.
+fn given_names(list: &[String]) -> Vec<String> {
+    list.iter().filter(|name| !name.is_empty()).cloned().collect()
+}
+
 /// Percent-encodes a name for a path or a query.
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::new();

@@ -107,7 +107,8 @@ impl World {
         for tenant in ["t", "u"] {
             let limits = DirectoryLimits::default();
             let (name, group) = (tenant.into(), "g".into());
-            let change = DirectoryChange::AddTenant { name, group, weight: 1, limits };
+            let change =
+                DirectoryChange::AddTenant { name, group, weight: 1, limits, requires: Vec::new() };
             store.change("admin", at, change).await.unwrap();
         }
         let clock = Arc::new(Hands { now: AtomicI64::new(START), jumped: AtomicI64::new(0) });

@@ -58,11 +58,6 @@ fn understood<T: DeserializeOwned>(answer: &Value) -> Result<T> {
     )
 }
 
-/// Returns the names of an option that lists them. An empty text, which stands for no names, is left out.
-fn given_names(list: &[String]) -> Vec<String> {
-    list.iter().filter(|name| !name.is_empty()).cloned().collect()
-}
-
 /// Formats a time as RFC 3339, without fractions of a second.
 fn at(moment: UnixMicros) -> String {
     to_the_second(&fairgate_time::to_rfc3339(moment))
