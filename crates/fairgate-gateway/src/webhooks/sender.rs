@@ -15,6 +15,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -108,16 +109,14 @@ impl WebhookSender {
             .await
             .map_err(|error| error.to_string())?;
         let request = self.request(delivery, unix_now().0 / 1_000_000)?;
-        // The connection ends with this call, whatever the receiver still sends.
-        let answer = async { sender.send_request(request).await };
-        tokio::select! {
-            biased;
-            answer = answer => answer.map(|answer| answer.status()).map_err(|error| error.to_string()),
-            ended = link => Err(match ended {
-                Ok(()) => "it closed the connection without an answer".to_owned(),
-                Err(error) => error.to_string(),
-            }),
-        }
+        // The connection is polled only here, so it ends with this call, whatever the receiver still sends.
+        let mut answer = pin!(sender.send_request(request));
+        let answered = tokio::select! {
+            answered = &mut answer => answered,
+            // The receiver may have closed the connection right after its answer.
+            _ = link => answer.await,
+        };
+        answered.map(|answer| answer.status()).map_err(|error| error.to_string())
     }
 
     fn request(
