@@ -15,7 +15,9 @@
 //! The time of a claim runs from the claim to its end. Waits that are not the task's own do not count: a provider's
 //! limit, from when the gateway notes it until it ends, and an outage of the database or of all servers. A task that
 //! waits for a person is not claimed, so that time does not count either. Waits may overlap, and two servers may note
-//! the same outage. So a task keeps the end of its last wait, and a further wait counts from there at the earliest.
+//! the same outage. So a task keeps the beginning and the end of its last wait, and a further wait that overlaps with it
+//! only moves the end. A call of the claim that is completed ends a wait: a task that gets answers does not wait, whatever
+//! limit was noted for one of its calls. A wait that is noted after that counts again.
 //!
 //! # Price
 //! The price of a second is learned by [`SlotTimeBook`], with the tenants as payers: a tenant pays what the completed
@@ -190,27 +192,30 @@ pub(crate) fn price_book(works: Vec<ProjectWork>) -> SlotTimeBook {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClaimTimes {
     pub(crate) claimed_at: UnixMicros,
-    /// Time that does not count, in microseconds, up to `waited_until`.
+    /// Time of earlier waits, which does not count, in microseconds.
     pub(crate) waited_us: i64,
+    /// Beginning and end of the last wait. Its end may be in the future.
+    pub(crate) waited_from: UnixMicros,
     pub(crate) waited_until: UnixMicros,
 }
 
 impl ClaimTimes {
     /// SQL columns of a task `t`, in the order in which [`ClaimTimes::read`] takes them.
-    pub(crate) const COLUMNS: &str = "t.claimed_at, t.waited_us, t.waited_until";
+    pub(crate) const COLUMNS: &str = "t.claimed_at, t.waited_us, t.waited_from, t.waited_until";
 
     pub(crate) fn read(row: &dyn RowColumns, first: usize) -> Result<Self, StoreError> {
         Ok(Self {
             claimed_at: row.moment_or_null(first)?.unwrap_or_default(),
             waited_us: row.int(first + 1)?,
-            waited_until: row.moment(first + 2)?,
+            waited_from: row.moment(first + 2)?,
+            waited_until: row.moment(first + 3)?,
         })
     }
 
     /// Returns the time that counts if the claim ends, or is looked at, at `now`.
     pub(crate) fn counted(self, now: UnixMicros) -> Duration {
-        let later_us = self.waited_until.0.saturating_sub(now.0).max(0);
-        let waited_us = self.waited_us.saturating_sub(later_us).max(0);
+        let last_us = self.waited_until.0.min(now.0).saturating_sub(self.waited_from.0).max(0);
+        let waited_us = self.waited_us.max(0).saturating_add(last_us);
         let held_us = now.0.saturating_sub(self.claimed_at.0);
         Duration::from_micros(u64::try_from(held_us.saturating_sub(waited_us)).unwrap_or(0))
     }
@@ -219,10 +224,11 @@ impl ClaimTimes {
 /// Returns SQL assignments that note a wait of a held task from `from` until `until`, without what was noted before. SQLite
 /// numbers parameters as they appear, and `until` appears first.
 pub(crate) fn note_wait(from: &str, until: &str) -> String {
-    let begins = format!("CASE WHEN waited_until > {from} THEN waited_until ELSE {from} END");
+    let is_apart = format!("waited_until < {from}");
     format!(
-        "waited_us = waited_us + CASE WHEN {until} > {begins} THEN {until} - ({begins}) ELSE 0 END, \
-         waited_until = CASE WHEN {until} > waited_until THEN {until} ELSE waited_until END"
+        "waited_until = CASE WHEN {until} > waited_until THEN {until} ELSE waited_until END, \
+         waited_us = waited_us + CASE WHEN {is_apart} THEN waited_until - waited_from ELSE 0 END, \
+         waited_from = CASE WHEN {is_apart} THEN {from} ELSE waited_from END"
     )
 }
 
@@ -352,7 +358,7 @@ fn ending_tasks(
             calls: u64::try_from(row.int(3)?).unwrap_or(0),
             reports: row.flag(4)?,
             times: ClaimTimes::read(row, 5)?,
-            tenant: row.text(8)?,
+            tenant: row.text(9)?,
         })
     })
 }

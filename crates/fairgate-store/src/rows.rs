@@ -387,7 +387,8 @@ impl GuessedRow {
     /// `None` if the request was not made for a task.
     pub(crate) fn refund(&self) -> Option<(&TaskClaim, ClaimUsage)> {
         let used = &self.uses.used;
-        let refund = ClaimUsage { tokens: -used.tokens, calls: -1, money: -used.money };
+        let (tokens, money) = (-used.tokens, -used.money);
+        let refund = ClaimUsage { tokens, calls: -1, money, answered_at: 0 };
         self.claim.as_ref().map(|claim| (claim, refund))
     }
 }

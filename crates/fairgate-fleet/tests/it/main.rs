@@ -5,6 +5,7 @@
 mod claims;
 mod days;
 mod graphs;
+mod labels;
 mod limits;
 mod logs;
 mod people;

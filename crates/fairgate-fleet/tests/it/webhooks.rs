@@ -211,11 +211,7 @@ async fn servers_share_the_events(world: World) {
         world.add(&[&task]).await;
         ask(&world, &task, "a").await;
     }
-    let store = world.another_store().await;
-    let clock = std::sync::Arc::new(fairgate_fleet::SystemClock);
-    // The clock of the test stands still in the past of the system's: everything is due for both.
-    world.sql("UPDATE fleet_webhook_events SET due_at = 0", Vec::new()).await;
-    let another = Fleet::new(store, clock, fairgate_fleet::FleetOptions::default());
+    let another = world.fleet_on(world.another_store().await);
     let (mut all, mut rounds) = (Vec::new(), 0);
     while all.len() < 30 && rounds < 60 {
         let few = |fleet: Fleet| async move {

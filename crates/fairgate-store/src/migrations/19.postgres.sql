@@ -8,6 +8,9 @@ ALTER TABLE fleet_tasks ADD COLUMN requires TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE fleet_tasks ADD COLUMN labels TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE fleet_tasks ADD COLUMN prompt_bytes BIGINT NOT NULL DEFAULT 0;
 UPDATE fleet_tasks SET prompt_bytes = octet_length(prompt);
+-- The beginning of the last wait that does not count, which reaches until `waited_until`; `waited_us` is that of earlier waits.
+ALTER TABLE fleet_tasks ADD COLUMN waited_from BIGINT NOT NULL DEFAULT 0;
+UPDATE fleet_tasks SET waited_from = waited_until WHERE waited_until > 0;
 -- Rounds look for the first ready tasks without labels, and for those with given labels.
 DROP INDEX fleet_tasks_ready;
 CREATE INDEX fleet_tasks_ready ON fleet_tasks (project, priority, made, labels) WHERE state = 'READY';
