@@ -24,5 +24,6 @@ mod secrets;
 mod server;
 mod start;
 mod surface;
+mod webhooks;
 
 pub(crate) use running::Folder;
