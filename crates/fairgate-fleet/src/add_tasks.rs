@@ -100,7 +100,7 @@ struct ExistingTask {
 }
 
 /// Adds tasks. If `tenant` is given, only its projects, tasks and workspaces exist for the caller, and it may name no
-/// agents, which belong to all tenants.
+/// agents, which belong to all tenants. The names that it gives begin with those of its projects.
 pub(crate) fn add(
     tx: &mut dyn Transaction,
     call: &CallContext,
@@ -122,6 +122,7 @@ pub(crate) fn add(
             let problem = "only an operator may name an agent";
             return Err(invalid(format!("{}.affinity", fields[place]), problem));
         }
+        check_scoped_names(&fields, &tasks)?;
     }
     for (field, task) in fields.iter().zip(&tasks) {
         let project = found.projects.get(&task.project);
@@ -154,6 +155,23 @@ pub(crate) fn add(
     let UnmatchedTasks { projects: unmatched, tasks: unmatched_tasks } =
         unmatched(tx, &fresh, &found)?;
     Ok(AddedTasks { added, unchanged, dry_run, unmatched, unmatched_tasks })
+}
+
+/// Checks that the names that a tenant gives begin with those of their projects. All tenants share the other names, so a
+/// tenant could find out which of them are taken.
+fn check_scoped_names(fields: &[String], tasks: &[NewTask]) -> Result<(), FleetError> {
+    for (field, task) in fields.iter().zip(tasks) {
+        let Some(id) = &task.id else { continue };
+        if !id.contains(':') {
+            let project = validate::cut(&task.project, 80);
+            let problem = format!(
+                "must begin with \"{project}:\", such as \"{project}:{}\", because other names are shared by all tenants",
+                validate::cut(id, 80)
+            );
+            return Err(invalid(format!("{field}.id"), problem));
+        }
+    }
+    Ok(())
 }
 
 /// Projects and tasks that no active agent may take.
@@ -279,7 +297,7 @@ fn check_open(
 /// Checks those fields of a new task that need neither the database nor the other new tasks.
 fn check(field: &str, task: &NewTask) -> Result<(), FleetError> {
     if let Some(id) = &task.id {
-        validate::check_name(&format!("{field}.id"), id, validate::TASK_MAX)?;
+        validate::check_task_name(&format!("{field}.id"), id, &task.project)?;
     }
     validate::check_text(&format!("{field}.prompt"), &task.prompt, PROMPT_MAX)?;
     if let Some(title) = &task.title {

@@ -317,11 +317,16 @@ pub struct NewTasks {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewTask {
-    /// Name of the task, unique among all tasks. It has up to 128 of the characters that a project's name may have. If
-    /// absent, a name such as `PROJECT-1` is generated. A task that exists already with the same content is left alone,
+    /// Name of the task, unique among all tasks. It has up to 128 of the characters that a project's name may have, and may
+    /// begin with its project's name and a colon; with a tenant's key it must. If absent, a name such as `PROJECT-1` is
+    /// generated. A task that exists already with the same content is left alone,
     /// so that a file may be added twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+    #[schema(
+        min_length = 1,
+        max_length = 128,
+        pattern = "^([A-Za-z0-9][A-Za-z0-9._-]{0,63}:)?[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+    )]
     pub id: Option<String>,
     /// Name of the project that owns the task.
     #[schema(max_length = 128)]
