@@ -181,7 +181,7 @@ pub struct WebhookConfig {
     pub ca: Option<PathBuf>,
 }
 
-/// Kind of event that a webhook is told of.
+/// Kind of event that a webhook is notified of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FleetEventKind {
     /// A task waits for the answer of a person.

@@ -3,14 +3,15 @@
 //! All tasks are checked before any of them is written, with a bounded number of SQL statements per 500 tasks. Only new
 //! tasks can depend on each other in a cycle, because an existing task cannot need a new one.
 
+mod unmatched;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use fairgate_store::{SqlValue, StoreError, Transaction};
 use fairgate_time::UnixMicros;
 use serde_json::json;
 
-use crate::agent_access::{self, AgentAccess};
-use crate::agents;
+use crate::agent_access;
 use crate::call_context::{CallContext, bump_version, reserve_creation_order};
 use crate::dependency_cycle;
 use crate::error::FleetError;
@@ -23,6 +24,7 @@ use crate::task_history;
 use crate::task_results;
 use crate::validate::{self, invalid, unknown};
 use crate::workspace_machines;
+use unmatched::UnmatchedTasks;
 
 /// Largest number of tasks that one call of [`add`] may add.
 const TASKS_MAX: usize = 10_000;
@@ -153,7 +155,7 @@ pub(crate) fn add(
         write(tx, call, &fresh)?;
     }
     let UnmatchedTasks { projects: unmatched, tasks: unmatched_tasks } =
-        unmatched(tx, &fresh, &found)?;
+        unmatched::find(tx, &fresh, &found)?;
     Ok(AddedTasks { added, unchanged, dry_run, unmatched, unmatched_tasks })
 }
 
@@ -172,58 +174,6 @@ fn check_scoped_names(fields: &[String], tasks: &[NewTask]) -> Result<(), FleetE
         }
     }
     Ok(())
-}
-
-/// Projects and tasks that no active agent may take.
-#[derive(Default)]
-struct UnmatchedTasks {
-    projects: Vec<String>,
-    tasks: Vec<String>,
-}
-
-/// Returns the projects of these tasks for which no active agent may work, sorted, and the tasks of other projects that no
-/// active agent may take; none if there are no agents.
-fn unmatched(
-    tx: &mut dyn Transaction,
-    fresh: &[TaskToAdd],
-    found: &ReferencedRows,
-) -> Result<UnmatchedTasks, StoreError> {
-    let agents = agents::active_access(tx)?;
-    if agents.is_empty() {
-        return Ok(UnmatchedTasks::default());
-    }
-    let projects: BTreeSet<&str> = fresh.iter().map(|task| task.content.project.as_str()).collect();
-    let machines = workspace_machines::of_projects(tx, &projects)?;
-    let mut unmatched = UnmatchedTasks::default();
-    // Tasks of one project mostly have the same labels, so each list is compared once.
-    let mut takers: HashMap<(&str, Vec<String>, bool), bool> = HashMap::new();
-    for id in projects {
-        let Some(project) = found.projects.get(id) else { continue };
-        let may_work = |agent: &&AgentAccess| agent.may_take(&project.tenant, &project.requires);
-        let open: Vec<&AgentAccess> = agents.iter().filter(may_work).collect();
-        if open.is_empty() {
-            unmatched.projects.push(id.to_owned());
-            continue;
-        }
-        let machines = machines.get(id);
-        for task in fresh.iter().filter(|task| task.content.project == id) {
-            let machine = task.machine.as_deref().map(agent_access::machine_label);
-            let machine: Vec<String> = machine.into_iter().collect();
-            let labels = agent_access::union(&task.content.requires, &machine);
-            let is_named = task.content.workspace.is_some();
-            let may_take = |agent: &&AgentAccess| {
-                let has_workspace =
-                    is_named || machines.is_none_or(|machines| machines.has_any_for(agent));
-                agent.has_all(&labels) && has_workspace
-            };
-            let has_taker = *(takers.entry((id, labels.clone(), is_named)))
-                .or_insert_with(|| open.iter().copied().any(|agent| may_take(&agent)));
-            if !has_taker {
-                unmatched.tasks.push(task.id.clone());
-            }
-        }
-    }
-    Ok(unmatched)
 }
 
 fn check_size(tasks: &[NewTask]) -> Result<(), FleetError> {

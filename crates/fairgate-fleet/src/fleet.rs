@@ -94,7 +94,7 @@ pub struct FleetOptions {
     pub prompt_bytes_max: u64,
     /// Folder of the journal of rounds; no journal is written if `None`.
     pub journal: Option<std::path::PathBuf>,
-    /// Webhooks that are told of events; see [`Fleet::set_webhooks`].
+    /// Webhooks that are notified of events; see [`Fleet::set_webhooks`].
     pub webhooks: WebhookSubscriptions,
 }
 

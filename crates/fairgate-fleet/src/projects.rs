@@ -192,8 +192,9 @@ pub(crate) fn patch(
         &values,
     )?;
     if after.budget != before.budget {
-        // What was told about the old budget says nothing about the new one.
-        let sql = "UPDATE fleet_projects SET budget_told = 0, budget_told_at = 0 WHERE id = $1";
+        // An alert about the old budget says nothing about the new one.
+        let sql =
+            "UPDATE fleet_projects SET budget_notified = 0, budget_notified_at = 0 WHERE id = $1";
         tx.run(sql, &[id.into()])?;
     }
     call.audit(tx, "project.patch", id, Some(&before.json()), Some(&after.json()))?;

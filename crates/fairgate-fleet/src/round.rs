@@ -49,7 +49,7 @@ pub(crate) struct RoundOptions {
     lease: Duration,
     /// Pause of a task after its first failure, and its longest pause.
     backoff: (Duration, Duration),
-    /// Webhooks that are told of agents that were lost and of tasks that are blocked.
+    /// Webhooks that are notified of agents that were lost and of tasks that are blocked.
     webhooks: WebhookSubscriptions,
 }
 

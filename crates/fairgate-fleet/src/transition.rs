@@ -140,7 +140,7 @@ impl TaskTransition {
         from.state.is_held() && (self.state == TaskState::Blocked || self.retries > from.retries)
     }
 
-    /// Returns the event that webhooks are told of, if a person must act on the task now.
+    /// Returns the event that webhooks are notified of, if a person must act on the task now.
     pub(crate) fn event<'a>(&self, from: &'a TaskRow) -> Option<WebhookEvent<'a>> {
         let kind = match self.state {
             TaskState::WaitingInput => WebhookEventKind::Question,

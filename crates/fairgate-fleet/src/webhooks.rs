@@ -1,4 +1,4 @@
-//! Webhooks: events of the fleet that somebody outside should be told of.
+//! Webhooks: events of the fleet that somebody outside should be notified of.
 //!
 //! An event is written to the database in the transaction in which it happens, one row for each webhook that wants it
 //! ([`event_log`]). So neither a restart nor a rollback loses or invents an event. Any server on the database claims
@@ -32,7 +32,7 @@ use utoipa::ToSchema;
 
 pub use delivery_queue::{WebhookDelivery, WebhookResult, WebhookTotals};
 
-/// Kind of event that a webhook can be told of.
+/// Kind of event that a webhook can be notified of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WebhookEventKind {
@@ -66,7 +66,7 @@ impl WebhookEventKind {
 pub struct WebhookSubscription {
     /// Name of the webhook.
     pub name: String,
-    /// Kinds of events that the webhook is told of.
+    /// Kinds of events that the webhook is notified of.
     pub events: Vec<WebhookEventKind>,
 }
 
@@ -90,7 +90,7 @@ impl WebhookSubscriptions {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns whether some webhook is told of this kind of event.
+    /// Returns whether some webhook is notified of this kind of event.
     pub(crate) fn wants(&self, kind: WebhookEventKind) -> bool {
         self.all().iter().any(|webhook| webhook.events.contains(&kind))
     }

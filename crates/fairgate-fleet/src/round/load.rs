@@ -223,11 +223,16 @@ fn workspaces(
     projects: &mut [ProjectRow],
     places: &HashMap<Box<str>, usize>,
 ) -> Result<RoundPlaces, StoreError> {
+    // SQLite would take the index of all ready tasks, and read each of them.
+    let hint = match tx.database() {
+        DatabaseKind::Sqlite => "INDEXED BY fleet_tasks_labels",
+        DatabaseKind::Postgres => "",
+    };
     let sql = format!(
         "SELECT project, machine, CASE WHEN machine IS NULL THEN NULL ELSE id END, COUNT(*), COUNT(task), NULL \
          FROM fleet_workspaces GROUP BY 1, 2, 3 \
          UNION ALL SELECT d.project, NULL, NULL, CAST(0 AS BIGINT), CAST(0 AS BIGINT), d.labels FROM \
-         (SELECT DISTINCT project, labels FROM fleet_tasks WHERE state = 'READY' AND labels <> '[]' \
+         (SELECT DISTINCT project, labels FROM fleet_tasks {hint} WHERE state = 'READY' AND labels <> '[]' \
          LIMIT {LABEL_GROUPS_MAX}) AS d"
     );
     let mut found = RoundPlaces::default();

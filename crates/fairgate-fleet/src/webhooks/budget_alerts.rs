@@ -1,7 +1,7 @@
 //! Tells webhooks when the budget of a project, or of all projects together, is used up to 80 % or 100 %.
 //!
 //! Usage in the window rises and fades, so an alert must not be repeated whenever usage crosses a line. The highest level
-//! that was told is kept ([`BudgetTold`]). Only a higher level is told. The kept level falls to 0 once usage and
+//! of which webhooks were notified is kept ([`BudgetNotice`]). Only a higher level is an alert. The kept level falls to 0 once usage and
 //! reservations together are below 70 % and the last alert is an hour old, or when the budget itself is changed.
 //!
 //! A budget may be used up below 100 %: the gateway refuses a call if the rest is reserved for other tasks. Such a
@@ -17,7 +17,7 @@ use super::{WebhookEventKind, WebhookSubscriptions};
 use crate::project_account;
 use crate::window_usage::{UsageWindow, WindowSums};
 
-/// Levels that are told, in percent of the budget.
+/// Levels at which webhooks are notified, in percent of the budget.
 const WARNING: u32 = 80;
 const USED_UP: u32 = 100;
 /// Part of the budget, in percent, below which an earlier alert is forgotten.
@@ -25,9 +25,9 @@ const CALM: u32 = 70;
 /// Shortest time from an alert until it is forgotten.
 const CALM_AFTER: Duration = Duration::from_secs(3_600);
 
-/// Highest level that was told, in percent, and when.
+/// Highest level of which webhooks were notified, in percent, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct BudgetTold {
+struct BudgetNotice {
     percent: u32,
     at: UnixMicros,
 }
@@ -40,7 +40,7 @@ struct BudgetStanding {
     limit: u64,
     used: u64,
     reserved: u64,
-    told: BudgetTold,
+    notice: BudgetNotice,
 }
 
 impl BudgetStanding {
@@ -53,7 +53,7 @@ impl BudgetStanding {
     }
 
     /// Returns the level that is reached now: 0, 80 or 100. A budget of 0 tokens is a way to stop a project, of which
-    /// nobody needs to be told.
+    /// nobody needs to be notified.
     fn level(&self) -> u32 {
         match self.limit {
             0 => 0,
@@ -63,17 +63,17 @@ impl BudgetStanding {
         }
     }
 
-    /// Returns what is to be kept as told from now on; `None` if that does not change. A higher level than before is an
+    /// Returns the notice that is to be kept from now on; `None` if that does not change. A higher level than before is an
     /// alert.
-    fn next(&self, level: u32, now: UnixMicros) -> Option<BudgetTold> {
-        if level > self.told.percent {
-            return Some(BudgetTold { percent: level, at: now });
+    fn next(&self, level: u32, now: UnixMicros) -> Option<BudgetNotice> {
+        if level > self.notice.percent {
+            return Some(BudgetNotice { percent: level, at: now });
         }
-        let since_us = now.0.saturating_sub(self.told.at.0);
+        let since_us = now.0.saturating_sub(self.notice.at.0);
         let is_past = u128::try_from(since_us).is_ok_and(|us| us >= CALM_AFTER.as_micros());
         let spent = self.used.saturating_add(self.reserved);
-        let is_calm = self.told.percent > 0 && is_past && !self.is_above(spent, CALM);
-        is_calm.then_some(BudgetTold { percent: 0, at: now })
+        let is_calm = self.notice.percent > 0 && is_past && !self.is_above(spent, CALM);
+        is_calm.then_some(BudgetNotice { percent: 0, at: now })
     }
 
     fn event(&self, percent: u32) -> WebhookEvent<'_> {
@@ -143,17 +143,18 @@ impl BudgetAlerts {
     ) -> Result<(), StoreError> {
         let mut events = Vec::new();
         for (standing, level) in levels {
-            let Some(told) = standing.next(*level, now) else { continue };
-            if told.percent > 0 {
-                events.push(standing.event(told.percent));
+            let Some(notice) = standing.next(*level, now) else { continue };
+            if notice.percent > 0 {
+                events.push(standing.event(notice.percent));
             }
             let (table, id, value): (_, _, SqlValue) = match &standing.project {
                 Some(project) => ("fleet_projects", "id", project.as_str().into()),
                 None => ("fleet", "one", 1_i64.into()),
             };
-            let sql =
-                format!("UPDATE {table} SET budget_told = $1, budget_told_at = $2 WHERE {id} = $3");
-            tx.run(&sql, &[told.percent.into(), told.at.into(), value])?;
+            let sql = format!(
+                "UPDATE {table} SET budget_notified = $1, budget_notified_at = $2 WHERE {id} = $3"
+            );
+            tx.run(&sql, &[notice.percent.into(), notice.at.into(), value])?;
         }
         event_log::record(tx, &self.webhooks, now, &events)
     }
@@ -166,7 +167,7 @@ impl BudgetAlerts {
         only: Option<&str>,
     ) -> Result<Vec<BudgetStanding>, StoreError> {
         let sql = format!(
-            "SELECT id, budget, budget_told, budget_told_at, {} FROM fleet_projects",
+            "SELECT id, budget, budget_notified, budget_notified_at, {} FROM fleet_projects",
             WindowSums::COLUMNS
         );
         let mut standings = Vec::new();
@@ -176,9 +177,9 @@ impl BudgetAlerts {
             total = total.saturating_add(used);
             let (project, limit) = (row.text(0)?, row.count_or_null(1)?);
             if let Some(limit) = limit.filter(|_| only.is_none_or(|only| only == project)) {
-                let told = BudgetTold { percent: percent(row.int(2)?), at: row.moment(3)? };
+                let notice = BudgetNotice { percent: percent(row.int(2)?), at: row.moment(3)? };
                 let project = Some(project);
-                standings.push(BudgetStanding { project, limit, used, reserved: 0, told });
+                standings.push(BudgetStanding { project, limit, used, reserved: 0, notice });
             }
             Ok(())
         })?;
@@ -191,13 +192,13 @@ impl BudgetAlerts {
             standing.reserved = reserved.get(project).copied().unwrap_or(0);
         }
         if let Some(limit) = self.budget {
-            let sql = "SELECT budget_told, budget_told_at FROM fleet WHERE one = 1";
-            let told = tx.first(sql, &[], |row| {
-                Ok(BudgetTold { percent: percent(row.int(0)?), at: row.moment(1)? })
+            let sql = "SELECT budget_notified, budget_notified_at FROM fleet WHERE one = 1";
+            let notice = tx.first(sql, &[], |row| {
+                Ok(BudgetNotice { percent: percent(row.int(0)?), at: row.moment(1)? })
             })?;
             let reserved = reserved.values().copied().fold(0, u64::saturating_add);
-            let told = told.unwrap_or_default();
-            standings.push(BudgetStanding { project: None, limit, used: total, reserved, told });
+            let notice = notice.unwrap_or_default();
+            standings.push(BudgetStanding { project: None, limit, used: total, reserved, notice });
         }
         Ok(standings)
     }
@@ -211,16 +212,16 @@ fn percent(stored: i64) -> u32 {
 mod tests {
     use super::*;
 
-    fn standing(used: u64, reserved: u64, told: u32) -> BudgetStanding {
-        let told = BudgetTold { percent: told, at: UnixMicros(0) };
-        BudgetStanding { project: None, limit: 1_000, used, reserved, told }
+    fn standing(used: u64, reserved: u64, notice: u32) -> BudgetStanding {
+        let notice = BudgetNotice { percent: notice, at: UnixMicros(0) };
+        BudgetStanding { project: None, limit: 1_000, used, reserved, notice }
     }
 
     #[test]
     fn each_level_is_told_once_and_again_only_after_a_calm_hour() {
         let hour = UnixMicros(3_600_000_000);
         let soon = UnixMicros(3_599_999_999);
-        for (used, reserved, told, now, expected) in [
+        for (used, reserved, notice, now, expected) in [
             (799, 0, 0, soon, None),
             (800, 0, 0, soon, Some(80)),
             (999, 0, 80, hour, None),
@@ -233,9 +234,9 @@ mod tests {
             (600, 100, 100, hour, None),
             (0, 0, 0, hour, None),
         ] {
-            let it = standing(used, reserved, told);
-            let next = it.next(it.level(), now).map(|told| told.percent);
-            assert_eq!(next, expected, "{used} + {reserved}, told {told}");
+            let it = standing(used, reserved, notice);
+            let next = it.next(it.level(), now).map(|notice| notice.percent);
+            assert_eq!(next, expected, "{used} + {reserved}, notice {notice}");
         }
         let stopped = BudgetStanding { limit: 0, ..standing(0, 0, 0) };
         assert_eq!(stopped.level(), 0, "a budget of 0 is no alert");

@@ -29,7 +29,7 @@ pub(crate) struct WebhookEvent<'a> {
 pub(crate) enum WebhookSubject<'a> {
     /// Claim of a task.
     Claim { task: &'a str, agent: Option<&'a str>, epoch: u64 },
-    /// Budget of which webhooks are told that it is used up to so many percent. Amounts are tokens.
+    /// Budget of which webhooks are notified that it is used up to so many percent. Amounts are tokens.
     Budget { percent: u32, used: u64, reserved: u64, limit: u64 },
 }
 

@@ -1,4 +1,4 @@
--- Events that webhooks are to be told, one row for each event and webhook. `body` is the JSON that is sent. `due_at` is the moment
+-- Events that webhooks are to be notified of, one row for each event and webhook. `body` is the JSON that is sent. `due_at` is the moment
 -- of the next try; NULL once all tries have failed. Moments are microseconds since 1970.
 CREATE TABLE fleet_webhook_events (
     webhook     TEXT NOT NULL,
@@ -23,8 +23,8 @@ CREATE TABLE fleet_webhooks (
     error       TEXT,
     error_at    BIGINT
 );
--- The highest part of the budget in the window that webhooks were told of, in percent, and when. In `fleet` for all projects together.
-ALTER TABLE fleet_projects ADD COLUMN budget_told BIGINT NOT NULL DEFAULT 0;
-ALTER TABLE fleet_projects ADD COLUMN budget_told_at BIGINT NOT NULL DEFAULT 0;
-ALTER TABLE fleet ADD COLUMN budget_told BIGINT NOT NULL DEFAULT 0;
-ALTER TABLE fleet ADD COLUMN budget_told_at BIGINT NOT NULL DEFAULT 0;
+-- The highest part of the budget in the window that webhooks were notified of, in percent, and when. In `fleet` for all projects together.
+ALTER TABLE fleet_projects ADD COLUMN budget_notified BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE fleet_projects ADD COLUMN budget_notified_at BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE fleet ADD COLUMN budget_notified BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE fleet ADD COLUMN budget_notified_at BIGINT NOT NULL DEFAULT 0;

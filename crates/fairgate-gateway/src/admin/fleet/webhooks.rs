@@ -34,7 +34,7 @@ pub(in crate::admin) struct WebhookView {
     name: String,
     /// Scheme and host of the URL. The rest may hold a token, and is not shown.
     origin: String,
-    /// Kinds of events that the webhook is told of.
+    /// Kinds of events that the webhook is notified of.
     events: Vec<WebhookEventKind>,
     /// Number of events that wait for their delivery.
     pending: u64,

@@ -14,7 +14,7 @@ use super::{at, or_dash};
 use crate::output::StdoutWriter;
 use crate::table::{TableCell, TextTable};
 
-/// Show the webhooks of the configuration, which are told of questions, blocked tasks, budgets and lost agents.
+/// Show the webhooks of the configuration, which are notified of questions, blocked tasks, budgets and lost agents.
 #[derive(Debug, Args)]
 pub(crate) struct WebhookCommand {
     #[command(flatten)]
