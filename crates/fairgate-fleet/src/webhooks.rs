@@ -26,7 +26,7 @@ pub(crate) mod retry_schedule;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use fairgate_money::UnixMicros;
+use fairgate_time::UnixMicros;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -9,8 +9,8 @@
 
 use std::time::Duration;
 
-use fairgate_money::UnixMicros;
 use fairgate_store::{SqlValue, StoreError, Transaction};
+use fairgate_time::UnixMicros;
 
 use super::event_log::{self, WebhookEvent, WebhookSubject};
 use super::{WebhookEventKind, WebhookSubscriptions};

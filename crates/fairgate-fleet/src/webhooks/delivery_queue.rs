@@ -1,7 +1,7 @@
 //! Events that wait for their delivery: servers claim those that are due, and record the results.
 
-use fairgate_money::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
+use fairgate_time::UnixMicros;
 
 use super::WebhookPendingEvent;
 use super::retry_schedule::{LIFETIME, TRIES_MAX, pause_after};

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use fairgate_money::UnixMicros;
 use fairgate_store::{StoreError, Transaction};
+use fairgate_time::UnixMicros;
 use serde::Serialize;
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fairgate_fleet::{
-    AgentPatch, AgentState, Fleet, FleetError, FleetOptions, NewAgent, NewTask, NewTasks,
+    AgentPatch, Fleet, FleetAgentState, FleetError, FleetOptions, NewAgent, NewTask, NewTasks,
     NewWorkspace, ProjectPatch, SystemClock, TaskAction, TaskCompletionBody, TaskPatch,
 };
 use fairgate_store::{DirectoryChange, TenantPatch, UnixMicros};
@@ -182,14 +182,14 @@ async fn any_workspace_is_one_of_the_agent_s_machine(world: World) {
     let added = world.add_all((0..6).map(|n| task_of("p", Some(&format!("t{n}")))).collect());
     assert!(added.await.unwrap().unmatched_tasks.is_empty());
     assert_eq!(claimed(&world, "y").await, None, "the only workspace is on another machine");
-    let retire = AgentPatch { state: Some(AgentState::Paused), ..AgentPatch::default() };
+    let retire = AgentPatch { state: Some(FleetAgentState::Paused), ..AgentPatch::default() };
     world.fleet.patch_agent("admin", "x", retire).await.unwrap();
     let (code, sentence) = why(&world, "t0").await;
     assert_eq!(code, "no_matching_agent");
     assert!(sentence.contains("runs where its workspaces are (machine:m1) and"), "{sentence}");
     let added = world.add_all(vec![task_of("p", Some("late"))]).await.unwrap();
     assert_eq!(added.unmatched_tasks, ["late"]);
-    let active = AgentPatch { state: Some(AgentState::Active), ..AgentPatch::default() };
+    let active = AgentPatch { state: Some(FleetAgentState::Active), ..AgentPatch::default() };
     world.fleet.patch_agent("admin", "x", active).await.unwrap();
     // One that is not bound is left to those that need it.
     bind(&world, "w0", "/w0", None).await.unwrap();

@@ -21,6 +21,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fairgate_config::WebhookConfig;
 use fairgate_fleet::WebhookDelivery;
+use fairgate_time::wall_clock;
 use http::header::{CONTENT_TYPE, HOST, USER_AGENT};
 use http::uri::Scheme;
 use http::{HeaderName, Method, Request, StatusCode, Uri};
@@ -33,7 +34,6 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::forward::unix_now;
 use crate::maybe_tls_stream::MaybeTlsStream;
 use crate::tls;
 
@@ -108,7 +108,7 @@ impl WebhookSender {
         let (mut sender, link) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| error.to_string())?;
-        let request = self.request(delivery, unix_now().0 / 1_000_000)?;
+        let request = self.request(delivery, wall_clock::now().0 / 1_000_000)?;
         // The connection is polled only here, so it ends with this call, whatever the receiver still sends.
         let mut answer = pin!(sender.send_request(request));
         let answered = tokio::select! {

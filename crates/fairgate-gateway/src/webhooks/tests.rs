@@ -9,8 +9,8 @@ use fairgate_fleet::{
     AgentId, FleetClock, FleetOptions, NewAgent, NewProject, NewTask, NewTasks, RightsPatchBody,
     TaskQuestionBody, WebhookSubscriptions,
 };
-use fairgate_money::UnixMicros;
 use fairgate_store::{DirectoryChange, DirectoryLimits, Store, StoreOptions};
+use fairgate_time::UnixMicros;
 use rcgen::generate_simple_self_signed;
 use ring::hmac;
 use rustls::ServerConfig;

@@ -7,6 +7,7 @@ use axum::extract::State;
 use fairgate_config::WebhookConfig;
 use fairgate_fleet::{WebhookEventKind, WebhookPendingEvent};
 use fairgate_store::DirectoryChange;
+use fairgate_time::wall_clock;
 use serde::Serialize;
 use serde_json::json;
 use tokio::time::Instant;
@@ -17,7 +18,6 @@ use crate::admin::api_error::ApiError;
 use crate::admin::auth::AdminCaller;
 use crate::admin::path::PathName;
 use crate::app::App;
-use crate::forward::unix_now;
 use crate::webhooks::{WebhookSender, origin, subscriptions};
 
 /// The webhooks of the configuration.
@@ -150,7 +150,7 @@ pub(in crate::admin) async fn test(
     let error = sent.err();
     let after = json!({"event": event.id, "delivered": delivered});
     let note = DirectoryChange::Note { action: "webhook.test", subject: name, after };
-    app.store.change(&admin.actor, unix_now(), note).await?;
+    app.store.change(&admin.actor, wall_clock::now(), note).await?;
     Ok(Json(WebhookTestView { id: event.id, delivered, status, error, took_ms }))
 }
 

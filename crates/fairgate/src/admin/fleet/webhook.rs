@@ -6,13 +6,13 @@ use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use fairgate_fleet::WebhookPendingEvent;
 use fairgate_store::UnixMicros;
+use fairgate_table::{TableCell, TextTable};
 use http::Method;
 use serde_json::Value;
 
 use super::super::{AdminOptions, escaped, listed, text};
 use super::{at, or_dash};
 use crate::output::StdoutWriter;
-use crate::table::{TableCell, TextTable};
 
 /// Show the webhooks of the configuration, which are notified of questions, blocked tasks, budgets and lost agents.
 #[derive(Debug, Args)]
