@@ -158,8 +158,56 @@ pub struct FleetConfig {
     pub backoff_max: Duration,
     /// The most bytes of output that are kept of the command of one claim (default 1 MiB).
     pub log_bytes_max: u64,
+    /// The most bytes of the prompts of a project's open tasks that tenants and agents may add up to (default 256 MiB).
+    pub prompt_bytes_max: u64,
     /// Folder of the journal of rounds, `data_dir/fleet`; `None` if the journal is switched off.
     pub journal: Option<PathBuf>,
+    /// Receivers of events, at most 16 (default none).
+    pub webhooks: Vec<WebhookConfig>,
+}
+
+/// Receiver of the fleet's events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookConfig {
+    /// Name of the webhook in the API, the log and metrics.
+    pub name: String,
+    /// URL to which events are sent: https, or http to a loopback address. It may hold a token.
+    pub url: Secret,
+    /// Secret with which events are signed; at least 16 characters.
+    pub secret: Secret,
+    /// Kinds of events that are sent, sorted (default all).
+    pub events: Vec<FleetEventKind>,
+    /// PEM file of certificate authorities to trust instead of the usual ones.
+    pub ca: Option<PathBuf>,
+}
+
+/// Kind of event that a webhook is notified of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FleetEventKind {
+    /// A task waits for the answer of a person.
+    Question,
+    /// A task is blocked.
+    Blocked,
+    /// A budget is used up to 80 % or 100 %.
+    Budget,
+    /// The lease of an agent ran out.
+    AgentLost,
+}
+
+impl FleetEventKind {
+    /// All kinds of events.
+    pub const ALL: [Self; 4] = [Self::Question, Self::Blocked, Self::Budget, Self::AgentLost];
+}
+
+impl fmt::Display for FleetEventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Question => "question",
+            Self::Blocked => "blocked",
+            Self::Budget => "budget",
+            Self::AgentLost => "agent_lost",
+        })
+    }
 }
 
 /// Sharers of the fleet's agents.

@@ -46,6 +46,7 @@ pub(crate) const FLEET_LEASE: Duration = Duration::from_secs(60);
 pub(crate) const FLEET_BACKOFF: (Duration, Duration) =
     (Duration::from_secs(60), Duration::from_secs(300));
 pub(crate) const FLEET_LOG_BYTES_MAX: u64 = 1 << 20;
+pub(crate) const FLEET_PROMPT_BYTES_MAX: u64 = 256 << 20;
 /// Name of the fleet journal's folder in `data_dir`.
 pub(crate) const FLEET_FOLDER: &str = "fleet";
 

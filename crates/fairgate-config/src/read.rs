@@ -14,6 +14,7 @@ mod rules;
 mod secret;
 mod upstream;
 mod url;
+mod webhooks;
 
 use std::cell::RefCell;
 use std::fs;

@@ -3,14 +3,15 @@
 //! All tasks are checked before any of them is written, with a bounded number of SQL statements per 500 tasks. Only new
 //! tasks can depend on each other in a cycle, because an existing task cannot need a new one.
 
+mod unmatched;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use fairgate_store::{SqlValue, StoreError, Transaction};
 use fairgate_time::UnixMicros;
 use serde_json::json;
 
-use crate::agent_access::AgentAccess;
-use crate::agents;
+use crate::agent_access;
 use crate::call_context::{CallContext, bump_version, reserve_creation_order};
 use crate::dependency_cycle;
 use crate::error::FleetError;
@@ -22,6 +23,8 @@ use crate::state::TaskState;
 use crate::task_history;
 use crate::task_results;
 use crate::validate::{self, invalid, unknown};
+use crate::workspace_machines;
+use unmatched::UnmatchedTasks;
 
 /// Largest number of tasks that one call of [`add`] may add.
 const TASKS_MAX: usize = 10_000;
@@ -66,6 +69,8 @@ struct TaskContent {
     tokens_max: Option<i64>,
     money_max: Option<i64>,
     workspace: Option<String>,
+    /// Labels that an agent must have, sorted.
+    requires: Vec<String>,
     affinity: Option<String>,
     affinity_wait_s: u32,
 }
@@ -77,6 +82,8 @@ struct TaskToAdd {
     resume_after: Option<UnixMicros>,
     open_needs: i64,
     state: TaskState,
+    /// Machine to which the workspace of the task is bound; `None` if it is not bound or the task names none.
+    machine: Option<String>,
 }
 
 /// Projects and tasks in the database that the new tasks refer to, by id.
@@ -84,6 +91,8 @@ struct ReferencedRows {
     projects: BTreeMap<String, ProjectSummary>,
     /// Existing tasks that a new task names in `needs`, and existing tasks that have the id of a new task.
     tasks: HashMap<String, ExistingTask>,
+    /// Machines of the workspaces that new tasks name, by workspace; workspaces that are not bound are left out.
+    machines: HashMap<String, String>,
 }
 
 /// Fields of an existing task that the checks of new tasks need.
@@ -93,7 +102,7 @@ struct ExistingTask {
 }
 
 /// Adds tasks. If `tenant` is given, only its projects, tasks and workspaces exist for the caller, and it may name no
-/// agents, which belong to all tenants.
+/// agents, which belong to all tenants. The names that it gives begin with those of its projects.
 pub(crate) fn add(
     tx: &mut dyn Transaction,
     call: &CallContext,
@@ -115,6 +124,7 @@ pub(crate) fn add(
             let problem = "only an operator may name an agent";
             return Err(invalid(format!("{}.affinity", fields[place]), problem));
         }
+        check_scoped_names(&fields, &tasks)?;
     }
     for (field, task) in fields.iter().zip(&tasks) {
         let project = found.projects.get(&task.project);
@@ -126,7 +136,7 @@ pub(crate) fn add(
     for (field, task) in fields.iter().zip(&tasks) {
         check_needs(call, field, task, &here, &found)?;
     }
-    check_workspaces(tx, call, &fields, &tasks)?;
+    found.machines = check_workspaces(tx, call, &fields, &tasks)?;
     check_affinities(tx, &fields, &tasks)?;
 
     let there: Vec<&NewTask> = tasks.iter().filter(|task| is_existing(task, &found)).collect();
@@ -144,24 +154,26 @@ pub(crate) fn add(
     if !dry_run && !fresh.is_empty() {
         write(tx, call, &fresh)?;
     }
-    let unmatched = unmatched(tx, &fresh, &found)?;
-    Ok(AddedTasks { added, unchanged, dry_run, unmatched })
+    let UnmatchedTasks { projects: unmatched, tasks: unmatched_tasks } =
+        unmatched::find(tx, &fresh, &found)?;
+    Ok(AddedTasks { added, unchanged, dry_run, unmatched, unmatched_tasks })
 }
 
-/// Returns the projects of these tasks for which no active agent may work, sorted; none if there are no agents.
-fn unmatched(
-    tx: &mut dyn Transaction,
-    fresh: &[TaskToAdd],
-    found: &ReferencedRows,
-) -> Result<Vec<String>, StoreError> {
-    let agents = agents::active_access(tx)?;
-    let projects: BTreeSet<&str> = fresh.iter().map(|task| task.content.project.as_str()).collect();
-    let is_unmatched = |id: &&str| {
-        let Some(project) = found.projects.get(*id) else { return false };
-        let may_take = |agent: &AgentAccess| agent.may_take(&project.tenant, &project.requires);
-        !agents.is_empty() && !agents.iter().any(may_take)
-    };
-    Ok(projects.into_iter().filter(is_unmatched).map(str::to_owned).collect())
+/// Checks that the names that a tenant gives begin with those of their projects. All tenants share the other names, so a
+/// tenant could find out which of them are taken.
+fn check_scoped_names(fields: &[String], tasks: &[NewTask]) -> Result<(), FleetError> {
+    for (field, task) in fields.iter().zip(tasks) {
+        let Some(id) = &task.id else { continue };
+        if !id.contains(':') {
+            let project = validate::cut(&task.project, 80);
+            let problem = format!(
+                "must begin with \"{project}:\", such as \"{project}:{}\", because other names are shared by all tenants",
+                validate::cut(id, 80)
+            );
+            return Err(invalid(format!("{field}.id"), problem));
+        }
+    }
+    Ok(())
 }
 
 fn check_size(tasks: &[NewTask]) -> Result<(), FleetError> {
@@ -190,8 +202,9 @@ fn check_size(tasks: &[NewTask]) -> Result<(), FleetError> {
     Ok(())
 }
 
-/// Rejects the tasks of an agent or a tenant if a project would then have more than [`OPEN_MAX`] open tasks. Otherwise
-/// agents whose tasks add tasks could fill the database. Operators may add any number.
+/// Rejects the tasks of an agent or a tenant if a project would then have more than [`OPEN_MAX`] open tasks, or prompts of
+/// open tasks that are longer in all than the configuration allows. Otherwise agents whose tasks add tasks could fill the
+/// database. Operators may add any number.
 fn check_open(
     tx: &mut dyn Transaction,
     call: &CallContext,
@@ -200,13 +213,26 @@ fn check_open(
     if call.is_by_operator() {
         return Ok(());
     }
-    let mut added: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut added: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for task in fresh {
-        *added.entry(&task.content.project).or_default() += 1;
+        let (count, bytes) = added.entry(&task.content.project).or_default();
+        *count += 1;
+        *bytes += task.content.prompt.len() as u64;
     }
-    for (project, added) in added {
-        let sql = "SELECT COUNT(*) FROM fleet_tasks WHERE project = $1 AND state NOT IN ('COMPLETED', 'FAILED')";
-        let open = tx.first(sql, &[project.into()], |row| row.count(0))?.unwrap_or(0);
+    let bytes_max = call.options.prompt_bytes_max;
+    for (project, (added, more_bytes)) in added {
+        let sql = "SELECT COUNT(*), CAST(COALESCE(SUM(prompt_bytes), 0) AS BIGINT) FROM fleet_tasks \
+                   WHERE project = $1 AND state NOT IN ('COMPLETED', 'FAILED')";
+        let open = tx.first(sql, &[project.into()], |row| Ok((row.count(0)?, row.count(1)?)))?;
+        let (open, bytes) = open.unwrap_or_default();
+        if bytes.saturating_add(more_bytes) > bytes_max {
+            let problem = format!(
+                "have {more_bytes} bytes of prompts for project {project:?}, whose open tasks have {bytes}; agents and \
+                 tenants may add up to {bytes_max} in all (fleet.prompt_size_max): complete some first, or have an \
+                 operator add them"
+            );
+            return Err(invalid("tasks", problem));
+        }
         if open.saturating_add(added) > OPEN_MAX {
             let problem = format!(
                 "are {added} more for project {project:?}, which has {open} open ones; agents and tenants may add up to \
@@ -221,7 +247,7 @@ fn check_open(
 /// Checks those fields of a new task that need neither the database nor the other new tasks.
 fn check(field: &str, task: &NewTask) -> Result<(), FleetError> {
     if let Some(id) = &task.id {
-        validate::check_name(&format!("{field}.id"), id, validate::TASK_MAX)?;
+        validate::check_task_name(&format!("{field}.id"), id, &task.project)?;
     }
     validate::check_text(&format!("{field}.prompt"), &task.prompt, PROMPT_MAX)?;
     if let Some(title) = &task.title {
@@ -237,6 +263,7 @@ fn check(field: &str, task: &NewTask) -> Result<(), FleetError> {
         validate::check_moment(&format!("{field}.resume_after"), moment)?;
     }
     check_fields(&format!("{field}.prompt"), &task.prompt, &task.needs)?;
+    agent_access::checked_labels(&format!("{field}.requires"), task.requires.clone())?;
     if task.needs.len() > NEEDS_MAX {
         let problem =
             format!("names {} tasks, and at most {NEEDS_MAX} are allowed", task.needs.len());
@@ -362,7 +389,7 @@ fn find(tx: &mut dyn Transaction, tasks: &[NewTask]) -> Result<ReferencedRows, F
         })?;
         others.extend(some);
     }
-    Ok(ReferencedRows { projects: known, tasks: others })
+    Ok(ReferencedRows { projects: known, tasks: others, machines: HashMap::new() })
 }
 
 fn is_existing(task: &NewTask, found: &ReferencedRows) -> bool {
@@ -407,12 +434,13 @@ fn named<'a>(
     named.filter_map(|(field, task)| Some((field.as_str(), task, name(task)?.as_str()))).collect()
 }
 
+/// Checks that the workspaces that tasks name belong to their projects. Returns the machines of those that are bound.
 fn check_workspaces(
     tx: &mut dyn Transaction,
     call: &CallContext,
     fields: &[String],
     tasks: &[NewTask],
-) -> Result<(), FleetError> {
+) -> Result<HashMap<String, String>, FleetError> {
     let named = named(fields, tasks, |task| task.workspace.as_ref());
     let sql = "SELECT id, project FROM fleet_workspaces WHERE id IN";
     let projects: HashMap<_, _> = look_up(tx, sql, &named)?.into_iter().collect();
@@ -426,7 +454,8 @@ fn check_workspaces(
         };
         return Err(unknown(format!("{field}.workspace"), problem));
     }
-    Ok(())
+    workspace_machines::of_workspaces(tx, projects.keys().map(String::as_str))
+        .map_err(FleetError::from)
 }
 
 fn check_affinities(
@@ -477,6 +506,7 @@ fn content(task: &NewTask) -> TaskContent {
         tokens_max: task.tokens_max.and_then(|tokens| i64::try_from(tokens).ok()),
         money_max: task.money_max.map(money_column),
         workspace: task.workspace.clone(),
+        requires: agent_access::union(&task.requires, &[]),
         affinity: task.affinity.clone(),
         affinity_wait_s: task.affinity_wait_s.unwrap_or(AFFINITY_WAIT_S),
     }
@@ -503,7 +533,7 @@ fn check_unchanged(tx: &mut dyn Transaction, there: &[&NewTask]) -> Result<(), F
         }
         let sql = format!(
             "SELECT id, project, title, prompt, priority, estimate, retries_max, workspace, affinity, affinity_wait, \
-             timeout, tokens_max, money_max FROM fleet_tasks WHERE id IN ({list})"
+             timeout, tokens_max, money_max, requires FROM fleet_tasks WHERE id IN ({list})"
         );
         let contents = tx.list(&sql, &ids, |row| {
             let small = |column| row.int(column).map(|number| u32::try_from(number).unwrap_or(0));
@@ -519,6 +549,7 @@ fn check_unchanged(tx: &mut dyn Transaction, there: &[&NewTask]) -> Result<(), F
                 tokens_max: row.int_or_null(11)?,
                 money_max: row.int_or_null(12)?,
                 workspace: row.text_or_null(7)?,
+                requires: agent_access::read_list(&row.text(13)?)?,
                 affinity: row.text_or_null(8)?,
                 affinity_wait_s: u32::try_from(row.int(9)? / 1_000_000).unwrap_or(0),
             };
@@ -584,7 +615,8 @@ fn new(call: &CallContext, id: String, task: NewTask, found: &ReferencedRows) ->
         _ => TaskState::Defined,
     };
     let open_needs = i64::try_from(open).unwrap_or(i64::MAX);
-    TaskToAdd { id, content, resume_after, open_needs, state }
+    let machine = task.workspace.as_ref().and_then(|name| found.machines.get(name)).cloned();
+    TaskToAdd { id, content, resume_after, open_needs, state, machine }
 }
 
 fn line(call: &CallContext, new: &TaskToAdd, found: &ReferencedRows) -> TaskLine {
@@ -647,7 +679,7 @@ fn write(
 }
 
 /// Columns of a new task whose values differ between tasks, with their SQL types.
-const COLUMNS: [(&str, &str); 18] = [
+const COLUMNS: [(&str, &str); 21] = [
     ("id", "TEXT"),
     ("project", "TEXT"),
     ("made", "BIGINT"),
@@ -666,7 +698,15 @@ const COLUMNS: [(&str, &str); 18] = [
     ("timeout", "BIGINT"),
     ("tokens_max", "BIGINT"),
     ("money_max", "BIGINT"),
+    ("requires", "TEXT"),
+    ("labels", "TEXT"),
+    ("prompt_bytes", "BIGINT"),
 ];
+
+/// Returns the length of a prompt in the database's type.
+pub(crate) fn prompt_bytes(prompt: &str) -> i64 {
+    i64::try_from(prompt.len()).unwrap_or(i64::MAX)
+}
 
 fn write_some(
     tx: &mut dyn Transaction,
@@ -678,7 +718,7 @@ fn write_some(
     for (made, task) in (first_made..).zip(tasks) {
         let content = &task.content;
         let ready_at = (task.state == TaskState::Ready).then_some(call.now.0);
-        let row: [SqlValue; 18] = [
+        let row: [SqlValue; 21] = [
             task.id.as_str().into(),
             content.project.as_str().into(),
             made.into(),
@@ -697,6 +737,9 @@ fn write_some(
             content.timeout_s.map(|seconds| i64::from(seconds) * 1_000_000).into(),
             content.tokens_max.into(),
             content.money_max.into(),
+            agent_access::stored(&content.requires).into(),
+            agent_access::stored_task_labels(&content.requires, task.machine.as_deref()).into(),
+            prompt_bytes(&content.prompt).into(),
         ];
         values.extend(row);
     }

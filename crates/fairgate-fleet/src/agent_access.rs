@@ -1,6 +1,7 @@
-//! Rules that decide for which projects an agent may work: labels and tenants.
+//! Rules that decide for which projects and tasks an agent may work: labels, machines and tenants.
 //!
-//! A project may require labels, and only agents that have all of them get its tasks. An agent may be limited to some
+//! A tenant, a project and a task may require labels, and only agents that have all of them get the task. A workspace may
+//! be bound to a machine, and only agents with the label `machine:NAME` work in it. An agent may be limited to some
 //! tenants, so that it never sees the prompts of others. Both are settings of operators. An agent has the label
 //! `type:TYPE` by its type, and cannot claim a label by itself: the labels belong to its token.
 
@@ -12,7 +13,9 @@ use serde::{Deserialize, Deserializer};
 use crate::error::FleetError;
 use crate::validate::{self, invalid};
 
-/// Largest number of labels of an agent, and of labels that a project requires.
+/// Beginning of the label of the machine on which an agent runs.
+const MACHINE: &str = "machine:";
+/// Largest number of labels of an agent, and of labels that a tenant, project or task requires.
 const LABELS_MAX: usize = 32;
 /// Largest number of tenants that an agent may be limited to.
 const TENANTS_MAX: usize = 256;
@@ -42,9 +45,42 @@ impl AgentAccess {
 
     /// Returns whether the agent may work for a project of this tenant that requires these labels.
     pub(crate) fn may_take(&self, tenant: &str, requires: &[String]) -> bool {
-        let has = |label| self.labels.as_ref().is_none_or(|labels| labels.contains(label));
-        self.may_serve(tenant) && requires.iter().all(has)
+        self.may_serve(tenant) && self.has_all(requires)
     }
+
+    /// Returns whether the agent has all of these labels.
+    pub(crate) fn has_all(&self, labels: &[String]) -> bool {
+        let has = |label| self.labels.as_ref().is_none_or(|labels| labels.contains(label));
+        labels.iter().all(has)
+    }
+
+    /// Returns whether the agent runs on this machine.
+    pub(crate) fn is_on(&self, machine: &str) -> bool {
+        self.labels.as_ref().is_none_or(|labels| labels.contains(&machine_label(machine)))
+    }
+}
+
+/// Returns the label of agents that run on a machine.
+pub(crate) fn machine_label(machine: &str) -> String {
+    format!("{MACHINE}{machine}")
+}
+
+/// Returns the labels of both lists, sorted and without repetitions.
+pub(crate) fn union(one: &[String], other: &[String]) -> Vec<String> {
+    let all: BTreeSet<&String> = one.iter().chain(other).collect();
+    all.into_iter().cloned().collect()
+}
+
+/// Returns the labels that an agent must have for a task, as they are stored: those that the task requires, and that of
+/// the machine to which its workspace is bound.
+pub(crate) fn stored_task_labels(requires: &[String], machine: Option<&str>) -> String {
+    let machine: Vec<String> = machine.map(machine_label).into_iter().collect();
+    stored(&union(requires, &machine))
+}
+
+/// Checks labels that a tenant requires, and returns them sorted and without repetitions.
+pub fn check_required_labels(labels: Vec<String>) -> Result<Vec<String>, FleetError> {
+    checked_labels("requires", labels)
 }
 
 /// Checks labels, and returns them sorted and without repetitions.
@@ -126,6 +162,16 @@ mod tests {
         let limited = AgentAccess::new("claude", &[], Some(&list(&["acme"])));
         assert!(limited.may_take("acme", &[]) && !limited.may_take("rival", &[]));
         assert!(AgentAccess::default().may_take("anybody", &list(&["anything"])));
+        assert!(agent.is_on("m1") && !agent.is_on("m2") && !agent.is_on("docker"));
+        assert!(AgentAccess::default().is_on("m2"));
+    }
+
+    #[test]
+    fn a_task_needs_its_own_labels_and_that_of_its_machine() {
+        assert_eq!(stored_task_labels(&[], None), "[]");
+        let labels = stored_task_labels(&list(&["docker", "machine:m1"]), Some("m1"));
+        assert_eq!(labels, r#"["docker","machine:m1"]"#);
+        assert_eq!(union(&list(&["b", "c"]), &list(&["a", "b"])), ["a", "b", "c"]);
     }
 
     #[test]

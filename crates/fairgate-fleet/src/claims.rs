@@ -406,8 +406,8 @@ fn limited(standing: &TaskRow, until: UnixMicros, reason: String) -> TaskTransit
 
 /// Records that a limit stops the model calls of a claim until `until`. Does nothing if the claim is over. If several
 /// limits are recorded, the one that ends last counts. A limit without an end, which is a cap, replaces the others. The
-/// claim's time does not count while a provider's limit lasts. It counts while a budget is used up, because a tenant
-/// could otherwise keep agents for nothing behind a budget of its own.
+/// claim's time does not count while a provider's limit lasts, until a call of the claim is completed. It counts while a
+/// budget is used up, because a tenant could otherwise keep agents for nothing behind a budget of its own.
 pub(crate) fn note_limit(
     tx: &mut dyn Transaction,
     call: &CallContext,
@@ -426,26 +426,34 @@ pub(crate) fn note_limit(
         return Ok(bump_version(tx)?);
     };
     validate::check_moment("until", until)?;
-    let mut values: Vec<SqlValue> =
-        vec![until.into(), cause.words().into(), task.into(), epoch.into()];
-    let mut sql = "UPDATE fleet_tasks SET resume_after = $1".to_owned();
-    let mut next = 2;
-    if cause == LimitCause::Provider {
-        let wait = credit::note_wait("CAST($2 AS BIGINT)", "CAST($1 AS BIGINT)");
-        sql = format!("{sql}, {wait}");
-        values.insert(1, call.now.into());
-        next = 3;
-    }
-    sql = format!(
-        "{sql}, reason = ${} WHERE id = ${} AND epoch = ${} AND state IN {HELD_STATES} \
-         AND (resume_after IS NULL OR resume_after < $1)",
-        next,
-        next + 1,
-        next + 2
-    );
+    let words = cause.words();
+    let (sql, values): (String, Vec<SqlValue>) = match cause {
+        LimitCause::Provider => {
+            let wait = credit::note_wait("CAST($2 AS BIGINT)", "CAST($1 AS BIGINT)");
+            let is_later = "resume_after > CAST($1 AS BIGINT)";
+            let sql = format!(
+                "UPDATE fleet_tasks SET resume_after = CASE WHEN {is_later} THEN resume_after \
+                 ELSE CAST($1 AS BIGINT) END, {wait}, reason = CASE WHEN {is_later} THEN reason \
+                 ELSE CAST($3 AS TEXT) END WHERE id = $4 AND epoch = $5 AND state IN {HELD_STATES} \
+                 AND (resume_after IS NULL OR resume_after < $1 OR waited_until < $1)"
+            );
+            let now = call.now.into();
+            (sql, vec![until.into(), now, words.into(), task.into(), epoch.into()])
+        }
+        _ => {
+            let sql = format!(
+                "UPDATE fleet_tasks SET resume_after = $1, reason = $2 WHERE id = $3 AND epoch = $4 \
+                 AND state IN {HELD_STATES} AND (resume_after IS NULL OR resume_after < $1)"
+            );
+            (sql, vec![until.into(), words.into(), task.into(), epoch.into()])
+        }
+    };
     let noted = tx.run(&sql, &values)?;
     if noted > 0 {
         bump_version(tx)?;
+        if cause == LimitCause::ProjectBudget {
+            call.budget_alerts().note_refusal(tx, &claim.project, call.now)?;
+        }
     }
     Ok(())
 }

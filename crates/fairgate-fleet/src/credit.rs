@@ -15,17 +15,20 @@
 //! The time of a claim runs from the claim to its end. Waits that are not the task's own do not count: a provider's
 //! limit, from when the gateway notes it until it ends, and an outage of the database or of all servers. A task that
 //! waits for a person is not claimed, so that time does not count either. Waits may overlap, and two servers may note
-//! the same outage. So a task keeps the end of its last wait, and a further wait counts from there at the earliest.
+//! the same outage. So a task keeps the beginning and the end of its last wait, and a further wait that overlaps with it
+//! only moves the end. A call of the claim that is completed ends a wait: a task that gets answers does not wait, whatever
+//! limit was noted for one of its calls. A wait that is noted after that counts again.
 //!
 //! # Price
-//! The price of a second is learned by [`SlotTimeBook`], with the projects as payers: a project pays what the completed
+//! The price of a second is learned by [`SlotTimeBook`], with the tenants as payers: a tenant pays what the completed
 //! tasks of the others bring per second. Only tasks that made calls count as completed work there. The book is made
 //! from sums of the rolling window, so all servers on one database have the same price, and it survives restarts. Before
 //! there is any work, the default estimate of a task pays for [`DEFAULT_TIME`]. An operator may state the price instead.
 //!
 //! # Who can move the price
-//! A project does not move its own price while others work. Others are limited to 4 times the median of all rates, the
-//! default among them, and long cheap work to half of the time; see `fairgate-price`. A task that reports its tokens
+//! A tenant does not move its own price while others work. Others are limited to 4 times the median of all rates, the
+//! default among them, and long cheap work to half of the time; see `fairgate-price`. All projects of a tenant count as one
+//! there: a tenant with many projects would otherwise choose the median. A task that reports its tokens
 //! itself sets no rate below the default. The time of a claim is measured here; an agent can only make it longer, and
 //! its own project pays for that.
 
@@ -117,6 +120,7 @@ impl CreditTerms {
 /// Work of one project in the window: the sums from which the price is learned.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProjectWork {
+    /// Tenant of the project.
     pub(crate) payer: String,
     /// Credit of all claims that ended, in tokens, and their time in microseconds.
     paid: u64,
@@ -129,7 +133,7 @@ pub(crate) struct ProjectWork {
 impl ProjectWork {
     /// SQL columns of `fleet_projects`, in the order in which [`ProjectWork::read`] takes them.
     pub(crate) const COLUMNS: &str =
-        "id, window_paid, window_agent_us, window_work_tokens, window_work_us";
+        "tenant, window_paid, window_agent_us, window_work_tokens, window_work_us";
 
     pub(crate) fn read(row: &dyn RowColumns, first: usize) -> Result<Self, StoreError> {
         let count = |column| row.int(first + column).map(|it| u64::try_from(it).unwrap_or(0));
@@ -143,8 +147,25 @@ impl ProjectWork {
     }
 }
 
+/// Adds up the work of projects that have the same payer.
+fn sums_by_payer(mut works: Vec<ProjectWork>) -> Vec<ProjectWork> {
+    works.sort_by(|one, other| one.payer.cmp(&other.payer));
+    works.dedup_by(|next, sum| {
+        let is_same = next.payer == sum.payer;
+        if is_same {
+            sum.paid = sum.paid.saturating_add(next.paid);
+            sum.agent_us = sum.agent_us.saturating_add(next.agent_us);
+            sum.work_tokens = sum.work_tokens.saturating_add(next.work_tokens);
+            sum.work_us = sum.work_us.saturating_add(next.work_us);
+        }
+        is_same
+    });
+    works
+}
+
 /// Returns the book of prices that follows from the work of all projects.
-pub(crate) fn price_book(mut works: Vec<ProjectWork>) -> SlotTimeBook {
+pub(crate) fn price_book(works: Vec<ProjectWork>) -> SlotTimeBook {
+    let mut works = sums_by_payer(works);
     works.retain(|work| work.agent_us > 0);
     works.sort_by_key(|work| std::cmp::Reverse(work.agent_us));
     works.truncate(TENANTS_MAX);
@@ -171,27 +192,30 @@ pub(crate) fn price_book(mut works: Vec<ProjectWork>) -> SlotTimeBook {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClaimTimes {
     pub(crate) claimed_at: UnixMicros,
-    /// Time that does not count, in microseconds, up to `waited_until`.
+    /// Time of earlier waits, which does not count, in microseconds.
     pub(crate) waited_us: i64,
+    /// Beginning and end of the last wait. Its end may be in the future.
+    pub(crate) waited_from: UnixMicros,
     pub(crate) waited_until: UnixMicros,
 }
 
 impl ClaimTimes {
     /// SQL columns of a task `t`, in the order in which [`ClaimTimes::read`] takes them.
-    pub(crate) const COLUMNS: &str = "t.claimed_at, t.waited_us, t.waited_until";
+    pub(crate) const COLUMNS: &str = "t.claimed_at, t.waited_us, t.waited_from, t.waited_until";
 
     pub(crate) fn read(row: &dyn RowColumns, first: usize) -> Result<Self, StoreError> {
         Ok(Self {
             claimed_at: row.moment_or_null(first)?.unwrap_or_default(),
             waited_us: row.int(first + 1)?,
-            waited_until: row.moment(first + 2)?,
+            waited_from: row.moment(first + 2)?,
+            waited_until: row.moment(first + 3)?,
         })
     }
 
     /// Returns the time that counts if the claim ends, or is looked at, at `now`.
     pub(crate) fn counted(self, now: UnixMicros) -> Duration {
-        let later_us = self.waited_until.0.saturating_sub(now.0).max(0);
-        let waited_us = self.waited_us.saturating_sub(later_us).max(0);
+        let last_us = self.waited_until.0.min(now.0).saturating_sub(self.waited_from.0).max(0);
+        let waited_us = self.waited_us.max(0).saturating_add(last_us);
         let held_us = now.0.saturating_sub(self.claimed_at.0);
         Duration::from_micros(u64::try_from(held_us.saturating_sub(waited_us)).unwrap_or(0))
     }
@@ -200,10 +224,11 @@ impl ClaimTimes {
 /// Returns SQL assignments that note a wait of a held task from `from` until `until`, without what was noted before. SQLite
 /// numbers parameters as they appear, and `until` appears first.
 pub(crate) fn note_wait(from: &str, until: &str) -> String {
-    let begins = format!("CASE WHEN waited_until > {from} THEN waited_until ELSE {from} END");
+    let is_apart = format!("waited_until < {from}");
     format!(
-        "waited_us = waited_us + CASE WHEN {until} > {begins} THEN {until} - ({begins}) ELSE 0 END, \
-         waited_until = CASE WHEN {until} > waited_until THEN {until} ELSE waited_until END"
+        "waited_until = CASE WHEN {until} > waited_until THEN {until} ELSE waited_until END, \
+         waited_us = waited_us + CASE WHEN {is_apart} THEN waited_until - waited_from ELSE 0 END, \
+         waited_from = CASE WHEN {is_apart} THEN {from} ELSE waited_from END"
     )
 }
 
@@ -243,6 +268,7 @@ impl ClaimCharge {
 struct EndingTask {
     id: String,
     project: String,
+    tenant: String,
     tokens: u64,
     calls: u64,
     /// True if its agent reports its tokens itself.
@@ -296,7 +322,7 @@ fn claim_charge(
 ) -> ClaimCharge {
     let time = task.times.counted(now);
     let agent_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    let extra = terms.extra(task.tokens, time, terms.price(book, &task.project));
+    let extra = terms.extra(task.tokens, time, terms.price(book, &task.tenant));
     // A report below the default rate would be a cheap way to lower the price.
     let is_seen = !task.reports || task.tokens >= terms.default.cost(time);
     let is_work = is_completed && task.tokens > 0 && is_seen;
@@ -320,8 +346,8 @@ fn ending_tasks(
     let names = json_rows::texts(tx.database(), 1);
     let sql = format!(
         "SELECT t.id, t.project, t.used, t.calls, \
-         EXISTS (SELECT 1 FROM fleet_agents a WHERE a.id = t.agent AND a.reports), {} \
-         FROM fleet_tasks t WHERE t.id IN {names} AND t.state IN {HELD_STATES} ORDER BY t.id",
+         EXISTS (SELECT 1 FROM fleet_agents a WHERE a.id = t.agent AND a.reports), {}, \
+         (SELECT p.tenant FROM fleet_projects p WHERE p.id = t.project) FROM fleet_tasks t WHERE t.id IN {names} AND t.state IN {HELD_STATES} ORDER BY t.id",
         ClaimTimes::COLUMNS
     );
     tx.list(&sql, &[json_rows::names(ending.iter().map(|claim| claim.task))], |row| {
@@ -332,6 +358,7 @@ fn ending_tasks(
             calls: u64::try_from(row.int(3)?).unwrap_or(0),
             reports: row.flag(4)?,
             times: ClaimTimes::read(row, 5)?,
+            tenant: row.text(9)?,
         })
     })
 }

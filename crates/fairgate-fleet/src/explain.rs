@@ -11,7 +11,7 @@ use fairgate_store::{DatabaseKind, RowColumns, StoreError, Transaction};
 use fairgate_time::UnixMicros;
 use serde_json::json;
 
-use crate::agent_access::AgentAccess;
+use crate::agent_access::{self, AgentAccess};
 use crate::call_context::{CallContext, not_found};
 use crate::error::FleetError;
 use crate::human_format::{listed, many, moment, span};
@@ -130,6 +130,8 @@ struct ExplainedTask {
     workspace: Option<String>,
     affinity: Option<String>,
     affinity_until: Option<UnixMicros>,
+    /// Labels that an agent must have, on top of those of the project.
+    labels: Vec<String>,
     agent: Option<String>,
     epoch: u64,
     lease_until: Option<UnixMicros>,
@@ -145,7 +147,7 @@ struct ExplainedTask {
 const COLUMNS: &str = "t.id, t.project, t.state, t.reason, t.estimate, t.retries, t.retries_max, \
     t.resume_after, t.workspace, t.affinity, t.ready_at + t.affinity_wait, t.agent, t.epoch, t.lease_until, t.claimed_at, \
     t.question, t.progress, t.calls, \
-    EXISTS (SELECT 1 FROM fleet_agents a WHERE a.id = t.agent AND a.reports)";
+    EXISTS (SELECT 1 FROM fleet_agents a WHERE a.id = t.agent AND a.reports), t.labels";
 
 fn subject(row: &dyn RowColumns) -> Result<ExplainedTask, StoreError> {
     Ok(ExplainedTask {
@@ -168,6 +170,7 @@ fn subject(row: &dyn RowColumns) -> Result<ExplainedTask, StoreError> {
         progress: row.text_or_null(16)?,
         calls: row.count(17)?,
         reports: row.flag(18)?,
+        labels: agent_access::read_list(&row.text(19)?)?,
     })
 }
 

@@ -20,6 +20,7 @@ use crate::error::FleetError;
 use crate::explain::ExplanationScope;
 use crate::model::*;
 use crate::round_loop::RoundLoop;
+use crate::webhooks::WebhookSubscriptions;
 use crate::{
     add_tasks, agents, claims, explain, fleet_view, model_calls, projects, task_actions, task_logs,
     task_results, tasks, workspaces,
@@ -88,8 +89,13 @@ pub struct FleetOptions {
     pub backoff: (Duration, Duration),
     /// Largest size of the log of one claim, in bytes. If a log grows beyond this size, its oldest bytes are dropped.
     pub log_bytes_max: u64,
+    /// Largest total length of the prompts of a project's open tasks after an agent or a tenant has added tasks, in bytes.
+    /// Operators have no such limit.
+    pub prompt_bytes_max: u64,
     /// Folder of the journal of rounds; no journal is written if `None`.
     pub journal: Option<std::path::PathBuf>,
+    /// Webhooks that are notified of events; see [`Fleet::set_webhooks`].
+    pub webhooks: WebhookSubscriptions,
 }
 
 impl Default for FleetOptions {
@@ -105,7 +111,9 @@ impl Default for FleetOptions {
             lease: Duration::from_secs(60),
             backoff: (Duration::from_secs(60), Duration::from_secs(300)),
             log_bytes_max: 1 << 20,
+            prompt_bytes_max: 256 << 20,
             journal: None,
+            webhooks: WebhookSubscriptions::default(),
         }
     }
 }
@@ -151,6 +159,8 @@ struct FleetInner {
     options: Arc<FleetOptions>,
     /// Wakes the loop that runs the rounds after every change that may let a task start.
     changed: Arc<Notify>,
+    /// Wakes the part of the gateway that delivers events, after every change that may have written one.
+    events_written: Notify,
     dispatch: Arc<RoundLoop>,
 }
 
@@ -183,7 +193,21 @@ impl Fleet {
     pub fn new(store: Store, clock: Arc<dyn FleetClock>, options: FleetOptions) -> Self {
         let (options, changed) = (Arc::new(options), Arc::new(Notify::new()));
         let dispatch = Arc::new(RoundLoop::new(&options, Arc::clone(&changed)));
-        Self { inner: Arc::new(FleetInner { store, clock, options, changed, dispatch }) }
+        let events_written = Notify::new();
+        let inner = FleetInner { store, clock, options, changed, events_written, dispatch };
+        Self { inner: Arc::new(inner) }
+    }
+
+    pub(crate) fn options(&self) -> &FleetOptions {
+        &self.inner.options
+    }
+
+    pub(crate) fn events_written(&self) -> &Notify {
+        &self.inner.events_written
+    }
+
+    pub(crate) fn now(&self) -> UnixMicros {
+        self.inner.clock.now()
     }
 
     fn call(&self, actor: String) -> impl FnOnce() -> CallContext + Send + 'static {
@@ -192,7 +216,7 @@ impl Fleet {
     }
 
     /// Runs `work` in one transaction that may change the fleet.
-    fn transact<'a, T: Send + 'static>(
+    pub(crate) fn transact<'a, T: Send + 'static>(
         &'a self,
         keep: TransactionDurability,
         actor: String,
@@ -212,6 +236,7 @@ impl Fleet {
         Box::pin(async move {
             let done = self.transact(TransactionDurability::ThroughPowerLoss, actor, work).await?;
             self.inner.changed.notify_one();
+            self.inner.events_written.notify_one();
             Ok(done)
         })
     }
@@ -269,7 +294,7 @@ impl Fleet {
     }
 
     /// Runs a read-only transaction.
-    fn look<'a, T: Send + 'static>(
+    pub(crate) fn look<'a, T: Send + 'static>(
         &'a self,
         work: impl FnOnce(&mut dyn Transaction, &CallContext) -> Result<T, FleetError> + Send + 'static,
     ) -> FleetFuture<'a, T> {

@@ -50,11 +50,14 @@ mod testing;
 mod transition;
 mod unfit_tasks;
 mod validate;
+mod webhooks;
 mod weight_number;
 mod whole_number;
 mod window_usage;
+mod workspace_machines;
 mod workspaces;
 
+pub use agent_access::check_required_labels;
 pub use claims::LimitCause;
 pub use credit::FleetCredit;
 pub use error::FleetError;
@@ -65,6 +68,10 @@ pub use model::*;
 pub use projects::project_weights;
 pub use rights_body::{RightsBody, RightsPatchBody};
 pub use state::{FleetAgentState, FleetProjectStatus, TaskState};
+pub use webhooks::{
+    WebhookDelivery, WebhookEventKind, WebhookPendingEvent, WebhookResult, WebhookSubscription,
+    WebhookSubscriptions, WebhookTotals,
+};
 pub use weight_number::WeightNumber;
 
 #[cfg(doctest)]

@@ -113,7 +113,7 @@ fn given_money<'de, D: Deserializer<'de>>(
     Option::deserialize(deserializer).map(Some)
 }
 
-/// A label that a project requires, such as `docker` or `machine:m1`: a name, optionally after a name and a colon.
+/// A label that a tenant, project or task requires, such as `docker` or `machine:m1`: a name, optionally after a name and a colon.
 #[derive(Clone, Debug, ToSchema)]
 #[schema(
     value_type = String,
@@ -317,11 +317,16 @@ pub struct NewTasks {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewTask {
-    /// Name of the task, unique among all tasks. It has up to 128 of the characters that a project's name may have. If
-    /// absent, a name such as `PROJECT-1` is generated. A task that exists already with the same content is left alone,
+    /// Name of the task, unique among all tasks. It has up to 128 of the characters that a project's name may have, and may
+    /// begin with its project's name and a colon; with a tenant's key it must. If absent, a name such as `PROJECT-1` is
+    /// generated. A task that exists already with the same content is left alone,
     /// so that a file may be added twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+    #[schema(
+        min_length = 1,
+        max_length = 128,
+        pattern = "^([A-Za-z0-9][A-Za-z0-9._-]{0,63}:)?[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+    )]
     pub id: Option<String>,
     /// Name of the project that owns the task.
     #[schema(max_length = 128)]
@@ -397,6 +402,11 @@ pub struct NewTask {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 128)]
     pub workspace: Option<String>,
+    /// Labels that an agent must have to get the task, on top of those that its project and tenant require; none if
+    /// absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<LabelSchema>, max_items = 32)]
+    pub requires: Vec<String>,
     /// Name of the agent for which the task is kept for a while before any other agent may take it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 128)]
@@ -424,6 +434,10 @@ pub struct AddedTasks {
     /// requires or because all are limited to other tenants. Empty as long as there are no agents.
     #[serde(default)]
     pub unmatched: Vec<String>,
+    /// Added tasks that no active agent may take, although some may work for their projects: none has the labels that the
+    /// task requires, or runs on the machine of its workspace.
+    #[serde(default)]
+    pub unmatched_tasks: Vec<String>,
 }
 
 /// Changes of a task that no agent holds and that is not completed. Absent fields stay as they are.
@@ -484,6 +498,10 @@ pub struct TaskPatch {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given_money")]
     #[schema(value_type = Option<TaskMoney>)]
     pub money_max: Option<Option<TaskMoney>>,
+    /// Labels that an agent must have to get the task; replaces the whole list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<LabelSchema>>, max_items = 32)]
+    pub requires: Option<Vec<String>>,
 }
 
 /// Action of an operator on a task.
@@ -581,6 +599,9 @@ pub struct TaskView {
     pub needed_by: Vec<String>,
     /// Name of the workspace that the task must run in; absent if the task may run in any workspace of its project.
     pub workspace: Option<String>,
+    /// Labels that an agent must have to get the task, on top of those that its project and tenant require.
+    #[serde(default)]
+    pub requires: Vec<String>,
     /// Name of the workspace that the task holds now; absent if it holds none.
     pub in_workspace: Option<String>,
     /// Name of the agent for which the task is kept for a while before any other agent may take it.
@@ -783,6 +804,11 @@ pub struct NewWorkspace {
         pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$"
     )]
     pub path: String,
+    /// Name of the machine that has the folder; every machine if absent. Only agents with the label `machine:NAME` work in
+    /// the workspace then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    pub machine: Option<String>,
 }
 
 /// Workspace with the task that holds it.
@@ -794,6 +820,9 @@ pub struct WorkspaceView {
     pub project: String,
     /// Path of the workspace on the agents' machines.
     pub path: String,
+    /// Name of the machine that has the folder; absent if every machine has it.
+    #[serde(default)]
+    pub machine: Option<String>,
     /// Name of the task that holds the workspace now; absent if the workspace is free.
     pub task: Option<String>,
     /// Name of the agent that works on the task in the workspace; absent if the workspace is free.

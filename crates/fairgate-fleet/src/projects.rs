@@ -191,6 +191,12 @@ pub(crate) fn patch(
          budget = $6, rights = $7, requires = $8 WHERE id = $9",
         &values,
     )?;
+    if after.budget != before.budget {
+        // An alert about the old budget says nothing about the new one.
+        let sql =
+            "UPDATE fleet_projects SET budget_notified = 0, budget_notified_at = 0 WHERE id = $1";
+        tx.run(sql, &[id.into()])?;
+    }
     call.audit(tx, "project.patch", id, Some(&before.json()), Some(&after.json()))?;
     project_baseline::update_busy(tx, call.terms(), &[id], call.now)?;
     bump_version(tx)?;
@@ -270,6 +276,7 @@ pub(crate) struct ProjectSummary {
     pub(crate) tenant: String,
     pub(crate) status: FleetProjectStatus,
     pub(crate) learned: Option<u64>,
+    /// Labels that the project or its tenant requires.
     pub(crate) requires: Vec<String>,
 }
 
@@ -293,11 +300,13 @@ pub(crate) fn known(
     tx: &mut dyn Transaction,
     id: &str,
 ) -> Result<Option<ProjectSummary>, StoreError> {
-    let sql = "SELECT tenant, status, learned, requires FROM fleet_projects WHERE id = $1";
+    let sql = "SELECT p.tenant, p.status, p.learned, p.requires, t.requires FROM fleet_projects p \
+               JOIN tenants t ON t.name = p.tenant WHERE p.id = $1";
     tx.first(sql, &[id.into()], |row| {
         let unknown = || StoreError::Database(format!("project {id:?} is in an unknown status"));
         let status = row.text(1)?.parse::<FleetProjectStatus>().map_err(|_| unknown())?;
-        let requires = agent_access::read_list(&row.text(3)?)?;
+        let own = agent_access::read_list(&row.text(3)?)?;
+        let requires = agent_access::union(&own, &agent_access::read_list(&row.text(4)?)?);
         let (tenant, learned) = (row.text(0)?, row.count_or_null(2)?);
         Ok(ProjectSummary { tenant, status, learned, requires })
     })

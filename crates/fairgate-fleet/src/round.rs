@@ -25,6 +25,7 @@ use crate::lease_outage::{self, LeaseOutage};
 use crate::model::Claim;
 use crate::project_baseline::BaselineTerms;
 use crate::state::FleetAgentState;
+use crate::webhooks::WebhookSubscriptions;
 use crate::window_usage::{self, UsageWindow};
 use crate::{json_rows, retry_policy};
 use decide::TaskStart;
@@ -37,7 +38,7 @@ const FADE_LOOK: Duration = Duration::from_secs(10);
 const ROLL_MIN: Duration = Duration::from_secs(1);
 
 /// Options of the fleet that a round needs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RoundOptions {
     pub(crate) window: UsageWindow,
     pub(crate) budget: Option<u64>,
@@ -48,6 +49,8 @@ pub(crate) struct RoundOptions {
     lease: Duration,
     /// Pause of a task after its first failure, and its longest pause.
     backoff: (Duration, Duration),
+    /// Webhooks that are notified of agents that were lost and of tasks that are blocked.
+    webhooks: WebhookSubscriptions,
 }
 
 impl RoundOptions {
@@ -61,6 +64,7 @@ impl RoundOptions {
             share: options.share,
             lease: options.lease,
             backoff: options.backoff,
+            webhooks: options.webhooks.clone(),
         }
     }
 

@@ -165,7 +165,7 @@ impl RoundLoop {
         pace: &mut RoundTimer,
     ) -> Result<Vec<ScheduleRound>, StoreError> {
         let (numbers, askers) = self.waiters.enter_round();
-        let (rules, its_clock, watch) = (self.rules, Arc::clone(clock), pace.watch);
+        let (rules, its_clock, watch) = (self.rules.clone(), Arc::clone(clock), pace.watch);
         // The clock is read inside the transaction, which may have waited for others.
         let serves = !askers.is_empty();
         let work = move |tx: &mut dyn fairgate_store::Transaction| {

@@ -8,7 +8,9 @@
 //!
 //! - every token counts once: in its project's window, in its task and in the ledger;
 //! - a task has one holder at a time, and each claim one agent; a task is completed once;
-//! - concurrency, per-type maxima, `exclusive` and workspaces are respected;
+//! - concurrency, per-type maxima, `exclusive` and workspaces are respected, and so are the labels that tenants, projects
+//!   and tasks require and the machines to which workspaces are bound;
+//! - the time of claims is charged as the fleet's options say, whoever shares agents: projects or tenants;
 //! - `spent ≤ budget + Σ max(0, used − reserved)`, over the calls and reports that were settled since spent was last
 //!   within the budget. So a budget is exceeded only by tokens that calls in flight use beyond their reservations. If
 //!   no call does this, no budget is exceeded;

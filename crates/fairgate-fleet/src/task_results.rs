@@ -52,7 +52,7 @@ fn parts(prompt: &str) -> Vec<PromptPart<'_>> {
 /// Returns the task's name and the length of the field that begins with this text; `None` if no field does.
 fn field_at(text: &str) -> Option<(&str, usize)> {
     let inside = text.strip_prefix("{{")?.trim_start_matches(' ').strip_prefix("results.")?;
-    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | ':');
     let end = inside.find(|c| !is_name(c)).unwrap_or(inside.len());
     let (task, rest) = inside.split_at(end);
     let rest = rest.trim_start_matches(' ').strip_prefix("}}")?;

@@ -8,8 +8,10 @@ use fairgate_usage::HELD_STATES;
 use serde_json::{Map, Value as Json, json};
 
 use crate::add_tasks::{
-    PROMPT_MAX, TITLE_MAX, check_cap, check_fields, check_retries, check_timeout, money_column,
+    self, PROMPT_MAX, TITLE_MAX, check_cap, check_fields, check_retries, check_timeout,
+    money_column,
 };
+use crate::agent_access;
 use crate::call_context::{CallContext, bump_version, not_found};
 use crate::error::FleetError;
 use crate::model::{TaskLine, TaskMoney, TaskPatch, TaskQuery, TaskView};
@@ -17,6 +19,7 @@ use crate::sql_placeholders;
 use crate::state::TaskState;
 use crate::task_history;
 use crate::validate;
+use crate::workspace_machines;
 
 /// Default and largest length of a list of tasks.
 const LIST: (u32, u32) = (100, 1_001);
@@ -149,7 +152,7 @@ pub(crate) fn view(
     let sql = format!(
         "SELECT {LINE}, t.prompt, t.workspace, t.in_workspace, t.affinity, t.epoch, t.lease_until, t.calls, \
          t.progress, t.question, t.answer, t.result, t.credit_extra, t.agent_us, t.timeout, t.put_offs, \
-         t.tokens_max, t.money_max, t.money {FROM} WHERE t.id = $1"
+         t.tokens_max, t.money_max, t.money, t.requires {FROM} WHERE t.id = $1"
     );
     let at = |place: usize| LINE_COLUMNS + place;
     let found = tx.first(&sql, &[id.into()], |row| {
@@ -162,6 +165,7 @@ pub(crate) fn view(
             needs: needs.clone(),
             needed_by: needed_by.clone(),
             workspace: row.text_or_null(at(1))?,
+            requires: agent_access::read_list(&row.text(at(18))?)?,
             in_workspace: row.text_or_null(at(2))?,
             affinity: row.text_or_null(at(3))?,
             epoch: row.count(at(4))?,
@@ -260,7 +264,9 @@ pub(crate) fn patch(
     let before = view(tx, call, id)?;
     check_changeable(&before.line)?;
     let TaskPatch { title, prompt, priority, estimate, retries, .. } = patch;
-    let TaskPatch { timeout_s, tokens_max, money_max, .. } = patch;
+    let TaskPatch { timeout_s, tokens_max, money_max, requires, .. } = patch;
+    let requires = requires.map(|labels| agent_access::checked_labels("requires", labels));
+    let requires = requires.transpose()?;
     let estimate_before = tx
         .first("SELECT estimate FROM fleet_tasks WHERE id = $1", &[id.into()], |row| {
             row.count_or_null(0)
@@ -282,6 +288,9 @@ pub(crate) fn patch(
     let mut change = TaskPatchColumns::default();
     let was = &before.line;
     change.text("title", &was.title, title);
+    if let Some(prompt) = prompt.as_ref().filter(|prompt| **prompt != before.prompt) {
+        change.put_unaudited("prompt_bytes", add_tasks::prompt_bytes(prompt).into());
+    }
     change.text("prompt", &before.prompt, prompt);
     change.number("priority", Some(was.priority.into()), priority.map(|to| (to.into(), to.into())));
     let estimate = estimate.zip(estimate_value).map(|(json, value)| (json.into(), value.into()));
@@ -294,6 +303,19 @@ pub(crate) fn patch(
     change.number("tokens_max", Some(json!(before.tokens_max)), tokens);
     let money = money_max.map(|money| (json!(money), money.map(money_column).into()));
     change.number("money_max", Some(json!(before.money_max)), money);
+    if let Some(requires) = requires {
+        let machine = workspace_machines::of_task(tx, id)?;
+        let labels = agent_access::stored_task_labels(&requires, machine.as_deref());
+        let was = (json!(before.requires), json!(requires));
+        change.number(
+            "requires",
+            Some(was.0),
+            Some((was.1, agent_access::stored(&requires).into())),
+        );
+        if before.requires != requires {
+            change.put_unaudited("labels", labels.into());
+        }
+    }
     if change.values.is_empty() {
         return Ok(before);
     }
@@ -345,9 +367,14 @@ impl TaskPatchColumns {
         }
     }
 
-    fn put(&mut self, column: &str, before: Json, after: Json, value: SqlValue) {
+    /// Adds a column that follows from others, which the audit trail shows.
+    fn put_unaudited(&mut self, column: &str, value: SqlValue) {
         self.values.push(value);
         self.set.push(format!("{column} = ${}", self.values.len()));
+    }
+
+    fn put(&mut self, column: &str, before: Json, after: Json, value: SqlValue) {
+        self.put_unaudited(column, value);
         self.before.insert(column.to_owned(), before);
         self.after.insert(column.to_owned(), after);
     }

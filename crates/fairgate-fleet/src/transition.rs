@@ -15,6 +15,8 @@ use crate::project_baseline;
 use crate::retry_policy;
 use crate::state::TaskState;
 use crate::task_history::{self, NewTaskStep};
+use crate::webhooks::WebhookEventKind;
+use crate::webhooks::event_log::{self, WebhookEvent, WebhookSubject};
 
 /// Fields of a task's row that transitions depend on.
 #[derive(Clone, Debug)]
@@ -80,6 +82,13 @@ impl TaskRow {
         })
     }
 
+    /// Returns an event about the task's latest claim.
+    pub(crate) fn event(&self, kind: WebhookEventKind) -> WebhookEvent<'_> {
+        let (task, agent) = (self.id.as_str(), self.agent.as_deref());
+        let subject = WebhookSubject::Claim { task, agent, epoch: self.epoch };
+        WebhookEvent { kind, project: Some(&self.project), subject }
+    }
+
     /// Returns the time at which the timeout of the latest claim is over; `None` if the task has no timeout.
     pub(crate) fn timeout_at(&self) -> Option<UnixMicros> {
         Some(retry_policy::later(self.claimed_at?, self.timeout?))
@@ -131,6 +140,16 @@ impl TaskTransition {
         from.state.is_held() && (self.state == TaskState::Blocked || self.retries > from.retries)
     }
 
+    /// Returns the event that webhooks are notified of, if a person must act on the task now.
+    pub(crate) fn event<'a>(&self, from: &'a TaskRow) -> Option<WebhookEvent<'a>> {
+        let kind = match self.state {
+            TaskState::WaitingInput => WebhookEventKind::Question,
+            TaskState::Blocked => WebhookEventKind::Blocked,
+            _ => return None,
+        };
+        Some(from.event(kind))
+    }
+
     /// Returns the step of the history for this transition of a task.
     pub(crate) fn step<'a>(&'a self, from: &'a TaskRow) -> NewTaskStep<'a> {
         NewTaskStep {
@@ -160,6 +179,8 @@ pub(crate) fn apply(
         credit::charge(tx, &CreditTerms::new(&call.options), &[ending], call.now)?;
     }
     write::release(tx, &call.actor, call.now, &[(next.step(from), next)])?;
+    let events: Vec<_> = next.event(from).into_iter().collect();
+    event_log::record(tx, &call.options.webhooks, call.now, &events)?;
     let mut projects = vec![from.project.clone()];
     if next.state == TaskState::Completed {
         projects.extend(promote(tx, call, &from.id)?);

@@ -41,6 +41,23 @@ pub(crate) fn check_name(field: &str, name: &str, max: usize) -> Result<(), Flee
     Err(invalid(field, problem))
 }
 
+/// Checks the name of a task: a name of its own, or `PROJECT:NAME` with the task's project. So names with a colon belong to
+/// one project, and those of others are never in the way.
+pub(crate) fn check_task_name(field: &str, name: &str, project: &str) -> Result<(), FleetError> {
+    match name.split_once(':') {
+        None => check_name(field, name, TASK_MAX),
+        Some((scope, own)) if scope == project => {
+            check_name(field, own, TASK_MAX.saturating_sub(scope.len() + 1))
+        }
+        Some(_) => {
+            let shown = cut(name, 80);
+            let problem =
+                format!("{shown:?} has a colon, and then the name must begin with \"{project}:\"");
+            Err(invalid(field, problem))
+        }
+    }
+}
+
 /// Checks that a text is not blank, has at most `max` bytes, and contains no NUL.
 pub(crate) fn check_text(field: &str, text: &str, max: usize) -> Result<(), FleetError> {
     if text.trim().is_empty() {

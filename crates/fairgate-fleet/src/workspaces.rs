@@ -3,6 +3,7 @@
 use fairgate_store::{RowColumns, StoreError, Transaction};
 use serde_json::json;
 
+use crate::agent_access;
 use crate::call_context::{CallContext, bump_version, not_found};
 use crate::error::FleetError;
 use crate::model::{NewWorkspace, WorkspaceView};
@@ -17,34 +18,74 @@ pub(crate) fn add(
     call: &CallContext,
     workspace: NewWorkspace,
 ) -> Result<WorkspaceView, FleetError> {
-    let NewWorkspace { id, project, path } = workspace;
+    let NewWorkspace { id, project, path, machine } = workspace;
     validate::check_name("id", &id, validate::NAME_MAX)?;
+    if let Some(machine) = &machine {
+        validate::check_name("machine", machine, validate::NAME_MAX)?;
+    }
     validate::check_line("path", &path, PATH_MAX)?;
     let known = projects::known(tx, &project)?;
     projects::check_not_archived("project".to_owned(), &project, known.as_ref())?;
     if find(tx, &id)?.is_some() {
         return Err(FleetError::Exists { what: "workspace", id });
     }
-    check_path_differs(tx, &path)?;
+    check_path_differs(tx, &path, machine.as_deref())?;
     tx.run(
-        "INSERT INTO fleet_workspaces (id, project, path, created_at) VALUES ($1, $2, $3, $4)",
-        &[id.as_str().into(), project.as_str().into(), path.as_str().into(), call.now.into()],
+        "INSERT INTO fleet_workspaces (id, project, path, created_at, machine) VALUES ($1, $2, $3, $4, $5)",
+        &[
+            id.as_str().into(),
+            project.as_str().into(),
+            path.as_str().into(),
+            call.now.into(),
+            machine.clone().into(),
+        ],
     )?;
-    let settings = json!({ "project": project, "path": path });
+    relabel_tasks(tx, &id, &project, machine.as_deref())?;
+    let settings = json!({ "project": project, "path": path, "machine": machine });
     call.audit(tx, "workspace.add", &id, None, Some(&settings))?;
     bump_version(tx)?;
-    Ok(WorkspaceView { id, project, path, task: None, agent: None })
+    Ok(WorkspaceView { id, project, path, machine, task: None, agent: None })
 }
 
-/// Checks that no other workspace has the same path. Two tasks would otherwise work in one folder at the same time.
-/// Links are known only to the agents' machines, where `fairgate agent run` locks the real folder.
-fn check_path_differs(tx: &mut dyn Transaction, path: &str) -> Result<(), FleetError> {
+/// Writes the labels of tasks that name a workspace of this name. There are such tasks only if an earlier workspace had
+/// the name, and all of them have ended. A person may restart them.
+fn relabel_tasks(
+    tx: &mut dyn Transaction,
+    workspace: &str,
+    project: &str,
+    machine: Option<&str>,
+) -> Result<(), StoreError> {
+    let sql = "SELECT id, requires FROM fleet_tasks WHERE project = $1 AND workspace = $2";
+    let tasks = tx.list(sql, &[project.into(), workspace.into()], |row| {
+        Ok((row.text(0)?, agent_access::read_list(&row.text(1)?)?))
+    })?;
+    for (task, requires) in tasks {
+        let labels = agent_access::stored_task_labels(&requires, machine);
+        let sql = "UPDATE fleet_tasks SET labels = $1 WHERE id = $2";
+        tx.run(sql, &[labels.into(), task.into()])?;
+    }
+    Ok(())
+}
+
+/// Checks that no other workspace has the same path, unless both are bound to different machines. Two tasks would
+/// otherwise work in one folder at the same time. Links are known only to the agents' machines, where `fairgate agent
+/// run` locks the real folder.
+fn check_path_differs(
+    tx: &mut dyn Transaction,
+    path: &str,
+    machine: Option<&str>,
+) -> Result<(), FleetError> {
     let plain = plain_path(path);
-    let sql = "SELECT id, path FROM fleet_workspaces ORDER BY id";
-    let others = tx.list(sql, &[], |row| Ok((row.text(0)?, row.text(1)?)))?;
-    match others.into_iter().find(|(_, other)| plain_path(other) == plain) {
+    let sql = "SELECT id, path, machine FROM fleet_workspaces ORDER BY id";
+    let others = tx.list(sql, &[], |row| Ok((row.text(0)?, row.text(1)?, row.text_or_null(2)?)))?;
+    let is_same = |(_, other, its_machine): &(String, String, Option<String>)| {
+        let its_machine = its_machine.as_deref();
+        let is_apart = its_machine.is_some() && machine.is_some() && its_machine != machine;
+        !is_apart && plain_path(other) == plain
+    };
+    match others.into_iter().find(is_same) {
         None => Ok(()),
-        Some((id, _)) => {
+        Some((id, ..)) => {
             let problem =
                 format!("is the folder of workspace {id:?} too; a folder is one workspace");
             Err(invalid("path", problem))
@@ -87,13 +128,14 @@ pub(crate) fn remove(
         return in_use(format!("task {task:?} must run in it; cancel it first"));
     }
     tx.run("DELETE FROM fleet_workspaces WHERE id = $1", &[id.into()])?;
-    let settings = json!({ "project": workspace.project, "path": workspace.path });
+    let WorkspaceView { project, path, machine, .. } = &workspace;
+    let settings = json!({ "project": project, "path": path, "machine": machine });
     call.audit(tx, "workspace.remove", id, Some(&settings), None)?;
     bump_version(tx)?;
     Ok(())
 }
 
-const VIEW: &str = "SELECT id, project, path, task, agent FROM fleet_workspaces";
+const VIEW: &str = "SELECT id, project, path, task, agent, machine FROM fleet_workspaces";
 
 fn read(row: &dyn RowColumns) -> Result<WorkspaceView, StoreError> {
     Ok(WorkspaceView {
@@ -102,6 +144,7 @@ fn read(row: &dyn RowColumns) -> Result<WorkspaceView, StoreError> {
         path: row.text(2)?,
         task: row.text_or_null(3)?,
         agent: row.text_or_null(4)?,
+        machine: row.text_or_null(5)?,
     })
 }
 

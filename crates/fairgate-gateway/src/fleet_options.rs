@@ -1,7 +1,9 @@
 //! Conversion of the `fleet` section of the configuration to the fleet's options.
 
 use fairgate_config::{FleetConfig, FleetCreditUnit, FleetShareLevel};
-use fairgate_fleet::{FleetCredit, FleetOptions, FleetShare};
+use fairgate_fleet::{FleetCredit, FleetOptions, FleetShare, WebhookSubscriptions};
+
+use crate::webhooks;
 
 pub(crate) fn fleet_options(config: &FleetConfig) -> FleetOptions {
     FleetOptions {
@@ -18,7 +20,9 @@ pub(crate) fn fleet_options(config: &FleetConfig) -> FleetOptions {
         lease: config.lease,
         backoff: (config.backoff, config.backoff_max),
         log_bytes_max: config.log_bytes_max,
+        prompt_bytes_max: config.prompt_bytes_max,
         journal: config.journal.clone(),
+        webhooks: WebhookSubscriptions::new(webhooks::subscriptions(&config.webhooks)),
     }
 }
 

@@ -39,6 +39,7 @@ use crate::request_id::RequestIdGenerator;
 use crate::retention;
 use crate::server::{GatewayServer, ListenerRoutes, bind};
 use crate::tls::{self, TlsError};
+use crate::webhooks;
 
 /// The inputs for starting a gateway.
 pub struct GatewayOptions {
@@ -236,6 +237,7 @@ impl Gateway {
         listening.push(tokio::spawn(names));
         listening.push(tokio::spawn(provider_probe::run_probes(data.clone())));
         listening.push(tokio::spawn(control.fleet.run()));
+        listening.push(tokio::spawn(webhooks::deliver_until_draining(control.clone())));
         let mut admin_addr = addr;
         if let Some((address, listener)) = admin {
             admin_addr = address;
@@ -284,6 +286,7 @@ impl Gateway {
         if let Some(token) = &next.admin.token {
             self.control.admin_token.store(Arc::new(KeyHash::of(token.expose().as_bytes())));
         }
+        self.control.fleet.set_webhooks(webhooks::subscriptions(&next.fleet.webhooks));
         self.data.config.store(Arc::new(next));
         // A new policy does not have the directory's weights and caps yet.
         if let Err(error) = self.data.directory_sync.refresh().await {

@@ -38,6 +38,7 @@ mod slot_time_price;
 mod tls;
 mod upstream;
 mod upstream_failure;
+mod webhooks;
 mod worker_reporter;
 
 pub use gateway::{

@@ -11,11 +11,12 @@ mod label_names;
 mod log_lines;
 mod pool_gauges;
 mod status;
+mod webhooks;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairgate_fleet::ProjectView;
+use fairgate_fleet::{ProjectView, WebhookTotals};
 use fairgate_money::MicroUnits;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
@@ -192,16 +193,18 @@ impl Metrics {
     }
 
     /// Renders all metrics as text, with the current state of the pools. A pool that does not answer within a second is
-    /// reported as not answering. `projects` are the projects of the fleet. Names of tenants and projects are rendered
+    /// reported as not answering. `projects` and `webhooks` are those of the fleet. Names of tenants and projects are rendered
     /// only if `with_tenants` is true, because an anonymous scrape must not reveal them.
     pub async fn render(
         &self,
         pools: &[Arc<PoolHandle>],
         projects: &[ProjectView],
+        webhooks: &[WebhookTotals],
         with_tenants: bool,
     ) -> String {
         let mut seen = pool_gauges::registry_of(pools, with_tenants).await;
         fleet::register(projects, with_tenants, &mut seen);
+        webhooks::register(webhooks, &mut seen);
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = encode_registry(&mut text, &self.registry);

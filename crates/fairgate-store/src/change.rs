@@ -93,9 +93,9 @@ impl DirectoryChange {
             Self::SetHosted { budgets } => Ok(set_hosted(writer, found, budgets)),
             Self::KeepPrices { prices } => keep_prices(writer, found, &prices),
             Self::RemoveGroup { name } => remove_group(writer, found, &name),
-            Self::AddTenant { name, group, weight, limits } => {
-                let disabled = false;
-                let tenant = Tenant { name, group, weight, disabled, limits, created_at: at };
+            Self::AddTenant { name, group, weight, limits, requires } => {
+                let (disabled, created_at) = (false, at);
+                let tenant = Tenant { name, group, weight, disabled, limits, requires, created_at };
                 add_tenant(writer, found, tenant)
             }
             Self::PatchTenant { name, patch } => patch_tenant(writer, found, &name, patch),
@@ -271,6 +271,7 @@ fn patch_tenant(
     after.weight = patch.weight.unwrap_or(after.weight);
     after.disabled = patch.disabled.unwrap_or(after.disabled);
     after.limits = patch.limits.unwrap_or(after.limits);
+    after.requires = patch.requires.unwrap_or(after.requires);
     Ok(writer.tenant("tenant.patch", Some(before), after))
 }
 

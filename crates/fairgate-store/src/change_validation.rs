@@ -13,7 +13,9 @@ type Result = std::result::Result<(), StoreError>;
 const NAME_MAX: usize = 128;
 /// The longest name of a model, in bytes.
 const MODEL_MAX: usize = 256;
-/// The largest number of names in a list of models, classes or taints.
+/// The longest label, in bytes.
+const LABEL_MAX: usize = 129;
+/// The largest number of names in a list of models, classes, taints or labels.
 const LIST_MAX: usize = 256;
 /// The largest weight of a group, tenant or key.
 const WEIGHT_MAX: u64 = 1_000_000;
@@ -24,6 +26,16 @@ const EXPIRY_MAX: UnixMicros = UnixMicros(253_402_300_800_000_000);
 
 fn invalid(field: &'static str, problem: String) -> StoreError {
     StoreError::Invalid { field, problem }
+}
+
+/// Checks the number and the lengths of labels. Their form is a matter of those who compare them.
+fn labels(labels: &[String]) -> Result {
+    match labels.len() {
+        count if count > LIST_MAX => {
+            Err(invalid("requires", format!("has {count} labels; at most {LIST_MAX} are allowed")))
+        }
+        _ => labels.iter().try_for_each(|label| bounded("requires", label, LABEL_MAX)),
+    }
 }
 
 /// Checks those fields of a change that can be checked without knowing the directory.
@@ -51,16 +63,24 @@ pub(crate) fn change(actor: &str, at: UnixMicros, change: &DirectoryChange) -> R
             bounded("model", &price.model, MODEL_MAX)?;
             price.upstream.as_deref().map_or(Ok(()), |upstream| name("upstream", upstream))
         }),
-        DirectoryChange::AddTenant { name: tenant, group, weight: share, limits: allowed } => {
+        DirectoryChange::AddTenant {
+            name: tenant,
+            group,
+            weight: share,
+            limits: allowed,
+            requires,
+        } => {
             name("name", tenant)?;
             unreserved(tenant)?;
             name("group", group)?;
             weight(Some(*share))?;
+            labels(requires)?;
             limits(allowed)
         }
         DirectoryChange::PatchTenant { patch, .. } => {
             patch.group.as_deref().map_or(Ok(()), |group| name("group", group))?;
             weight(patch.weight)?;
+            patch.requires.as_deref().map_or(Ok(()), labels)?;
             patch.limits.as_ref().map_or(Ok(()), limits)
         }
         DirectoryChange::CreateKey { name, weight: share, limits, rights, expires_at, .. } => key(

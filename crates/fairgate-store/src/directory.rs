@@ -51,6 +51,9 @@ pub struct Tenant {
     pub disabled: bool,
     /// Limits on all keys of the tenant together.
     pub limits: DirectoryLimits,
+    /// Labels that an agent must have to work on the tenant's tasks, sorted; often none.
+    #[serde(default)]
+    pub requires: Vec<String>,
     /// Time at which the tenant was created.
     pub created_at: UnixMicros,
 }
@@ -148,6 +151,8 @@ pub enum DirectoryChange {
         weight: u64,
         /// Limits on all keys of the tenant together.
         limits: DirectoryLimits,
+        /// Labels that an agent must have to work on the tenant's tasks, sorted.
+        requires: Vec<String>,
     },
     /// Changes fields of a tenant.
     PatchTenant {
@@ -237,6 +242,8 @@ pub struct TenantPatch {
     pub disabled: Option<bool>,
     /// All limits of the tenant. Limits that are not given are removed.
     pub limits: Option<DirectoryLimits>,
+    /// All labels that an agent must have to work on the tenant's tasks, sorted.
+    pub requires: Option<Vec<String>>,
 }
 
 /// Fields of a key to change; absent fields stay as they are.

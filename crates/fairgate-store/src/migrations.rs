@@ -100,6 +100,16 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("migrations/17.sqlite.sql"),
         postgres: include_str!("migrations/17.postgres.sql"),
     },
+    Migration {
+        version: 18,
+        sqlite: include_str!("migrations/18.sqlite.sql"),
+        postgres: include_str!("migrations/18.postgres.sql"),
+    },
+    Migration {
+        version: 19,
+        sqlite: include_str!("migrations/19.sqlite.sql"),
+        postgres: include_str!("migrations/19.postgres.sql"),
+    },
 ];
 
 /// Version from which on new keys and projects are closed ([`crate::KeyRights`]). Step 10 writes the rights that older

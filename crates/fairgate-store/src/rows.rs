@@ -132,7 +132,14 @@ pub(crate) fn tenant(row: &impl RowColumns) -> Result<Tenant> {
         disabled: row.flag(3)?,
         limits: limits(row, 4)?,
         created_at: row.moment(10)?,
+        requires: labels(&row.text(11)?)?,
     })
+}
+
+fn labels(text: &str) -> Result<Vec<String>> {
+    let wrong =
+        |problem| StoreError::Database(format!("a tenant's labels are {text:?}: {problem}"));
+    serde_json::from_str(text).map_err(wrong)
 }
 
 /// Reads a key without its budgets, which are in a table of their own.
@@ -380,7 +387,8 @@ impl GuessedRow {
     /// `None` if the request was not made for a task.
     pub(crate) fn refund(&self) -> Option<(&TaskClaim, ClaimUsage)> {
         let used = &self.uses.used;
-        let refund = ClaimUsage { tokens: -used.tokens, calls: -1, money: -used.money };
+        let (tokens, money) = (-used.tokens, -used.money);
+        let refund = ClaimUsage { tokens, calls: -1, money, answered_at: 0 };
         self.claim.as_ref().map(|claim| (claim, refund))
     }
 }

@@ -105,7 +105,7 @@ pub(crate) const BUMP_VERSION: &str =
     "UPDATE directory SET version = version + 1 RETURNING version";
 pub(crate) const GROUPS: &str = "SELECT name, weight, created_at FROM tenant_groups";
 pub(crate) const TENANTS: &str = "SELECT name, group_name, weight, disabled, in_flight, queued_requests, queued_bytes, \
-     requests_per_minute, tokens_per_minute, hosted, created_at FROM tenants";
+     requests_per_minute, tokens_per_minute, hosted, created_at, requires FROM tenants";
 pub(crate) const KEYS: &str = "SELECT id, tenant, name, hint, hash, weight, in_flight, queued_requests, queued_bytes, \
      requests_per_minute, tokens_per_minute, hosted, rights, created_at, expires_at, revoked_at FROM tenant_keys";
 pub(crate) const BUDGETS: &str = "SELECT scope, owner, period, unit, tier, amount FROM budgets";
@@ -185,15 +185,16 @@ pub(crate) fn put_tenant(tenant: &Tenant) -> Vec<SqlStatement> {
     ];
     values.extend(limits(&tenant.limits));
     values.push(SqlValue::Int(tenant.created_at.0));
+    values.push(SqlValue::Text(serde_json::Value::from(tenant.requires.as_slice()).to_string()));
     let put = SqlStatement::new(
         "INSERT INTO tenants (name, group_name, weight, disabled, in_flight, queued_requests, queued_bytes, \
-         requests_per_minute, tokens_per_minute, hosted, created_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
+         requests_per_minute, tokens_per_minute, hosted, created_at, requires) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) \
          ON CONFLICT (name) DO UPDATE SET group_name = excluded.group_name, weight = excluded.weight, \
          disabled = excluded.disabled, in_flight = excluded.in_flight, \
          queued_requests = excluded.queued_requests, queued_bytes = excluded.queued_bytes, \
          requests_per_minute = excluded.requests_per_minute, tokens_per_minute = excluded.tokens_per_minute, \
-         hosted = excluded.hosted",
+         hosted = excluded.hosted, requires = excluded.requires",
         values,
     );
     let budgets = put_budgets(BudgetScope::Tenant, &tenant.name, &tenant.limits.budgets);

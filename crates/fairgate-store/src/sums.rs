@@ -159,7 +159,10 @@ impl AttemptRow {
     pub(crate) fn charge(&self) -> Option<(&TaskClaim, ClaimUsage)> {
         let calls = i64::from(self.last && self.outcome != AttemptOutcome::Refused);
         let (tokens, money) = (signed(self.provider_tokens), signed(self.money.0));
-        let used = ClaimUsage { tokens, calls, money };
+        let is_answered = self.outcome == AttemptOutcome::Completed;
+        let ended_at = self.started_at.0.saturating_add(signed(self.total_us));
+        let answered_at = if is_answered { ended_at } else { 0 };
+        let used = ClaimUsage { tokens, calls, money, answered_at };
         self.claim.as_ref().filter(|_| used != ClaimUsage::default()).map(|claim| (claim, used))
     }
 

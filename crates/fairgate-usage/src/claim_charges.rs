@@ -18,6 +18,9 @@ pub struct ClaimUsage {
     pub calls: i64,
     /// Cost of the requests, in micro-units.
     pub money: i64,
+    /// Time at which the last completed request ended, in microseconds since 1970; 0 if none was completed. A provider's
+    /// limit that was noted for the claim before does not keep it from working any more.
+    pub answered_at: i64,
 }
 
 impl ClaimCharges {
@@ -28,6 +31,7 @@ impl ClaimCharges {
             sum.tokens += more.tokens;
             sum.calls += more.calls;
             sum.money = sum.money.saturating_add(more.money);
+            sum.answered_at = sum.answered_at.max(more.answered_at);
         }
     }
 

@@ -114,20 +114,24 @@ pub const ADD_TO_PROJECT: &str = "UPDATE fleet_projects SET window_tokens = wind
 /// Adds `$2[i]` tokens to the sums of each project `$1[i]`; see [`ADD_TO_PROJECT`].
 pub const ADD_TO_PROJECTS: &str = "UPDATE fleet_projects p SET window_tokens = p.window_tokens + v.tokens \
      FROM UNNEST($1::text[], $2::bigint[]) AS v (project, tokens) WHERE p.id = v.project";
-/// Adds to task `$5` the `$2` tokens, `$3` requests and `$4` micro-units of its claim `$1`.
+/// Adds to task `$6` the `$2` tokens, `$3` requests and `$4` micro-units of its claim `$1`. A request that was completed at
+/// `$5` ends a wait of the claim that had begun before.
 pub const ADD_TO_TASK: &str = "UPDATE fleet_tasks SET \
      used = used + CASE WHEN epoch = $1 THEN CAST($2 AS BIGINT) ELSE 0 END, \
      used_before = used_before + CASE WHEN epoch = $1 THEN 0 ELSE CAST($2 AS BIGINT) END, \
-     calls = calls + $3, money = money + $4 WHERE id = $5";
-/// Adds to tasks `$1` the `$3` tokens, `$4` requests and `$5` micro-units of their claims `$2`; see [`ADD_TO_TASK`]. The
-/// arrays may contain several claims of one task.
+     calls = calls + $3, money = money + $4, waited_until = CASE WHEN epoch = $1 AND waited_from < CAST($5 AS BIGINT) \
+     AND waited_until > CAST($5 AS BIGINT) THEN CAST($5 AS BIGINT) ELSE waited_until END WHERE id = $6";
+/// Adds to tasks `$1` the `$3` tokens, `$4` requests and `$5` micro-units of their claims `$2`, whose last requests were
+/// completed at `$6`; see [`ADD_TO_TASK`]. The arrays may contain several claims of one task.
 pub const ADD_TO_TASKS: &str = "UPDATE fleet_tasks t SET used = t.used + d.used, \
-     used_before = t.used_before + d.before, calls = t.calls + d.calls, money = t.money + d.money \
-     FROM (SELECT v.task, CAST(SUM(CASE WHEN v.epoch = c.epoch THEN v.tokens ELSE 0 END) AS BIGINT) AS used, \
+     used_before = t.used_before + d.before, calls = t.calls + d.calls, money = t.money + d.money, \
+     waited_until = CASE WHEN t.waited_from < d.answered AND t.waited_until > d.answered THEN d.answered \
+     ELSE t.waited_until END FROM (SELECT v.task, CAST(SUM(CASE WHEN v.epoch = c.epoch THEN v.tokens ELSE 0 END) AS BIGINT) AS used, \
      CAST(SUM(CASE WHEN v.epoch = c.epoch THEN 0 ELSE v.tokens END) AS BIGINT) AS before, \
-     CAST(SUM(v.calls) AS BIGINT) AS calls, CAST(SUM(v.money) AS BIGINT) AS money \
-     FROM UNNEST($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) \
-     AS v (task, epoch, tokens, calls, money) \
+     CAST(SUM(v.calls) AS BIGINT) AS calls, CAST(SUM(v.money) AS BIGINT) AS money, \
+     MAX(CASE WHEN v.epoch = c.epoch THEN v.answered ELSE 0 END) AS answered \
+     FROM UNNEST($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) \
+     AS v (task, epoch, tokens, calls, money, answered) \
      JOIN fleet_tasks c ON c.id = v.task GROUP BY v.task) d WHERE t.id = d.task";
 /// Increments the fleet's version, by which processes notice that something changed.
 pub const COUNT_CHANGE: &str = "UPDATE fleet SET version = version + 1 WHERE one = 1";
@@ -168,10 +172,12 @@ pub fn add_to_task<W: UsageWriter + ?Sized>(
     usage: ClaimUsage,
 ) -> Result<(), W::Error> {
     use UsageValue::{Int, Text};
-    let ClaimUsage { tokens, calls, money } = usage;
+    let ClaimUsage { tokens, calls, money, answered_at } = usage;
     add_to_project(transaction, &claim.project, tokens, 0)?;
     let epoch = i64::try_from(claim.epoch).unwrap_or(i64::MAX);
-    let values = [Int(epoch), Int(tokens), Int(calls), Int(money), Text(&claim.task)];
+    let numbers = [epoch, tokens, calls, money, answered_at].map(Int);
+    let [epoch, tokens, calls, money, answered_at] = numbers;
+    let values = [epoch, tokens, calls, money, answered_at, Text(&claim.task)];
     transaction.run(ADD_TO_TASK, &values)?;
     Ok(())
 }

@@ -30,7 +30,9 @@ pub(crate) use audit::AuditArgs;
 pub(crate) use budgets::{HostedCommand, PriceCommand};
 pub(crate) use client::{DEFAULT_TOKEN_FILE, DEFAULT_URL, GatewayArgs};
 pub(crate) use directory::{GroupCommand, TenantCommand};
-pub(crate) use fleet::{AgentCommand, FleetArgs, ProjectCommand, TaskCommand, WorkspaceCommand};
+pub(crate) use fleet::{
+    AgentCommand, FleetArgs, ProjectCommand, TaskCommand, WebhookCommand, WorkspaceCommand,
+};
 pub(crate) use keys::KeyCommand;
 pub(crate) use live::LiveArgs;
 pub(crate) use pools::PoolCommand;
@@ -77,6 +79,11 @@ impl AdminOptions {
         }
         Ok(out.flush()?)
     }
+}
+
+/// Returns the names of an option that lists them. An empty text, which stands for no names, is left out.
+fn given_names(list: &[String]) -> Vec<String> {
+    list.iter().filter(|name| !name.is_empty()).cloned().collect()
 }
 
 /// Percent-encodes a name for a path or a query.

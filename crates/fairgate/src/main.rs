@@ -48,6 +48,7 @@ enum FairgateCommand {
     Task(admin::TaskCommand),
     Agent(admin::AgentCommand),
     Workspace(admin::WorkspaceCommand),
+    Webhook(admin::WebhookCommand),
     Mcp(mcp_command::McpArgs),
     #[command(hide = true)]
     AgentGuard(agent_run::GuardArgs),
@@ -77,6 +78,7 @@ fn main() -> ExitCode {
         FairgateCommand::Task(command) => command.run(),
         FairgateCommand::Agent(command) => command.run(),
         FairgateCommand::Workspace(command) => command.run(),
+        FairgateCommand::Webhook(command) => command.run(),
         FairgateCommand::Mcp(args) => mcp_command::run(&args),
         FairgateCommand::AgentGuard(args) => agent_run::run_guard(&args),
         FairgateCommand::Audit(args) => args.run(),

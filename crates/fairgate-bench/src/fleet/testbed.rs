@@ -56,6 +56,7 @@ impl FleetTestbed {
         let fleet = testbed.fleet().await?;
         let store = testbed.last_store()?;
         let tenant = DirectoryChange::AddTenant {
+            requires: Vec::new(),
             name: "bench".into(),
             group: "default".into(),
             weight: 1,

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
+use super::webhooks::webhooks;
 use crate::config::{FleetConfig, FleetCreditUnit, FleetShareLevel};
 use crate::defaults;
 use crate::field::ConfigField;
@@ -20,7 +21,9 @@ const FLEET: &[&str] = &[
     "backoff",
     "backoff_max",
     "log_size_max",
+    "prompt_size_max",
     "journal",
+    "webhooks",
 ];
 
 /// Range of the window: from 24 seconds, for trials, to 90 days.
@@ -35,6 +38,8 @@ const TOKENS_MAX: u64 = 1_000_000_000_000_000;
 const ESTIMATE_MAX: u64 = 1_000_000_000_000;
 /// Highest price of a second of an agent, in tokens.
 const SECOND_TOKENS_MAX: u64 = 1_000_000_000;
+/// Range of the total length of a project's prompts: at least one prompt of the largest size.
+const PROMPT_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 40;
 const SHARE: [(&str, FleetShareLevel); 2] =
     [("project", FleetShareLevel::Project), ("tenant", FleetShareLevel::Tenant)];
 const CREDIT: [(&str, FleetCreditUnit); 3] = [
@@ -56,7 +61,9 @@ pub(crate) fn default_fleet(data_dir: &Path) -> FleetConfig {
         backoff: defaults::FLEET_BACKOFF.0,
         backoff_max: defaults::FLEET_BACKOFF.1,
         log_bytes_max: defaults::FLEET_LOG_BYTES_MAX,
+        prompt_bytes_max: defaults::FLEET_PROMPT_BYTES_MAX,
         journal: Some(data_dir.join(defaults::FLEET_FOLDER)),
+        webhooks: Vec::new(),
     }
 }
 
@@ -80,6 +87,9 @@ pub(super) fn fleet(field: ConfigField<'_>, data_dir: &Path) -> Option<FleetConf
     let backoff_max = fleet.or("backoff_max", most, |field| field.duration(BACKOFF));
     let log_bytes_max =
         fleet.or("log_size_max", default.log_bytes_max, |field| field.size(0..=1 << 30));
+    let prompt_bytes_max =
+        fleet.or("prompt_size_max", default.prompt_bytes_max, |field| field.size(PROMPT_BYTES));
+    let webhooks = fleet.or("webhooks", Vec::new(), webhooks);
     let journal = fleet.or("journal", true, ConfigField::boolean);
     if let (Some(first), Some(most)) = (backoff, backoff_max)
         && most < first
@@ -98,6 +108,8 @@ pub(super) fn fleet(field: ConfigField<'_>, data_dir: &Path) -> Option<FleetConf
         backoff: backoff?,
         backoff_max: backoff_max?,
         log_bytes_max: log_bytes_max?,
+        prompt_bytes_max: prompt_bytes_max?,
         journal: default.journal.filter(|_| journal == Some(true)),
+        webhooks: webhooks?,
     })
 }

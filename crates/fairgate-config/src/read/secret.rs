@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::config::{Secret, UpstreamCredential};
 use crate::field::ConfigField;
 
-/// The fewest characters of an admin token.
+/// The fewest characters of an admin token, and of a webhook's secret.
 const TOKEN_CHARS_MIN: usize = 16;
 
 /// The largest secret, in bytes.
@@ -26,6 +26,17 @@ pub(super) fn admin_token(field: ConfigField<'_>) -> Option<Secret> {
     }
 }
 
+/// Reads the secret with which the events of a webhook are signed.
+pub(super) fn webhook_secret(field: ConfigField<'_>) -> Option<Secret> {
+    let secret = secret(field.clone())?;
+    match secret.expose().len() >= TOKEN_CHARS_MIN {
+        true => Some(secret),
+        false => field.wrong(format!(
+            "is too easy to guess: the secret of a webhook has at least {TOKEN_CHARS_MIN} characters"
+        )),
+    }
+}
+
 /// Reads a secret that is valid in an HTTP header.
 fn in_header(field: ConfigField<'_>) -> Option<Secret> {
     let secret = secret(field.clone())?;
@@ -36,7 +47,7 @@ fn in_header(field: ConfigField<'_>) -> Option<Secret> {
 }
 
 /// Reads `{env: NAME}` or `{file: PATH}`.
-fn secret(field: ConfigField<'_>) -> Option<Secret> {
+pub(super) fn secret(field: ConfigField<'_>) -> Option<Secret> {
     if field.scalar().is_some() {
         return field.wrong(
             "must not be written here, where others can read it: put it into an environment variable and write \

@@ -15,6 +15,7 @@ use crate::config::{
     LeasesConfig, LimitsConfig, MetricsConfig, ModelConfig, OnStoreFailure, OverloadConfig,
     PoolConfig, PrefixIndexConfig, PrefixScope, QuotaConfig, Secret, StoreConfig, TlsConfig,
     Tokenizer, UpstreamConfig, UpstreamCredential, UpstreamDialects, UpstreamTimeouts,
+    WebhookConfig,
 };
 use crate::field_rules::{FieldRule, FieldRules};
 use crate::values::{format_duration, format_size, format_thousandths};
@@ -200,8 +201,8 @@ fn limit_settings(list: &mut SettingList<'_>, limits: &LimitsConfig) {
     list.live("limits.foreign_response_ids", foreign);
 }
 
-/// Lists the settings of the fleet. All are fixed, because the fleet reads them when it starts, and a different window
-/// would change the sums of past usage.
+/// Lists the settings of the fleet. All but webhooks are fixed, because the fleet reads them when it starts, and a
+/// different window would change the sums of past usage.
 fn fleet_settings(list: &mut SettingList<'_>, fleet: &FleetConfig) {
     let FleetConfig {
         window,
@@ -215,7 +216,9 @@ fn fleet_settings(list: &mut SettingList<'_>, fleet: &FleetConfig) {
         backoff,
         backoff_max,
         log_bytes_max,
+        prompt_bytes_max,
         journal,
+        webhooks,
     } = fleet;
     list.fixed("fleet.window", format_duration(*window));
     list.fixed_option("fleet.budget", *budget);
@@ -228,7 +231,24 @@ fn fleet_settings(list: &mut SettingList<'_>, fleet: &FleetConfig) {
     list.fixed("fleet.backoff", format_duration(*backoff));
     list.fixed("fleet.backoff_max", format_duration(*backoff_max));
     list.fixed("fleet.log_size_max", format_size(*log_bytes_max));
+    list.fixed("fleet.prompt_size_max", format_size(*prompt_bytes_max));
     list.fixed("fleet.journal", journal.is_some());
+    let names = webhooks.iter().map(|webhook| webhook.name.clone()).collect();
+    list.live_option("fleet.webhooks", some_words(names));
+    for (i, webhook) in webhooks.iter().enumerate() {
+        webhook_settings(list, i, webhook);
+    }
+}
+
+fn webhook_settings(list: &mut SettingList<'_>, place: usize, webhook: &WebhookConfig) {
+    let WebhookConfig { name, url, secret, events, ca } = webhook;
+    let field = |field: &str| format!("fleet.webhooks[{place}].{field}");
+    list.live(&field("name"), name);
+    list.secret(&field("url"), Some(url));
+    list.secret(&field("secret"), Some(secret));
+    let events = events.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    list.live(&field("events"), events);
+    list.live_option(&field("ca"), ca.as_ref().map(|ca| ca.display()));
 }
 
 fn upstream_settings(mut list: SettingList<'_>, upstream: &UpstreamConfig) {

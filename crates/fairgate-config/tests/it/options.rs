@@ -53,7 +53,17 @@ const OPTIONS: &[(&str, &str)] = &[
     ("fleet.backoff", "1s"),
     ("fleet.backoff_max", "10m"),
     ("fleet.log_size_max", "64KiB"),
+    ("fleet.prompt_size_max", "2MiB"),
     ("fleet.journal", "false"),
+    (
+        "fleet.webhooks",
+        r#"[{"name": "ops", "url": "https://hooks.internal", "secret": {"env": "FAIRGATE_ADMIN_TOKEN"}}]"#,
+    ),
+    ("fleet.webhooks[].name", "other"),
+    ("fleet.webhooks[].url", "https://elsewhere.internal"),
+    ("fleet.webhooks[].secret", r#"{"file": "secrets/openai-key"}"#),
+    ("fleet.webhooks[].events", r#"["blocked", "question"]"#),
+    ("fleet.webhooks[].ca", "tls/company-ca.pem"),
     ("upstreams", r#"[{"name": "vllm", "url": "http://10.0.0.99"}]"#),
     ("upstreams[].name", "other"),
     ("upstreams[].url", "https://10.0.0.99"),
@@ -206,6 +216,11 @@ fn base(option: &str) -> Value {
         // The file's classes need these two.
         base["upstreams"][0]["batch_tokens"] = json!(8192);
         base["pools"][0]["prefix_index"] = json!({});
+    }
+    if option.starts_with("fleet.webhooks[]") {
+        let secret = json!({"env": "FAIRGATE_ADMIN_TOKEN"});
+        let webhook = json!({"name": "ops", "url": "https://hooks.internal", "secret": secret});
+        base["fleet"] = json!({"webhooks": [webhook]});
     }
     if option == "upstreams[].tier" {
         base["upstreams"][0]["slots"] = json!(4);

@@ -72,17 +72,37 @@ fn one_project_cannot_choose_the_price_of_the_others() {
 #[test]
 fn waits_do_not_count() {
     let at = |seconds: i64| UnixMicros(seconds * 1_000_000);
-    let times = |waited_s: i64, until: i64| ClaimTimes {
+    let times = |earlier_s: i64, from: i64, until: i64| ClaimTimes {
         claimed_at: at(100),
-        waited_us: waited_s * 1_000_000,
+        waited_us: earlier_s * 1_000_000,
+        waited_from: at(from),
         waited_until: at(until),
     };
-    assert_eq!(times(0, 0).counted(at(160)).as_secs(), 60);
-    assert_eq!(times(20, 130).counted(at(160)).as_secs(), 40);
+    assert_eq!(times(0, 0, 0).counted(at(160)).as_secs(), 60);
+    assert_eq!(times(0, 110, 130).counted(at(160)).as_secs(), 40);
+    assert_eq!(times(5, 110, 130).counted(at(160)).as_secs(), 35);
     // The wait from 110 to 180 is not over yet.
-    assert_eq!(times(70, 180).counted(at(160)).as_secs(), 10);
+    assert_eq!(times(0, 110, 180).counted(at(160)).as_secs(), 10);
     // A clock that goes back.
-    assert_eq!(times(0, 0).counted(at(50)), Duration::ZERO);
+    assert_eq!(times(0, 0, 0).counted(at(50)), Duration::ZERO);
+    assert_eq!(times(0, 110, 180).counted(at(105)).as_secs(), 5);
+}
+
+/// Many projects of one tenant are one payer, so they do not move the median.
+#[test]
+fn a_tenant_with_many_projects_cannot_choose_the_price() {
+    let learned = terms(FleetCredit::Larger, None);
+    let honest = [work("a", 50_000, 1_000), work("b", 60_000, 1_000), work("c", 40_000, 1_000)];
+    let many = vec![work("liar", 50_000_000, 1_000); 20];
+    let with = |works: &[ProjectWork]| {
+        let works = [&honest[..], works].concat();
+        learned.price(&price_book(works), "free").cost(SECOND)
+    };
+    assert!(with(&many) <= 4 * 60, "{}", with(&many));
+    assert_eq!(with(&many[..1]), with(&[work("liar", 50_000_000, 1_000)]));
+    // As payers of their own, they would be the median.
+    let split: Vec<_> = (0..20).map(|n| work(&format!("liar{n}"), 50_000_000, 1_000)).collect();
+    assert!(with(&split) > 1_000, "{}", with(&split));
 }
 
 fn agent(id: &str) -> AgentId {

@@ -1,7 +1,7 @@
 //! Explains why a ready task has not started. If there are several obstacles, only the first that is found is
 //! explained.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use fairgate_core::proportional::{
     OutOfAgents, ProjectShare, ScheduleSnapshot, TaskReason, TaskReport, explain as explain_call,
@@ -10,10 +10,12 @@ use fairgate_core::units::Percentage;
 use fairgate_store::{SqlValue, StoreError, Transaction};
 
 use super::{ActiveAgent, ExplainedTask, ExplanationContext, ExplanationDraft, NAMED};
+use crate::agent_access;
 use crate::human_format::{grouped, listed, many, moment, span, tokens};
 use crate::round::decide::decide;
 use crate::round::round_input::{ProjectRow, RoundInput};
 use crate::unfit_tasks;
+use crate::workspace_machines::{self, WorkspaceCounts};
 
 pub(super) fn explain(
     tx: &mut dyn Transaction,
@@ -32,13 +34,14 @@ pub(super) fn explain(
     if !project.is_active {
         return inactive(tx, subject);
     }
-    if let Some(draft) = no_match(context, project) {
+    let match_rule = TaskMatch::load(tx, subject, project)?;
+    if let Some(draft) = no_match(context, &match_rule) {
         return Ok(draft);
     }
     if let Some(draft) = over_budget(tx, context, project, estimate)? {
         return Ok(draft);
     }
-    if let Some(draft) = full(context, project) {
+    if let Some(draft) = full(context, project, &match_rule) {
         return Ok(draft);
     }
     if let Some(draft) = no_workspace(tx, subject, project)? {
@@ -73,10 +76,51 @@ fn inactive(
     ))
 }
 
-/// Explains that no agent may work for the project, or none of those that wait: they lack labels that it requires, or are
-/// limited to other tenants.
-fn no_match(context: &ExplanationContext, project: &ProjectRow) -> Option<ExplanationDraft> {
-    let may_take = |agent: &&ActiveAgent| project.is_open_to(&agent.access);
+/// Conditions that an agent must meet to get a task.
+struct TaskMatch<'a> {
+    project: &'a ProjectRow,
+    /// Labels that the task needs, on top of those of its project.
+    labels: Vec<String>,
+    /// Machines to which all workspaces of the project are bound, if the task names none; `None` if one is not bound.
+    machines: Option<Vec<String>>,
+}
+
+impl<'a> TaskMatch<'a> {
+    fn load(
+        tx: &mut dyn Transaction,
+        subject: &ExplainedTask,
+        project: &'a ProjectRow,
+    ) -> Result<Self, StoreError> {
+        let machines = match subject.workspace {
+            Some(_) => None,
+            None if project.free_workspaces.is_none() => None,
+            None => {
+                let only = BTreeSet::from([subject.project.as_str()]);
+                let all = workspace_machines::of_projects(tx, &only)?;
+                all.get(&subject.project).and_then(WorkspaceCounts::machines)
+            }
+        };
+        Ok(Self { project, labels: subject.labels.clone(), machines })
+    }
+
+    fn is_met_by(&self, agent: &ActiveAgent) -> bool {
+        let access = &agent.access;
+        let is_there = |machines: &Vec<String>| machines.iter().any(|name| access.is_on(name));
+        self.project.is_open_to(access)
+            && access.has_all(&self.labels)
+            && self.machines.as_ref().is_none_or(is_there)
+    }
+
+    /// Returns all labels that an agent must have.
+    fn all_labels(&self) -> Vec<String> {
+        agent_access::union(&self.project.requires, &self.labels)
+    }
+}
+
+/// Explains that no agent may take the task, or none of those that wait: they lack labels that it, its project or its
+/// tenant requires, are not on the machine of its workspace, or are limited to other tenants.
+fn no_match(context: &ExplanationContext, rule: &TaskMatch<'_>) -> Option<ExplanationDraft> {
+    let may_take = |agent: &&ActiveAgent| rule.is_met_by(agent);
     let waiting: Vec<_> = context.agents.iter().filter(|agent| agent.is_waiting).collect();
     let is_served = match waiting.is_empty() {
         true => context.agents.is_empty() || context.agents.iter().any(|agent| may_take(&agent)),
@@ -89,19 +133,26 @@ fn no_match(context: &ExplanationContext, project: &ProjectRow) -> Option<Explan
         0 => format!("none of {} may take it", many(context.agents.len() as u64, "agent")),
         count => format!("none of {} that waits may take it", many(count, "agent")),
     };
-    let needs = match project.requires.is_empty() {
+    let labels = rule.all_labels();
+    let mut needs = match labels.is_empty() {
         true => String::new(),
-        false => format!(" has the labels {} and", listed(&project.requires, NAMED)),
+        false => format!(" has the labels {} and", listed(&labels, NAMED)),
     };
+    if let Some(machines) = &rule.machines {
+        let names: Vec<_> = machines.iter().map(|name| agent_access::machine_label(name)).collect();
+        needs.push_str(&format!(" runs where its workspaces are ({}) and", listed(&names, NAMED)));
+    }
     let next = match context.agents.iter().any(|agent| may_take(&agent)) {
         true => "it takes the next agent that",
         false => "it waits for an agent that",
     };
+    let what = if rule.labels.is_empty() && rule.machines.is_none() { "Its project" } else { "It" };
     let sentence = format!(
-        "Its project is not open to every agent, and {who}: {next}{needs} may work for its tenant."
+        "{what} is not open to every agent, and {who}: {next}{needs} may work for its tenant."
     );
     let draft = ExplanationDraft::new("no_matching_agent", sentence);
-    Some(draft.fact("requires", project.requires.join(", ")))
+    let machines = rule.machines.as_ref().map(|machines| machines.join(", "));
+    Some(draft.fact("requires", labels.join(", ")).maybe("machines of its workspaces", machines))
 }
 
 /// Explains that all agents that wait, or all that there are, have given the task back because they cannot work on it.
@@ -193,7 +244,11 @@ fn buckets(tx: &mut dyn Transaction, project: Option<&str>) -> Result<Vec<(i64, 
 
 /// Explains that no further agent may work for the project. Either the project has its largest number of agents, or it
 /// has the largest number of every type that an active agent has.
-fn full(context: &ExplanationContext, project: &ProjectRow) -> Option<ExplanationDraft> {
+fn full(
+    context: &ExplanationContext,
+    project: &ProjectRow,
+    rule: &TaskMatch<'_>,
+) -> Option<ExplanationDraft> {
     let (running, most) = (project.running, project.agents_max);
     if running >= most {
         let sentence = format!("Its project has {running} of at most {}.", many(most, "agent"));
@@ -205,8 +260,7 @@ fn full(context: &ExplanationContext, project: &ProjectRow) -> Option<Explanatio
         most.saturating_sub(project.running_by_kind.get(kind).copied().unwrap_or(0))
     };
     let has_room = |agent: &&ActiveAgent| left(&agent.kind) > 0;
-    let may_take: Vec<_> =
-        context.agents.iter().filter(|agent| project.is_open_to(&agent.access)).collect();
+    let may_take: Vec<_> = context.agents.iter().filter(|agent| rule.is_met_by(agent)).collect();
     let waiting: Vec<_> = may_take.iter().copied().filter(|agent| agent.is_waiting).collect();
     // If agents wait, they are the next ones; the others may never come.
     let next = if waiting.is_empty() { may_take.clone() } else { waiting };
@@ -259,7 +313,7 @@ fn no_workspace(
             }
         });
     }
-    let is_short = project.free_workspaces == Some(0);
+    let is_short = project.free_workspaces.as_ref().is_some_and(|free| free.all() == 0);
     Ok(is_short.then(|| {
         ExplanationDraft::new("no_workspace", "None of its project's workspaces is free.")
     }))

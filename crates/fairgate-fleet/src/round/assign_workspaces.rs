@@ -5,11 +5,12 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use fairgate_store::{StoreError, Transaction};
 
 use super::decide::TaskStart;
-use super::load;
+use super::load::{self, FreeWorkspace};
 use super::round_input::RoundInput;
 
 /// Returns the workspace of each task that starts: the one that the task requires, or else any free workspace of its
-/// project. Workspaces that no loaded task requires are used first. The workspace is `None` if the project has none.
+/// project that its agent may use. Those of the agent's machine are used first, as the decision has counted them, and
+/// among these workspaces that no loaded task requires. The workspace is `None` if the project has none.
 pub(super) fn workspaces(
     tx: &mut dyn Transaction,
     input: &RoundInput,
@@ -28,17 +29,24 @@ pub(super) fn workspaces(
         starts.iter().filter_map(|start| task(start).workspace.as_deref()).collect();
     let needed: HashSet<&str> =
         input.tasks.iter().filter_map(|task| task.workspace.as_deref()).collect();
-    for names in free.values_mut() {
-        names.retain(|name| !taken.contains(name.as_str()));
-        // Workspaces are taken from the end.
-        names.sort_by(|one, other| {
-            let place = |name: &str| needed.contains(name);
-            (place(other), other).cmp(&(place(one), one))
-        });
+    for list in free.values_mut() {
+        list.retain(|workspace| !taken.contains(workspace.id.as_str()));
+        let place = |FreeWorkspace { id, machine }: &FreeWorkspace| {
+            (machine.is_none(), machine.clone(), needed.contains(id.as_str()), id.clone())
+        };
+        list.sort_by_cached_key(place);
     }
     let allot = |start: &TaskStart| match &task(start).workspace {
         Some(workspace) => Some(workspace.to_string()),
-        None => free.get_mut(&*project(start).id)?.pop(),
+        None => {
+            let agent = &input.waiting[start.agent].access;
+            let fits = |it: &FreeWorkspace| {
+                it.machine.as_deref().is_none_or(|machine| agent.is_on(machine))
+            };
+            let list = free.get_mut(&*project(start).id)?;
+            let place = list.iter().position(fits)?;
+            Some(list.remove(place).id)
+        }
     };
     Ok(starts.iter().map(allot).collect())
 }

@@ -3,9 +3,9 @@
 //!
 //! `proportional` knows neither agent types and labels nor affinity. So it is called once for each group of consecutive agents
 //! that do not differ in these. In such a call, the largest number of agents of a type becomes a lower
-//! `max_concurrent_agents`, and tasks are left out that are kept for an agent outside the group, or whose project these
-//! agents may not work for. An agent for which a
-//! task is kept is a group of its own. The snapshot of each call includes the tasks that earlier calls of the round
+//! `max_concurrent_agents`, and tasks are left out that are kept for an agent outside the group, whose project these agents
+//! may not work for, or whose labels they do not have. Workspaces that are bound to another machine are not counted. An
+//! agent for which a task is kept is a group of its own. The snapshot of each call includes the tasks that earlier calls of the round
 //! assigned.
 
 mod by_tenant;
@@ -21,7 +21,8 @@ use fairgate_core::proportional::{
 use fairgate_core::units::Tokens;
 use fairgate_journal::schedule::ScheduleRound;
 
-use super::round_input::{ProjectRow, ReadyTask, RoundInput};
+use super::round_input::{ProjectRow, ReadyTask, RoundAgent, RoundInput};
+use crate::workspace_machines::WorkspaceCounts;
 
 /// Largest number of scheduler calls in a round. The remaining agents wait for the next round, which follows at once.
 const CALLS_MAX: usize = 64;
@@ -138,8 +139,8 @@ struct ProjectRoundState {
     extra: i64,
     running: u64,
     running_by_kind: BTreeMap<String, u64>,
-    /// Number of free workspaces; `None` if the project has no workspaces.
-    free: Option<u64>,
+    /// Numbers of free workspaces; `None` if the project has no workspaces.
+    free: Option<WorkspaceCounts>,
 }
 
 impl<'a> RoundState<'a> {
@@ -149,7 +150,7 @@ impl<'a> RoundState<'a> {
             extra: project.extra,
             running: project.running,
             running_by_kind: project.running_by_kind.clone(),
-            free: project.free_workspaces,
+            free: project.free_workspaces.clone(),
         };
         Self {
             input,
@@ -184,7 +185,11 @@ impl<'a> RoundState<'a> {
         let may_take = |task: &ReadyTask| match &task.affinity {
             Some(agent) if *agent != first.agent => false,
             Some(_) if waiting.len() > 1 => false,
-            _ => !self.input.unfit.contains(&first.agent, &task.id),
+            _ => {
+                !self.input.unfit.contains(&first.agent, &task.id)
+                    && first.access.has_all(&task.labels)
+                    && self.has_workspace(task)
+            }
         };
         let tasks = self.input.tasks.iter().zip(&self.is_given);
         let is_open: Vec<bool> = (self.input.projects.iter())
@@ -197,14 +202,28 @@ impl<'a> RoundState<'a> {
             return Ok(None);
         }
         let agents = waiting.iter().map(|it| ScheduledAgent::idle(it.agent.clone())).collect();
-        self.parts(&tasks, agents, Some(&first.kind)).map(Some)
+        self.parts(&tasks, agents, first).map(Some)
+    }
+
+    /// Returns whether the workspace that a task names is left, however those without a name are assigned.
+    fn has_workspace(&self, task: &ReadyTask) -> bool {
+        let (Some(workspace), Some(free)) = (&task.workspace, &self.projects[task.project].free)
+        else {
+            return true;
+        };
+        free.has_one_of(self.machine_of(workspace))
+    }
+
+    /// Returns the machine to which a workspace is bound.
+    fn machine_of(&self, workspace: &str) -> Option<&str> {
+        self.input.machines.get(workspace).map(|machine| &**machine)
     }
 
     fn parts(
         &self,
         tasks: &[&ReadyTask],
         agents: Vec<ScheduledAgent>,
-        kind: Option<&str>,
+        agent: &RoundAgent,
     ) -> Result<ScheduleSnapshot, ScheduleSnapshotError> {
         let mut parts = ScheduleSnapshotParts {
             mode: ScheduleMode::Strict,
@@ -228,7 +247,7 @@ impl<'a> RoundState<'a> {
         let are_counted =
             is_listed.iter().zip(&self.projects).any(|(is, it)| *is && it.free.is_some());
         for (place, is_listed) in is_listed.into_iter().enumerate() {
-            self.add_project(&mut parts, place, is_listed, are_counted, kind);
+            self.add_project(&mut parts, place, is_listed, are_counted, agent);
         }
         ScheduleSnapshot::check(parts)
     }
@@ -264,7 +283,7 @@ impl<'a> RoundState<'a> {
         place: usize,
         is_listed: bool,
         are_workspaces_counted: bool,
-        kind: Option<&str>,
+        agent: &RoundAgent,
     ) {
         let (row, now) = (&self.input.projects[place], &self.projects[place]);
         let id = || row.id.clone();
@@ -278,7 +297,7 @@ impl<'a> RoundState<'a> {
         // If tokens count less than they are, the budget is moved by the same number, so that as much of it is left.
         let (more, less) = self.more_and_less(place);
         parts.projects.push(ScheduledProject {
-            max_concurrent_agents: agents_max(row, now, kind),
+            max_concurrent_agents: agents_max(row, now, &agent.kind),
             credit_weight: row.weight,
             budget_limit: row.budget.map(|budget| Tokens(budget.saturating_sub(less))),
             ..ScheduledProject::new(id())
@@ -303,7 +322,8 @@ impl<'a> RoundState<'a> {
         }
         if are_workspaces_counted {
             // A project without workspaces needs none: one per agent is as good as no limit.
-            let free = now.free.unwrap_or(parts.agents.len() as u64);
+            let usable = now.free.as_ref().map(|free| free.usable_by(&agent.access));
+            let free = usable.unwrap_or(parts.agents.len() as u64);
             parts.project_available_workspaces.insert(id(), free);
         }
     }
@@ -318,7 +338,12 @@ impl<'a> RoundState<'a> {
         now.extra = now.extra.saturating_add(i64::try_from(extra).unwrap_or(i64::MAX));
         now.running += 1;
         *now.running_by_kind.entry(input.waiting[agent].kind.to_string()).or_default() += 1;
-        now.free = now.free.map(|free| free.saturating_sub(1));
+        if let Some(free) = &mut now.free {
+            match &task.workspace {
+                Some(name) => free.take(input.machines.get(name).map(|machine| &**machine)),
+                None => free.take_any(&input.waiting[agent].access),
+            }
+        }
         if let Some(workspace) = &task.workspace {
             self.taken.insert(workspace, place);
         }
@@ -350,7 +375,8 @@ impl<'a> RoundState<'a> {
         }
         let out_of_tasks = |project: usize| {
             let (row, now) = (&input.projects[project], &self.projects[project]);
-            let has_room = now.running < row.agents_max && now.free != Some(0) && left(project) > 0;
+            let has_workspace = now.free.as_ref().is_none_or(|free| free.all() > 0);
+            let has_room = now.running < row.agents_max && has_workspace && left(project) > 0;
             let is_dry = row.has_unloaded_tasks && row.is_active && has_room && !has_next[project];
             is_dry.then_some(OutOfLoadedTasks { project, has_rest: has_rest[project] })
         };
@@ -360,11 +386,11 @@ impl<'a> RoundState<'a> {
 
 /// Returns the largest number of agents, of all types, that may work for a project if all new agents have the type
 /// `kind`.
-fn agents_max(row: &ProjectRow, now: &ProjectRoundState, kind: Option<&str>) -> u64 {
+fn agents_max(row: &ProjectRow, now: &ProjectRoundState, kind: &str) -> u64 {
     let of_kind = |kind: &str| {
         let most = row.kind_max.get(kind)?;
         let running = now.running_by_kind.get(kind).copied().unwrap_or_default();
         Some(now.running.saturating_add(most.saturating_sub(running)))
     };
-    kind.and_then(of_kind).map_or(row.agents_max, |most| most.min(row.agents_max))
+    of_kind(kind).map_or(row.agents_max, |most| most.min(row.agents_max))
 }

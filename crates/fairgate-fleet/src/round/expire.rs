@@ -10,6 +10,8 @@ use crate::project_baseline;
 use crate::retry_policy::{self, AfterFailure};
 use crate::state::TaskState;
 use crate::transition::{TaskRow, TaskTransition, write};
+use crate::webhooks::WebhookEventKind;
+use crate::webhooks::event_log::{self, WebhookEvent};
 use crate::window_usage;
 
 /// Largest number of leases that one round ends, and also of pauses. If more are over, the next round follows at once.
@@ -43,6 +45,10 @@ pub(super) fn expire(
     credit::charge(tx, &rules.credit, &held, now)?;
     let changes = due.iter().zip(&ends).map(|(due, end)| (end.step(due), end));
     write::release(tx, "fleet", now, &changes.collect::<Vec<_>>())?;
+    let events: Vec<_> =
+        due.iter().zip(&ends).flat_map(|(due, end)| [lost(due, now), end.event(due)]).collect();
+    let events: Vec<_> = events.into_iter().flatten().collect();
+    event_log::record(tx, &rules.webhooks, now, &events)?;
     let failed = due.iter().zip(&ends).filter(|(due, end)| end.is_failure(due));
     let failed: Vec<&str> = failed.map(|(due, _)| due.project.as_str()).collect();
     window_usage::count_tries(tx, &failed)?;
@@ -58,6 +64,13 @@ pub(super) fn expire(
 pub(super) struct ExpiryResult {
     pub(super) any: bool,
     pub(super) has_more: bool,
+}
+
+/// Returns the event that an agent was lost, if its lease ran out. An agent that lives and does not end a task within the
+/// task's timeout is not lost.
+fn lost(due: &TaskRow, now: UnixMicros) -> Option<WebhookEvent<'_>> {
+    let is_lost = due.state.is_held() && due.timeout_at().is_none_or(|at| at > now);
+    is_lost.then(|| due.event(WebhookEventKind::AgentLost))
 }
 
 /// Returns the transition of a task whose lease or pause is over.

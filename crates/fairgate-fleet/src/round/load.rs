@@ -4,8 +4,12 @@
 //! start. The queries leave out tasks that cannot start, because their workspace is taken, their estimate exceeds the
 //! rest of a budget, or they are kept for an agent. If a project turns out to need more tasks, more are loaded once,
 //! and the round is decided again.
+//!
+//! Tasks that need labels are loaded apart from the others, as many for each list of labels, so that agents without these
+//! labels find tasks behind them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, LazyLock};
 
 use fairgate_core::proportional::CreditWeight;
 use fairgate_price::TokenRate;
@@ -15,7 +19,7 @@ use fairgate_usage::{CreditSums, HELD_STATES};
 use serde_json::json;
 
 use super::decide::OutOfLoadedTasks;
-use super::round_input::{ProjectRow, ReadyTask, RoundAgent, RoundInput};
+use super::round_input::{LabelGroup, ProjectRow, ReadyTask, RoundAgent, RoundInput};
 use super::{RoundOptions, forecast};
 use crate::agent_access;
 use crate::credit::{self, ClaimTimes, FleetCredit, ProjectWork};
@@ -26,8 +30,8 @@ use crate::unfit_tasks::UnfitTasks;
 use crate::window_usage::WindowSums;
 use crate::{json_rows, state};
 
-/// Payer that stands for all projects, for the price by which running tasks are compared. No project has this name. The
-/// charge of a claim that ends is exact: it leaves out the work of the project that pays.
+/// Payer that stands for all tenants, for the price by which running tasks are compared. No tenant has this name. The
+/// charge of a claim that ends is exact: it leaves out the work of the tenant that pays.
 const EVERYBODY: &str = "";
 /// Number of tasks to load of a project whose loaded tasks block each other.
 const FURTHER: u64 = 1_024;
@@ -36,6 +40,12 @@ const AWAITED_MAX: i64 = 1_000;
 /// Numbers of tasks per project that queries on SQLite load. SQLite cannot take a `LIMIT` from a column, so there is
 /// one group of projects for each of these numbers.
 const LIMITS: [u64; 7] = [1, 2, 4, 8, 16, 64, FURTHER];
+
+/// Largest number of lists of labels of ready tasks that a round looks at, and of one project.
+const LABEL_GROUPS_MAX: u64 = 10_000;
+const PROJECT_LABEL_GROUPS_MAX: usize = 64;
+/// Labels of a task that needs none.
+static NO_LABELS: LazyLock<Arc<[String]>> = LazyLock::new(|| Arc::new([]));
 
 /// Task that an agent holds.
 #[derive(Clone, Debug)]
@@ -97,7 +107,7 @@ pub(crate) fn round_input(
             project.extra.saturating_add(running_extra(rules, price, project, task, now));
         *project.running_by_kind.entry(task.kind.clone()).or_default() += 1;
     }
-    workspaces(tx, &mut projects, &places)?;
+    let RoundPlaces { machines, label_groups } = workspaces(tx, &mut projects, &places)?;
     let tenants = match rules.share {
         FleetShare::Tenant => Some(tenant_baseline::tenants(tx, rules.window, now)?),
         FleetShare::Project => None,
@@ -112,7 +122,16 @@ pub(crate) fn round_input(
         tasks: Vec::new(),
         waiting,
         unfit: UnfitTasks::default(),
+        machines,
+        label_groups,
     })
+}
+
+/// Machines of workspaces, and the labels of ready tasks.
+#[derive(Default)]
+struct RoundPlaces {
+    machines: HashMap<Box<str>, Box<str>>,
+    label_groups: Vec<LabelGroup>,
 }
 
 fn projects(
@@ -122,7 +141,8 @@ fn projects(
 ) -> Result<(Vec<ProjectRow>, Vec<ProjectWork>), StoreError> {
     let sql = format!(
         "SELECT id, status, weight, concurrency, exclusive, agent_max, budget, baseline, baseline_at, learned, {}, {}, \
-         learned_credit, {}, (SELECT t.disabled FROM tenants t WHERE t.name = fleet_projects.tenant), tenant, requires FROM fleet_projects WHERE status <> 'ARCHIVED' OR window_tokens > 0 OR window_oldest > 0 \
+         learned_credit, {}, (SELECT t.disabled FROM tenants t WHERE t.name = fleet_projects.tenant), tenant, requires, \
+         (SELECT t.requires FROM tenants t WHERE t.name = fleet_projects.tenant) FROM fleet_projects WHERE status <> 'ARCHIVED' OR window_tokens > 0 OR window_oldest > 0 \
          ORDER BY made",
         WindowSums::COLUMNS,
         CreditSums::COLUMNS,
@@ -140,7 +160,10 @@ fn projects(
         let project = ProjectRow {
             id: row.text(0)?.into(),
             tenant: row.text(23)?.into(),
-            requires: agent_access::read_list(&row.text(24)?)?,
+            requires: agent_access::union(
+                &agent_access::read_list(&row.text(24)?)?,
+                &agent_access::read_list(&row.text(25)?)?,
+            ),
             is_active: row.text(1)? == <&str>::from(state::FleetProjectStatus::Active)
                 && !is_disabled,
             weight: weight(row.count(2)?)?,
@@ -193,32 +216,69 @@ fn kind_max(text: &str) -> Result<BTreeMap<String, u64>, StoreError> {
     serde_json::from_str(text).map_err(wrong)
 }
 
+/// Loads the numbers of free workspaces, the machines of workspaces, and the labels that ready tasks need, with one
+/// statement. Workspaces that are bound to a machine are single rows, and the others are counted.
 fn workspaces(
     tx: &mut dyn Transaction,
     projects: &mut [ProjectRow],
     places: &HashMap<Box<str>, usize>,
-) -> Result<(), StoreError> {
-    let sql = "SELECT project, COUNT(*), COUNT(task) FROM fleet_workspaces GROUP BY project";
-    tx.each(sql, &[], &mut |row| {
-        if let Some(place) = places.get(row.text(0)?.as_str()) {
-            projects[*place].free_workspaces = Some(row.count(1)?.saturating_sub(row.count(2)?));
+) -> Result<RoundPlaces, StoreError> {
+    // SQLite would take the index of all ready tasks, and read each of them.
+    let hint = match tx.database() {
+        DatabaseKind::Sqlite => "INDEXED BY fleet_tasks_labels",
+        DatabaseKind::Postgres => "",
+    };
+    let sql = format!(
+        "SELECT project, machine, CASE WHEN machine IS NULL THEN NULL ELSE id END, COUNT(*), COUNT(task), NULL \
+         FROM fleet_workspaces GROUP BY 1, 2, 3 \
+         UNION ALL SELECT d.project, NULL, NULL, CAST(0 AS BIGINT), CAST(0 AS BIGINT), d.labels FROM \
+         (SELECT DISTINCT project, labels FROM fleet_tasks {hint} WHERE state = 'READY' AND labels <> '[]' \
+         LIMIT {LABEL_GROUPS_MAX}) AS d"
+    );
+    let mut found = RoundPlaces::default();
+    tx.each(&sql, &[], &mut |row| {
+        let Some(place) = places.get(row.text(0)?.as_str()).copied() else { return Ok(()) };
+        if let Some(text) = row.text_or_null(5)? {
+            let labels = agent_access::read_list(&text)?.into();
+            found.label_groups.push(LabelGroup { project: place, text: text.into(), labels });
+            return Ok(());
+        }
+        let (machine, name) = (row.text_or_null(1)?, row.text_or_null(2)?);
+        let free = row.count(3)?.saturating_sub(row.count(4)?);
+        let counts = projects[place].free_workspaces.get_or_insert_default();
+        counts.add(machine.as_deref(), free);
+        if let (Some(machine), Some(name)) = (machine, name) {
+            found.machines.insert(name.into(), machine.into());
         }
         Ok(())
-    })
+    })?;
+    found
+        .label_groups
+        .sort_by(|one, other| (one.project, &one.text).cmp(&(other.project, &other.text)));
+    Ok(found)
 }
 
-/// Returns the names of the free workspaces of these projects, by project.
+/// Free workspace.
+#[derive(Clone, Debug)]
+pub(crate) struct FreeWorkspace {
+    pub(crate) id: String,
+    /// Machine to which it is bound; `None` if every machine has it.
+    pub(crate) machine: Option<String>,
+}
+
+/// Returns the free workspaces of these projects, by project.
 pub(crate) fn free_workspaces(
     tx: &mut dyn Transaction,
     projects: &BTreeSet<&str>,
-) -> Result<HashMap<String, Vec<String>>, StoreError> {
+) -> Result<HashMap<String, Vec<FreeWorkspace>>, StoreError> {
     let names = json_rows::texts(tx.database(), 1);
     let sql = format!(
-        "SELECT project, id FROM fleet_workspaces WHERE task IS NULL AND project IN {names} ORDER BY id"
+        "SELECT project, id, machine FROM fleet_workspaces WHERE task IS NULL AND project IN {names}"
     );
-    let mut free: HashMap<String, Vec<String>> = HashMap::new();
+    let mut free: HashMap<String, Vec<FreeWorkspace>> = HashMap::new();
     tx.each(&sql, &[json_rows::names(projects.iter().copied())], &mut |row| {
-        free.entry(row.text(0)?).or_default().push(row.text(1)?);
+        let workspace = FreeWorkspace { id: row.text(1)?, machine: row.text_or_null(2)? };
+        free.entry(row.text(0)?).or_default().push(workspace);
         Ok(())
     })?;
     Ok(free)
@@ -243,11 +303,35 @@ pub(crate) fn tasks(
         let unfit = input.unfit.count_in(&project.id);
         *limit = limit.filter(|_| is_open).map(|limit| limit.saturating_add(unfit));
     }
+    keep_label_groups(input);
+    for group in &input.label_groups {
+        // Which of these tasks start depends on the labels of agents, so none is left out.
+        let most = input.projects[group.project].headroom().min(input.waiting.len() as u64);
+        let limit = &mut limits[group.project];
+        *limit = limit.map(|limit| limit.max(most.saturating_add(1)));
+    }
     input.tasks = first_ready(tx, rules, input, &limits)?;
     mark_cut(input, &limits);
     let mut awaited = awaited(tx, rules, input)?;
     input.tasks.append(&mut awaited);
     Ok(())
+}
+
+/// Removes the groups of tasks that no waiting agent may take, and the last ones of a project that has very many.
+fn keep_label_groups(input: &mut RoundInput) {
+    let RoundInput { label_groups, waiting, projects, .. } = input;
+    label_groups.retain(|group| {
+        let project = &projects[group.project];
+        let may_take = |agent: &RoundAgent| {
+            project.is_open_to(&agent.access) && agent.access.has_all(&group.labels)
+        };
+        project.is_open() && waiting.iter().any(may_take)
+    });
+    let mut kept = vec![0_usize; projects.len()];
+    label_groups.retain(|group| {
+        kept[group.project] += 1;
+        kept[group.project] <= PROJECT_LABEL_GROUPS_MAX
+    });
 }
 
 /// Loads further tasks of the projects `exhausted`, whose loaded tasks were not enough.
@@ -274,11 +358,15 @@ pub(crate) fn more_tasks(
 
 /// Sets `has_unloaded_tasks` of each project of which as many tasks were loaded as its limit allows.
 fn mark_cut(input: &mut RoundInput, limits: &[Option<u64>]) {
-    let mut loaded = vec![0_u64; limits.len()];
+    let mut loaded: HashMap<(usize, &[String]), u64> = HashMap::new();
     for task in input.tasks.iter().filter(|task| task.affinity.is_none()) {
-        loaded[task.project] += 1;
+        *loaded.entry((task.project, &*task.labels)).or_default() += 1;
     }
-    for ((project, limit), loaded) in input.projects.iter_mut().zip(limits).zip(loaded) {
+    let mut most = vec![0_u64; limits.len()];
+    for ((project, _), count) in loaded {
+        most[project] = most[project].max(count);
+    }
+    for ((project, limit), loaded) in input.projects.iter_mut().zip(limits).zip(most) {
         if let Some(limit) = limit {
             project.has_unloaded_tasks = loaded >= *limit;
         }
@@ -301,42 +389,97 @@ fn can_start(left: &str, estimate: &str) -> String {
 const AWAITS: &str = "r.affinity IS NOT NULL AND r.ready_at + r.affinity_wait > $2 AND EXISTS \
      (SELECT 1 FROM fleet_agents a WHERE a.id = r.affinity AND a.state <> 'RETIRED')";
 
-/// Loads the first ready tasks of each project whose entry in `limits` is a number, in the order in which they start.
+/// Loads the first ready tasks of each project whose entry in `limits` is a number, in the order in which they start: so
+/// many of those that need no labels, and so many for each list of labels.
 fn first_ready(
     tx: &mut dyn Transaction,
     rules: &RoundOptions,
     input: &RoundInput,
     limits: &[Option<u64>],
 ) -> Result<Vec<ReadyTask>, StoreError> {
-    let global = input.budget_left();
-    let row = |place: usize, limit: u64| {
+    let row = |place: usize, number: usize, limit: u64, labels: &str| {
         let project = &input.projects[place];
-        let left = project.budget_left().unwrap_or(u64::MAX).min(global.unwrap_or(u64::MAX));
+        let global = input.budget_left().unwrap_or(u64::MAX);
+        let left = project.budget_left().unwrap_or(u64::MAX).min(global);
         let estimate = project.learned.unwrap_or(rules.default_estimate);
-        json!([project.id, place, int(left), int(estimate), limit])
+        FirstReadyRow {
+            limit,
+            row: json!([project.id, number, int(left), int(estimate), limit, labels]),
+        }
     };
+    let plain = limits.iter().enumerate();
+    let plain = plain.filter_map(|(place, limit)| Some(row(place, place, (*limit)?, "[]")));
+    let plain = plain.collect();
+    let mut tasks = first_ready_of(tx, input, plain, NeededLabels::None, &|row, place| {
+        ready_task(row, place, input, rules, &NO_LABELS)
+    })?;
+    let groups = input.label_groups.iter().enumerate();
+    let labelled: Vec<_> = groups
+        .filter_map(|(number, group)| {
+            Some(row(group.project, number, limits[group.project]?, &group.text))
+        })
+        .collect();
+    if !labelled.is_empty() {
+        let read = |row: &dyn RowColumns, number: usize| {
+            let unknown = || StoreError::Database("a task has labels that it had not".into());
+            let group = input.label_groups.get(number).ok_or_else(unknown)?;
+            ready_task(row, group.project, input, rules, &group.labels)
+        };
+        tasks.extend(first_ready_of(tx, input, labelled, NeededLabels::Given, &read)?);
+    }
+    Ok(tasks)
+}
+
+/// Row of the table from which the first ready tasks are selected: the project, its number, the rest of its budget, the
+/// expected tokens of a task, the number of tasks to load, and their labels.
+struct FirstReadyRow {
+    limit: u64,
+    row: serde_json::Value,
+}
+
+/// Labels of the tasks that a statement selects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NeededLabels {
+    /// Tasks that need no labels.
+    None,
+    /// Tasks that need the labels of their row. The statement finds them with an index of their own.
+    Given,
+}
+
+impl NeededLabels {
+    /// Returns the SQL condition on the labels of a task `r`.
+    fn condition(self) -> &'static str {
+        match self {
+            Self::None => "r.labels = '[]'",
+            Self::Given => "r.labels = p.column6 AND r.labels <> '[]'",
+        }
+    }
+}
+
+/// Selects the first ready tasks for these rows. `read` reads a task, with the number of its row.
+fn first_ready_of(
+    tx: &mut dyn Transaction,
+    input: &RoundInput,
+    rows: Vec<FirstReadyRow>,
+    labels: NeededLabels,
+    read: &dyn Fn(&dyn RowColumns, usize) -> Result<ReadyTask, StoreError>,
+) -> Result<Vec<ReadyTask>, StoreError> {
     let (sql, values) = match tx.database() {
         DatabaseKind::Sqlite => {
             let mut groups: [Vec<_>; LIMITS.len()] = Default::default();
-            for (place, limit) in limits.iter().enumerate() {
-                let Some(limit) = limit else { continue };
-                let group = LIMITS.iter().position(|most| limit <= most);
-                let group = group.unwrap_or(LIMITS.len() - 1);
-                groups[group].push(row(place, *limit));
+            for FirstReadyRow { limit, row } in rows {
+                let group = LIMITS.iter().position(|most| limit <= *most);
+                groups[group.unwrap_or(LIMITS.len() - 1)].push(row);
             }
             let values = groups.map(json_rows::value);
-            (sqlite_first_ready(), with_now(values, input.at))
+            (sqlite_first_ready(labels), with_now(values, input.at))
         }
         DatabaseKind::Postgres => {
-            let rows = limits.iter().enumerate();
-            let rows = rows.filter_map(|(place, limit)| Some(row(place, (*limit)?)));
-            (postgres_first_ready(), with_now([json_rows::value(rows)], input.at))
+            let rows = json_rows::value(rows.into_iter().map(|it| it.row));
+            (postgres_first_ready(labels), with_now([rows], input.at))
         }
     };
-    tx.list(&sql, &values, |row| {
-        let place = usize::try_from(row.count(0)?).unwrap_or(usize::MAX);
-        ready_task(row, place, input, rules)
-    })
+    tx.list(&sql, &values, |row| read(row, usize::try_from(row.count(0)?).unwrap_or(usize::MAX)))
 }
 
 /// Returns the values with the current time inserted as the second one, which is the parameter `$2`.
@@ -346,15 +489,21 @@ fn with_now<const N: usize>(values: [SqlValue; N], now: UnixMicros) -> Vec<SqlVa
     values
 }
 
-fn sqlite_first_ready() -> String {
-    let can_start = can_start("p.column3", "p.column4");
-    let types = ["TEXT", "BIGINT", "BIGINT", "BIGINT"];
+/// SQL types of a [`FirstReadyRow`].
+const FIRST_READY_TYPES: [&str; 6] = ["TEXT", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "TEXT"];
+
+fn sqlite_first_ready(needed: NeededLabels) -> String {
+    let (can_start, labels) = (can_start("p.column3", "p.column4"), needed.condition());
+    let types = match needed {
+        NeededLabels::None => &FIRST_READY_TYPES[..4],
+        NeededLabels::Given => &FIRST_READY_TYPES[..],
+    };
     let mut projects = Vec::new();
     let mut groups = Vec::new();
     for (number, limit) in LIMITS.iter().enumerate() {
         // The values of the groups are the first, and those after the second.
         let place = if number == 0 { 1 } else { number + 2 };
-        let table = json_rows::table(DatabaseKind::Sqlite, place, &types);
+        let table = json_rows::table(DatabaseKind::Sqlite, place, types);
         // The time must appear before the second list.
         let moment = if number == 0 { ", moment AS (SELECT $2)" } else { "" };
         projects.push(format!("p{number} AS MATERIALIZED {table}{moment}"));
@@ -362,21 +511,20 @@ fn sqlite_first_ready() -> String {
             "SELECT p.column2, t.id, t.priority, t.made, t.estimate, t.workspace, t.epoch, NULL \
              FROM p{number} AS p CROSS JOIN fleet_tasks AS t WHERE t.rowid IN \
              (SELECT r.rowid FROM fleet_tasks AS r WHERE r.project = p.column1 \
-             AND {can_start} AND NOT ({AWAITS}) ORDER BY r.priority, r.made LIMIT {limit})"
+             AND {labels} AND {can_start} AND NOT ({AWAITS}) ORDER BY r.priority, r.made LIMIT {limit})"
         ));
     }
     format!("WITH {} {}", projects.join(", "), groups.join(" UNION ALL "))
 }
 
-fn postgres_first_ready() -> String {
-    let types = ["TEXT", "BIGINT", "BIGINT", "BIGINT", "BIGINT"];
-    let table = json_rows::table(DatabaseKind::Postgres, 1, &types);
-    let can_start = can_start("p.column3", "p.column4");
+fn postgres_first_ready(labels: NeededLabels) -> String {
+    let table = json_rows::table(DatabaseKind::Postgres, 1, &FIRST_READY_TYPES);
+    let (can_start, labels) = (can_start("p.column3", "p.column4"), labels.condition());
     format!(
         "SELECT p.column2, t.id, t.priority, t.made, t.estimate, t.workspace, t.epoch, NULL \
          FROM {table} AS p CROSS JOIN LATERAL \
          (SELECT r.id, r.priority, r.made, r.estimate, r.workspace, r.epoch FROM fleet_tasks AS r \
-         WHERE r.project = p.column1 AND {can_start} AND NOT ({AWAITS}) \
+         WHERE r.project = p.column1 AND {labels} AND {can_start} AND NOT ({AWAITS}) \
          ORDER BY r.priority, r.made LIMIT p.column5) AS t"
     )
 }
@@ -390,7 +538,7 @@ fn awaited(
     let agents = json_rows::texts(tx.database(), 1);
     let can_start = can_start("$3", "0");
     let sql = format!(
-        "SELECT r.project, r.id, r.priority, r.made, r.estimate, r.workspace, r.epoch, r.affinity \
+        "SELECT r.project, r.id, r.priority, r.made, r.estimate, r.workspace, r.epoch, r.affinity, r.labels \
          FROM fleet_tasks AS r WHERE r.affinity IN {agents} AND {AWAITS} AND {can_start} \
          ORDER BY r.priority, r.made LIMIT {AWAITED_MAX}"
     );
@@ -402,7 +550,8 @@ fn awaited(
     tx.each(&sql, &values, &mut |row| {
         let place = places.get(row.text(0)?.as_str());
         if let Some(place) = place.filter(|place| input.projects[**place].is_open()) {
-            tasks.push(ready_task(row, *place, input, rules)?);
+            let labels: Arc<[String]> = agent_access::read_list(&row.text(8)?)?.into();
+            tasks.push(ready_task(row, *place, input, rules, &labels)?);
         }
         Ok(())
     })?;
@@ -414,6 +563,7 @@ fn ready_task(
     place: usize,
     input: &RoundInput,
     rules: &RoundOptions,
+    labels: &Arc<[String]>,
 ) -> Result<ReadyTask, StoreError> {
     let unknown = || StoreError::Database("a task's project is not in the round".into());
     let project = input.projects.get(place).ok_or_else(unknown)?;
@@ -429,6 +579,7 @@ fn ready_task(
         workspace: row.text_or_null(5)?.map(Into::into),
         epoch: row.count(6)?,
         affinity: row.text_or_null(7)?.map(Into::into),
+        labels: Arc::clone(labels),
     })
 }
 

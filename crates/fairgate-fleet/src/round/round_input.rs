@@ -1,6 +1,7 @@
 //! Input of a round: the database rows on which the decision depends, as plain data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use fairgate_core::proportional::CreditWeight;
 use fairgate_price::TokenRate;
@@ -8,8 +9,8 @@ use fairgate_time::UnixMicros;
 
 use crate::agent_access::AgentAccess;
 use crate::tenant_baseline::TenantRow;
-
 use crate::unfit_tasks::UnfitTasks;
+use crate::workspace_machines::WorkspaceCounts;
 
 /// Everything that the decision of a round depends on.
 #[derive(Clone, Debug)]
@@ -33,13 +34,27 @@ pub(crate) struct RoundInput {
     pub(crate) waiting: Vec<RoundAgent>,
     /// Tasks that waiting agents cannot work on.
     pub(crate) unfit: UnfitTasks,
+    /// Machines of the workspaces that are bound to one, by workspace.
+    pub(crate) machines: HashMap<Box<str>, Box<str>>,
+    /// Lists of labels that ready tasks need, by project.
+    pub(crate) label_groups: Vec<LabelGroup>,
+}
+
+/// Ready tasks of a project that need the same labels.
+#[derive(Clone, Debug)]
+pub(crate) struct LabelGroup {
+    /// Index of the project in [`RoundInput::projects`].
+    pub(crate) project: usize,
+    /// Labels as they are stored.
+    pub(crate) text: Box<str>,
+    pub(crate) labels: Arc<[String]>,
 }
 
 /// Project as a round sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct ProjectRow {
     pub(crate) id: Box<str>,
-    /// Tenant of the project, and the labels that an agent must have to work for it.
+    /// Tenant of the project, and the labels that an agent must have to work for it, which one of them requires.
     pub(crate) tenant: Box<str>,
     pub(crate) requires: Vec<String>,
     pub(crate) is_active: bool,
@@ -71,9 +86,9 @@ pub(crate) struct ProjectRow {
     /// Number of agents that work for the project, in total and, in the next field, by type.
     pub(crate) running: u64,
     pub(crate) running_by_kind: BTreeMap<String, u64>,
-    /// Number of the project's free workspaces. `None` if the project has no workspaces; its tasks then run without
+    /// Numbers of the project's free workspaces. `None` if the project has no workspaces; its tasks then run without
     /// one.
-    pub(crate) free_workspaces: Option<u64>,
+    pub(crate) free_workspaces: Option<WorkspaceCounts>,
     /// If true, the project may have more ready tasks than were loaded.
     pub(crate) has_unloaded_tasks: bool,
 }
@@ -97,6 +112,8 @@ pub(crate) struct ReadyTask {
     pub(crate) affinity: Option<Box<str>>,
     /// Number of claims of the task so far.
     pub(crate) epoch: u64,
+    /// Labels that an agent must have to get the task, on top of those of its project.
+    pub(crate) labels: Arc<[String]>,
 }
 
 /// Waiting agent and its type.
@@ -112,7 +129,7 @@ impl ProjectRow {
     /// workspaces allow.
     pub(crate) fn headroom(&self) -> u64 {
         let agents = self.agents_max.saturating_sub(self.running);
-        agents.min(self.free_workspaces.unwrap_or(u64::MAX))
+        agents.min(self.free_workspaces.as_ref().map_or(u64::MAX, WorkspaceCounts::all))
     }
 
     /// Returns the rest of the project's budget after usage and reservations, in tokens; `None` if it has no budget.

@@ -73,6 +73,12 @@ impl FleetSimulation {
                 self.expected.given(id, claim);
                 assert_eq!(claim.key.is_none(), self.agents[agent].reports);
                 self.counts.claims += 1;
+                let project = &self.expected.projects[&claim.project];
+                let machine =
+                    claim.workspace.as_ref().and_then(|name| project.workspaces[name].as_ref());
+                self.counts.claims_on_machines += u64::from(machine.is_some());
+                let labels = &self.expected.tasks[&claim.task].requires;
+                self.counts.claims_with_labels += u64::from(!labels.is_empty());
             }
             self.agents[agent].doing = match claim {
                 Some(claim) if !self.dice.one_in(12) => {

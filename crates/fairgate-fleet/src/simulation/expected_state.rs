@@ -35,10 +35,11 @@ pub(super) struct ExpectedProject {
     pub(super) concurrency: u64,
     pub(super) exclusive: bool,
     pub(super) big_max: Option<u64>,
-    /// True if only agents with an even number may work for the project, by their label.
-    pub(super) requires: bool,
+    /// Labels that the project or its tenant requires.
+    pub(super) requires: BTreeSet<String>,
     pub(super) budget: Option<u64>,
-    pub(super) workspaces: BTreeSet<String>,
+    /// Workspaces of the project, with the machines to which they are bound.
+    pub(super) workspaces: BTreeMap<String, Option<String>>,
     /// Usage: the time, the earliest time whose bucket it may count in, and the tokens.
     pub(super) uses: Vec<(i64, i64, i64)>,
 }
@@ -46,6 +47,7 @@ pub(super) struct ExpectedProject {
 /// Expected fields of a task.
 pub(super) struct ExpectedTask {
     pub(super) project: String,
+    pub(super) requires: BTreeSet<String>,
     pub(super) workspace: Option<String>,
     /// Epoch of the latest claim.
     pub(super) epoch: u64,

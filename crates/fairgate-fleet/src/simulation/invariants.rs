@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use fairgate_store::{BudgetOwners, StoreError, Transaction};
 
 use super::expected_state::ExpectedClaim;
+use super::operators::{labels_of, machine_of};
 use super::simulated_fleet::FleetSimulation;
 use crate::credit::FleetCredit;
 
@@ -113,8 +114,10 @@ impl FleetSimulation {
             assert!(agents.insert(&hold.agent), "seed {}: {} has two tasks", self.seed, hold.agent);
             let project = &self.expected.projects[&hold.project];
             let number: u64 = hold.agent.trim_start_matches('a').parse().unwrap();
+            let expected = &self.expected.tasks[task];
+            let labels = labels_of(number);
             assert!(
-                !project.requires || number.is_multiple_of(2),
+                project.requires.is_subset(&labels) && expected.requires.is_subset(&labels),
                 "seed {}: {task} {}",
                 self.seed,
                 hold.agent
@@ -126,7 +129,13 @@ impl FleetSimulation {
                 None => assert!(project.workspaces.is_empty(), "seed {}: {task}", self.seed),
                 Some(workspace) => {
                     assert!(workspaces.insert(workspace), "seed {}: {workspace}", self.seed);
-                    assert!(project.workspaces.contains(workspace), "seed {}", self.seed);
+                    let machine = &project.workspaces[workspace];
+                    assert!(
+                        machine.as_ref().is_none_or(|machine| *machine == machine_of(number)),
+                        "seed {}: {task} {} {workspace}",
+                        self.seed,
+                        hold.agent
+                    );
                     assert!(wanted.is_none_or(|it| it == workspace), "seed {}", self.seed);
                 }
             }

@@ -16,8 +16,26 @@ use crate::model::*;
 use crate::rights_body::RightsPatchBody;
 use crate::state::{FleetProjectStatus, TaskState};
 
-/// Label of every second agent, which some projects require.
-const LABEL: &str = "tool:gpu";
+/// Labels that some projects, the tenant `u` and some tasks require.
+const PROJECT_LABEL: &str = "tool:gpu";
+pub(super) const TENANT_LABEL: &str = "zone:eu";
+const TASK_LABEL: &str = "tool:net";
+
+/// Returns the machine on which an agent runs.
+pub(super) fn machine_of(agent: u64) -> String {
+    format!("m{}", agent % 5 % 3)
+}
+
+/// Returns the labels of an agent by its number.
+pub(super) fn labels_of(agent: u64) -> BTreeSet<String> {
+    let labels = [
+        agent.is_multiple_of(2).then(|| PROJECT_LABEL.to_owned()),
+        (agent % 4 != 3).then(|| TENANT_LABEL.to_owned()),
+        agent.is_multiple_of(3).then(|| TASK_LABEL.to_owned()),
+        Some(format!("machine:{}", machine_of(agent))),
+    ];
+    labels.into_iter().flatten().collect()
+}
 
 impl FleetSimulation {
     pub(super) async fn add_projects(&mut self, count: u64) {
@@ -31,35 +49,44 @@ impl FleetSimulation {
                 }
                 _ => BTreeMap::new(),
             };
+            let tenant = if number % 3 == 2 { "u" } else { "t" };
             let project = NewProject {
                 id: id.clone(),
-                tenant: if number % 3 == 2 { "u".into() } else { "t".into() },
+                tenant: tenant.into(),
                 weight: Some(ProjectShareWeight(weight)),
                 concurrency: Some(u32::try_from(self.dice.within(1, 6) * many).unwrap()),
                 exclusive: self.dice.one_in(8),
                 agent_max,
-                requires: if self.dice.one_in(4) { vec![LABEL.to_owned()] } else { Vec::new() },
+                requires: if self.dice.one_in(4) {
+                    vec![PROJECT_LABEL.to_owned()]
+                } else {
+                    Vec::new()
+                },
                 budget: self.dice.one_in(4).then(|| self.dice.within(500, 8_000) * many),
                 rights: RightsPatchBody::default(),
             };
+            let mut requires: BTreeSet<String> = project.requires.iter().cloned().collect();
+            requires.extend(self.tenant_requires.iter().filter(|_| tenant == "u").cloned());
             let mut shadow = ExpectedProject {
                 concurrency: project.concurrency.unwrap().into(),
                 exclusive: project.exclusive,
-                requires: !project.requires.is_empty(),
+                requires,
                 big_max: project.agent_max.get("big").map(|most| u64::from(*most)),
                 budget: project.budget,
-                workspaces: BTreeSet::new(),
+                workspaces: BTreeMap::new(),
                 uses: Vec::new(),
             };
             self.fleet().add_project("admin", project).await.unwrap();
             if self.dice.one_in(3) {
                 for workspace in 0..self.dice.within(1, 4) * many {
+                    let is_bound = self.dice.one_in(3);
                     let workspace = NewWorkspace {
                         id: format!("{id}-w{workspace}"),
                         project: id.clone(),
                         path: format!("/w/{id}-{workspace}"),
+                        machine: is_bound.then(|| machine_of(self.dice.below(5))),
                     };
-                    shadow.workspaces.insert(workspace.id.clone());
+                    shadow.workspaces.insert(workspace.id.clone(), workspace.machine.clone());
                     self.fleet().add_workspace("admin", workspace).await.unwrap();
                 }
             }
@@ -76,8 +103,7 @@ impl FleetSimulation {
             let is_big = self.dice.one_in(3);
             let reports_tokens = self.dice.one_in(4);
             let kind = is_big.then(|| "big".to_owned());
-            // Every second agent has the label that some projects require.
-            let labels = if number.is_multiple_of(2) { vec![LABEL.to_owned()] } else { Vec::new() };
+            let labels = labels_of(number).into_iter().collect();
             let id = format!("a{number}");
             made.push(NewAgent { id, kind, reports_tokens, labels, tenants: None });
             let lies = !reports_tokens && self.dice.one_in(5);
@@ -109,7 +135,7 @@ impl FleetSimulation {
             self.next_task += 1;
             let project = self.projects[self.dice.place(&self.projects)].clone();
             let workspaces: Vec<_> =
-                self.expected.projects[&project].workspaces.iter().cloned().collect();
+                self.expected.projects[&project].workspaces.keys().cloned().collect();
             let has_own = !workspaces.is_empty() && self.dice.one_in(3);
             let workspace = has_own.then(|| workspaces[self.dice.place(&workspaces)].clone());
             let affinity = self
@@ -119,7 +145,9 @@ impl FleetSimulation {
             let needs = (number > first && self.dice.one_in(4))
                 .then(|| format!("t{}", self.dice.within(first, number - 1)));
             let resume_after = self.dice.one_in(10).then(|| self.now() + 30_000_000);
+            let requires = self.dice.one_in(6).then(|| TASK_LABEL.to_owned());
             let task = ExpectedTask {
+                requires: requires.iter().cloned().collect(),
                 project: project.clone(),
                 workspace: workspace.clone(),
                 epoch: 0,
@@ -140,6 +168,7 @@ impl FleetSimulation {
                 timeout_s: timeout.then(|| u32::try_from(self.dice.within(5, 200)).unwrap()),
                 resume_after: resume_after.map(fairgate_time::UnixMicros),
                 workspace,
+                requires: requires.into_iter().collect(),
                 affinity,
                 ..NewTask::default()
             });

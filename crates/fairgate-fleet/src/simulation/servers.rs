@@ -35,6 +35,11 @@ impl FleetSimulation {
                         self.expected.record_outage(since, self.clock.now().0, self.options.lease);
                     }
                     self.counts.scheduler_calls += calls.len() as u64;
+                    let is_over_tenants = |call: &&ScheduleRound| {
+                        let mut projects = call.assignments.iter().map(|it| &it.project_id);
+                        projects.any(|project| project.starts_with("tenant:"))
+                    };
+                    self.counts.tenant_calls += calls.iter().filter(is_over_tenants).count() as u64;
                     for call in calls {
                         reproduce(&call, self.seed);
                     }

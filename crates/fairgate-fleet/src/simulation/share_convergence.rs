@@ -7,7 +7,7 @@ use fairgate_store::{KeyHash, Store, UsageTerms};
 use super::FleetSimRng;
 use super::expected_state::ExpectedCall;
 use super::model_calls::{reservation, row};
-use crate::fleet::{AgentId, Fleet};
+use crate::fleet::{AgentId, Fleet, FleetShare};
 use crate::model::{Claim, TaskCompletionBody};
 use crate::testing::{FleetTestWorld, asker, claim_of};
 
@@ -25,7 +25,8 @@ struct BusyAgent<'a> {
 /// Runs projects that always have ready tasks, and agents that take one after another and make model calls through the
 /// gateway's part of the store. Tasks and calls have any size, and calls may use more than they reserved. After the
 /// first round, the difference between a project's tokens and its ideal share is never larger than the largest real
-/// usage of a task times the number of running agents.
+/// usage of a task times the number of running agents. Every second seed has two tenants that share agents first, and
+/// then this holds for the tenants, whatever the weights of their projects.
 pub(super) async fn case(seed: u64) {
     let mut dice = FleetSimRng::new(seed);
     let mut w = FleetTestWorld::new().await;
@@ -40,6 +41,7 @@ pub(super) async fn case(seed: u64) {
         w.many_tasks(&id, 400).await;
         weights.insert(id, weight.cast_unsigned());
     }
+    let tenants = if seed.is_multiple_of(2) { add_tenants(&mut w, &mut dice).await } else { None };
     let names: Vec<_> = (0..agents).map(|number| format!("a{number}")).collect();
     w.agents(names.len()).await;
     let largest = dice.within(100, 3_000);
@@ -71,8 +73,10 @@ pub(super) async fn case(seed: u64) {
                 working[place].left -= tokens;
                 working[place].used += tokens;
                 most = most.max(working[place].used);
-                *used.entry(working[place].claim.project.clone()).or_default() += tokens;
-                check(seed, &used, &weights, agents * most);
+                let claim = &working[place].claim;
+                let payer = if tenants.is_some() { &claim.tenant } else { &claim.project };
+                *used.entry(payer.clone()).or_default() += tokens;
+                check(seed, &used, tenants.as_ref().unwrap_or(&weights), agents * most);
             } else if working[place].left == 0 {
                 let done = working.swap_remove(place);
                 complete(&w.fleet(), &done).await;
@@ -87,6 +91,23 @@ pub(super) async fn case(seed: u64) {
         }
     }
     w.store.close().await.unwrap();
+}
+
+/// Gives every second project to a second tenant, and lets tenants share agents first. Returns the weights of the tenants.
+async fn add_tenants(
+    w: &mut FleetTestWorld,
+    dice: &mut FleetSimRng,
+) -> Option<BTreeMap<String, u64>> {
+    w.options.share = FleetShare::Tenant;
+    let weights = [("acme", dice.within(1, 5)), ("rival", dice.within(1, 5))];
+    for (tenant, weight) in weights {
+        let sql = "INSERT INTO tenants (name, group_name, weight, disabled, hosted, created_at) \
+                   VALUES ($1, 'g', $2, false, 'forbidden', 0) \
+                   ON CONFLICT (name) DO UPDATE SET weight = excluded.weight";
+        w.run(sql, &[tenant.into(), weight.cast_signed().into()]).await;
+    }
+    w.run("UPDATE fleet_projects SET tenant = 'rival' WHERE id IN ('p1', 'p3')", &[]).await;
+    Some(weights.map(|(tenant, weight)| (tenant.to_owned(), weight)).into())
 }
 
 /// Starts a call that reserves these tokens; it may use more.

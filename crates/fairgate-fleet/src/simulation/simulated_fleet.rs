@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use super::FleetSimRng;
 use super::expected_state::{ClaimEnding, ExpectedState};
 use super::messages::FleetSimMessage;
+use super::operators;
 use crate::claim_waiters::ClaimResult;
 use crate::credit::FleetCredit;
 use crate::fleet::{AgentId, Fleet, FleetClock, FleetOptions, FleetShare};
@@ -47,6 +48,8 @@ pub(super) struct FleetSimulation {
     /// Messages of agents that have not arrived yet.
     pub(super) messages: Vec<FleetSimMessage>,
     pub(super) projects: Vec<String>,
+    /// Labels that the tenant `u` requires.
+    pub(super) tenant_requires: Vec<String>,
     pub(super) next_task: u64,
     pub(super) next_request: u64,
     /// Number of steps of this simulation, and its size.
@@ -110,6 +113,11 @@ pub(super) struct FleetSimCounts {
     pub(super) agents: u64,
     pub(super) claims: u64,
     pub(super) claims_unheard: u64,
+    pub(super) claims_on_machines: u64,
+    pub(super) claims_with_labels: u64,
+    pub(super) timeouts: u64,
+    pub(super) time_charged: u64,
+    pub(super) tenant_calls: u64,
     pub(super) completed: u64,
     pub(super) scheduler_calls: u64,
     pub(super) calls: u64,
@@ -130,11 +138,16 @@ pub(super) struct FleetSimCounts {
 }
 
 impl FleetSimCounts {
-    fn all(&mut self) -> [&mut u64; 20] {
+    fn all(&mut self) -> [&mut u64; 25] {
         [
             &mut self.agents,
             &mut self.claims,
             &mut self.claims_unheard,
+            &mut self.claims_on_machines,
+            &mut self.claims_with_labels,
+            &mut self.timeouts,
+            &mut self.time_charged,
+            &mut self.tenant_calls,
             &mut self.completed,
             &mut self.scheduler_calls,
             &mut self.calls,
@@ -179,7 +192,9 @@ impl FleetSimulation {
         let url = folder.as_ref().map(|it| format!("sqlite:{}", it.path().join("db").display()));
         let at = url.as_deref().unwrap_or("sqlite::memory:");
         let (store, _) = Store::open(at, StoreOptions::default()).await.unwrap();
-        add_tenant(&store).await;
+        let tenant_requires: Vec<String> =
+            if dice.one_in(2) { vec![operators::TENANT_LABEL.to_owned()] } else { Vec::new() };
+        add_tenant(&store, tenant_requires.clone()).await;
         let many = if size == FleetSimSize::Large { 60 } else { 1 };
         let options = FleetOptions {
             // Usage is kept for eight windows, so all charges are still there at the end.
@@ -207,6 +222,7 @@ impl FleetSimulation {
             stale_claims: Vec::new(),
             messages: Vec::new(),
             projects: Vec::new(),
+            tenant_requires,
             next_task: 0,
             next_request: 0,
             size,
@@ -329,6 +345,10 @@ impl FleetSimulation {
             let left = self.rows(sql).await;
             assert!(left.is_empty(), "seed {}: {what} is held for ever: {left:?}", self.seed);
         }
+        let timeouts = "SELECT task FROM fleet_history WHERE reason LIKE '%within its timeout%'";
+        self.counts.timeouts += self.rows(timeouts).await.len() as u64;
+        let charged = "SELECT id FROM fleet_tasks WHERE credit_extra > 0";
+        self.counts.time_charged += self.rows(charged).await.len() as u64;
     }
 }
 
@@ -337,13 +357,14 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-async fn add_tenant(store: &Store) {
+async fn add_tenant(store: &Store, requires: Vec<String>) {
     let at = UnixMicros(START);
     let group = DirectoryChange::AddGroup { name: "g".into(), weight: 1, budgets: Vec::new() };
     store.change("admin", at, group).await.unwrap();
     // A budget that refuses nothing, so that the tenant's sums are kept.
     let budgets = vec![Budget::tokens(1_000_000_000_000, BudgetPeriod::Month)];
     let tenant = DirectoryChange::AddTenant {
+        requires: Vec::new(),
         name: "t".into(),
         group: "g".into(),
         weight: 1,
@@ -352,6 +373,7 @@ async fn add_tenant(store: &Store) {
     store.change("admin", at, tenant).await.unwrap();
     // A second owner of projects. All calls are made for the first tenant, whose sums are checked.
     let other = DirectoryChange::AddTenant {
+        requires,
         name: "u".into(),
         group: "g".into(),
         weight: 2,

@@ -123,7 +123,8 @@ pub(crate) fn begin_claims(
         set: format!(
             "reason = NULL, epoch = v.column4, agent = v.column5, key_hash = {hash}, reserved = v.column7, \
              in_workspace = v.column8, claimed_at = v.column9, lease_until = v.column10, {KEEP_USAGE}, \
-             resume_after = NULL, progress = NULL, waited_us = 0, waited_until = 0"
+             resume_after = NULL, progress = NULL, waited_us = 0, waited_from = 0, \
+             waited_until = 0"
         ),
         types: &["BIGINT", "TEXT", "TEXT", "BIGINT", "TEXT", "BIGINT", "BIGINT"],
         rows: claims.iter().map(row).collect(),

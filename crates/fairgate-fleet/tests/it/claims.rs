@@ -230,7 +230,8 @@ async fn what_tasks_use_is_learned(world: World) {
 }
 
 async fn workspaces_and_keys_are_freed(world: World) {
-    let workspace = NewWorkspace { id: "w".into(), project: "p".into(), path: "/w".into() };
+    let workspace =
+        NewWorkspace { id: "w".into(), project: "p".into(), path: "/w".into(), machine: None };
     world.fleet.add_workspace("admin", workspace).await.unwrap();
     world.add(&["x"]).await;
     for (verb, _) in VERBS {

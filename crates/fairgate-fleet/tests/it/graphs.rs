@@ -56,6 +56,7 @@ async fn cycles_are_named(world: World) {
 async fn names_are_found_or_named(world: World) {
     world.add_all(vec![task_of("r", Some("foreign"))]).await.unwrap();
     let workspace = |id: &str, project: &str| NewWorkspace {
+        machine: None,
         id: id.into(),
         project: project.into(),
         path: "/w".into(),

@@ -6,7 +6,7 @@ use fairgate_fleet::{
     Claim, LimitCause, NewTask, TaskAction, TaskCompletionBody, TaskFailureBody, TaskHeartbeatBody,
     TaskMoney, TaskPatch, TaskState,
 };
-use fairgate_store::{TaskClaim, UnixMicros};
+use fairgate_store::{AttemptOutcome, AttemptRow, MicroUnits, TaskClaim, UnixMicros, UsageSource};
 
 use crate::world::{World, agent, field, on_every_database, task_of};
 
@@ -21,6 +21,7 @@ on_every_database![
     a_cap_that_the_gateway_saw_blocks_the_task,
     reported_tokens_are_capped,
     caps_can_be_changed_and_are_checked,
+    a_completed_call_ends_the_wait_for_a_provider,
 ];
 
 async fn add_with_timeout(world: &World, id: &str, seconds: u32) {
@@ -262,4 +263,84 @@ async fn caps_can_be_changed_and_are_checked(world: World) {
     let set = TaskPatch { money_max: Some(None), tokens_max: Some(None), ..TaskPatch::default() };
     let one = world.fleet.patch_task("admin", "one", set).await.unwrap();
     assert_eq!((one.money_max, one.tokens_max), (None, None));
+}
+
+/// Row of the ledger for a call of a claim that ends now, after 1 s.
+fn answered(
+    world: &World,
+    claim: &TaskClaim,
+    request: &str,
+    outcome: AttemptOutcome,
+) -> AttemptRow {
+    AttemptRow {
+        request: request.into(),
+        attempt: 1,
+        last: true,
+        started_at: UnixMicros(world.now().0 - 1_000_000),
+        group: "g".into(),
+        tenant: "t".into(),
+        key: "project:p".into(),
+        agent: None,
+        session: None,
+        route: "/v1/chat/completions".into(),
+        stream: false,
+        model: "m".into(),
+        pool: None,
+        worker: None,
+        estimate: 10,
+        input_tokens: 5,
+        cached_tokens: 0,
+        output_tokens: 5,
+        charged: 10,
+        usage: UsageSource::Reported,
+        waited_us: 0,
+        first_token_us: None,
+        total_us: 1_000_000,
+        status: 200,
+        outcome,
+        code: None,
+        brownout: false,
+        occupied: 0,
+        provider_tokens: 10,
+        money: MicroUnits(0),
+        price: None,
+        tier: 0,
+        class: None,
+        cache_written_tokens: 0,
+        cache_written_1h_tokens: 0,
+        estimate_uncached: 0,
+        charged_uncached: 0,
+        claim: Some(claim.clone()),
+    }
+}
+
+/// A task whose calls are answered does not wait, whatever limit was noted for one of them.
+async fn a_completed_call_ends_the_wait_for_a_provider(world: World) {
+    world.add(&["one"]).await;
+    let epoch = world.hold("one", "a").await;
+    let claim = claim_of("one", epoch);
+    let now = vec![world.now().into()];
+    world.sql("UPDATE fleet_tasks SET claimed_at = $1", now).await;
+    let note = async |seconds: i64| {
+        let until = Some(UnixMicros(world.now().0 + seconds * 1_000_000));
+        world.fleet.note_limit(&claim, until, LimitCause::Provider).await.unwrap();
+    };
+    // A call that ended before the limit was noted, and is written after that, ends nothing.
+    let before = answered(&world, &claim, "r0", AttemptOutcome::Completed);
+    note(3_600).await;
+    world.store.record(before).await.unwrap();
+    world.pass(20);
+    // Nor does one that failed.
+    let failed = answered(&world, &claim, "r1", AttemptOutcome::UpstreamError);
+    world.store.record(failed).await.unwrap();
+    world.pass(10);
+    let row = answered(&world, &claim, "r2", AttemptOutcome::Completed);
+    world.store.record(row).await.unwrap();
+    // From here on time counts, until the same limit stops the next call.
+    world.pass(100);
+    note(3_470).await;
+    world.pass(40);
+    let done = TaskCompletionBody::default();
+    world.fleet.complete(&agent("a"), "one", epoch, done).await.unwrap();
+    assert_eq!(world.task("one").await.agent_ms, 100_000, "30 s and 40 s of waits are free");
 }

@@ -5,6 +5,7 @@
 mod claims;
 mod days;
 mod graphs;
+mod labels;
 mod limits;
 mod logs;
 mod people;
@@ -14,4 +15,5 @@ mod rounds;
 #[path = "../../../fairgate-store/tests/it/server.rs"]
 mod server;
 mod transitions;
+mod webhooks;
 mod world;

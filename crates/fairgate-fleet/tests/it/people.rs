@@ -127,7 +127,8 @@ async fn agents_have_tokens(world: World) {
 }
 
 async fn retired_agents_give_back(world: World) {
-    let workspace = NewWorkspace { id: "w".into(), project: "p".into(), path: "/w".into() };
+    let workspace =
+        NewWorkspace { id: "w".into(), project: "p".into(), path: "/w".into(), machine: None };
     world.fleet.add_workspace("admin", workspace).await.unwrap();
     let new = NewAgent { id: "x".into(), kind: None, reports_tokens: false, ..NewAgent::default() };
     let token = world.fleet.add_agent("admin", new).await.unwrap().token;
@@ -158,6 +159,7 @@ async fn retired_agents_give_back(world: World) {
 
 async fn workspaces_are_kept_while_needed(world: World) {
     let new = |id: &str, project: &str, path: &str| NewWorkspace {
+        machine: None,
         id: id.into(),
         project: project.into(),
         path: path.into(),

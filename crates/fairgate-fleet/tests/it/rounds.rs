@@ -39,7 +39,8 @@ async fn claimed(world: &World, id: &str) -> String {
 
 async fn a_task_is_claimed_worked_on_and_completed(world: World) {
     tokio::spawn(world.fleet.run());
-    let workspace = NewWorkspace { id: "w".into(), project: "p".into(), path: "/src".into() };
+    let workspace =
+        NewWorkspace { id: "w".into(), project: "p".into(), path: "/src".into(), machine: None };
     world.fleet.add_workspace("admin", workspace).await.unwrap();
     world.add(&["one", "two<one"]).await;
     let claim_of_a = claim(&world, "a").await.unwrap();

@@ -107,7 +107,8 @@ impl World {
         for tenant in ["t", "u"] {
             let limits = DirectoryLimits::default();
             let (name, group) = (tenant.into(), "g".into());
-            let change = DirectoryChange::AddTenant { name, group, weight: 1, limits };
+            let change =
+                DirectoryChange::AddTenant { name, group, weight: 1, limits, requires: Vec::new() };
             store.change("admin", at, change).await.unwrap();
         }
         let clock = Arc::new(Hands { now: AtomicI64::new(START), jumped: AtomicI64::new(0) });
@@ -159,7 +160,12 @@ impl World {
 
     /// The fleet of a server that has just started on the same database.
     pub(crate) fn another_fleet(&self) -> Fleet {
-        Fleet::new(self.store.clone(), self.clock.clone(), FleetOptions::default())
+        self.fleet_on(self.store.clone())
+    }
+
+    /// The fleet of a server on this store, with the test's clock.
+    pub(crate) fn fleet_on(&self, store: Store) -> Fleet {
+        Fleet::new(store, self.clock.clone(), FleetOptions::default())
     }
 
     pub(crate) fn now(&self) -> UnixMicros {

@@ -1,4 +1,4 @@
-//! Handlers of the fleet. People manage projects, tasks, agents and workspaces; agents claim tasks.
+//! Handlers of the fleet. People manage projects, tasks, agents and workspaces, and look at webhooks; agents claim tasks.
 //!
 //! People use the admin token. A tenant's key reads the data of that tenant's projects. An agent uses its own token,
 //! only on paths that contain its own id; these paths are also served at the clients' address.
@@ -11,6 +11,7 @@ pub(super) mod log;
 pub(super) mod overview;
 pub(super) mod projects;
 pub(super) mod tasks;
+pub(super) mod webhooks;
 pub(super) mod workspaces;
 
 use std::sync::Arc;
@@ -54,6 +55,9 @@ pub(super) fn routes() -> Router<Arc<ControlPlane>> {
         .route("/api/v1/agents/{id}/tasks/{task}/log", post(log::append))
         .route("/api/v1/workspaces", get(workspaces::list).post(workspaces::create))
         .route("/api/v1/workspaces/{id}", delete(workspaces::remove))
+        .route("/api/v1/webhooks", get(webhooks::list))
+        .route("/api/v1/webhooks/{name}/events", get(webhooks::events))
+        .route("/api/v1/webhooks/{name}/test", post(webhooks::test))
 }
 
 /// Returns true for a request that is also served at the clients' address, because agents and tenants send it there.

@@ -10,6 +10,7 @@ use http::header::CONTENT_TYPE;
 use super::auth::is_admin;
 use crate::control_plane::ControlPlane;
 use crate::metrics::CONTENT_TYPE as OPEN_METRICS;
+use crate::projects_cache::FleetScrape;
 
 /// Shows the metrics. No token is needed, but names of tenants and projects are shown only to the admin token.
 #[utoipa::path(
@@ -23,7 +24,8 @@ pub(super) async fn metrics(
     let with_tenants = is_admin(&headers, &app);
     app.data.metrics.set_rows_waiting(app.data.store.rows_waiting());
     app.data.metrics.set_rounds_not_journaled(app.fleet.rounds_not_journaled());
-    let projects = app.projects.projects(&app.fleet).await;
-    let text = app.data.metrics.render(&app.data.pools.all(), &projects, with_tenants).await;
+    let fleet = app.projects.scrape(&app.fleet).await;
+    let (pools, FleetScrape { projects, webhooks }) = (app.data.pools.all(), &*fleet);
+    let text = app.data.metrics.render(&pools, projects, webhooks, with_tenants).await;
     ([(CONTENT_TYPE, OPEN_METRICS)], text)
 }

@@ -51,6 +51,7 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         fleet::tasks::why, fleet::log::show,
         fleet::agents::list, fleet::agents::create, fleet::agents::patch, fleet::agents::rotate,
         fleet::workspaces::list, fleet::workspaces::create, fleet::workspaces::remove,
+        fleet::webhooks::list, fleet::webhooks::events, fleet::webhooks::test,
         fleet::claims::claim, fleet::claims::heartbeat, fleet::claims::complete, fleet::claims::fail,
         fleet::claims::ask, fleet::claims::release, fleet::claims::result, fleet::log::append,
         fleet::held_project::add_tasks, fleet::held_project::why, fleet::held_project::share,

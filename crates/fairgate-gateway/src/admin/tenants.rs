@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::IntoResponse;
 use fairgate_core::attribute::Attribute;
+use fairgate_fleet::{LabelSchema, check_required_labels};
 use fairgate_store::{DirectoryChange, Tenant, TenantPatch};
 use http::StatusCode;
 use http::header::LOCATION;
@@ -38,6 +39,8 @@ pub(super) struct TenantBody {
     disabled: bool,
     /// Limits for all keys of the tenant together.
     limits: LimitsBody,
+    /// Labels that an agent must have to work on the tenant's tasks.
+    requires: Vec<String>,
     /// Time of creation, RFC 3339 in UTC.
     #[schema(format = DateTime)]
     created_at: String,
@@ -73,6 +76,10 @@ pub(super) struct NewTenant {
     #[serde(default)]
     #[schema(value_type = LimitsBody)]
     limits: JsonObject<LimitsBody>,
+    /// Labels that an agent must have to work on the tenant's tasks, such as `docker` or `machine:m1`; none if absent.
+    #[serde(default)]
+    #[schema(value_type = Vec<LabelSchema>, max_items = 32)]
+    requires: Vec<String>,
 }
 
 /// Changes to a tenant; absent fields stay as they are.
@@ -96,6 +103,10 @@ pub(super) struct PatchTenant {
     #[serde(default, deserialize_with = "name::given")]
     #[schema(value_type = Option<LimitsBody>, nullable = false)]
     limits: Option<JsonObject<LimitsBody>>,
+    /// Labels that an agent must have to work on the tenant's tasks; replaces the whole list.
+    #[serde(default, deserialize_with = "name::given")]
+    #[schema(value_type = Option<Vec<LabelSchema>>, max_items = 32, nullable = false)]
+    requires: Option<Vec<String>>,
 }
 
 /// Filter and page of the list of tenants.
@@ -122,6 +133,7 @@ impl From<&Tenant> for TenantBody {
             weight: tenant.weight,
             disabled: tenant.disabled,
             limits: LimitsBody::from(&tenant.limits),
+            requires: tenant.requires.clone(),
             created_at: fairgate_time::to_rfc3339(tenant.created_at),
         }
     }
@@ -182,13 +194,14 @@ pub(super) async fn create(
         group: new.group.0,
         weight: new.weight.unwrap_or_else(name::default_weight).0,
         limits: new.limits.into(),
+        requires: check_required_labels(new.requires)?,
     };
     let tenant = require_result(change(&app, &admin, add).await?.tenant)?;
     let location = [(LOCATION, path_to("tenants", &tenant.name))];
     Ok((StatusCode::CREATED, location, Json(TenantBody::from(&tenant))))
 }
 
-/// Changes a tenant's group, weight, limits or state.
+/// Changes a tenant's group, weight, limits, state, or the labels that its agents must have.
 #[utoipa::path(
     patch, path = "/api/v1/tenants/{name}", tag = "directory", request_body = PatchTenant,
     params(("name" = String, Path, description = "The tenant's name")),
@@ -209,10 +222,13 @@ pub(super) async fn patch(
         weight: patch.weight.map(|weight| weight.0),
         disabled: patch.disabled,
         limits: patch.limits.map(Into::into),
+        requires: patch.requires.map(check_required_labels).transpose()?,
     };
     let tenant = require_result(
         change(&app, &admin, DirectoryChange::PatchTenant { name, patch }).await?.tenant,
     )?;
+    // Its tasks may be able to start now.
+    app.fleet.wake();
     Ok(Json(TenantBody::from(&tenant)))
 }
 

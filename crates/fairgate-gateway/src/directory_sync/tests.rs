@@ -13,6 +13,7 @@ fn directory() -> Directory {
     let limits = DirectoryLimits { in_flight: Some(4), ..DirectoryLimits::default() };
     let created_at = UnixMicros(0);
     let tenant = |name: &str, limits| Tenant {
+        requires: Vec::new(),
         name: name.into(),
         group: "a".into(),
         weight: 7,

@@ -23,6 +23,7 @@ fn key(id: &str, tenant: &str, secret: &str) -> Key {
 
 fn tenant(name: &str) -> Tenant {
     Tenant {
+        requires: Vec::new(),
         name: name.into(),
         group: "research".into(),
         weight: 100,

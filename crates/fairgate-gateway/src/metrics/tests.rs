@@ -18,7 +18,7 @@ fn ended(pool: &str) -> RequestEndMetrics<'_> {
 }
 
 async fn text(metrics: &Metrics) -> String {
-    metrics.render(&[], &[], true).await
+    metrics.render(&[], &[], &[], true).await
 }
 
 fn series(text: &str) -> usize {

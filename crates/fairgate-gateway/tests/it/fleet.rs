@@ -5,6 +5,7 @@ mod cases;
 mod holes;
 mod life;
 mod people;
+mod webhooks;
 
 use std::net::SocketAddr;
 

@@ -127,6 +127,7 @@ pub async fn tenant(store: &Store, name: &str, limits: DirectoryLimits) -> Strin
     };
     store.change("test", at, group).await.unwrap();
     let added = DirectoryChange::AddTenant {
+        requires: Vec::new(),
         name: name.into(),
         group: format!("group-{name}"),
         weight: 100,

@@ -127,7 +127,8 @@ async fn the_task_keys_of_a_new_tenant_work_at_once() {
     let house = house_with(&format!("http://{}", sim.addr()), |_| {}).await;
     let limits = DirectoryLimits::default();
     let (name, group) = ("newcomer".to_owned(), "group-acme".to_owned());
-    let change = DirectoryChange::AddTenant { name, group, weight: 1, limits };
+    let change =
+        DirectoryChange::AddTenant { name, group, weight: 1, limits, requires: Vec::new() };
     house.store.change("another server", UnixMicros(now()), change).await.unwrap();
     let key = house.one_task(None, 1000).await;
     let sql = "UPDATE fleet_projects SET tenant = 'newcomer' WHERE id = 'web'";

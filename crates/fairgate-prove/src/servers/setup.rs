@@ -295,6 +295,7 @@ pub(super) async fn tenants(
         let budget = Budget::tokens(BUDGET_TOKENS, BudgetPeriod::Month);
         let budgets = scenario.budgets.then_some(budget).into_iter().collect();
         change(DirectoryChange::AddTenant {
+            requires: Vec::new(),
             name: tenant.name.to_owned(),
             group: tenant.group.to_owned(),
             weight,

@@ -92,21 +92,26 @@ pub(super) async fn charge(session: &mut PostgresSession, charges: &ClaimCharges
         ])
         .await?;
     let mut by_project: BTreeMap<&str, i64> = BTreeMap::new();
-    let mut by_task = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for (claim, ClaimUsage { tokens, calls, money }) in charges.iter() {
+    let mut by_task = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (claim, ClaimUsage { tokens, calls, money, answered_at }) in charges.iter() {
         *by_project.entry(&claim.project).or_default() += tokens;
         by_task.0.push(claim.task.as_str());
         by_task.1.push(signed(claim.epoch));
         by_task.2.push(tokens);
         by_task.3.push(calls);
         by_task.4.push(money);
+        by_task.5.push(answered_at);
     }
     let (names, tokens): (Vec<_>, Vec<_>) = by_project.into_iter().unzip();
     let client = &session.client;
     let (a, b, c, d) = tokio::join!(
         execute(client, &buckets, [&names, &tokens]),
         execute(client, &projects, [&names, &tokens]),
-        execute(client, &tasks, [&by_task.0, &by_task.1, &by_task.2, &by_task.3, &by_task.4]),
+        execute(
+            client,
+            &tasks,
+            [&by_task.0, &by_task.1, &by_task.2, &by_task.3, &by_task.4, &by_task.5]
+        ),
         execute(client, &count, []),
     );
     a.and(b).and(c).and(d)

@@ -61,6 +61,7 @@ async fn everything_is_read_back(database: Database) {
         .unwrap();
     }
     let add = DirectoryChange::AddTenant {
+        requires: Vec::new(),
         name: "chat".to_owned(),
         group: "zebra".to_owned(),
         weight: 1_000_000,
@@ -268,6 +269,7 @@ async fn what_is_missing_or_there_already(database: Database) {
         DirectoryChange::PatchGroup { name: name("x"), patch: GroupPatch::default() },
         DirectoryChange::RemoveGroup { name: name("x") },
         DirectoryChange::AddTenant {
+            requires: Vec::new(),
             name: name("new"),
             group: name("x"),
             weight: 1,
@@ -302,6 +304,7 @@ async fn what_is_missing_or_there_already(database: Database) {
     let there = [
         DirectoryChange::AddGroup { name: name("staff"), weight: 1, budgets: Vec::new() },
         DirectoryChange::AddTenant {
+            requires: Vec::new(),
             name: name("chat"),
             group: name("staff"),
             weight: 1,

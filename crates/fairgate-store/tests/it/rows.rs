@@ -120,7 +120,7 @@ pub(crate) async fn tenant(store: &Store, name: &str, limits: DirectoryLimits) {
         Err(problem) => panic!("{problem}"),
     }
     let (name, group) = (name.to_owned(), "staff".to_owned());
-    let add = DirectoryChange::AddTenant { name, group, weight: 1, limits };
+    let add = DirectoryChange::AddTenant { name, group, weight: 1, limits, requires: Vec::new() };
     store.change("test", NOW, add).await.unwrap();
 }
 

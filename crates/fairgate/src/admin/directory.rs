@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::budgets::print_budgets;
 use super::limits::{self, GroupLimitArgs, LimitArgs};
-use super::{AdminOptions, escaped, fetch_all, text};
+use super::{AdminOptions, escaped, fetch_all, given_names, text};
 use fairgate_table::{TableCell, TextTable};
 
 /// Manage groups. The tenants of a group divide the group's share.
@@ -149,6 +149,9 @@ enum TenantAction {
         /// Weight of the tenant, relative to the other tenants of its group. Default: 100.
         #[arg(long)]
         weight: Option<u64>,
+        /// Labels that an agent must have to work on the tenant's tasks, such as docker or machine:m1.
+        #[arg(long, value_delimiter = ',', value_name = "LABEL,…")]
+        requires: Vec<String>,
         #[command(flatten)]
         limits: LimitArgs,
     },
@@ -162,6 +165,10 @@ enum TenantAction {
         /// Weight of the tenant, relative to the other tenants of its group.
         #[arg(long)]
         weight: Option<u64>,
+        /// Labels that an agent must have to work on the tenant's tasks. The given labels replace all earlier ones, and ""
+        /// removes all.
+        #[arg(long, value_delimiter = ',', value_name = "LABEL,…")]
+        requires: Option<Vec<String>>,
         #[command(flatten)]
         limits: LimitArgs,
     },
@@ -205,17 +212,22 @@ impl TenantCommand {
                 self.common.print_table(&tenant, |tenant| tenants(&json!([tenant])))?;
                 if self.common.json { Ok(()) } else { print_budgets(&tenant["budgets"]) }
             }
-            TenantAction::Add { name, group, weight, limits } => {
+            TenantAction::Add { name, group, weight, requires, limits } => {
                 let limits = limits::merged_limits(limits.given(), None);
                 let mut body = json!({"name": name, "group": group, "limits": limits});
+                if !requires.is_empty() {
+                    body["requires"] = json!(given_names(requires));
+                }
                 if let Some(weight) = weight {
                     body["weight"] = json!(weight);
                 }
                 let made = client.send(Method::POST, "/api/v1/tenants", Some(&body))?;
                 self.common.print_table(&made, |tenant| tenants(&json!([tenant])))
             }
-            TenantAction::Set { name, group, weight, limits } => {
+            TenantAction::Set { name, group, weight, requires, limits } => {
                 let mut patch = Map::new();
+                let requires = requires.as_deref().map(given_names);
+                patch.extend(requires.map(|labels| ("requires".to_owned(), json!(labels))));
                 patch.extend(group.as_ref().map(|group| ("group".to_owned(), json!(group))));
                 patch.extend(weight.map(|weight| ("weight".to_owned(), json!(weight))));
                 let given = limits.given();
@@ -239,7 +251,8 @@ impl TenantCommand {
 }
 
 fn tenants(items: &Value) -> TextTable {
-    let mut table = TextTable::new(vec!["tenant", "group", "weight", "state", "limits"]);
+    let headings = vec!["tenant", "group", "weight", "state", "requires", "limits"];
+    let mut table = TextTable::new(headings);
     for item in items.as_array().into_iter().flatten() {
         let disabled = item.get("disabled").and_then(Value::as_bool) == Some(true);
         table.row(vec![
@@ -247,6 +260,7 @@ fn tenants(items: &Value) -> TextTable {
             TableCell::Text(text(item, "group")),
             TableCell::Number(text(item, "weight")),
             TableCell::Text(if disabled { "disabled" } else { "enabled" }.into()),
+            TableCell::Text(text(item, "requires")),
             TableCell::Text(limits::format_limits(item)),
         ]);
     }

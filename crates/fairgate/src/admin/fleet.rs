@@ -11,6 +11,7 @@ mod task_add;
 mod task_log;
 mod task_show;
 mod tasks_file;
+mod webhook;
 mod workspace;
 
 use std::io::{self, Write};
@@ -31,6 +32,7 @@ pub(crate) use agent::AgentCommand;
 pub(crate) use overview::FleetArgs;
 pub(crate) use project::ProjectCommand;
 pub(crate) use task::TaskCommand;
+pub(crate) use webhook::WebhookCommand;
 pub(crate) use workspace::WorkspaceCommand;
 
 impl AdminOptions {
@@ -54,11 +56,6 @@ fn understood<T: DeserializeOwned>(answer: &Value) -> Result<T> {
     T::deserialize(answer).context(
         "the gateway's answer is not understood; is it of the same version as this command?",
     )
-}
-
-/// Returns the names of an option that lists them. An empty text, which stands for no names, is left out.
-fn given_names(list: &[String]) -> Vec<String> {
-    list.iter().filter(|name| !name.is_empty()).cloned().collect()
 }
 
 /// Formats a time as RFC 3339, without fractions of a second.

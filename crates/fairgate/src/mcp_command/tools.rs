@@ -188,6 +188,10 @@ fn task_schema() -> Value {
             "estimate": { "type": "integer", "minimum": 1, "description": "Number of tokens that the task is expected to use; learned from earlier tasks if absent." },
             "retries": { "type": "integer", "minimum": 0, "description": "Greatest number of retries after a failure; 3 if absent." },
             "workspace": { "type": "string", "description": "Workspace that the task must run in." },
+            "requires": {
+                "type": "array", "items": { "type": "string" },
+                "description": "Labels that an agent must have to get the task, such as docker or machine:m1, on top of those of the project."
+            },
             "affinity": { "type": "string", "description": "Agent that the task waits for, at most affinity_wait_s seconds." },
             "affinity_wait_s": { "type": "integer", "minimum": 0, "description": "Seconds to wait for the agent in affinity before any agent may take the task." },
         }

@@ -28,6 +28,7 @@ pub(super) async fn first_key(store: &Store) -> Result<Option<KeySecret>> {
         DirectoryChange::AddGroup { name: GROUP.into(), weight: WEIGHT, budgets: Vec::new() };
     let (tenant, name) = (TENANT.to_owned(), "first".to_owned());
     let add = DirectoryChange::AddTenant {
+        requires: Vec::new(),
         name: tenant.clone(),
         group: GROUP.into(),
         weight: WEIGHT,

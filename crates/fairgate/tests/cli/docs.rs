@@ -12,6 +12,7 @@
 //! | `text policy-errors`, `journal-errors`, `snapshot-errors` | each line fails with the indented line below it |
 //! | `text`, `sh` | nothing: a picture, or a command for elsewhere |
 //! | `rust` | nothing here: it is a doc test of the testkit |
+//! | `python` | nothing here: it is an example that a test runs, such as `serve/webhooks.rs` |
 //! | `yaml config`, `yaml config-fails`, `text config-errors` | nothing here: the tests of fairgate-config read them |
 
 use std::fs;
@@ -103,7 +104,7 @@ fn assert_fails(place: &str, wrong: &str, message: &str, run: &Run) {
 
 #[test]
 fn every_block_has_a_mark_that_is_known() {
-    const MARKS: [&str; 15] = [
+    const MARKS: [&str; 16] = [
         "json policy",
         "jsonl journal",
         "jsonl decisions",
@@ -116,6 +117,7 @@ fn every_block_has_a_mark_that_is_known() {
         "text",
         "sh",
         "rust",
+        "python",
         "yaml config",
         "yaml config-fails",
         "text config-errors",

@@ -26,5 +26,6 @@ mod server;
 mod start;
 mod surface;
 mod team_story;
+mod webhooks;
 
 pub(crate) use running::Folder;

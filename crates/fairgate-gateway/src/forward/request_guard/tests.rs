@@ -78,6 +78,7 @@ async fn house() -> House {
     let group =
         DirectoryChange::AddGroup { name: "research".into(), weight: 100, budgets: Vec::new() };
     let tenant = DirectoryChange::AddTenant {
+        requires: Vec::new(),
         name: "acme".into(),
         group: "research".into(),
         weight: 100,

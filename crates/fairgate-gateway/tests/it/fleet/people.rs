@@ -226,7 +226,7 @@ async fn a_tenants_key_adds_and_answers_its_own_tasks() {
         task.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         json!({"tasks": [task]})
     };
-    let added = expect(send("tasks", task("theirs", json!({"id": "mine"}))).await, 201);
+    let added = expect(send("tasks", task("theirs", json!({"id": "theirs:mine"}))).await, 201);
     assert_eq!(added["added"][0]["state"], "READY");
     // Another tenant's project and one that does not exist get the same answer, and so do tasks and workspaces.
     for (known, unknown) in [
@@ -242,9 +242,19 @@ async fn a_tenants_key_adds_and_answers_its_own_tasks() {
         });
         assert_eq!(texts[0], texts[1]);
     }
-    // A name that is taken is refused, also with the very same content.
-    let taken = json!({"tasks": [{"id": "t", "project": "theirs", "prompt": "do it"}]});
-    assert_eq!(refused(send("tasks", taken).await, 409), "exists");
+    // Names that all tenants share are refused alike, whether they are taken or not; so are those of another project.
+    for name in ["t", "free", "web:t", "web:free"] {
+        let answer = send("tasks", task("theirs", json!({"id": name}))).await;
+        assert_eq!(answer.json()["error"]["field"], "tasks[0].id", "{name}: {}", answer.text());
+        assert_eq!(refused(answer, 422), "invalid", "{name}");
+    }
+    let again = expect(send("tasks", task("theirs", json!({"id": "theirs:mine"}))).await, 201);
+    assert_eq!(again["unchanged"], json!(["theirs:mine"]));
+    let other = json!({"id": "theirs:mine", "priority": 1});
+    assert_eq!(refused(send("tasks", task("theirs", other)).await, 409), "exists");
+    let next = json!({"needs": ["theirs:mine"], "prompt": "with {{results.theirs:mine}}"});
+    let next = expect(send("tasks", task("theirs", next)).await, 201);
+    assert_eq!(next["added"][0]["state"], "DEFINED");
     let named = send("tasks", task("theirs", json!({"affinity": "ada"}))).await;
     assert_eq!(named.json()["error"]["field"], "tasks[0].affinity", "{}", named.text());
 
@@ -254,14 +264,14 @@ async fn a_tenants_key_adds_and_answers_its_own_tasks() {
         expect(claim.say("ask", json!({"question": "which?"})).await, 200);
     }
     let answer = json!({"action": "answer", "text": "the red one"});
-    let seen = expect(send("tasks/mine/actions", answer.clone()).await, 200);
+    let seen = expect(send("tasks/theirs:mine/actions", answer.clone()).await, 200);
     assert_eq!((&seen["state"], &seen["answer"]), (&json!("READY"), &json!("the red one")));
     let last = seen["history"].as_array().unwrap().last().unwrap().clone();
     assert_eq!(last["actor"], "tenant:globex");
     assert_eq!(refused(send("tasks/t/actions", answer).await, 404), "not_found");
     assert_eq!(it.get("tasks/t").await["state"], "WAITING_INPUT");
     for action in ["cancel", "pause", "resume", "restart", "skip"] {
-        let refusal = send("tasks/mine/actions", json!({"action": action})).await;
+        let refusal = send("tasks/theirs:mine/actions", json!({"action": action})).await;
         assert_eq!(refused(refusal, 403), "admin_only", "{action}");
         let refusal = send("tasks/t/actions", json!({"action": action})).await;
         assert_eq!(refused(refusal, 404), "not_found", "{action}");

@@ -9,8 +9,8 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::super::client::AdminClient;
-use super::super::{AdminOptions, escaped, fetch_all};
-use super::{at, given_names, or_dash};
+use super::super::{AdminOptions, escaped, fetch_all, given_names};
+use super::{at, or_dash};
 use crate::agent_api::numbered_names;
 use crate::agent_run::{self, AgentRunArgs};
 use fairgate_table::{TableCell, TextTable};

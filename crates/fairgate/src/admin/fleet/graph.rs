@@ -28,7 +28,15 @@ pub(super) fn summary(added: &AddedTasks) -> String {
             format!("\nno agent may work for project {project}: see `fairgate agent list`")
         })
         .collect();
-    format!("{tasks} {made}{there}{unmatched}")
+    let unmatched_tasks = match &added.unmatched_tasks[..] {
+        [] => String::new(),
+        [task] => format!("\nno agent may take task {task}: see `fairgate task why {task}`"),
+        [task, ..] => format!(
+            "\nno agent may take {} of them, such as {task}: see `fairgate task why {task}`",
+            added.unmatched_tasks.len()
+        ),
+    };
+    format!("{tasks} {made}{there}{unmatched}{unmatched_tasks}")
 }
 
 /// Builds a table of the new tasks in the order in which they can start. A task's step is one more than the largest

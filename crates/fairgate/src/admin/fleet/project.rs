@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use super::super::client::AdminClient;
 use super::super::limits::LimitArg;
 use super::super::rights::{self, RightsArgs};
-use super::super::{AdminOptions, escaped, fetch_all, text};
+use super::super::{AdminOptions, escaped, fetch_all, given_names, text};
+use super::at;
 use super::bar::bar;
-use super::{at, given_names};
 use crate::output::StdoutWriter;
 use fairgate_table::{TableCell, TextTable};
 

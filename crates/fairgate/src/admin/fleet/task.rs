@@ -12,7 +12,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::super::client::AdminClient;
-use super::super::{AdminOptions, escaped, fetch_all};
+use super::super::{AdminOptions, escaped, fetch_all, given_names};
 use super::prompt::TaskPromptArgs;
 use super::task_add::TaskAddArgs;
 use super::task_log::TaskLogArgs;
@@ -74,6 +74,9 @@ enum TaskSubcommand {
         /// Most money that the task may cost over all its claims, such as 2.50, or `none`.
         #[arg(long, value_name = "AMOUNT", value_parser = value_or_none::<TaskMoney>)]
         money_max: Option<OptionalValue<TaskMoney>>,
+        /// Labels that an agent must have to get the task. The given labels replace all earlier ones, and "" removes all.
+        #[arg(long, value_delimiter = ',', value_name = "LABEL,…")]
+        requires: Option<Vec<String>>,
     },
     /// End a task for good. An agent that works on it is stopped.
     Cancel(TaskReasonArgs),
@@ -176,6 +179,7 @@ impl TaskCommand {
                 timeout,
                 tokens_max,
                 money_max,
+                requires,
             } => {
                 let patch = TaskPatch {
                     title: title.clone(),
@@ -186,6 +190,7 @@ impl TaskCommand {
                     timeout_s: timeout.map(|OptionalValue(seconds)| seconds),
                     tokens_max: tokens_max.map(|OptionalValue(tokens)| tokens),
                     money_max: money_max.map(|OptionalValue(money)| money),
+                    requires: requires.as_deref().map(given_names),
                 };
                 let patch = serde_json::to_value(patch)?;
                 if patch == json!({}) {

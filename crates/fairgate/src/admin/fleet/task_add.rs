@@ -10,8 +10,8 @@ use fairgate_store::UnixMicros;
 use fairgate_time::wall_clock;
 use http::Method;
 
-use super::super::AdminOptions;
 use super::super::client::{AdminApiError, AdminClient};
+use super::super::{AdminOptions, given_names};
 use super::prompt::TaskPromptArgs;
 use super::tasks_file::TasksFile;
 use super::{ahead_argument, graph};
@@ -27,7 +27,7 @@ pub(super) struct TaskAddArgs {
     /// be added twice.
     #[arg(short, long, value_name = "FILE", conflicts_with_all = [
         "prompt", "prompt_file", "id", "title", "priority", "needs", "estimate", "retries", "timeout", "tokens_max",
-        "money_max", "not_before", "workspace", "affinity", "affinity_wait",
+        "money_max", "not_before", "workspace", "requires", "affinity", "affinity_wait",
     ])]
     file: Option<PathBuf>,
     /// Project of the task; with -f, the project of tasks for which the file names none.
@@ -70,6 +70,9 @@ pub(super) struct TaskAddArgs {
     /// Workspace that the task must run in. Default: any workspace of the task's project.
     #[arg(long)]
     workspace: Option<String>,
+    /// Labels that an agent must have to get the task, on top of those that its project and tenant require. Default: none.
+    #[arg(long, value_delimiter = ',', value_name = "LABEL,…")]
+    requires: Vec<String>,
     /// Agent that the task waits for, up to --affinity-wait.
     #[arg(long, value_name = "AGENT")]
     affinity: Option<String>,
@@ -128,6 +131,7 @@ impl TaskAddArgs {
             money_max: self.money_max,
             resume_after: self.not_before,
             workspace: self.workspace.clone(),
+            requires: given_names(&self.requires),
             affinity: self.affinity.clone(),
             affinity_wait_s: self.affinity_wait,
         })

@@ -87,6 +87,7 @@ fn facts(task: &TaskView) -> Vec<(&'static str, String)> {
         ("timeout", task.timeout_s.map(|seconds| format!("{seconds} s from its claim"))),
         ("tokens max", task.tokens_max.map(|tokens| format!("{tokens}, over all claims"))),
         ("money max", task.money_max.map(|money| format!("{}, {} used", money.0, task.money.0))),
+        ("requires", (!task.requires.is_empty()).then(|| task.requires.join(", "))),
         ("agent", agent),
         ("waits for", task.affinity.as_ref().map(|agent| format!("agent {agent}"))),
         ("workspace", workspace.cloned()),

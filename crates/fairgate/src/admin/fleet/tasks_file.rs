@@ -127,11 +127,12 @@ mod tests {
             read("- {project: web, prompt: a}\n- {project: api, prompt: b}\n").expect("tasks");
         assert_eq!((&*listed[0].project, &*listed[1].project), ("web", "api"));
         let text = "project: web\ntasks:\n  - id: a\n    prompt: |\n      one\n      two\n  - {project: api, prompt: b, \
-                    needs: [a], priority: -5, resume_after: 2s}\n";
+                    needs: [a], priority: -5, requires: [docker, 'machine:m1'], resume_after: 2s}\n";
         let tasks = read(text).expect("tasks");
         assert_eq!((&*tasks[0].project, &*tasks[0].prompt), ("web", "one\ntwo\n"));
         assert_eq!((&*tasks[1].project, tasks[1].priority), ("api", Some(-5)));
         assert_eq!(tasks[1].needs, ["a"]);
+        assert_eq!(tasks[1].requires, ["docker", "machine:m1"]);
         assert_eq!(tasks[1].resume_after, Some(UnixMicros(3_000_000)));
     }
 

@@ -37,6 +37,10 @@ enum WorkspaceAction {
         /// Path of the folder on the agents' machines.
         #[arg(long)]
         path: String,
+        /// Machine that has the folder. Only agents with the label machine:NAME work in the workspace. Default: every
+        /// machine.
+        #[arg(long, value_name = "NAME")]
+        machine: Option<String>,
     },
     /// Remove a workspace that no task holds. The folder and its content are not deleted.
     Remove {
@@ -57,9 +61,13 @@ impl WorkspaceCommand {
                     workspaces(list).write(out)
                 })
             }
-            WorkspaceAction::Add { name, project, path } => {
-                let new =
-                    NewWorkspace { id: name.clone(), project: project.clone(), path: path.clone() };
+            WorkspaceAction::Add { name, project, path, machine } => {
+                let new = NewWorkspace {
+                    id: name.clone(),
+                    project: project.clone(),
+                    path: path.clone(),
+                    machine: machine.clone(),
+                };
                 let body = serde_json::to_value(new)?;
                 let made = client.send(Method::POST, "/api/v1/workspaces", Some(&body))?;
                 self.common.print_parsed(&made, |made: &WorkspaceView, out| {
@@ -76,12 +84,14 @@ impl WorkspaceCommand {
 }
 
 fn workspaces(list: &[WorkspaceView]) -> TextTable {
-    let mut table = TextTable::new(vec!["workspace", "project", "path", "task", "agent"]);
+    let headings = vec!["workspace", "project", "path", "machine", "task", "agent"];
+    let mut table = TextTable::new(headings);
     for workspace in list {
         table.row(vec![
             TableCell::Text(workspace.id.clone()),
             TableCell::Text(workspace.project.clone()),
             TableCell::Text(safe_name(&workspace.path)),
+            TableCell::Text(workspace.machine.clone().unwrap_or_else(|| "any".to_owned())),
             TableCell::Text(or_dash(workspace.task.as_deref())),
             TableCell::Text(or_dash(workspace.agent.as_deref())),
         ]);

@@ -29,7 +29,9 @@ fn groups_tenants_and_keys_are_made_listed_and_taken_away() {
     ];
     let told = gateway.fairgate(&args).ok();
     assert!(
-        told.starts_with("tenant  group  weight  state    limits\nchat    prod      300  enabled"),
+        told.starts_with(
+            "tenant  group  weight  state    requires  limits\nchat    prod      300  enabled  - "
+        ),
         "{told}"
     );
     let made = gateway.json(&["key", "create", "chat", "--name", "web"]);

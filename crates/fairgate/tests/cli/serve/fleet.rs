@@ -257,7 +257,7 @@ fn agents_and_workspaces_come_and_go() {
     assert!(back.stderr.contains("RETIRED for good"), "{}", back.stderr);
 
     let added = ok(&["workspace", "add", "w1", "--project", "web", "--path", "/src/web"]);
-    assert_eq!(words(added.lines().nth(1).unwrap_or_default()), "w1 web /src/web - -");
+    assert_eq!(words(added.lines().nth(1).unwrap_or_default()), "w1 web /src/web any - -");
     assert_eq!(gateway.json(&["workspace", "list", "--project", "web"])[0]["id"], "w1");
     assert_eq!(ok(&["workspace", "remove", "w1"]), "workspace w1 is removed\n");
 }

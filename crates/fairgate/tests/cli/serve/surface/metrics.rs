@@ -17,11 +17,13 @@ pub(super) fn lines() -> Vec<String> {
     // An own and a hosted worker, prices, and everything that is off by default and has metrics.
     let config = format!(
         "listen: 127.0.0.1:0\ndata_dir: data\n\
+         fleet:\n  webhooks:\n    - {{ name: ops, url: \"http://127.0.0.1:9/\", secret: {{ file: secret }} }}\n\
          upstreams:\n  - {{ name: own, url: {url}, slots: 1, health: {{}}, metrics: {{ path: / }} }}\n  \
          - {{ name: hosted, url: {url}, slots: 4, tier: 1, account: a, requests_per_minute: 1000 }}\n\
          pools:\n  - {{ name: sim, models: [sim], workers: [own, hosted], prefix_index: {{}} }}\n\
          prices:\n  currency: USD\n  models:\n    - {{ model: sim, input: 1, output: 2 }}\n"
     );
+    fs::write(folder.join("secret"), "a-secret-of-a-webhook").expect("a file");
     let gateway = gateway(&folder, &config);
     for args in [
         &["group", "add", "people"][..],

@@ -1,0 +1,117 @@
+//! Webhooks: events of the fleet that somebody outside should be notified of.
+//!
+//! An event is written to the database in the transaction in which it happens, one row for each webhook that wants it
+//! ([`event_log`]). So neither a restart nor a rollback loses or invents an event. Any server on the database claims
+//! rows that are due, sends them, and records the result ([`delivery_queue`]). This crate does not know HTTP: the
+//! gateway sends.
+//!
+//! # At least once
+//! A claim of a row counts as a try, and sets the moment of the next one. A server that is killed while it sends leaves
+//! the row to the next try, of whichever server. The receiver may then get the event twice, with the same id.
+//!
+//! # Bounds
+//! An event is tried ten times within a day ([`retry_schedule`]). A webhook has at most [`event_log::PENDING_MAX`]
+//! events that wait, of which one tenant has at most a quarter, so that no tenant can use up the room of the others.
+//! Further events are dropped and counted.
+//!
+//! # Content
+//! The body of an event has names and numbers. It has no text that people or agents wrote: no prompt, no result, no
+//! question, no reason, and no title, because a title may be the first line of a prompt.
+
+pub(crate) mod budget_alerts;
+pub(crate) mod delivery_queue;
+pub(crate) mod event_log;
+mod fleet_calls;
+pub(crate) mod retry_schedule;
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use fairgate_time::UnixMicros;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+pub use delivery_queue::{WebhookDelivery, WebhookResult, WebhookTotals};
+
+/// Kind of event that a webhook can be notified of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WebhookEventKind {
+    /// A task waits for the answer of a person.
+    Question,
+    /// A task is blocked until a person restarts or skips it.
+    Blocked,
+    /// The budget of a project, or of all projects together, is used up to 80 % or 100 %.
+    Budget,
+    /// The lease of an agent ran out while it held a task.
+    AgentLost,
+}
+
+impl WebhookEventKind {
+    /// All kinds of events.
+    pub const ALL: [Self; 4] = [Self::Question, Self::Blocked, Self::Budget, Self::AgentLost];
+
+    /// Returns the name of the kind, as bodies and the configuration have it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Question => "question",
+            Self::Blocked => "blocked",
+            Self::Budget => "budget",
+            Self::AgentLost => "agent_lost",
+        }
+    }
+}
+
+/// Webhook, as the fleet sees it: its name and the events that it wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebhookSubscription {
+    /// Name of the webhook.
+    pub name: String,
+    /// Kinds of events that the webhook is notified of.
+    pub events: Vec<WebhookEventKind>,
+}
+
+/// Webhooks in force, which a reload of the configuration may replace. All clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct WebhookSubscriptions(Arc<RwLock<Arc<[WebhookSubscription]>>>);
+
+impl WebhookSubscriptions {
+    /// Creates the list of webhooks.
+    pub fn new(webhooks: Vec<WebhookSubscription>) -> Self {
+        Self(Arc::new(RwLock::new(webhooks.into())))
+    }
+
+    /// Replaces all webhooks. Events that were written for others wait until these come back or a day has passed.
+    pub fn set(&self, webhooks: Vec<WebhookSubscription>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = webhooks.into();
+    }
+
+    /// Returns the webhooks in force.
+    pub fn all(&self) -> Arc<[WebhookSubscription]> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns whether some webhook is notified of this kind of event.
+    pub(crate) fn wants(&self, kind: WebhookEventKind) -> bool {
+        self.all().iter().any(|webhook| webhook.events.contains(&kind))
+    }
+}
+
+/// Event that waits for its delivery to a webhook, or whose tries have all failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WebhookPendingEvent {
+    /// Id of the event, which the receiver gets with each try.
+    pub id: String,
+    /// Kind of the event.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Time of the event, in microseconds since 1970.
+    #[schema(value_type = i64)]
+    pub at: UnixMicros,
+    /// Number of tries so far.
+    pub tries: u32,
+    /// Time of the next try, in microseconds since 1970; absent if all tries have failed.
+    #[schema(value_type = Option<i64>)]
+    pub next_try_at: Option<UnixMicros>,
+    /// Failure of the last try; absent if there was none.
+    pub error: Option<String>,
+}

@@ -1,0 +1,244 @@
+//! Tells webhooks when the budget of a project, or of all projects together, is used up to 80 % or 100 %.
+//!
+//! Usage in the window rises and fades, so an alert must not be repeated whenever usage crosses a line. The highest level
+//! of which webhooks were notified is kept ([`BudgetNotice`]). Only a higher level is an alert. The kept level falls to 0 once usage and
+//! reservations together are below 70 % and the last alert is an hour old, or when the budget itself is changed.
+//!
+//! A budget may be used up below 100 %: the gateway refuses a call if the rest is reserved for other tasks. Such a
+//! refusal counts as 100 %.
+
+use std::time::Duration;
+
+use fairgate_store::{SqlValue, StoreError, Transaction};
+use fairgate_time::UnixMicros;
+
+use super::event_log::{self, WebhookEvent, WebhookSubject};
+use super::{WebhookEventKind, WebhookSubscriptions};
+use crate::project_account;
+use crate::window_usage::{UsageWindow, WindowSums};
+
+/// Levels at which webhooks are notified, in percent of the budget.
+const WARNING: u32 = 80;
+const USED_UP: u32 = 100;
+/// Part of the budget, in percent, below which an earlier alert is forgotten.
+const CALM: u32 = 70;
+/// Shortest time from an alert until it is forgotten.
+const CALM_AFTER: Duration = Duration::from_secs(3_600);
+
+/// Highest level of which webhooks were notified, in percent, and when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct BudgetNotice {
+    percent: u32,
+    at: UnixMicros,
+}
+
+/// Budget with what was used of it, in tokens.
+#[derive(Clone, Debug)]
+struct BudgetStanding {
+    /// Project that has the budget; `None` for the budget of all projects together.
+    project: Option<String>,
+    limit: u64,
+    used: u64,
+    reserved: u64,
+    notice: BudgetNotice,
+}
+
+impl BudgetStanding {
+    fn is_above(&self, tokens: u64, percent: u32) -> bool {
+        u128::from(tokens) * 100 >= u128::from(self.limit) * u128::from(percent)
+    }
+
+    fn left(&self) -> u64 {
+        self.limit.saturating_sub(self.used.saturating_add(self.reserved))
+    }
+
+    /// Returns the level that is reached now: 0, 80 or 100. A budget of 0 tokens is a way to stop a project, of which
+    /// nobody needs to be notified.
+    fn level(&self) -> u32 {
+        match self.limit {
+            0 => 0,
+            _ if self.is_above(self.used, USED_UP) => USED_UP,
+            _ if self.is_above(self.used, WARNING) => WARNING,
+            _ => 0,
+        }
+    }
+
+    /// Returns the notice that is to be kept from now on; `None` if that does not change. A higher level than before is an
+    /// alert.
+    fn next(&self, level: u32, now: UnixMicros) -> Option<BudgetNotice> {
+        if level > self.notice.percent {
+            return Some(BudgetNotice { percent: level, at: now });
+        }
+        let since_us = now.0.saturating_sub(self.notice.at.0);
+        let is_past = u128::try_from(since_us).is_ok_and(|us| us >= CALM_AFTER.as_micros());
+        let spent = self.used.saturating_add(self.reserved);
+        let is_calm = self.notice.percent > 0 && is_past && !self.is_above(spent, CALM);
+        is_calm.then_some(BudgetNotice { percent: 0, at: now })
+    }
+
+    fn event(&self, percent: u32) -> WebhookEvent<'_> {
+        let (used, reserved, limit) = (self.used, self.reserved, self.limit);
+        WebhookEvent {
+            kind: WebhookEventKind::Budget,
+            project: self.project.as_deref(),
+            subject: WebhookSubject::Budget { percent, used, reserved, limit },
+        }
+    }
+}
+
+/// Settings on which alerts of budgets depend.
+#[derive(Clone, Debug)]
+pub(crate) struct BudgetAlerts {
+    pub(crate) webhooks: WebhookSubscriptions,
+    pub(crate) window: UsageWindow,
+    /// Budget of all projects together in the window, in tokens; no limit if `None`.
+    pub(crate) budget: Option<u64>,
+}
+
+impl BudgetAlerts {
+    /// Returns whether [`BudgetAlerts::check`] would change anything.
+    pub(crate) fn is_any_due(
+        &self,
+        tx: &mut dyn Transaction,
+        now: UnixMicros,
+    ) -> Result<bool, StoreError> {
+        let standings = self.standings(tx, now, None)?;
+        Ok(standings.iter().any(|standing| standing.next(standing.level(), now).is_some()))
+    }
+
+    /// Writes alerts for all budgets that have reached a further level.
+    pub(crate) fn check(
+        &self,
+        tx: &mut dyn Transaction,
+        now: UnixMicros,
+    ) -> Result<(), StoreError> {
+        let standings = self.standings(tx, now, None)?;
+        let levels: Vec<_> = standings.iter().map(|it| (it, it.level())).collect();
+        self.tell(tx, now, &levels)
+    }
+
+    /// Writes an alert because a call of this project was refused: its budget, or that of all projects, has no room.
+    pub(crate) fn note_refusal(
+        &self,
+        tx: &mut dyn Transaction,
+        project: &str,
+        now: UnixMicros,
+    ) -> Result<(), StoreError> {
+        if !self.webhooks.wants(WebhookEventKind::Budget) {
+            return Ok(());
+        }
+        let standings = self.standings(tx, now, Some(project))?;
+        // The budget with the least room refused.
+        match standings.iter().min_by_key(|standing| standing.left()) {
+            Some(refused) if refused.limit > 0 => self.tell(tx, now, &[(refused, USED_UP)]),
+            _ => Ok(()),
+        }
+    }
+
+    fn tell(
+        &self,
+        tx: &mut dyn Transaction,
+        now: UnixMicros,
+        levels: &[(&BudgetStanding, u32)],
+    ) -> Result<(), StoreError> {
+        let mut events = Vec::new();
+        for (standing, level) in levels {
+            let Some(notice) = standing.next(*level, now) else { continue };
+            if notice.percent > 0 {
+                events.push(standing.event(notice.percent));
+            }
+            let (table, id, value): (_, _, SqlValue) = match &standing.project {
+                Some(project) => ("fleet_projects", "id", project.as_str().into()),
+                None => ("fleet", "one", 1_i64.into()),
+            };
+            let sql = format!(
+                "UPDATE {table} SET budget_notified = $1, budget_notified_at = $2 WHERE {id} = $3"
+            );
+            tx.run(&sql, &[notice.percent.into(), notice.at.into(), value])?;
+        }
+        event_log::record(tx, &self.webhooks, now, &events)
+    }
+
+    /// Returns the budgets of all projects, or of one, and that of all projects together.
+    fn standings(
+        &self,
+        tx: &mut dyn Transaction,
+        now: UnixMicros,
+        only: Option<&str>,
+    ) -> Result<Vec<BudgetStanding>, StoreError> {
+        let sql = format!(
+            "SELECT id, budget, budget_notified, budget_notified_at, {} FROM fleet_projects",
+            WindowSums::COLUMNS
+        );
+        let mut standings = Vec::new();
+        let mut total = 0_u64;
+        tx.each(&sql, &[], &mut |row| {
+            let used = self.window.used(&WindowSums::read(row, 4)?, now);
+            total = total.saturating_add(used);
+            let (project, limit) = (row.text(0)?, row.count_or_null(1)?);
+            if let Some(limit) = limit.filter(|_| only.is_none_or(|only| only == project)) {
+                let notice = BudgetNotice { percent: percent(row.int(2)?), at: row.moment(3)? };
+                let project = Some(project);
+                standings.push(BudgetStanding { project, limit, used, reserved: 0, notice });
+            }
+            Ok(())
+        })?;
+        if standings.is_empty() && self.budget.is_none() {
+            return Ok(standings);
+        }
+        let reserved = project_account::reserved_tokens(tx)?;
+        for standing in &mut standings {
+            let project = standing.project.as_deref().unwrap_or_default();
+            standing.reserved = reserved.get(project).copied().unwrap_or(0);
+        }
+        if let Some(limit) = self.budget {
+            let sql = "SELECT budget_notified, budget_notified_at FROM fleet WHERE one = 1";
+            let notice = tx.first(sql, &[], |row| {
+                Ok(BudgetNotice { percent: percent(row.int(0)?), at: row.moment(1)? })
+            })?;
+            let reserved = reserved.values().copied().fold(0, u64::saturating_add);
+            let notice = notice.unwrap_or_default();
+            standings.push(BudgetStanding { project: None, limit, used: total, reserved, notice });
+        }
+        Ok(standings)
+    }
+}
+
+fn percent(stored: i64) -> u32 {
+    u32::try_from(stored).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standing(used: u64, reserved: u64, notice: u32) -> BudgetStanding {
+        let notice = BudgetNotice { percent: notice, at: UnixMicros(0) };
+        BudgetStanding { project: None, limit: 1_000, used, reserved, notice }
+    }
+
+    #[test]
+    fn each_level_is_told_once_and_again_only_after_a_calm_hour() {
+        let hour = UnixMicros(3_600_000_000);
+        let soon = UnixMicros(3_599_999_999);
+        for (used, reserved, notice, now, expected) in [
+            (799, 0, 0, soon, None),
+            (800, 0, 0, soon, Some(80)),
+            (999, 0, 80, hour, None),
+            (1_000, 0, 80, soon, Some(100)),
+            (1_000, 0, 0, soon, Some(100)),
+            (5_000, 0, 100, hour, None),
+            (700, 0, 100, hour, None),
+            (699, 0, 100, soon, None),
+            (699, 0, 100, hour, Some(0)),
+            (600, 100, 100, hour, None),
+            (0, 0, 0, hour, None),
+        ] {
+            let it = standing(used, reserved, notice);
+            let next = it.next(it.level(), now).map(|notice| notice.percent);
+            assert_eq!(next, expected, "{used} + {reserved}, notice {notice}");
+        }
+        let stopped = BudgetStanding { limit: 0, ..standing(0, 0, 0) };
+        assert_eq!(stopped.level(), 0, "a budget of 0 is no alert");
+    }
+}

@@ -1,0 +1,223 @@
+//! Writes events for webhooks, in the transaction in which they happen.
+
+use std::collections::{BTreeMap, HashMap};
+
+use fairgate_store::{StoreError, Transaction};
+use fairgate_time::UnixMicros;
+use serde::Serialize;
+use serde_json::json;
+
+use super::{WebhookEventKind, WebhookSubscription, WebhookSubscriptions};
+use crate::json_rows;
+
+/// Largest number of events of one webhook that wait for their delivery. Further events are dropped.
+pub(crate) const PENDING_MAX: u64 = 1_000;
+/// Largest number of these events that are of one tenant.
+pub(crate) const PENDING_OF_TENANT_MAX: u64 = 250;
+
+/// Event that happened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WebhookEvent<'a> {
+    pub(crate) kind: WebhookEventKind,
+    /// Project that the event is about; `None` if it is about all projects together.
+    pub(crate) project: Option<&'a str>,
+    pub(crate) subject: WebhookSubject<'a>,
+}
+
+/// Task or budget that an event is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum WebhookSubject<'a> {
+    /// Claim of a task.
+    Claim { task: &'a str, agent: Option<&'a str>, epoch: u64 },
+    /// Budget of which webhooks are notified that it is used up to so many percent. Amounts are tokens.
+    Budget { percent: u32, used: u64, reserved: u64, limit: u64 },
+}
+
+/// Body of a request to a webhook.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct WebhookBody<'a> {
+    pub(crate) id: &'a str,
+    #[serde(rename = "type")]
+    pub(crate) kind: &'a str,
+    /// Time of the event, in microseconds since 1970.
+    pub(crate) at: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tenant: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) project: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) task: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) agent: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) epoch: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) percent: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) used: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reserved: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) limit: Option<u64>,
+}
+
+impl WebhookBody<'_> {
+    pub(crate) fn text(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+impl WebhookEvent<'_> {
+    fn body(&self, id: &str, tenant: Option<&str>, now: UnixMicros) -> String {
+        let body = WebhookBody {
+            id,
+            kind: self.kind.word(),
+            at: now.0,
+            tenant,
+            project: self.project,
+            ..WebhookBody::default()
+        };
+        match self.subject {
+            WebhookSubject::Claim { task, agent, epoch } => {
+                WebhookBody { task: Some(task), agent, epoch: Some(epoch), ..body }.text()
+            }
+            WebhookSubject::Budget { percent, used, reserved, limit } => WebhookBody {
+                percent: Some(percent),
+                used: Some(used),
+                reserved: Some(reserved),
+                limit: Some(limit),
+                ..body
+            }
+            .text(),
+        }
+    }
+}
+
+/// Returns a new id of an event: `evt-` and 32 random hexadecimal digits.
+pub(crate) fn new_id() -> Result<String, StoreError> {
+    let mut random = [0_u8; 16];
+    getrandom::fill(&mut random).map_err(|problem| {
+        StoreError::Database(format!("the system gives no random numbers: {problem}"))
+    })?;
+    let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("evt-{digits}"))
+}
+
+/// Writes events, one row for each webhook that wants them. Runs no statement if none does, and otherwise at most four.
+pub(crate) fn record(
+    tx: &mut dyn Transaction,
+    subscriptions: &WebhookSubscriptions,
+    now: UnixMicros,
+    events: &[WebhookEvent<'_>],
+) -> Result<(), StoreError> {
+    let webhooks = subscriptions.all();
+    let wants = |webhook: &&WebhookSubscription| {
+        events.iter().any(|event| webhook.events.contains(&event.kind))
+    };
+    let webhooks: Vec<&WebhookSubscription> = webhooks.iter().filter(wants).collect();
+    if webhooks.is_empty() {
+        return Ok(());
+    }
+    let tenants = tenants_of(tx, events)?;
+    let mut room = PendingRoom::load(tx, &webhooks)?;
+    let mut rows = Vec::new();
+    for event in events {
+        let tenant = event.project.and_then(|project| tenants.get(project));
+        let tenant = tenant.map(String::as_str);
+        let id = new_id()?;
+        let body = event.body(&id, tenant, now);
+        for webhook in webhooks.iter().filter(|webhook| webhook.events.contains(&event.kind)) {
+            if room.take(&webhook.name, tenant.unwrap_or_default()) {
+                let tenant = tenant.unwrap_or_default();
+                rows.push(json!([webhook.name, id, tenant, event.kind.word(), now.0, body]));
+            }
+        }
+    }
+    insert(tx, rows)?;
+    room.write_dropped(tx)
+}
+
+fn insert(tx: &mut dyn Transaction, rows: Vec<serde_json::Value>) -> Result<(), StoreError> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let types = ["TEXT", "TEXT", "TEXT", "TEXT", "BIGINT", "TEXT"];
+    let table = json_rows::table(tx.database(), 1, &types);
+    let sql = format!(
+        "INSERT INTO fleet_webhook_events (webhook, id, tenant, kind, made_at, due_at, body, tries) \
+         SELECT v.column1, v.column2, v.column3, v.column4, v.column5, v.column5, v.column6, 0 FROM {table} AS v"
+    );
+    tx.run(&sql, &[json_rows::value(rows)])?;
+    Ok(())
+}
+
+/// Returns the tenants of the projects that events are about, by project.
+fn tenants_of(
+    tx: &mut dyn Transaction,
+    events: &[WebhookEvent<'_>],
+) -> Result<HashMap<String, String>, StoreError> {
+    let names = json_rows::texts(tx.database(), 1);
+    let sql = format!("SELECT id, tenant FROM fleet_projects WHERE id IN {names}");
+    let projects = json_rows::names(events.iter().filter_map(|event| event.project));
+    let rows = tx.list(&sql, &[projects], |row| Ok((row.text(0)?, row.text(1)?)))?;
+    Ok(rows.into_iter().collect())
+}
+
+/// Room for further events of each webhook, and the number of events that were dropped for lack of it.
+struct PendingRoom {
+    /// Number of pending events by webhook, and by webhook and tenant.
+    pending: HashMap<String, u64>,
+    of_tenants: HashMap<(String, String), u64>,
+    dropped: BTreeMap<String, u64>,
+}
+
+impl PendingRoom {
+    fn load(
+        tx: &mut dyn Transaction,
+        webhooks: &[&WebhookSubscription],
+    ) -> Result<Self, StoreError> {
+        let names = json_rows::texts(tx.database(), 1);
+        let sql = format!(
+            "SELECT webhook, tenant, COUNT(*) FROM fleet_webhook_events WHERE webhook IN {names} \
+             AND due_at IS NOT NULL GROUP BY webhook, tenant"
+        );
+        let names = json_rows::names(webhooks.iter().map(|webhook| webhook.name.as_str()));
+        let mut room =
+            Self { pending: HashMap::new(), of_tenants: HashMap::new(), dropped: BTreeMap::new() };
+        tx.each(&sql, &[names], &mut |row| {
+            let (webhook, tenant, count) = (row.text(0)?, row.text(1)?, row.count(2)?);
+            *room.pending.entry(webhook.clone()).or_default() += count;
+            room.of_tenants.insert((webhook, tenant), count);
+            Ok(())
+        })?;
+        Ok(room)
+    }
+
+    /// Takes room for one more event. Returns false, and counts a dropped event, if there is none.
+    fn take(&mut self, webhook: &str, tenant: &str) -> bool {
+        let pending = self.pending.entry(webhook.to_owned()).or_default();
+        let of_tenant = self.of_tenants.entry((webhook.to_owned(), tenant.to_owned())).or_default();
+        if *pending >= PENDING_MAX || *of_tenant >= PENDING_OF_TENANT_MAX {
+            *self.dropped.entry(webhook.to_owned()).or_default() += 1;
+            return false;
+        }
+        *pending += 1;
+        *of_tenant += 1;
+        true
+    }
+
+    fn write_dropped(self, tx: &mut dyn Transaction) -> Result<(), StoreError> {
+        if self.dropped.is_empty() {
+            return Ok(());
+        }
+        let table = json_rows::table(tx.database(), 1, &["TEXT", "BIGINT"]);
+        let sql = format!(
+            "INSERT INTO fleet_webhooks (webhook, delivered, failed, dropped) \
+             SELECT v.column1, 0, 0, v.column2 FROM {table} AS v WHERE true \
+             ON CONFLICT (webhook) DO UPDATE SET dropped = fleet_webhooks.dropped + excluded.dropped"
+        );
+        let rows = self.dropped.iter().map(|(webhook, count)| json!([webhook, count]));
+        tx.run(&sql, &[json_rows::value(rows)])?;
+        Ok(())
+    }
+}

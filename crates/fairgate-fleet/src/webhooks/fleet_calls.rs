@@ -1,0 +1,125 @@
+//! Calls of [`Fleet`] for the part of the gateway that delivers events to webhooks.
+
+use fairgate_store::TransactionDurability;
+
+use super::budget_alerts::BudgetAlerts;
+use super::delivery_queue::{self, WebhookDelivery, WebhookResult, WebhookTotals};
+use super::event_log::{self, WebhookBody};
+use super::{WebhookEventKind, WebhookPendingEvent, WebhookSubscription};
+use crate::call_context::CallContext;
+use crate::fleet::{Fleet, FleetFuture};
+
+/// Actor of deliveries. They change nothing that the history or the audit trail shows.
+const ACTOR: &str = "fleet";
+/// Largest number of events that [`Fleet::pending_webhook_events`] returns.
+const LISTED_MAX: u32 = 1_200;
+
+impl CallContext {
+    /// Returns the settings on which alerts of budgets depend.
+    pub(crate) fn budget_alerts(&self) -> BudgetAlerts {
+        BudgetAlerts {
+            webhooks: self.options.webhooks.clone(),
+            window: self.window(),
+            budget: self.options.budget,
+        }
+    }
+}
+
+impl Fleet {
+    /// Replaces the webhooks in force.
+    pub fn set_webhooks(&self, webhooks: Vec<WebhookSubscription>) {
+        self.options().webhooks.set(webhooks);
+    }
+
+    /// Waits until a call of this handle may have written an event. Events of other servers, and those that rounds write,
+    /// do not end the wait.
+    pub async fn wait_for_webhook_events(&self) {
+        self.events_written().notified().await;
+    }
+
+    /// Claims events that are due, at most so many of each webhook as `wanted` says. Each counts as tried once more, and
+    /// its result belongs to [`Fleet::settle_webhook_event`].
+    pub fn claim_webhook_events(
+        &self,
+        wanted: Vec<(String, u32)>,
+    ) -> FleetFuture<'_, Vec<WebhookDelivery>> {
+        Box::pin(async move {
+            let names = wanted.clone();
+            // Nothing is due most of the time, and a look locks nothing.
+            let is_any_due = self.look(move |tx, call| {
+                let names: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
+                Ok(delivery_queue::is_any_due(tx, &names, call.now)?)
+            });
+            if !is_any_due.await? {
+                return Ok(Vec::new());
+            }
+            let claim = self.transact(
+                TransactionDurability::ThroughKill,
+                ACTOR.to_owned(),
+                move |tx, call| Ok(delivery_queue::claim(tx, &wanted, call.now)?),
+            );
+            claim.await
+        })
+    }
+
+    /// Records the result of a try. Nothing is lost without it, but the event is sent again.
+    pub fn settle_webhook_event(
+        &self,
+        delivery: WebhookDelivery,
+        result: WebhookResult,
+    ) -> FleetFuture<'_, ()> {
+        self.transact(TransactionDurability::ThroughKill, ACTOR.to_owned(), move |tx, call| {
+            Ok(delivery_queue::settle(tx, &delivery, &result, call.now)?)
+        })
+    }
+
+    /// Writes events for budgets that have reached 80 % or 100 % since the last call, of any server.
+    pub fn check_budgets(&self) -> FleetFuture<'_, ()> {
+        Box::pin(async move {
+            if !self.options().webhooks.wants(WebhookEventKind::Budget) {
+                return Ok(());
+            }
+            let is_any_due =
+                self.look(|tx, call| Ok(call.budget_alerts().is_any_due(tx, call.now)?));
+            if !is_any_due.await? {
+                return Ok(());
+            }
+            let check =
+                self.transact(TransactionDurability::ThroughKill, ACTOR.to_owned(), |tx, call| {
+                    Ok(call.budget_alerts().check(tx, call.now)?)
+                });
+            check.await
+        })
+    }
+
+    /// Returns the counts of all webhooks in force, in the order of the configuration.
+    pub fn webhook_totals(&self) -> FleetFuture<'_, Vec<WebhookTotals>> {
+        let names: Vec<String> =
+            self.options().webhooks.all().iter().map(|webhook| webhook.name.clone()).collect();
+        Box::pin(async move {
+            if names.is_empty() {
+                return Ok(Vec::new());
+            }
+            self.look(move |tx, _| Ok(delivery_queue::totals(tx, &names)?)).await
+        })
+    }
+
+    /// Returns the events of a webhook that wait for their delivery or whose tries have all failed, the oldest first.
+    pub fn pending_webhook_events<'a>(
+        &'a self,
+        webhook: &str,
+    ) -> FleetFuture<'a, Vec<WebhookPendingEvent>> {
+        let webhook = webhook.to_owned();
+        self.look(move |tx, _| Ok(delivery_queue::pending(tx, &webhook, LISTED_MAX)?))
+    }
+
+    /// Creates an event of type `test` for a webhook. It is not written to the database, so it is tried only once.
+    pub fn test_webhook_event<'a>(&'a self, webhook: &str) -> FleetFuture<'a, WebhookDelivery> {
+        let (webhook, at) = (webhook.to_owned(), self.now().0);
+        Box::pin(async move {
+            let id = event_log::new_id()?;
+            let body = WebhookBody { id: &id, kind: "test", at, ..WebhookBody::default() }.text();
+            Ok(WebhookDelivery { webhook, id, body, tries: 1 })
+        })
+    }
+}
