@@ -56,7 +56,7 @@ fn own_installations(modules: &Path) -> Vec<XtaskStep> {
     ];
     let step = |(name, script): (&str, &str)| {
         let script = modules.join(script).display().to_string();
-        XtaskStep::new(&format!("program of {name}"), "node", &[&script])
+        XtaskStep::new(&format!("program of {name}"), "node", &[&script]).in_background()
     };
     scripts.map(step).into()
 }
