@@ -4,6 +4,8 @@
 //! transaction that changes the fleet first locks the one row of the table `fleet`. Tasks take minutes, so a lock of
 //! milliseconds does not matter. In return, two servers cannot assign a task twice or exceed a cap, a budget or a lock.
 
+mod webhook_calls;
+
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};

@@ -21,7 +21,6 @@
 pub(crate) mod budget_alerts;
 pub(crate) mod delivery_queue;
 pub(crate) mod event_log;
-mod fleet_calls;
 pub(crate) mod retry_schedule;
 
 use std::sync::{Arc, PoisonError, RwLock};

@@ -2,12 +2,12 @@
 
 use fairgate_store::TransactionDurability;
 
-use super::budget_alerts::BudgetAlerts;
-use super::delivery_queue::{self, WebhookDelivery, WebhookResult, WebhookTotals};
-use super::event_log::{self, WebhookBody};
-use super::{WebhookEventKind, WebhookPendingEvent, WebhookSubscription};
 use crate::call_context::CallContext;
 use crate::fleet::{Fleet, FleetFuture};
+use crate::webhooks::budget_alerts::BudgetAlerts;
+use crate::webhooks::delivery_queue::{self, WebhookDelivery, WebhookResult, WebhookTotals};
+use crate::webhooks::event_log::{self, WebhookBody};
+use crate::webhooks::{WebhookEventKind, WebhookPendingEvent, WebhookSubscription};
 
 /// Actor of deliveries. They change nothing that the history or the audit trail shows.
 const ACTOR: &str = "fleet";
