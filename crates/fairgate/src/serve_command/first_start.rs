@@ -63,8 +63,16 @@ pub(super) struct StartupMessage<'a> {
 }
 
 impl StartupMessage<'_> {
-    /// Prints the gateway's address, the settings for the admin commands, and on a first start a command to try.
+    /// Prints the gateway's address, the settings for the admin commands, and on a first start a command to try. All is
+    /// written at once: a program that waits for the first line, and then reads the others, finds them.
     pub(super) fn write(&self, mut out: impl Write) -> io::Result<()> {
+        let mut text = Vec::new();
+        self.print(&mut text)?;
+        out.write_all(&text)?;
+        out.flush()
+    }
+
+    fn print(&self, mut out: impl Write) -> io::Result<()> {
         let url = self.url(self.gateway.addr());
         writeln!(out, "Fairgate {} listens on {url}", env!("CARGO_PKG_VERSION"))?;
         print_pools(&mut out, self.config)?;
@@ -92,7 +100,7 @@ impl StartupMessage<'_> {
                 secret.expose()
             )?;
         }
-        out.flush()
+        Ok(())
     }
 
     fn url(&self, address: SocketAddr) -> String {

@@ -116,16 +116,13 @@ impl Gateway {
         let (out, err) = (folder.join("stdout"), folder.join("stderr"));
         command.stdout(File::create(&out).expect("a file")).stderr(log);
         let mut child = command.spawn().expect("it starts");
-        // The same twice in a row: then it is whole.
-        let mut before = String::new();
+        // It is written at once, so what is there is whole.
         let greeting = until("it is ready", || {
             if let Some(status) = child.try_wait().expect("it is ours") {
                 panic!("{status}: {}", fs::read_to_string(&err).unwrap_or_default());
             }
             let said = fs::read_to_string(&out).ok()?;
-            let is_whole = said.contains(" listens on ") && said == before;
-            before.clone_from(&said);
-            is_whole.then_some(said)
+            said.contains(" listens on ").then_some(said)
         });
         let word_after = |mark: &str| {
             let rest = greeting.split_once(mark)?.1;
