@@ -85,7 +85,10 @@ fn the_commands_in_front_of_your_models_run_as_they_stand() {
         .current_dir(folder.path())
         .output();
     let told = finished(run.expect("a shell runs")).ok();
-    assert!(told.contains("chat    prod      300  enabled  -         tokens_per_day=5000000"), "{told}");
+    assert!(
+        told.contains("chat    prod      300  enabled  -         tokens_per_day=5000000"),
+        "{told}"
+    );
     assert!(told.contains("pool llama: 0 of 24 in flight"), "{told}");
     let secret = told.lines().find(|line| line.starts_with("fg-")).expect("a secret is shown");
     for model in ["llama-3.1-8b", "gpt-4o"] {
