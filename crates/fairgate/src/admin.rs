@@ -22,13 +22,14 @@ use clap::Args;
 use fairgate_core::units::Micros;
 use serde_json::Value;
 
+use crate::gateway_http::escaped;
 use crate::output::StdoutWriter;
 use crate::text_format::{TimeSpan, one_line};
 use fairgate_table::{TableCell, TextTable};
 
 pub(crate) use audit::AuditArgs;
 pub(crate) use budgets::{HostedCommand, PriceCommand};
-pub(crate) use client::{DEFAULT_TOKEN_FILE, DEFAULT_URL, GatewayArgs};
+pub(crate) use client::{DEFAULT_TOKEN_FILE, GatewayArgs};
 pub(crate) use directory::{GroupCommand, TenantCommand};
 pub(crate) use fleet::{
     AgentCommand, FleetArgs, ProjectCommand, TaskCommand, WebhookCommand, WorkspaceCommand,
@@ -84,20 +85,6 @@ impl AdminOptions {
 /// Returns the names of an option that lists them. An empty text, which stands for no names, is left out.
 fn given_names(list: &[String]) -> Vec<String> {
     list.iter().filter(|name| !name.is_empty()).cloned().collect()
-}
-
-/// Percent-encodes a name for a path or a query.
-pub(crate) fn escaped(text: &str) -> String {
-    let mut escaped = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                escaped.push(char::from(byte));
-            }
-            _ => escaped.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    escaped
 }
 
 /// Returns a field as text; `-` if it is null or absent.

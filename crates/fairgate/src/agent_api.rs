@@ -22,9 +22,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::admin::{DEFAULT_URL, escaped};
 use crate::gateway_http::{
-    GatewayHttpClient, GatewayHttpRequest, GatewayHttpResponse, JSON, base, error_field,
+    DEFAULT_URL, GatewayHttpClient, GatewayHttpRequest, GatewayHttpResponse, JSON, base,
+    error_field, escaped,
 };
 
 pub(crate) use backoff::RetryBackoff;

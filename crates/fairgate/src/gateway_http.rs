@@ -23,6 +23,9 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Content type of JSON bodies.
 pub(crate) const JSON: &str = "application/json";
 
+/// Default address of the gateway, for clients and for the admin API.
+pub(crate) const DEFAULT_URL: &str = "http://127.0.0.1:8080";
+
 /// The gateway's address, and the token to send.
 pub(crate) struct GatewayHttpClient {
     pub(crate) url: Uri,
@@ -100,6 +103,20 @@ impl GatewayHttpClient {
         let builder = builder.with_safe_default_protocol_versions()?;
         Ok(builder.with_root_certificates(roots).with_no_client_auth())
     }
+}
+
+/// Percent-encodes a name for a path or a query.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                escaped.push(char::from(byte));
+            }
+            _ => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
 }
 
 async fn over(

@@ -11,13 +11,11 @@ use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use serde_json::Value;
 
-use crate::gateway_http::{GatewayHttpClient, GatewayHttpRequest, JSON, error_field};
+use crate::gateway_http::{DEFAULT_URL, GatewayHttpClient, GatewayHttpRequest, JSON, error_field};
 
 /// Longest time that the client waits for the gateway's response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Default address of the gateway's admin API.
-pub(crate) const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 /// Default path of the file with the admin token, which `fairgate serve` writes.
 pub(crate) const DEFAULT_TOKEN_FILE: &str = "fairgate-data/admin-token";
 /// Environment variable that holds the admin token itself.

@@ -11,7 +11,8 @@ use fairgate_store::{DirectoryChange, DirectoryLimits, KeyRights, KeySecret, Sto
 use fairgate_time::wall_clock;
 
 use super::admin_token;
-use crate::admin::{DEFAULT_TOKEN_FILE, DEFAULT_URL};
+use crate::admin::DEFAULT_TOKEN_FILE;
+use crate::gateway_http::DEFAULT_URL;
 
 const GROUP: &str = "default";
 const TENANT: &str = "demo";
