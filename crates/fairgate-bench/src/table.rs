@@ -162,9 +162,9 @@ mod tests {
             instructions: "–".into(),
         };
         let expected = "\
-| what | base case | big case | ratio | bar  | ok?   | instructions per op |
-| ---- | --------- | -------- | ----- | ---- | ----- | ------------------- |
-| µ    | 1 ns      | 3 ns     | 3.00× | ≤ 2× | FAILS | –                   |
+| what | base case | big case | ratio |  bar |   ok? | instructions per op |
+| --- | --: | --: | --: | --: | --: | --: |
+| µ    |      1 ns |     3 ns | 3.00× | ≤ 2× | FAILS |                   – |
 ";
         assert_eq!(render(&[row], true), expected);
     }

@@ -76,6 +76,12 @@ pub(super) fn measures(tree: &SourceTree) -> Vec<Measure> {
             0,
             missing_files(tree),
         ),
+        Measure::places(
+            "missing_functions",
+            "functions named in prose as `file.rs:function` that do not exist",
+            0,
+            missing_functions(tree),
+        ),
     ]
 }
 
@@ -132,6 +138,29 @@ fn missing_files(tree: &SourceTree) -> Vec<String> {
             let Some(text) = (if is_page { Some(line) } else { comment(line) }) else { continue };
             for name in quoted(text).filter(|name| is_file_name(name) && !is_there(name)) {
                 missing.push(format!("{}:{}: `{name}`", file.path, index + 1));
+            }
+        }
+    }
+    missing
+}
+
+/// Finds names such as `` `forward/send.rs:send` `` in pages for which no such file has such a function.
+fn missing_functions(tree: &SourceTree) -> Vec<String> {
+    let is_there = |file: &str, function: &str| {
+        let definition = [format!("fn {function}("), format!("fn {function}<")];
+        let in_file = |it: &&SourceFile| it.path == file || it.path.ends_with(&format!("/{file}"));
+        tree.product.iter().filter(in_file).any(|it| definition.iter().any(|d| it.text.contains(d)))
+    };
+    let mut missing = Vec::new();
+    for page in &tree.pages {
+        for (index, line) in page.text.lines().enumerate() {
+            let named = quoted(line).filter_map(|name| name.split_once(".rs:"));
+            for (file, function) in named.map(|(file, function)| (format!("{file}.rs"), function)) {
+                let is_name = !function.is_empty()
+                    && function.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+                if is_name && !is_there(&file, function) {
+                    missing.push(format!("{}:{}: `{file}:{function}`", page.path, index + 1));
+                }
             }
         }
     }
@@ -215,5 +244,14 @@ mod tests {
             "README.md:1: `docs/none.md`",
         ];
         assert_eq!(offenders("missing_files", &files), expected);
+    }
+
+    #[test]
+    fn functions_that_do_not_exist_are_found() {
+        let code = ("crates/a/src/b/send.rs", "pub fn send(a: u8) {}\nfn of<T>() {}");
+        let page = |text| offenders("missing_functions", &[code, ("MAP.md", text)]);
+        assert!(page("`b/send.rs:send` → `send.rs:of`, `send.rs:12`").is_empty());
+        assert_eq!(page("`send.rs:sent`"), ["MAP.md:1: `send.rs:sent`"]);
+        assert_eq!(page("`a.rs:send`"), ["MAP.md:1: `a.rs:send`"]);
     }
 }

@@ -163,7 +163,7 @@ fn stopped_by_budget(story: &Story) -> Option<String> {
 }
 
 /// Runs the story once. The server is killed when `kill_after` tasks are completed.
-fn run(page: &mut StoryPage, options: SimOptions, kill_after: usize) {
+fn run(page: &mut StoryPage, options: SimOptions, kill_after: usize, off_max: u64) {
     let start = Instant::now();
     let mut story = Story::set_up(page, options);
     let [first, others] = page.start_agents();
@@ -202,7 +202,7 @@ fn run(page: &mut StoryPage, options: SimOptions, kill_after: usize) {
     page.record(&story, "last", &["fairgate task show core-release | grep -A 20 '^result'"]);
     let sums = counted::count(&story);
     page.record_text("counted", &sums.text(&killed, start.elapsed()));
-    sums.check();
+    sums.check(off_max);
 }
 
 /// A model whose answers all have 400 tokens.
@@ -218,7 +218,9 @@ fn model(decode_us: u64) -> SimOptions {
 #[test]
 fn team_story_in_short() {
     let mut page = StoryPage::read();
-    run(&mut page, model(200), 15);
+    // Tasks take a tenth of a second, and twenty agents ask at once: chance decides about some of them. The full form
+    // judges the shares.
+    run(&mut page, model(200), 15, 100);
     page.compare();
 }
 
@@ -228,7 +230,7 @@ fn team_story_in_short() {
 fn team_story_in_full() {
     for kill_after in [3, 30, 15] {
         let mut page = StoryPage::read();
-        run(&mut page, model(2_500), kill_after);
+        run(&mut page, model(2_500), kill_after, 30);
         page.compare_or_write();
     }
 }
