@@ -11,7 +11,7 @@ use crate::{XtaskError, cargo, tools};
 pub(crate) const PACKAGE: &str = "bindings/python";
 /// Requirements file of the Python package's tests.
 pub(crate) const TEST_REQUIREMENTS: &str = "bindings/python/requirements-test.txt";
-/// Options of pytest-xdist. The tests mostly wait for sockets and timers, so two of them run at once.
+/// Options of pytest-xdist. The tests mostly wait for each other's programs, so two of them run at once.
 pub(crate) const PYTEST_WORKERS: [&str; 2] = ["--numprocesses", "2"];
 const MANIFEST: &str = "bindings/python/Cargo.toml";
 
@@ -118,7 +118,7 @@ pub(crate) fn steps(root: &Path) -> Result<Vec<XtaskStep>, XtaskError> {
     steps.push(build_wheel(root, &venv));
     steps.push(install_wheel(root, &venv));
     let pyright = pyright.modules.join("pyright/index.js");
-    let tests = pytest(root, &venv, "pytest", &PYTEST_WORKERS);
+    let tests = pytest(root, &venv, "pytest", &[]);
     steps.push(tests.env("FAIRGATE_PYRIGHT", &pyright.to_string_lossy()));
     Ok(steps)
 }

@@ -23,10 +23,10 @@ pub enum FleetError {
         /// Id that is taken.
         id: String,
     },
-    /// The project, task or workspace is in use, so it was neither changed nor removed.
+    /// The project, task, workspace or folder is in use, so nothing was changed.
     #[error("{what} {id:?} is in use: {by}")]
     InUse {
-        /// Kind of the thing in use: `project`, `task` or `workspace`.
+        /// Kind of the thing in use: `project`, `task`, `workspace` or `folder`.
         what: &'static str,
         /// Id of the thing in use.
         id: String,

@@ -53,7 +53,8 @@ pub(crate) fn check_task_name(field: &str, name: &str, project: &str) -> Result<
             let shown = cut(name, 80);
             let problem =
                 format!("{shown:?} has a colon, and then the name must begin with \"{project}:\"");
-            Err(invalid(field, problem))
+            // As for any other name of another project.
+            Err(unknown(field, problem))
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::call_context::{CallContext, bump_version, not_found};
 use crate::error::FleetError;
 use crate::model::{NewWorkspace, WorkspaceView};
 use crate::projects;
-use crate::validate::{self, invalid};
+use crate::validate;
 
 /// Longest path of a workspace, in bytes.
 const PATH_MAX: usize = 4_096;
@@ -85,11 +85,11 @@ fn check_path_differs(
     };
     match others.into_iter().find(is_same) {
         None => Ok(()),
-        Some((id, ..)) => {
-            let problem =
-                format!("is the folder of workspace {id:?} too; a folder is one workspace");
-            Err(invalid("path", problem))
-        }
+        Some((id, ..)) => Err(FleetError::InUse {
+            what: "folder",
+            id: path.to_owned(),
+            by: format!("it is the folder of workspace {id:?}, and a folder is one workspace"),
+        }),
     }
 }
 

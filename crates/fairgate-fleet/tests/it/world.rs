@@ -282,6 +282,7 @@ pub(crate) fn field<T: std::fmt::Debug>(result: Result<T, FleetError>) -> String
             | FleetError::Archived { field, .. },
         ) => field,
         Err(FleetError::Passed { field, .. }) => field.to_owned(),
+        Err(FleetError::InUse { what: "folder", .. }) => "path".to_owned(),
         other => panic!("expected an invalid field: {other:?}"),
     }
 }
