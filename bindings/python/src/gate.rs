@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use fairgate_time::wall_clock;
 use fairgate_core::attribute::Attribute;
 use fairgate_core::event::{Event, PoolConfig};
 use fairgate_core::policy::{FlowInside, Policy, PolicyNode};
@@ -15,6 +14,7 @@ use fairgate_core::units::{Micros, TaskWeight, Tokens, Weight};
 use fairgate_dialect::limits::{self, EpochMicros};
 use fairgate_dialect::quota::PerMinuteLimits;
 use fairgate_journal::{parse_policy, write_fairness, write_request_location};
+use fairgate_time::wall_clock;
 use http::StatusCode;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyException, PyRuntimeError, PyTypeError, PyValueError};

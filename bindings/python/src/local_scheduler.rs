@@ -27,7 +27,6 @@ use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairgate_time::{UnixMicros, wall_clock};
 use fairgate_core::attribute::Attributes;
 use fairgate_core::event::{Event, PoolConfig, Submit};
 use fairgate_core::policy::Policy;
@@ -35,6 +34,7 @@ use fairgate_core::units::{Micros, TaskWeight, Ticks, Tokens};
 use fairgate_core::{Pool, RequestHandle};
 use fairgate_dialect::quota::QuotaTicket;
 use fairgate_journal::JournalClock;
+use fairgate_time::{UnixMicros, wall_clock};
 
 use self::budgets::BudgetWaiter;
 use self::decisions::LocalPoolOutput;
